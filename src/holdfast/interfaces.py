@@ -1,0 +1,166 @@
+"""The seams between Holdfast's layers, and the values that cross them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred
+from zope.interface import Attribute, Interface
+
+from holdfast.messages import ApplicationMessage, RetainedChange, RetainedMessage
+from holdfast.tickets import CommitTicket
+from holdfast.wire.reasons import ReasonCode
+
+if TYPE_CHECKING:
+    from attrs import frozen
+else:  # immutable to the type checker, cheap at run time
+    from attrs import define as frozen
+
+
+# --- the retained store ---------------------------------------------------------------------------------------------
+
+
+@frozen
+class Selection:
+    """Which retained messages a replay asks for, and in which form.
+
+    ``protocol_version`` (3, 4 or 5) picks the packets' form. Rows written by ``node`` with a revision above
+    ``not_after`` are left out (their changes were delivered live), so are rows expired at ``now`` (milliseconds),
+    rows published by the Client ``except_client`` (No Local) and packets longer than ``max_packet_size`` bytes.
+    """
+
+    topic_filter: str
+    protocol_version: int
+    not_after: int
+    node: int
+    now: int
+    except_client: str | None = None
+    max_packet_size: int | None = None
+
+
+@frozen
+class Slice:
+    """Consecutive retained messages in topic order, ready for the wire.
+
+    ``packets`` is the concatenation of ``count`` PUBLISH packets with QoS 0 and RETAIN 1; ``last`` is the last topic.
+    ``qos`` holds each message's stored QoS (one byte of value 0, 1 or 2 per packet) and ``expires_at`` each message's
+    expiry in milliseconds since the epoch (0 for never). Both are empty when not asked for *and* no packet of the
+    slice carries an expiry that must be rewritten.
+    """
+
+    last: str
+    count: int
+    packets: bytes
+    qos: bytes = b""
+    expires_at: tuple[int, ...] = ()
+
+
+@frozen
+class Batch:
+    """One read of the store: slices in topic order, where to go on, and whether nothing is left.
+
+    ``after`` may lie beyond the last slice's topic: a bounded scan that found nothing still makes progress.
+    """
+
+    slices: Sequence[Slice]
+    after: str
+    done: bool
+
+
+@frozen
+class RetainedStatistics:
+    """How much is retained: committed messages (no tombstones) and the bytes of their payloads."""
+
+    count: int
+    payload_bytes: int
+
+
+class IRetainedStore(Interface):
+    """Where retained messages live. All methods are called in the reactor thread."""
+
+    node = Attribute("This broker's node id (1..255): the low byte of its revisions.")
+
+    def next_revision() -> int:  # type: ignore[misc]
+        """Stamp a change: strictly increasing, also across restarts and clock steps."""
+
+    def put(change: RetainedChange) -> CommitTicket:  # type: ignore[misc]
+        """Store a change (last one wins per topic, by revision). Settled when durable."""
+
+    def flushed() -> CommitTicket:  # type: ignore[misc]
+        """A ticket settled when everything put before is committed or refused."""
+
+    def read(  # type: ignore[misc]
+        selection: Selection, after: str, rows: int, slice_rows: int, max_bytes: int, detailed: bool
+    ) -> Deferred[Batch]:
+        """Read at most ``rows`` committed messages after the topic ``after`` ("" for the beginning).
+
+        The answer is cut in slices of at most ``slice_rows`` and holds at most ``max_bytes`` of packets, except that
+        a single message larger than that comes alone. ``detailed`` asks for QoS and expiry of every message.
+        """
+
+    def get(topic: str) -> Deferred[RetainedMessage | None]:  # type: ignore[misc]
+        """Return the committed retained message of exactly this topic, expired or not."""
+
+    def expire(now: int, limit: int) -> Deferred[Sequence[str]]:  # type: ignore[misc]
+        """Turn at most ``limit`` rows expired at ``now`` (milliseconds) into tombstones; return their topics."""
+
+    def purge(before: int, limit: int) -> Deferred[int]:  # type: ignore[misc]
+        """Delete at most ``limit`` tombstones older than ``before`` (milliseconds); return how many."""
+
+    def statistics() -> RetainedStatistics:  # type: ignore[misc]
+        """Return how much is retained as of the last commit, without touching the store."""
+
+
+class IDelivery(Interface):
+    """The subscriber's end of a replay: says how much room it has, and takes packets."""
+
+    def room() -> int:  # type: ignore[misc]
+        """Return how many messages may be delivered now. At 0, the replay rests until it is woken."""
+
+    def deliver(messages: Slice) -> None:  # type: ignore[misc]
+        """Take a slice of at most ``room()`` messages."""
+
+
+# --- who may do what ------------------------------------------------------------------------------------------------
+
+
+@frozen
+class Credentials:
+    """What a Client presents in CONNECT, and the listener it came through."""
+
+    client_id: str
+    username: str | None
+    password: bytes | None
+    listener: str
+    protocol_version: int
+
+
+@frozen
+class Principal:
+    """Who a Network Connection acts for, once authenticated."""
+
+    client_id: str
+    username: str | None
+
+
+class IAuthenticator(Interface):
+    """Decides who may connect."""
+
+    def authenticate(credentials: Credentials) -> Principal | ReasonCode | Deferred[Principal | ReasonCode]:  # type: ignore[misc]
+        """Return the Principal, or the Reason Code of the refusal, now or later."""
+
+
+class IAuthorizer(Interface):
+    """Decides what a Principal may do. Every method answers True or False, now or later."""
+
+    checks_delivery = Attribute("False when may_receive is always True, so that it need not be asked per message.")
+
+    def may_publish(principal: Principal, topic: str, qos: int, retain: bool) -> bool | Deferred[bool]:  # type: ignore[misc]
+        """May it publish this (also as a Will Message)?"""
+
+    def may_subscribe(principal: Principal, topic_filter: str, qos: int) -> bool | Deferred[bool]:  # type: ignore[misc]
+        """May it subscribe to this Topic Filter (a shared subscription's without its $share prefix)?"""
+
+    def may_receive(principal: Principal, message: ApplicationMessage) -> bool | Deferred[bool]:  # type: ignore[misc]
+        """May this Application Message be delivered to it?"""

@@ -1,0 +1,80 @@
+"""Application Messages as the broker's layers hand them to each other."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from holdfast.wire.properties import NO_PROPERTIES, Properties
+
+if TYPE_CHECKING:
+    from attrs import frozen
+else:  # immutable to the type checker, cheap to build: one is made per PUBLISH
+    from attrs import define as frozen
+
+
+@frozen
+class ApplicationMessage:
+    """What a publisher sent: topic, payload, Quality of Service, RETAIN flag and properties, and who sent it.
+
+    ``properties`` holds only what is forwarded to subscribers; Topic Alias, Message Expiry Interval and Subscription
+    Identifiers are not among it. ``expires_at`` is in milliseconds since the epoch, None for never.
+    """
+
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    client_id: str | None = None
+    username: str | None = None
+    properties: Properties = NO_PROPERTIES
+    expires_at: int | None = None
+
+
+@frozen
+class RetainedMessage:
+    """The one message retained for a topic, as the store keeps it.
+
+    ``stored_at`` and ``expires_at`` are in milliseconds since the epoch (``expires_at`` None for never);
+    ``revision`` orders all changes of the store.
+    """
+
+    topic: str
+    payload: bytes
+    qos: int
+    properties: Properties
+    client_id: str | None
+    username: str | None
+    stored_at: int
+    expires_at: int | None
+    revision: int
+
+
+class ChangeKind(Enum):
+    """What happened to a topic's retained message."""
+
+    SET = "set"
+    CLEAR = "clear"
+    EXPIRE = "expire"
+
+
+class ChangeOrigin(Enum):
+    """Who made a change of the retained messages."""
+
+    PUBLISH = "publish"
+    WILL = "will"
+    API = "api"
+    IMPORT = "import"
+    EXPIRY = "expiry"
+
+
+@frozen
+class RetainedChange:
+    """One accepted change, to be stored: ``message`` is None for a clear, which leaves a tombstone."""
+
+    topic: str
+    revision: int
+    changed_at: int
+    message: RetainedMessage | None
+    client_id: str | None = None
+    username: str | None = None

@@ -1,0 +1,25 @@
+"""What the broker has counted since it started."""
+
+from __future__ import annotations
+
+from attrs import define
+
+
+@define
+class Counters:
+    """Running totals; every refusal, drop and forced close is visible here."""
+
+    connections: int = 0
+    connections_refused: int = 0
+    connections_shut_down: int = 0
+    messages_received: int = 0
+    messages_sent: int = 0
+    messages_dropped_queue_full: int = 0
+    messages_dropped_too_large: int = 0
+    messages_dropped_expired: int = 0
+    messages_dropped_not_authorized: int = 0
+    retained_refused: int = 0
+    retained_not_stored: int = 0
+    commits_failed: int = 0
+    takeovers: int = 0
+    protocol_errors: int = 0

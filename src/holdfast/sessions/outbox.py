@@ -1,0 +1,108 @@
+"""What one Network Connection still has to send: coalesced per reactor turn, and never more than accounted for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.interfaces import IReactorTime
+from zope.interface import Interface
+
+
+class INetworkConnection(Interface):
+    """The transport as the Session layer sees it."""
+
+    def write(data: bytes) -> bool:  # type: ignore[misc]
+        """Send bytes. True: all left at once. False: ``Outbox.drained`` is called when the rest has left."""
+
+    def close(data: bytes) -> None:  # type: ignore[misc]
+        """Send these last bytes and close; abort if the peer does not take them in time."""
+
+    def abort() -> None:  # type: ignore[misc]
+        """Close at once, dropping what is unsent."""
+
+    def pause() -> None:  # type: ignore[misc]
+        """Stop reading."""
+
+    def resume() -> None:  # type: ignore[misc]
+        """Read again."""
+
+
+class Turns:
+    """Runs what was asked for at the end of the present reactor turn, once each."""
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._due: list[Callable[[], None]] = []
+
+    def at_end(self, call: Callable[[], None]) -> None:
+        """Call this when everything that arrived in this turn has been dealt with."""
+        if not self._due:
+            self._clock.callLater(0, self._run)
+        self._due.append(call)
+
+    def _run(self) -> None:
+        due, self._due = self._due, []
+        for call in due:
+            call()
+
+
+class Outbox:
+    """Collects one connection's packets and writes them in one piece at the end of the turn.
+
+    ``bytes`` and ``messages`` count what has been accepted here and has not yet left this process.
+    """
+
+    __slots__ = ("_chunks", "_connection", "_scheduled", "_turns", "_writing", "bytes", "messages", "on_room")
+
+    def __init__(self, connection: INetworkConnection, turns: Turns, on_room: Callable[[], None]) -> None:
+        self._connection = connection
+        self._turns = turns
+        self._chunks: list[bytes] = []
+        self._scheduled = False
+        self._writing = False
+        self.bytes = 0
+        self.messages = 0
+        #: called when the transport has taken everything given to it so far
+        self.on_room = on_room
+
+    def send(self, packet: bytes) -> None:
+        """Queue one packet, or several joined."""
+        self._chunks.append(packet)
+        self.bytes += len(packet)
+        if not (self._scheduled or self._writing):
+            self._scheduled = True
+            self._turns.at_end(self.flush)
+
+    def flush(self) -> None:
+        """Write what has been collected, unless the transport is still busy with what it has."""
+        self._scheduled = False
+        if self._writing or not self._chunks:
+            return
+        chunks = self._chunks
+        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        chunks.clear()
+        if self._connection.write(data):
+            self.bytes = self.messages = 0
+        else:
+            self.bytes = len(data)
+            self._writing = True
+
+    def drained(self) -> None:
+        """Take note that the transport has sent everything, and give it the next piece."""
+        if not self._writing:
+            return
+        self._writing = False
+        if self._chunks:
+            self.bytes = sum(map(len, self._chunks))
+            self.messages = len(self._chunks)
+            self.flush()
+        else:
+            self.bytes = self.messages = 0
+        if not self._writing:
+            self.on_room()
+
+    def take(self) -> bytes:
+        """Hand over what has been collected and not yet written, and forget it."""
+        data = b"".join(self._chunks)
+        self._chunks.clear()
+        return data

@@ -1,0 +1,102 @@
+"""An Application Message on its way out, encoded once per form rather than once per subscriber."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from holdfast.messages import ApplicationMessage
+from holdfast.wire import encode_properties, encode_publish
+
+if TYPE_CHECKING:
+    from attrs import frozen
+else:
+    from attrs import define as frozen
+
+
+class Expired(Exception):
+    """The message's Message Expiry Interval has passed; it may no longer be delivered [MQTT5-3.3.2-5]."""
+
+
+@frozen
+class DeliveryOptions:
+    """How one Session is to receive a message: what its matching subscriptions come to."""
+
+    qos: int
+    retain_as_published: bool = False
+    identifiers: tuple[int, ...] = ()
+
+
+class OutgoingMessage:
+    """One Application Message and the encodings made of it so far.
+
+    Every subscriber of the same protocol version and options shares one encoding. ``now`` is in milliseconds since
+    the epoch and only asked of messages that expire.
+    """
+
+    __slots__ = ("_forms", "_properties", "_topic", "message")
+
+    def __init__(self, message: ApplicationMessage) -> None:
+        self.message = message
+        self._topic = message.topic.encode()
+        self._forms: dict[tuple[bool, int, bool, tuple[int, ...]], tuple[bytes, bytes]] = {}
+        self._properties: dict[tuple[int, ...], bytes] = {}
+
+    def size(self) -> int:
+        """Return the bytes this message occupies while it waits, roughly."""
+        return len(self._topic) + len(self.message.payload)
+
+    def packet(
+        self, protocol_version: int, qos: int, retain: bool, identifiers: tuple[int, ...], packet_identifier: int, now: int
+    ) -> bytes:
+        """Return the PUBLISH packet in this form, with DUP 0.
+
+        Raises :class:`Expired` when nothing remains of the Message Expiry Interval.
+        """
+        if self.message.expires_at is not None:
+            remaining = self._remaining(now)
+            if protocol_version == 5:  # the interval changes as time passes, so this form is not kept
+                head, tail = self._encode(True, qos, retain, identifiers, remaining)
+                return head + packet_identifier.to_bytes(2, "big") + tail if qos else head
+        form = (protocol_version == 5, qos, retain, identifiers)
+        parts = self._forms.get(form)
+        if parts is None:
+            parts = self._forms[form] = self._encode(protocol_version == 5, qos, retain, identifiers, None)
+        if qos:
+            return parts[0] + packet_identifier.to_bytes(2, "big") + parts[1]
+        return parts[0]
+
+    def _remaining(self, now: int) -> int:
+        assert self.message.expires_at is not None
+        remaining = self.message.expires_at - now
+        if remaining <= 0:
+            raise Expired
+        return max(1, remaining // 1000)
+
+    def _encode(
+        self, with_properties: bool, qos: int, retain: bool, identifiers: tuple[int, ...], remaining: int | None
+    ) -> tuple[bytes, bytes]:
+        """Return the packet's parts before and after the Packet Identifier (at QoS 0: all of it, and nothing)."""
+        message = self.message
+        block = self._block(identifiers, remaining) if with_properties else b""
+        packet = encode_publish(self._topic, message.payload, qos, retain, False, 1 if qos else 0, block)
+        if not qos:
+            return packet, b""
+        end = len(packet) - len(message.payload) - len(block)
+        return packet[: end - 2], packet[end:]
+
+    def _block(self, identifiers: tuple[int, ...], remaining: int | None) -> bytes:
+        if remaining is None:
+            block = self._properties.get(identifiers)
+            if block is not None:
+                return block
+        properties = self.message.properties
+        if identifiers or remaining is not None:
+            properties = attrs.evolve(
+                properties, subscription_identifiers=identifiers, message_expiry_interval=remaining
+            )
+        block = encode_properties(properties)
+        if remaining is None:
+            self._properties[identifiers] = block
+        return block

@@ -1,0 +1,67 @@
+"""Commit tickets: the answer to every call that changes something durable.
+
+A ticket says when the change is durable, or why it never will be. It is settled once, in the reactor thread. It is
+much lighter than a Deferred because one is made for every acknowledged message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+
+class FailureKind(Enum):
+    """Why a change could not be made durable."""
+
+    FULL = "full"  #: no space left, or a quota: Quota exceeded (0x97)
+    UNAVAILABLE = "unavailable"  #: the store cannot be written now: Implementation specific error (0x83)
+    REFUSED = "refused"  #: this one row cannot be stored: Implementation specific error (0x83)
+
+
+class StorageFailure(Exception):
+    """A change that was not made durable, and the kind of reason."""
+
+    def __init__(self, kind: FailureKind, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class CommitTicket:
+    """A promise that a change becomes durable."""
+
+    __slots__ = ("_callbacks", "failure", "settled")
+
+    def __init__(self) -> None:
+        self.settled = False
+        self.failure: StorageFailure | None = None
+        self._callbacks: list[Callable[[StorageFailure | None], None]] | None = None
+
+    def when_settled(self, callback: Callable[[StorageFailure | None], None]) -> None:
+        """Call back with None once durable, or with the failure; at once if already settled."""
+        if self.settled:
+            callback(self.failure)
+        elif self._callbacks is None:
+            self._callbacks = [callback]
+        else:
+            self._callbacks.append(callback)
+
+    def settle(self, failure: StorageFailure | None = None) -> None:
+        """Declare the change durable (or failed). Settling twice is a programming error."""
+        if self.settled:
+            raise RuntimeError("a commit ticket is settled once")
+        self.settled = True
+        self.failure = failure
+        callbacks, self._callbacks = self._callbacks, None
+        if callbacks is not None:
+            for callback in callbacks:
+                callback(failure)
+
+
+def _settled() -> CommitTicket:
+    ticket = CommitTicket()
+    ticket.settle()
+    return ticket
+
+
+#: The ticket of a change that needs no commit, or already has it.
+COMMITTED = _settled()

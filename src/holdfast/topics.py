@@ -1,0 +1,94 @@
+"""Topic Names and Topic Filters: what is well formed, and what matches what [MQTT5-4.7].
+
+This module is the one definition of matching. The subscription tree and the SQL conditions are faster ways to the
+same answer, and tests hold both against :func:`matches`.
+"""
+
+from __future__ import annotations
+
+SHARED_PREFIX = "$share/"
+
+
+class InvalidTopicName(ValueError):
+    """The string may not be used as a Topic Name."""
+
+
+class InvalidTopicFilter(ValueError):
+    """The string may not be used as a Topic Filter."""
+
+
+def matches(topic_filter: str, topic: str) -> bool:
+    """Tell whether a (non-shared, valid) Topic Filter matches a Topic Name.
+
+    A leading wildcard does not match Topic Names beginning with ``$`` [MQTT5-4.7.2-1]; ``a/#`` also matches ``a``
+    [MQTT5-4.7.1-2].
+    """
+    if topic[:1] == "$" and topic_filter[:1] in ("+", "#"):
+        return False
+    wanted, levels = topic_filter.split("/"), topic.split("/")
+    for position, level in enumerate(wanted):
+        if level == "#":
+            return True
+        if position == len(levels) or level not in ("+", levels[position]):
+            return False
+        if position == len(levels) - 1 and wanted[position + 1 :] == ["#"]:
+            return True
+    return len(wanted) == len(levels)
+
+
+def has_wildcard(topic_filter: str) -> bool:
+    """Tell whether a Topic Filter contains ``+`` or ``#``."""
+    return "+" in topic_filter or "#" in topic_filter
+
+
+def level_count(topic: str) -> int:
+    """Count the levels of a Topic Name or Topic Filter (at least 1)."""
+    return topic.count("/") + 1
+
+
+def check_topic_name(topic: str, max_levels: int) -> None:
+    """Raise :class:`InvalidTopicName` unless the string is a Topic Name of at most ``max_levels`` levels.
+
+    A Topic Name has at least one character [MQTT5-4.7.3-1], no U+0000 [MQTT5-4.7.3-2] and no wildcard
+    [MQTT5-3.3.2-2].
+    """
+    if not topic:
+        raise InvalidTopicName("a Topic Name has at least one character")
+    if "+" in topic or "#" in topic:
+        raise InvalidTopicName("a Topic Name contains no wildcard characters")
+    if "\0" in topic:
+        raise InvalidTopicName("a Topic Name contains no U+0000")
+    if topic.count("/") >= max_levels:
+        raise InvalidTopicName(f"a Topic Name has at most {max_levels} levels here")
+
+
+def check_topic_filter(topic_filter: str, max_levels: int) -> None:
+    """Raise :class:`InvalidTopicFilter` unless the string is a (non-shared) Topic Filter.
+
+    ``#`` stands alone in the last level [MQTT5-4.7.1-1], ``+`` alone in its level [MQTT5-4.7.1-2].
+    """
+    if not topic_filter:
+        raise InvalidTopicFilter("a Topic Filter has at least one character")
+    if "\0" in topic_filter:
+        raise InvalidTopicFilter("a Topic Filter contains no U+0000")
+    if topic_filter.count("/") >= max_levels:
+        raise InvalidTopicFilter(f"a Topic Filter has at most {max_levels} levels here")
+    multi = topic_filter.find("#")
+    if multi >= 0 and (multi != len(topic_filter) - 1 or topic_filter[-2:-1] not in ("", "/")):
+        raise InvalidTopicFilter("'#' stands alone in the last level")
+    if "+" in topic_filter and any("+" in level and level != "+" for level in topic_filter.split("/")):
+        raise InvalidTopicFilter("'+' stands alone in its level")
+
+
+def split_shared(topic_filter: str) -> tuple[str | None, str]:
+    """Split ``$share/GROUP/FILTER`` into group and filter; any other filter has the group None.
+
+    Raises :class:`InvalidTopicFilter` for a malformed shared subscription: the ShareName is at least one character
+    without ``/``, ``+`` or ``#`` [MQTT5-4.8.2-1], [MQTT5-4.8.2-2] and is followed by a Topic Filter.
+    """
+    if not topic_filter.startswith(SHARED_PREFIX):
+        return None, topic_filter
+    group, separator, rest = topic_filter[len(SHARED_PREFIX) :].partition("/")
+    if not group or not separator or not rest or "+" in group or "#" in group:
+        raise InvalidTopicFilter("a shared subscription is $share/SHARENAME/TOPICFILTER")
+    return group, rest
