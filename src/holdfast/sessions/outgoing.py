@@ -48,7 +48,13 @@ class OutgoingMessage:
         return len(self._topic) + len(self.message.payload)
 
     def packet(
-        self, protocol_version: int, qos: int, retain: bool, identifiers: tuple[int, ...], packet_identifier: int, now: int
+        self,
+        protocol_version: int,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        packet_identifier: int,
+        now: int,
     ) -> bytes:
         """Return the PUBLISH packet in this form, with DUP 0.
 

@@ -1,0 +1,39 @@
+"""Values and keys as TOML writes them, for messages and for the generated files."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_LONGEST = 60
+
+
+def literal(value: object) -> str:
+    """Return a value as TOML writes it; long strings are cut, tables and arrays only named."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return _quoted(value if len(value) <= _LONGEST else value[: _LONGEST - 3] + "...")
+        case int():
+            # Python refuses to print integers of thousands of digits, which TOML can hold in hexadecimal.
+            return str(value) if value.bit_length() <= 128 else "an integer of more than 128 bits"
+        case float():
+            return str(value)
+        case dict():
+            return "a table"
+        case list():
+            return "an array"
+        case _:  # dates and times
+            return str(value)
+
+
+def dotted(path: Iterable[str]) -> str:
+    """Return the dotted key of a path, quoting the parts that need it."""
+    return ".".join(part if _BARE_KEY.fullmatch(part) else _quoted(part) for part in path)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

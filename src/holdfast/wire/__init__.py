@@ -1,0 +1,25 @@
+"""MQTT Control Packets as bytes and as values: no I/O, no clock, no callbacks."""
+
+from holdfast.wire.datatypes import encode_variable_byte_integer
+from holdfast.wire.encoding import encode, encode_publish
+from holdfast.wire.errors import MalformedPacket, ProtocolError, WireError
+from holdfast.wire.parser import PacketParser
+from holdfast.wire.properties import NO_PROPERTIES, Properties, decode_properties, encode_properties
+from holdfast.wire.reasons import ConnectReturnCode, ReasonCode, connect_return_code
+
+__all__ = [
+    "NO_PROPERTIES",
+    "ConnectReturnCode",
+    "MalformedPacket",
+    "PacketParser",
+    "Properties",
+    "ProtocolError",
+    "ReasonCode",
+    "WireError",
+    "connect_return_code",
+    "decode_properties",
+    "encode",
+    "encode_properties",
+    "encode_publish",
+    "encode_variable_byte_integer",
+]

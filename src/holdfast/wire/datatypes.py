@@ -1,0 +1,108 @@
+"""The data representations of MQTT [MQTT5-1.5]: integers, strings, binary data."""
+
+from __future__ import annotations
+
+from holdfast.wire.errors import MalformedPacket
+
+MAXIMUM_VARIABLE_BYTE_INTEGER = 268_435_455
+
+
+def encode_variable_byte_integer(value: int) -> bytes:
+    """Encode 0..268,435,455 in the fewest bytes [MQTT5-1.5.5-1]. Raises ValueError outside that range."""
+    if 0 <= value < 128:
+        return bytes((value,))
+    if not 0 <= value <= MAXIMUM_VARIABLE_BYTE_INTEGER:
+        raise ValueError(f"{value} does not fit a Variable Byte Integer (0..{MAXIMUM_VARIABLE_BYTE_INTEGER})")
+    encoded = bytearray()
+    while value > 127:
+        encoded.append(value & 127 | 128)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def encode_binary(value: bytes) -> bytes:
+    """Encode Binary Data with its two-byte length. Raises ValueError over 65,535 bytes."""
+    if len(value) > 65535:
+        raise ValueError(f"{len(value)} bytes do not fit a field of at most 65535")
+    return len(value).to_bytes(2, "big") + value
+
+
+def encode_string(value: str) -> bytes:
+    """Encode a UTF-8 Encoded String. Raises ValueError for U+0000, surrogates, or over 65,535 bytes."""
+    if "\0" in value:
+        raise ValueError("a string contains no U+0000")
+    return encode_binary(value.encode())
+
+
+class Cursor:
+    """Reads fields one after the other from a packet's body; every read checks the bounds."""
+
+    __slots__ = ("data", "end", "position")
+
+    def __init__(self, data: bytes, position: int, end: int) -> None:
+        self.data = data
+        self.position = position
+        self.end = end
+
+    def remaining(self) -> int:
+        """Return how many bytes are left."""
+        return self.end - self.position
+
+    def take(self, length: int) -> bytes:
+        """Return the next ``length`` bytes."""
+        start = self.position
+        stop = start + length
+        if stop > self.end:
+            raise MalformedPacket("the packet ends inside a field")
+        self.position = stop
+        return self.data[start:stop]
+
+    def byte(self) -> int:
+        """Read one byte."""
+        if self.position >= self.end:
+            raise MalformedPacket("the packet ends inside a field")
+        value = self.data[self.position]
+        self.position += 1
+        return value
+
+    def two_byte_integer(self) -> int:
+        """Read a Two Byte Integer."""
+        return int.from_bytes(self.take(2), "big")
+
+    def four_byte_integer(self) -> int:
+        """Read a Four Byte Integer."""
+        return int.from_bytes(self.take(4), "big")
+
+    def variable_byte_integer(self) -> int:
+        """Read a Variable Byte Integer of at most four bytes, in its shortest form [MQTT5-1.5.5-1]."""
+        value = shift = 0
+        while True:
+            byte = self.byte()
+            value |= (byte & 127) << shift
+            if byte < 128:
+                if byte == 0 and shift:
+                    raise MalformedPacket("a Variable Byte Integer uses the fewest bytes")
+                return value
+            shift += 7
+            if shift > 21:
+                raise MalformedPacket("a Variable Byte Integer has at most four bytes")
+
+    def binary(self) -> bytes:
+        """Read Binary Data."""
+        return self.take(self.two_byte_integer())
+
+    def string(self) -> str:
+        """Read a UTF-8 Encoded String: well-formed, no surrogates, no U+0000 [MQTT5-1.5.4-1], [MQTT5-1.5.4-2]."""
+        return decode_string(self.binary())
+
+
+def decode_string(data: bytes) -> str:
+    """Decode the bytes of a UTF-8 Encoded String."""
+    try:
+        value = data.decode()
+    except UnicodeDecodeError:
+        raise MalformedPacket("a string is not well-formed UTF-8") from None
+    if "\0" in value:
+        raise MalformedPacket("a string contains U+0000")
+    return value

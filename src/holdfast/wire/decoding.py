@@ -1,0 +1,260 @@
+"""Bytes of one whole Control Packet to its value. Only :class:`WireError`'s two kinds are ever raised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.wire import packets as p
+from holdfast.wire.datatypes import Cursor, decode_string
+from holdfast.wire.errors import MalformedPacket, ProtocolError
+from holdfast.wire.properties import NO_PROPERTIES, WILL, Properties, read_properties
+from holdfast.wire.reasons import PERMITTED, ConnectReturnCode, ReasonCode
+
+_PROTOCOLS = {("MQIsdp", 3), ("MQTT", 4), ("MQTT", 5)}
+
+
+def decode(first: int, data: bytes, start: int, end: int, protocol_version: int) -> p.Packet:
+    """Decode the packet whose fixed header begins with ``first`` and whose body is ``data[start:end]``."""
+    packet_type = first >> 4
+    if packet_type == 3:
+        return decode_publish(first, data, start, end, protocol_version)
+    flags = 2 if packet_type in (6, 8, 10) else 0
+    if first & 15 != flags:
+        raise MalformedPacket("reserved flags of the fixed header are set")  # [MQTT5-2.1.3-1]
+    decoder = _DECODERS.get(packet_type)
+    if decoder is None or (packet_type == 15 and protocol_version != 5):
+        raise MalformedPacket(f"there is no Control Packet type {packet_type}")
+    cursor = Cursor(data, start, end)
+    packet = decoder(cursor, packet_type, protocol_version)
+    if cursor.position != end:
+        raise MalformedPacket("bytes are left after the last field")
+    return packet
+
+
+def decode_publish(first: int, data: bytes, start: int, end: int, protocol_version: int) -> p.Publish:
+    """Decode a PUBLISH; written out in one piece because it is the hot path."""
+    topic_start = start + 2
+    if topic_start > end:
+        raise MalformedPacket("the packet ends inside a field")
+    position = topic_start + (data[start] << 8 | data[start + 1])
+    if position > end:
+        raise MalformedPacket("the packet ends inside a field")
+    try:
+        topic = data[topic_start:position].decode()
+    except UnicodeDecodeError:
+        raise MalformedPacket("a string is not well-formed UTF-8") from None
+    if "\0" in topic:
+        raise MalformedPacket("a string contains U+0000")
+    if "+" in topic or "#" in topic:  # [MQTT5-3.3.2-2]
+        raise ProtocolError("a Topic Name contains no wildcard characters", ReasonCode.TOPIC_NAME_INVALID)
+    qos = first >> 1 & 3
+    packet_identifier = 0
+    if qos:
+        if qos == 3:
+            raise MalformedPacket("there is no QoS 3")  # [MQTT5-3.3.1-4]
+        if position + 2 > end:
+            raise MalformedPacket("the packet ends inside a field")
+        packet_identifier = data[position] << 8 | data[position + 1]
+        if not packet_identifier:
+            raise ProtocolError("a Packet Identifier is not 0")  # [MQTT5-2.2.1-3]
+        position += 2
+    elif first & 8:
+        raise MalformedPacket("DUP is 0 at QoS 0")  # [MQTT5-3.3.1-2]
+    properties = NO_PROPERTIES
+    if protocol_version == 5:
+        if position < end and data[position] == 0:
+            position += 1
+        else:
+            cursor = Cursor(data, position, end)
+            properties = read_properties(cursor, 3)
+            position = cursor.position
+    if not topic and properties.topic_alias is None:
+        raise ProtocolError("a Topic Name has at least one character", ReasonCode.PROTOCOL_ERROR)
+    return p.Publish(topic, data[position:end], qos, first & 1 == 1, first & 8 == 8, packet_identifier, properties)
+
+
+def _connect(cursor: Cursor, _type: int, _version: int) -> p.Connect:
+    name = cursor.string()
+    level = cursor.byte()
+    bridge = level & 0x80 == 0x80 and level & 0x7F in (3, 4)
+    version = level & 0x7F if bridge else level
+    if (name, version) not in _PROTOCOLS:
+        if name not in ("MQIsdp", "MQTT"):
+            raise ProtocolError(
+                f"the protocol name is {name[:20]!r}, not 'MQTT'", ReasonCode.UNSUPPORTED_PROTOCOL_VERSION
+            )
+        raise ProtocolError(
+            f"protocol level {level} is not supported", ReasonCode.UNSUPPORTED_PROTOCOL_VERSION, min(level, 5)
+        )
+    try:
+        return _connect_body(cursor, version, bridge)
+    except (MalformedPacket, ProtocolError) as error:
+        error.protocol_version = version
+        raise
+
+
+def _connect_body(cursor: Cursor, version: int, bridge: bool) -> p.Connect:
+    flags = cursor.byte()
+    if flags & 1:
+        raise MalformedPacket("the reserved flag of CONNECT is set")  # [MQTT5-3.1.2-3]
+    has_will, will_qos, will_retain = flags & 4, flags >> 3 & 3, flags & 0x20
+    if will_qos == 3 or (not has_will and (will_qos or will_retain)):
+        raise MalformedPacket("the Will flags of CONNECT contradict each other")  # [MQTT5-3.1.2-11..15]
+    if version != 5 and flags & 0x40 and not flags & 0x80:
+        raise MalformedPacket("a Password needs a User Name")  # [MQTT311-3.1.2-22]
+    keep_alive = cursor.two_byte_integer()
+    properties = read_properties(cursor, 1) if version == 5 else NO_PROPERTIES
+    if properties.authentication_data is not None and properties.authentication_method is None:
+        raise ProtocolError("Authentication Data needs an Authentication Method")
+    client_id = cursor.string()
+    will = None
+    if has_will:
+        will_properties = read_properties(cursor, WILL) if version == 5 else NO_PROPERTIES
+        topic = cursor.string()
+        if not topic or "+" in topic or "#" in topic:
+            raise ProtocolError("the Will Topic is not a Topic Name", ReasonCode.TOPIC_NAME_INVALID)
+        will = p.Will(topic, cursor.binary(), will_qos, bool(will_retain), will_properties)
+    username = cursor.string() if flags & 0x80 else None
+    password = cursor.binary() if flags & 0x40 else None
+    return p.Connect(
+        client_id, version, bool(flags & 2), keep_alive, username, password, will, properties, bridge=bridge
+    )
+
+
+def _reason(cursor: Cursor, packet_type: int) -> ReasonCode:
+    value = cursor.byte()
+    try:
+        reason = ReasonCode(value)
+    except ValueError:
+        raise ProtocolError(f"there is no Reason Code 0x{value:02x}") from None
+    if reason not in PERMITTED[packet_type]:
+        raise ProtocolError(f"this packet may not carry the Reason Code {reason.name}")
+    return reason
+
+
+def _connack(cursor: Cursor, packet_type: int, version: int) -> p.Connack:
+    flags = cursor.byte()
+    if flags > 1:
+        raise MalformedPacket("reserved Connect Acknowledge Flags are set")  # [MQTT5-3.2.2-1]
+    if version == 5:
+        return p.Connack(flags == 1, _reason(cursor, packet_type), read_properties(cursor, packet_type))
+    code = cursor.byte()
+    if code > max(ConnectReturnCode):
+        raise ProtocolError(f"there is no Connect Return Code {code}")
+    return p.Connack(flags == 1, code)
+
+
+def _identifier(cursor: Cursor) -> int:
+    value = cursor.two_byte_integer()
+    if not value:
+        raise ProtocolError("a Packet Identifier is not 0")  # [MQTT5-2.2.1-3]
+    return value
+
+
+def _acknowledgement(
+    build: Callable[[int, int, Properties], p.Packet],
+) -> Callable[[Cursor, int, int], p.Packet]:
+    def decoder(cursor: Cursor, packet_type: int, version: int) -> p.Packet:
+        identifier = _identifier(cursor)
+        if version != 5 or not cursor.remaining():
+            return build(identifier, 0, NO_PROPERTIES)
+        reason = _reason(cursor, packet_type)
+        return build(identifier, reason, read_properties(cursor, packet_type) if cursor.remaining() else NO_PROPERTIES)
+
+    return decoder
+
+
+def _subscribe(cursor: Cursor, packet_type: int, version: int) -> p.Subscribe:
+    identifier = _identifier(cursor)
+    properties = read_properties(cursor, packet_type) if version == 5 else NO_PROPERTIES
+    requests = []
+    while cursor.remaining():
+        topic_filter = decode_string(cursor.binary())
+        if not topic_filter:
+            raise MalformedPacket("a Topic Filter has at least one character")  # [MQTT5-4.7.3-1]
+        options = cursor.byte()
+        if options & (0xC0 if version == 5 else 0xFC):
+            raise MalformedPacket("reserved Subscription Options are set")  # [MQTT5-3.8.3-5]
+        if options & 3 == 3:
+            raise MalformedPacket("there is no QoS 3")
+        if options >> 4 & 3 == 3:
+            raise ProtocolError("there is no Retain Handling 3")
+        no_local = options & 4 == 4
+        if no_local and topic_filter.startswith("$share/"):  # [MQTT5-3.8.3-4]
+            raise ProtocolError("No Local is not allowed on a shared subscription")
+        requests.append(p.SubscriptionRequest(topic_filter, options & 3, no_local, options & 8 == 8, options >> 4 & 3))
+    if not requests:
+        raise ProtocolError("a SUBSCRIBE has at least one Topic Filter")  # [MQTT5-3.8.3-2]
+    return p.Subscribe(identifier, tuple(requests), properties)
+
+
+def _suback(cursor: Cursor, packet_type: int, version: int) -> p.Suback:
+    identifier = _identifier(cursor)
+    properties = read_properties(cursor, packet_type) if version == 5 else NO_PROPERTIES
+    codes = []
+    while cursor.remaining():
+        if version == 5:
+            codes.append(int(_reason(cursor, packet_type)))
+            continue
+        code = cursor.byte()
+        if code not in (0, 1, 2, 0x80):
+            raise ProtocolError(f"there is no SUBACK return code 0x{code:02x}")  # [MQTT311-3.9.3-2]
+        codes.append(code)
+    return p.Suback(identifier, tuple(codes), properties)
+
+
+def _unsubscribe(cursor: Cursor, packet_type: int, version: int) -> p.Unsubscribe:
+    identifier = _identifier(cursor)
+    properties = read_properties(cursor, packet_type) if version == 5 else NO_PROPERTIES
+    filters = []
+    while cursor.remaining():
+        topic_filter = decode_string(cursor.binary())
+        if not topic_filter:
+            raise MalformedPacket("a Topic Filter has at least one character")
+        filters.append(topic_filter)
+    if not filters:
+        raise ProtocolError("an UNSUBSCRIBE has at least one Topic Filter")  # [MQTT5-3.10.3-2]
+    return p.Unsubscribe(identifier, tuple(filters), properties)
+
+
+def _unsuback(cursor: Cursor, packet_type: int, version: int) -> p.Unsuback:
+    identifier = _identifier(cursor)
+    if version != 5:
+        return p.Unsuback(identifier)
+    properties = read_properties(cursor, packet_type)
+    codes = []
+    while cursor.remaining():
+        codes.append(int(_reason(cursor, packet_type)))
+    return p.Unsuback(identifier, tuple(codes), properties)
+
+
+def _disconnect(cursor: Cursor, packet_type: int, version: int) -> p.Disconnect:
+    if version != 5 or not cursor.remaining():
+        return p.Disconnect()
+    reason = _reason(cursor, packet_type)
+    return p.Disconnect(reason, read_properties(cursor, packet_type) if cursor.remaining() else NO_PROPERTIES)
+
+
+def _auth(cursor: Cursor, packet_type: int, _version: int) -> p.Auth:
+    if not cursor.remaining():
+        return p.Auth()
+    reason = _reason(cursor, packet_type)
+    return p.Auth(reason, read_properties(cursor, packet_type) if cursor.remaining() else NO_PROPERTIES)
+
+
+_DECODERS: dict[int, Callable[[Cursor, int, int], p.Packet]] = {
+    1: _connect,
+    2: _connack,
+    4: _acknowledgement(p.Puback),
+    5: _acknowledgement(p.Pubrec),
+    6: _acknowledgement(p.Pubrel),
+    7: _acknowledgement(p.Pubcomp),
+    8: _subscribe,
+    9: _suback,
+    10: _unsubscribe,
+    11: _unsuback,
+    12: lambda _cursor, _type, _version: p.Pingreq(),
+    13: lambda _cursor, _type, _version: p.Pingresp(),
+    14: _disconnect,
+    15: _auth,
+}

@@ -1,0 +1,175 @@
+"""The fifteen Control Packets as values, with the standard's field names [MQTT5-3]."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.wire.properties import NO_PROPERTIES, Properties
+
+if TYPE_CHECKING:
+    from attrs import frozen
+else:  # attrs' recipe for values that are immutable to the type checker and cheap to build
+    from attrs import define as frozen
+
+
+@frozen
+class Will:
+    """The Will Message inside CONNECT."""
+
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    properties: Properties = NO_PROPERTIES
+
+
+@frozen
+class Connect:
+    """A Client requests a connection. ``protocol_version`` is 3, 4 or 5; ``bridge`` is mosquitto's bridge bit (0x80)."""
+
+    client_id: str
+    protocol_version: int = 4
+    clean_start: bool = True
+    keep_alive: int = 0
+    username: str | None = None
+    password: bytes | None = None
+    will: Will | None = None
+    properties: Properties = NO_PROPERTIES
+    bridge: bool = False
+
+
+@frozen
+class Connack:
+    """The answer to CONNECT; in MQTT 3 ``reason_code`` is a Connect Return Code."""
+
+    session_present: bool
+    reason_code: int = 0
+    properties: Properties = NO_PROPERTIES
+
+
+@frozen
+class Publish:
+    """An Application Message on the wire. ``packet_identifier`` is 0 at QoS 0."""
+
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    dup: bool = False
+    packet_identifier: int = 0
+    properties: Properties = NO_PROPERTIES
+
+
+@frozen
+class Puback:
+    """The answer to a QoS 1 PUBLISH."""
+
+    packet_identifier: int
+    reason_code: int = 0
+    properties: Properties = NO_PROPERTIES
+
+
+@frozen
+class Pubrec:
+    """The first answer to a QoS 2 PUBLISH."""
+
+    packet_identifier: int
+    reason_code: int = 0
+    properties: Properties = NO_PROPERTIES
+
+
+@frozen
+class Pubrel:
+    """The answer to PUBREC."""
+
+    packet_identifier: int
+    reason_code: int = 0
+    properties: Properties = NO_PROPERTIES
+
+
+@frozen
+class Pubcomp:
+    """The answer to PUBREL: the QoS 2 exchange is complete."""
+
+    packet_identifier: int
+    reason_code: int = 0
+    properties: Properties = NO_PROPERTIES
+
+
+@frozen
+class SubscriptionRequest:
+    """One Topic Filter of a SUBSCRIBE with its Subscription Options."""
+
+    topic_filter: str
+    qos: int = 0
+    no_local: bool = False
+    retain_as_published: bool = False
+    retain_handling: int = 0
+
+
+@frozen
+class Subscribe:
+    """A Client asks for subscriptions."""
+
+    packet_identifier: int
+    subscriptions: tuple[SubscriptionRequest, ...]
+    properties: Properties = NO_PROPERTIES
+
+
+@frozen
+class Suback:
+    """The answer to SUBSCRIBE, one Reason Code per Topic Filter."""
+
+    packet_identifier: int
+    reason_codes: tuple[int, ...]
+    properties: Properties = NO_PROPERTIES
+
+
+@frozen
+class Unsubscribe:
+    """A Client gives up subscriptions."""
+
+    packet_identifier: int
+    topic_filters: tuple[str, ...]
+    properties: Properties = NO_PROPERTIES
+
+
+@frozen
+class Unsuback:
+    """The answer to UNSUBSCRIBE; ``reason_codes`` is empty in MQTT 3."""
+
+    packet_identifier: int
+    reason_codes: tuple[int, ...] = ()
+    properties: Properties = NO_PROPERTIES
+
+
+@frozen
+class Pingreq:
+    """A Client shows that it is alive."""
+
+
+@frozen
+class Pingresp:
+    """The answer to PINGREQ."""
+
+
+@frozen
+class Disconnect:
+    """The last packet on a Network Connection."""
+
+    reason_code: int = 0
+    properties: Properties = NO_PROPERTIES
+
+
+@frozen
+class Auth:
+    """A step of an extended authentication exchange (MQTT 5)."""
+
+    reason_code: int = 0
+    properties: Properties = NO_PROPERTIES
+
+
+Packet = (
+    Connect | Connack | Publish | Puback | Pubrec | Pubrel | Pubcomp | Subscribe | Suback | Unsubscribe | Unsuback
+    | Pingreq | Pingresp | Disconnect | Auth
+)  # fmt: skip
