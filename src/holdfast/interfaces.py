@@ -112,14 +112,33 @@ class IRetainedStore(Interface):
         """Return how much is retained as of the last commit, without touching the store."""
 
 
+@frozen
+class ReplayForm:
+    """In which form a subscriber takes its replay (see :class:`Selection`), under its present options."""
+
+    protocol_version: int
+    detailed: bool
+    except_client: str | None = None
+    max_packet_size: int | None = None
+
+
 class IDelivery(Interface):
     """The subscriber's end of a replay: says how much room it has, and takes packets."""
+
+    def form() -> ReplayForm:  # type: ignore[misc]
+        """Return the form in which the next read is wanted."""
 
     def room() -> int:  # type: ignore[misc]
         """Return how many messages may be delivered now. At 0, the replay rests until it is woken."""
 
     def deliver(messages: Slice) -> None:  # type: ignore[misc]
-        """Take a slice of at most ``room()`` messages."""
+        """Take a slice of at most ``room()`` messages, read in the form asked for last."""
+
+    def finished() -> None:  # type: ignore[misc]
+        """Take note that everything has been delivered."""
+
+    def failed(error: BaseException) -> None:  # type: ignore[misc]
+        """Take note that the store could not be read: the replay is over and incomplete."""
 
 
 # --- who may do what ------------------------------------------------------------------------------------------------

@@ -1,0 +1,235 @@
+"""One replay: the retained messages that match a new subscription, read and delivered as the client has room.
+
+A replay is a cursor over the store, not entries in a queue: nothing is read before there is room for it, so a slow
+client costs one batch and nothing is ever dropped.
+
+Never stale after fresh: the replay hears the change feed from its start. A change handed to this client live marks
+its topic, and a copy of the topic read before is dropped; the changed row itself is left out of later reads by its
+revision. A change *not* handed live lets later reads include it instead, and what was read before is read again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from holdfast.interfaces import Batch, IDelivery, IRetainedStore, ReplayForm, Selection, Slice
+from holdfast.retained.feed import Change, ChangeFeed
+from holdfast.retained.slices import cut, without
+from holdfast.retained.turns import ReplayTurns
+from holdfast.tickets import StorageFailure
+from holdfast.topics import matches
+
+if TYPE_CHECKING:
+    from attrs import frozen
+else:
+    from attrs import define as frozen
+
+#: Marks of one replay above which its held batch is given up and read again, so that a stalled client costs little.
+_MOST_MARKS = 1000
+
+
+@frozen
+class Flow:
+    """Flow control: rows per read, rows per delivery, and the most bytes one read may bring."""
+
+    batch_read_number: int = 1000
+    batch_deliver_number: int = 100
+    max_batch_bytes: int = 1 << 20
+
+
+class _State(Enum):
+    COMMITTING = "waits until what was accepted before it is committed"
+    READY = "may take a step"
+    READING = "waits for the store"
+    RESTING = "waits for room"
+    OVER = "finished, failed or stopped"
+
+
+class Replay:
+    """Delivers the retained messages matching one Topic Filter, in topic order, after the topic ``cursor``."""
+
+    def __init__(
+        self,
+        topic_filter: str,
+        delivery: IDelivery,
+        store: IRetainedStore,
+        feed: ChangeFeed,
+        turns: ReplayTurns,
+        flow: Flow,
+        now: Callable[[], int],
+        cursor: str = "",
+    ) -> None:
+        self.topic_filter = topic_filter
+        self.cursor = cursor
+        self.delivered = 0
+        self._delivery = delivery
+        self._store = store
+        self._feed = feed
+        self._turns = turns
+        self._flow = flow
+        self._now = now
+        self._read_after = cursor
+        self._everything_read = False
+        self._held: deque[Slice] = deque()
+        self._form: ReplayForm | None = None
+        self._read_at = 0
+        self._reading = 0  # counts reads, so that the answer to a given-up read is recognised
+        self._marks: dict[str, Change] = {}
+        self._start = store.next_revision()
+        self._state = _State.COMMITTING
+        self._listening = feed.listen(self._changed)
+        store.flushed().when_settled(self._begin)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will be delivered."""
+        return self._state is _State.OVER
+
+    def wake(self) -> None:
+        """There may be room again."""
+        if self._state is _State.RESTING:
+            self._state = _State.READY
+            self._turns.join(self)
+
+    def reread(self) -> None:
+        """Give up what has been read and not delivered; it is read again, in the form then asked for."""
+        self._held.clear()
+        self._read_after = self.cursor
+        self._everything_read = False
+        if self._state is _State.READING:  # its answer will not fit any more
+            self._reading += 1
+            self._state = _State.READY
+            self._turns.join(self)
+
+    def stop(self) -> None:
+        """End at once: nothing more is read or delivered, nothing stays behind."""
+        if self._state is _State.OVER:
+            return
+        self._state = _State.OVER
+        self._feed.forget(self._listening)
+        self._turns.leave(self)
+        self._held.clear()
+        self._marks.clear()
+
+    def step(self) -> bool:
+        """Read a batch when none is held, then deliver one slice of it, if there is room."""
+        if self._state is not _State.READY:
+            return False
+        room = self._delivery.room()
+        if room <= 0:
+            self._state = _State.RESTING
+            return False
+        now = self._now()
+        if self._held and now - self._read_at > 1000:
+            self.reread()  # messages expire while they wait
+        if not self._held:
+            if self._everything_read:
+                self.stop()
+                self._delivery.finished()
+                return False
+            return self._read(now)
+        return self._deliver(room)
+
+    def _deliver(self, room: int) -> bool:
+        assert self._form is not None
+        piece = self._held.popleft()
+        if self._marks:
+            last = piece.last
+            piece = without(piece, self._marks, self._form.protocol_version)
+            if not piece.count:
+                self.cursor = last
+                return self._goes_on()
+        if piece.count > room:
+            piece, rest = cut(piece, room, self._form.protocol_version)
+            self._held.appendleft(rest)
+        self.delivered += piece.count
+        self.cursor = piece.last
+        self._delivery.deliver(piece)
+        return self._goes_on()
+
+    def _goes_on(self) -> bool:
+        """Go to the next step; a batch delivered in full moves the cursor to where its scan ended."""
+        if not self._held:
+            self.cursor = max(self.cursor, self._read_after)
+        return self._state is _State.READY
+
+    def _read(self, now: int) -> bool:
+        self._forget_committed()
+        form = self._form = self._delivery.form()
+        selection = Selection(
+            self.topic_filter,
+            form.protocol_version,
+            self._start,
+            self._store.node,
+            now,
+            form.except_client,
+            form.max_packet_size,
+        )
+        flow = self._flow
+        rows = flow.batch_read_number
+        self._state = _State.READING
+        self._read_at = now
+        self._reading += 1
+        reading: Deferred[Batch] = self._store.read(
+            selection, self._read_after, rows, flow.batch_deliver_number or rows, flow.max_batch_bytes, form.detailed
+        )
+        number = self._reading
+        reading.addCallbacks(self._arrived, self._unreadable, callbackArgs=(number,), errbackArgs=(number,))
+        return False
+
+    def _arrived(self, batch: Batch, number: int) -> None:
+        if self._state is not _State.READING or number != self._reading:
+            return
+        self._held.extend(batch.slices)
+        self._read_after = batch.after
+        self._everything_read = batch.done
+        if not self._held:
+            self.cursor = max(self.cursor, batch.after)
+        self._state = _State.READY
+        self._turns.join(self)
+
+    def _unreadable(self, failure: Failure, number: int) -> None:
+        if self._state is not _State.READING or number != self._reading:
+            return
+        self.stop()
+        self._delivery.failed(failure.value)
+
+    def _begin(self, _failure: StorageFailure | None) -> None:
+        if self._state is _State.COMMITTING:
+            self._state = _State.READY
+            self._turns.join(self)
+
+    def _changed(self, change: Change) -> None:
+        """Hear of a change: what was read of its topic before is stale from now on."""
+        topic = change.topic
+        if topic <= self.cursor or not matches(self.topic_filter, topic):
+            return
+        self._marks[topic] = change
+        if not change.live:
+            change.ticket.when_settled(lambda failure: self._include(change, failure))
+        elif len(self._marks) > _MOST_MARKS:
+            self.reread()
+            self._forget_committed()
+
+    def _include(self, change: Change, failure: StorageFailure | None) -> None:
+        """Let later reads see a change that this client was not handed live."""
+        if failure is None and self._state is not _State.OVER:
+            self._start = max(self._start, change.revision)
+            if self._marks.get(change.topic) is change:
+                del self._marks[change.topic]
+            self.reread()
+
+    def _forget_committed(self) -> None:
+        """Drop marks no longer needed: nothing is held, and the next read sees their commit."""
+        if self._marks:
+            self._marks = {
+                topic: change
+                for topic, change in self._marks.items()
+                if not change.ticket.settled or change.ticket.failure is not None
+            }
