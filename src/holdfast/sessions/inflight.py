@@ -1,0 +1,57 @@
+"""What has been sent to a Client with QoS 1 or 2 and is not yet acknowledged [MQTT5-4.3], [MQTT5-4.4]."""
+
+from __future__ import annotations
+
+import attrs
+from attrs import define
+
+from holdfast.wire import PacketParser, Properties, encode
+from holdfast.wire.packets import Publish
+
+
+@define
+class Inflight:
+    """One PUBLISH on its way, or (``released``) the PUBREL that follows it.
+
+    ``packet`` is the PUBLISH as first sent, DUP 0, encoded for ``protocol_version``; ``expires_at`` is in
+    milliseconds since the epoch (0 for never); ``replayed`` tells it is a retained message sent for a subscription.
+    """
+
+    packet: bytes
+    qos: int
+    protocol_version: int
+    expires_at: int = 0
+    replayed: bool = False
+    released: bool = False
+
+    def again(self, protocol_version: int, now: int) -> bytes:
+        """Return the PUBLISH for sending it once more, with DUP 1 [MQTT5-3.3.1-1]."""
+        if protocol_version == self.protocol_version and not (self.expires_at and protocol_version == 5):
+            return bytes((self.packet[0] | 8,)) + self.packet[1:]
+        parser = PacketParser(len(self.packet), self.protocol_version)
+        parser.receive_data(self.packet)
+        publish = parser.next_packet()
+        assert isinstance(publish, Publish)
+        properties: Properties = publish.properties
+        if self.expires_at:
+            left = max(1, (self.expires_at - now) // 1000)
+            properties = attrs.evolve(properties, message_expiry_interval=left)
+        return encode(attrs.evolve(publish, dup=True, properties=properties), protocol_version)
+
+
+class PacketIdentifiers:
+    """Packet Identifiers 1..65535 in turn, leaving out those in use [MQTT5-2.2.1-3]."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def next(self, used: dict[int, Inflight]) -> int:
+        """Return a free Packet Identifier. There is one, since no window is wider than their number."""
+        candidate = self._last
+        while True:
+            candidate = candidate + 1 if candidate < 65535 else 1
+            if candidate not in used:
+                self._last = candidate
+                return candidate

@@ -1,0 +1,33 @@
+"""What one zone's Clients may do: the broker's limits as plain values."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+
+@frozen
+class Limits:
+    """Limits of the Clients of one zone. None stands for unlimited; sizes are in bytes, times in seconds."""
+
+    max_packet_size: int = 1 << 20
+    max_clientid_len: int = 65535
+    max_topic_levels: int = 128
+    max_qos_allowed: int = 2
+    max_topic_alias: int = 65535
+    retain_available: bool = True
+    wildcard_subscription: bool = True
+    shared_subscription: bool = True
+    server_keepalive: int | None = None
+    keepalive_multiplier: float = 1.5
+    max_inflight: int = 32
+    max_awaiting_rel: int = 1000
+    max_subscriptions: int | None = None
+    max_mqueue_len: int | None = 100_000
+    max_mqueue_bytes: int = 64 << 20
+    mqueue_store_qos0: bool = False
+    session_expiry_interval: float | None = 7200
+    idle_timeout: float = 15
+    upgrade_qos: bool = False
+    ignore_loop_deliver: bool = False
+    max_buffered_messages: int = 100_000  #: of one connection, 0 for unlimited
+    max_buffered_bytes: int = 32 << 20  #: of one connection, 0 for unlimited

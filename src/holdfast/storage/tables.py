@@ -1,0 +1,96 @@
+"""The database's tables, as SQLAlchemy describes them. Imports SQLAlchemy only, so that other programs can use it.
+
+A row of ``retained`` is kept ready for the wire. With ``||`` for concatenation, the PUBLISH packet with QoS 0 and
+RETAIN 1 is ``prefix3 || topic || payload`` for MQTT 3.1 and 3.1.1 and ``prefix5 || topic || properties5 || payload``
+for MQTT 5.0; a prefix is the fixed header and the topic's two length bytes. Nothing is stored twice. All points in
+time are milliseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+)
+
+metadata = MetaData()
+
+#: Topic Names sort by their UTF-8 bytes, whatever the database's locale: ranges and cursors rely on it.
+TopicName = Text().with_variant(Text(collation="C"), "postgresql")
+
+#: One row per topic ever retained and not yet purged. A tombstone (a cleared or expired topic) has an empty payload.
+#: The payload comes last: reading the columns before it does not touch the pages it overflows to.
+retained = Table(
+    "retained",
+    metadata,
+    Column("topic", TopicName, primary_key=True),
+    Column("revision", BigInteger, nullable=False),
+    Column("levels", Integer, nullable=False),
+    Column("qos", SmallInteger, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("stored_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+    Column("tombstone", SmallInteger, nullable=False),
+    Column("client_id", Text),
+    Column("username", Text),
+    Column("prefix3", LargeBinary, nullable=False),
+    Column("prefix5", LargeBinary, nullable=False),
+    Column("properties5", LargeBinary, nullable=False),
+    Column("properties_json", Text),
+    Column("payload", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+Index(
+    "retained_expiry",
+    retained.c.expires_at,
+    sqlite_where=retained.c.expires_at.is_not(None),
+    postgresql_where=retained.c.expires_at.is_not(None),
+)
+Index(
+    "retained_tombstones",
+    retained.c.stored_at,
+    sqlite_where=retained.c.tombstone == 1,
+    postgresql_where=retained.c.tombstone == 1,
+)
+
+#: The numbers of topic levels ever present in ``retained``: a filter with ``+`` and ``#`` asks for each of them.
+retained_levels = Table("retained_levels", metadata, Column("levels", Integer, primary_key=True, autoincrement=False))
+
+#: One row, written in every commit: the highest revision used, and running totals that spare counting at start.
+store_meta = Table(
+    "store_meta",
+    metadata,
+    Column("id", SmallInteger, CheckConstraint("id = 1", name="one_row"), primary_key=True, autoincrement=False),
+    Column("revision_mark", BigInteger, nullable=False),
+    Column("retained_count", BigInteger, nullable=False),
+    Column("retained_bytes", BigInteger, nullable=False),
+    Column("largest_packet", BigInteger, nullable=False),
+)
+
+#: Views are the stable surface for plain SQL; they live apart because the schema comparison knows tables only.
+views = MetaData()
+
+#: What is retained now: no tombstones, nothing expired.
+retained_messages = Table(
+    "retained_messages",
+    views,
+    Column("topic", TopicName),
+    Column("payload", LargeBinary),
+    Column("qos", SmallInteger),
+    Column("client_id", Text),
+    Column("username", Text),
+    Column("stored_at", BigInteger),
+    Column("expires_at", BigInteger),
+    Column("size", BigInteger),
+    Column("revision", BigInteger),
+    Column("properties_json", Text),
+)
