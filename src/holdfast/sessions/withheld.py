@@ -50,3 +50,6 @@ class Withheld:
             entry = waiting.popleft()
             if entry.answer:
                 entry.call()
+
+    def __len__(self) -> int:
+        return len(self._waiting)

@@ -1,0 +1,233 @@
+"""What a Client publishes: checks, authorization, QoS 1 and 2 exchanges and their acknowledgements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from holdfast.messages import ApplicationMessage, ChangeOrigin
+from holdfast.retained.service import RetainRefused
+from holdfast.tickets import COMMITTED, FailureKind, StorageFailure
+from holdfast.wire import NO_PROPERTIES, Properties, ProtocolError, ReasonCode, encode
+from holdfast.wire.packets import Puback, Publish, Pubrec, Pubrel
+
+if TYPE_CHECKING:
+    from holdfast.sessions.connection import Connection
+    from holdfast.sessions.session import Session
+
+
+def failure_reason(failure: StorageFailure) -> ReasonCode:
+    """Return the Reason Code that tells a Client why its change was not made durable."""
+    if failure.kind is FailureKind.FULL:
+        return ReasonCode.QUOTA_EXCEEDED
+    return ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
+
+
+class Publications:
+    """The Application Messages one Client publishes over one Network Connection."""
+
+    _log = Logger()
+
+    def __init__(self, connection: Connection, session: Session) -> None:
+        self._connection = connection
+        self._session = session
+        self._services = connection.services
+        self._limits = connection.limits
+        self._aliases: dict[int, str] = {}
+        self._v5 = connection.protocol_version == 5
+
+    def publish(self, packet: Publish) -> None:
+        """Take a PUBLISH packet: check it, ask whether it is allowed, then accept it."""
+        services = self._services
+        services.counters.messages_received += 1
+        topic = packet.topic
+        properties = packet.properties
+        expires_at = None
+        if properties is not NO_PROPERTIES:
+            topic, properties, expires_at = self._read(packet)
+        limits = self._limits
+        qos = packet.qos
+        if qos > limits.max_qos_allowed:
+            raise ProtocolError(f"QoS {qos} is not supported", ReasonCode.QOS_NOT_SUPPORTED)  # [MQTT5-3.2.2-11]
+        if packet.retain and not limits.retain_available:
+            raise ProtocolError("retained messages are not supported", ReasonCode.RETAIN_NOT_SUPPORTED)
+        if topic.count("/") >= limits.max_topic_levels:
+            raise ProtocolError(
+                f"a Topic Name has at most {limits.max_topic_levels} levels here", ReasonCode.TOPIC_NAME_INVALID
+            )
+        if qos:
+            if qos == 2 and packet.packet_identifier in self._session.received:
+                self._received_again(packet.packet_identifier)
+                return
+            self._check_receive_maximum()
+        message = ApplicationMessage(
+            topic,
+            packet.payload,
+            qos,
+            packet.retain,
+            self._session.client_id,
+            self._session.principal.username,
+            properties,
+            expires_at,
+        )
+        answer = services.authorizer.may_publish(self._session.principal, topic, qos, packet.retain)
+        if answer is True:
+            self._accept(message, packet.packet_identifier)
+        elif isinstance(answer, Deferred):
+            self._connection.wait_for(
+                answer, False, lambda allowed: self._decided(allowed, message, packet.packet_identifier)
+            )
+        else:
+            self._deny(message, packet.packet_identifier)
+
+    def release(self, packet: Pubrel) -> None:
+        """Take a PUBREL: the Packet Identifier is free again [MQTT5-4.3.3-10], [MQTT5-4.3.3-11]."""
+        identifier = packet.packet_identifier
+        known = identifier in self._session.received
+        self._session.received.discard(identifier)
+        if known or not self._v5:
+            answer = b"\x70\x02" + identifier.to_bytes(2, "big")
+        else:
+            answer = b"\x70\x03" + identifier.to_bytes(2, "big") + bytes((ReasonCode.PACKET_IDENTIFIER_NOT_FOUND,))
+        ticket = self._services.states.released(self._session.client_id, identifier)
+        self._connection.acknowledgements.add(ticket, answer, self._connection.close_for)
+
+    def _read(self, packet: Publish) -> tuple[str, Properties, int | None]:
+        """Resolve the Topic Alias and split off what is not forwarded as it came."""
+        topic = packet.topic
+        properties = packet.properties
+        if properties.subscription_identifiers:  # [MQTT5-3.3.4-6]
+            raise ProtocolError("a Client does not send Subscription Identifiers in PUBLISH")
+        alias = properties.topic_alias
+        if alias is not None:
+            if alias > self._limits.max_topic_alias:
+                raise ProtocolError(
+                    f"the Topic Alias {alias} exceeds the Topic Alias Maximum", ReasonCode.TOPIC_ALIAS_INVALID
+                )
+            if topic:
+                self._aliases[alias] = topic
+            else:
+                known = self._aliases.get(alias)
+                if known is None:
+                    raise ProtocolError(f"the Topic Alias {alias} has no Topic Name")
+                topic = known
+        expiry = properties.message_expiry_interval
+        if alias is not None or expiry is not None:
+            properties = attrs.evolve(properties, topic_alias=None, message_expiry_interval=None)
+        return topic, properties, None if expiry is None else self._services.now() + 1000 * expiry
+
+    def _check_receive_maximum(self) -> None:
+        """Refuse more unacknowledged QoS 1 and 2 messages than CONNACK allowed [MQTT5-3.3.4-7]."""
+        outstanding = self._connection.acknowledgements.publishes + len(self._session.received)
+        if self._v5 and outstanding >= self._limits.max_awaiting_rel:
+            raise ProtocolError(
+                f"more than {self._limits.max_awaiting_rel} messages are unacknowledged",
+                ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+            )
+
+    def _decided(self, allowed: bool, message: ApplicationMessage, identifier: int) -> None:
+        if allowed:
+            self._accept(message, identifier)
+        else:
+            self._deny(message, identifier)
+
+    def _accept(self, message: ApplicationMessage, identifier: int) -> None:
+        if message.qos != 2:
+            self._hand_on(message, identifier)
+            return
+        session = self._session
+        session.received.add(identifier)
+        ticket = self._services.states.received(session.client_id, identifier)
+        if ticket.settled and ticket.failure is None:
+            self._hand_on(message, identifier)
+            return
+
+        def committed(failure: StorageFailure | None) -> None:
+            if failure is None:  # a QoS 2 message is routed once its Packet Identifier is durable
+                self._hand_on(message, identifier)
+            else:
+                session.received.discard(identifier)
+
+        ticket.when_settled(committed)
+
+    def _hand_on(self, message: ApplicationMessage, identifier: int) -> None:
+        """Retain and route the message, and acknowledge it when what must be durable is."""
+        router = self._services.router
+        try:
+            ticket, matched = router.publish(message, ChangeOrigin.PUBLISH)
+        except RetainRefused as refusal:
+            self._not_retained(message, identifier, refusal)
+            return
+        qos = message.qos
+        if qos:
+            head = b"\x40" if qos == 1 else b"\x50"
+            if matched or not self._v5:
+                answer = head + b"\x02" + identifier.to_bytes(2, "big")
+            else:
+                answer = head + b"\x03" + identifier.to_bytes(2, "big") + b"\x10"
+            if ticket.settled and ticket.failure is None:
+                self._connection.acknowledgements.add(ticket, answer, self._connection.close_for)
+            else:
+                self._connection.acknowledgements.add(
+                    ticket, answer, lambda failure: self._not_stored(message, identifier, failure), qos == 1
+                )
+        if not ticket.settled and self._services.pressure.active:
+            self._services.pressure.hold(self._connection)
+
+    def _not_stored(self, message: ApplicationMessage, identifier: int, failure: StorageFailure) -> bytes | None:
+        """Answer a message whose commit failed: a Reason Code in MQTT 5, a close without acknowledgement in MQTT 3."""
+        self._services.counters.commits_failed += 1
+        self._session.received.discard(identifier)
+        if not self._v5:
+            return self._connection.close_for(failure)
+        return self._refusal(message.qos, identifier, failure_reason(failure))
+
+    def _not_retained(self, message: ApplicationMessage, identifier: int, refusal: RetainRefused) -> None:
+        """Tell the publisher where it can be told; else deliver live only. What was retained before stays."""
+        counters = self._services.counters
+        log = "{client!r} may not retain {topic!r}: {refusal}"
+        if self._v5 and message.qos:
+            counters.retained_refused += 1
+            self._log.warn(log, client=message.client_id, topic=message.topic, refusal=refusal)
+            self._answer(message.qos, identifier, ReasonCode.QUOTA_EXCEEDED)
+            return
+        counters.retained_not_stored += 1
+        self._log.warn(log + " (delivered live only)", client=message.client_id, topic=message.topic, refusal=refusal)
+        self._services.router.route(message)
+        if message.qos:
+            self._answer(message.qos, identifier, ReasonCode.SUCCESS)
+
+    def _deny(self, message: ApplicationMessage, identifier: int) -> None:
+        """Drop a message that is not allowed; MQTT 3 has no way to say so but a positive acknowledgement or a close."""
+        self._services.counters.messages_dropped_not_authorized += 1
+        self._log.warn("{client!r} may not publish to {topic!r}", client=message.client_id, topic=message.topic)
+        if message.qos:
+            self._answer(message.qos, identifier, ReasonCode.NOT_AUTHORIZED if self._v5 else ReasonCode.SUCCESS)
+
+    def _received_again(self, identifier: int) -> None:
+        """Answer a repeated QoS 2 PUBLISH without handing it on again [MQTT5-4.3.3-10]."""
+        ticket = self._services.states.received(self._session.client_id, identifier)
+        packet = b"\x50\x02" + identifier.to_bytes(2, "big")
+        self._connection.acknowledgements.add(ticket, packet, self._connection.close_for)
+
+    def _refusal(self, qos: int, identifier: int, reason: ReasonCode) -> bytes:
+        packet = Puback(identifier, reason) if qos == 1 else Pubrec(identifier, reason)
+        return encode(packet, self._connection.protocol_version)
+
+    def _answer(self, qos: int, identifier: int, reason: ReasonCode) -> None:
+        """Acknowledge without anything to commit; a PUBREC with a failure ends the QoS 2 exchange."""
+        states = self._services.states
+        if qos == 2 and reason >= ReasonCode.UNSPECIFIED_ERROR:
+            self._session.received.discard(identifier)
+            ticket = states.released(self._session.client_id, identifier)
+        elif qos == 2:
+            self._session.received.add(identifier)
+            ticket = states.received(self._session.client_id, identifier)
+        else:
+            ticket = COMMITTED
+        self._connection.acknowledgements.add(
+            ticket, self._refusal(qos, identifier, reason), self._connection.close_for, qos == 1
+        )

@@ -1,0 +1,34 @@
+"""What every Network Connection works with: the broker's parts, composed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import frozen
+from twisted.internet.interfaces import IReactorTime
+
+from holdfast.interfaces import IAuthenticator, IAuthorizer
+from holdfast.retained.service import IRetainedMessages
+from holdfast.sessions.counters import Counters
+from holdfast.sessions.outbox import Turns
+from holdfast.sessions.pressure import Pressure
+from holdfast.sessions.registry import SessionRegistry
+from holdfast.sessions.router import Router
+from holdfast.sessions.states import ISessionStates
+
+
+@frozen
+class Services:
+    """The parts a connection needs. ``now`` gives milliseconds since the epoch."""
+
+    clock: IReactorTime
+    now: Callable[[], int]
+    turns: Turns
+    registry: SessionRegistry
+    router: Router
+    retained: IRetainedMessages
+    states: ISessionStates
+    authenticator: IAuthenticator
+    authorizer: IAuthorizer
+    pressure: Pressure
+    counters: Counters
