@@ -87,7 +87,9 @@ class Wills:
     def _decided(self, allowed: bool, principal: Principal, will: Will) -> None:
         if not allowed:
             self._counters.messages_dropped_not_authorized += 1
-            self._log.warn("the Will of {client!r} on {topic!r} is not allowed", client=principal.client_id, topic=will.topic)
+            self._log.warn(
+                "the Will of {client!r} on {topic!r} is not allowed", client=principal.client_id, topic=will.topic
+            )
             return
         properties = will.properties
         expiry = properties.message_expiry_interval

@@ -1,0 +1,123 @@
+"""Between Twisted's transports and Network Connections: translates, decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.address import IPv4Address, IPv6Address
+from twisted.internet.interfaces import IAddress, IDelayedCall, IPullProducer, IReactorTime
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.tcp import Connection as TCPTransport
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from holdfast.sessions.connection import Connection
+from holdfast.sessions.outbox import INetworkConnection
+
+#: seconds a peer has to take the last bytes before the connection is aborted
+CLOSING_TIME = 5.0
+
+
+@implementer(INetworkConnection, IPullProducer)
+class MQTTServerProtocol(Protocol):
+    """One accepted transport.
+
+    It registers itself as a *pull* producer, since that is the one notification Twisted gives each time a transport
+    has sent everything: the broker then knows exactly what is still in this process.
+    """
+
+    def __init__(self, build: Callable[[INetworkConnection], Connection], clock: IReactorTime) -> None:
+        self._build = build
+        self._clock = clock
+        self._connection: Connection | None = None
+        self._direct: TCPTransport | None = None
+        self._closing: IDelayedCall | None = None
+
+    def connectionMade(self) -> None:
+        """Begin a Network Connection."""
+        transport = self.transport
+        assert transport is not None
+        if isinstance(transport, TCPTransport) and not transport.TLS:
+            self._direct = transport
+        if isinstance(transport.getHost(), (IPv4Address, IPv6Address)):
+            transport.setTcpNoDelay(True)
+            transport.setTcpKeepAlive(True)
+        self._connection = self._build(self)
+        transport.registerProducer(self, False)
+
+    def dataReceived(self, data: bytes) -> None:
+        """Hand bytes on."""
+        assert self._connection is not None
+        self._connection.receive(data)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Hand the end on."""
+        self._direct = None
+        if self._closing is not None and self._closing.active():
+            self._closing.cancel()
+        if self._connection is not None:
+            self._connection.lost()
+
+    # IPullProducer
+
+    def resumeProducing(self) -> None:
+        """The transport has sent everything it was given."""
+        if self._connection is not None:
+            self._connection.drained()
+
+    def stopProducing(self) -> None:
+        """The transport is gone; connectionLost says the rest."""
+
+    # INetworkConnection
+
+    def write(self, data: bytes) -> bool:
+        """Send bytes; plain TCP takes them at once where it can, a reactor turn earlier than Twisted's own write."""
+        assert self.transport is not None
+        if self._direct is not None:
+            sent = self._direct.writeSomeData(data)
+            if isinstance(sent, int) and sent > 0:  # otherwise the transport finds the error itself
+                if sent == len(data):
+                    return True
+                data = data[sent:]
+        self.transport.write(data)
+        return False
+
+    def close(self, data: bytes) -> None:
+        """Send these last bytes and close."""
+        transport = self.transport
+        assert transport is not None
+        self._direct = None
+        transport.unregisterProducer()
+        if data:
+            transport.write(data)
+        transport.loseConnection()
+        self._closing = self._clock.callLater(CLOSING_TIME, transport.abortConnection)
+
+    def abort(self) -> None:
+        """Close at once."""
+        assert self.transport is not None
+        self.transport.abortConnection()
+
+    def pause(self) -> None:
+        """Stop reading."""
+        assert self.transport is not None
+        self.transport.pauseProducing()
+
+    def resume(self) -> None:
+        """Read again."""
+        assert self.transport is not None
+        self.transport.resumeProducing()
+
+
+class MQTTServerFactory(Factory):
+    """Makes a protocol for each connection one listener accepts."""
+
+    noisy = False
+
+    def __init__(self, build: Callable[[INetworkConnection], Connection], clock: IReactorTime) -> None:
+        self._build = build
+        self._clock = clock
+
+    def buildProtocol(self, addr: IAddress | None) -> MQTTServerProtocol:
+        """Return a new protocol."""
+        return MQTTServerProtocol(self._build, self._clock)

@@ -1,0 +1,185 @@
+"""SUBSCRIBE and UNSUBSCRIBE of one Client, and the replays they start and stop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred, gatherResults, succeed
+
+from holdfast.retained.replay import Replay
+from holdfast.sessions.delivery import ReplayDelivery
+from holdfast.sessions.inbound import failure_reason
+from holdfast.sessions.subscriptions import Subscription
+from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
+from holdfast.topics import InvalidTopicFilter, check_topic_filter, has_wildcard, split_shared
+from holdfast.wire import ReasonCode, encode
+from holdfast.wire.packets import Suback, Subscribe, SubscriptionRequest, Unsuback, Unsubscribe
+
+if TYPE_CHECKING:
+    from holdfast.sessions.connection import Connection
+    from holdfast.sessions.session import Session
+
+
+class Subscriptions:
+    """The subscriptions one Client makes over one Network Connection, and their running replays."""
+
+    def __init__(self, connection: Connection, session: Session) -> None:
+        self._connection = connection
+        self._session = session
+        self._services = connection.services
+        self._limits = connection.limits
+        self._v5 = connection.protocol_version == 5
+        self._replays: dict[str, Replay] = {}
+
+    @property
+    def replay_count(self) -> int:
+        """How many replays run."""
+        return len(self._replays)
+
+    def subscribe(self, packet: Subscribe) -> None:
+        """Grant what may be granted, answer with SUBACK, and start replays [MQTT5-3.8.4]."""
+        verdicts: list[ReasonCode | bool | Deferred[bool]] = []
+        waits = False
+        for request in packet.subscriptions:
+            verdict: ReasonCode | bool | Deferred[bool] | None = self._check(request)
+            if verdict is None:
+                _, topic_filter = split_shared(request.topic_filter)
+                verdict = self._services.authorizer.may_subscribe(self._session.principal, topic_filter, request.qos)
+            waits = waits or isinstance(verdict, Deferred)
+            verdicts.append(verdict)
+        if not waits:
+            self._decided(packet, verdicts)
+            return
+        together: Deferred[list[ReasonCode | bool]] = gatherResults(
+            [
+                verdict.addErrback(self._connection.denied_by_error)
+                if isinstance(verdict, Deferred)
+                else succeed(verdict)
+                for verdict in verdicts
+            ]
+        )
+        self._connection.wait_for(together, [False] * len(verdicts), lambda results: self._decided(packet, results))
+
+    def unsubscribe(self, packet: Unsubscribe) -> None:
+        """Remove subscriptions, stop their replays, answer with UNSUBACK [MQTT5-3.10.4]."""
+        codes = []
+        ticket = COMMITTED
+        for topic_filter in packet.topic_filters:
+            replay = self._replays.pop(topic_filter, None)
+            if replay is not None:
+                replay.stop()
+            removed = self._services.registry.unsubscribe(self._session, topic_filter)
+            codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED if removed is None else ReasonCode.SUCCESS)
+            ticket = removed or ticket  # the last ticket settles last
+        self._set_replaying()
+        answer = Unsuback(packet.packet_identifier, tuple(codes) if self._v5 else ())
+        self._connection.acknowledgements.add(
+            ticket, encode(answer, self._connection.protocol_version), self._connection.close_for
+        )
+
+    def resume(self) -> None:
+        """Let the replays go on that a disconnect had cut off, each from where it was."""
+        suspended, self._session.suspended = self._session.suspended, {}
+        for topic_filter, cursor in suspended.items():
+            if topic_filter in self._session.subscriptions:
+                self._start(topic_filter, cursor)
+        self._set_replaying()
+
+    def suspend(self) -> None:
+        """Stop all replays because the Network Connection is gone, and remember where they were."""
+        for topic_filter, replay in self._replays.items():
+            self._session.suspended[topic_filter] = replay.cursor
+            replay.stop()
+        self._replays.clear()
+        self._set_replaying()
+
+    def wake(self) -> None:
+        """There may be room for replays."""
+        for replay in list(self._replays.values()):
+            replay.wake()
+
+    def replay_over(self, topic_filter: str) -> None:
+        """Forget a replay that has delivered everything."""
+        self._replays.pop(topic_filter, None)
+        self._set_replaying()
+
+    def _set_replaying(self) -> None:
+        self._session.replaying = bool(self._replays)
+        if not self._replays:
+            self._session.fill()  # live messages have the whole window again
+
+    def _check(self, request: SubscriptionRequest) -> ReasonCode | None:
+        """Return why the subscription cannot be granted, or None."""
+        limits = self._limits
+        try:
+            group, topic_filter = split_shared(request.topic_filter)
+            check_topic_filter(topic_filter, limits.max_topic_levels)
+        except InvalidTopicFilter:
+            return ReasonCode.TOPIC_FILTER_INVALID
+        if group is not None and not limits.shared_subscription:
+            return ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
+        if not limits.wildcard_subscription and has_wildcard(topic_filter):
+            return ReasonCode.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED
+        subscriptions = self._session.subscriptions
+        most = limits.max_subscriptions
+        if most is not None and len(subscriptions) >= most and request.topic_filter not in subscriptions:
+            return ReasonCode.QUOTA_EXCEEDED
+        return None
+
+    def _decided(
+        self, packet: Subscribe, verdicts: list[ReasonCode | bool] | list[ReasonCode | bool | Deferred[bool]]
+    ) -> None:
+        connection = self._connection
+        session = self._session
+        identifiers = packet.properties.subscription_identifiers
+        codes: list[int] = []
+        replays: list[str] = []
+        ticket: CommitTicket = COMMITTED
+        for request, verdict in zip(packet.subscriptions, verdicts, strict=True):
+            if verdict is not True:
+                codes.append(verdict if isinstance(verdict, ReasonCode) else ReasonCode.NOT_AUTHORIZED)
+                continue
+            if self._check(request) is ReasonCode.QUOTA_EXCEEDED:  # filled up by this very packet
+                codes.append(ReasonCode.QUOTA_EXCEEDED)
+                continue
+            key = request.topic_filter
+            group, topic_filter = split_shared(key)
+            existed = key in session.subscriptions
+            qos = min(request.qos, self._limits.max_qos_allowed)
+            subscription = Subscription(
+                topic_filter,
+                qos,
+                request.no_local,
+                request.retain_as_published or connection.bridge,
+                request.retain_handling,
+                identifiers[0] if identifiers else None,
+                group,
+            )
+            ticket = self._services.registry.subscribe(session, key, subscription)
+            codes.append(qos)
+            # Shared subscriptions get no replay; Retain Handling 2 none, 1 only when new [MQTT5-3.3.1-9..11].
+            if group is None and (request.retain_handling == 0 or (request.retain_handling == 1 and not existed)):
+                replays.append(key)
+            elif key in self._replays:
+                self._replays[key].reread()  # goes on, under the new options
+        if not self._v5:
+            codes = [code if code < ReasonCode.UNSPECIFIED_ERROR else 0x80 for code in codes]
+        answer = encode(Suback(packet.packet_identifier, tuple(codes)), connection.protocol_version)
+
+        def failed(failure: StorageFailure) -> bytes | None:
+            if not self._v5:
+                return connection.close_for(failure)
+            refused = tuple(max(code, failure_reason(failure)) for code in codes)
+            return encode(Suback(packet.packet_identifier, refused), 5)
+
+        connection.acknowledgements.add(ticket, answer, failed)
+        for key in replays:
+            self._start(key, "")
+        self._set_replaying()
+
+    def _start(self, topic_filter: str, cursor: str) -> None:
+        running = self._replays.get(topic_filter)
+        if running is not None:
+            running.stop()
+        delivery = ReplayDelivery(self._connection, self._session, topic_filter)
+        self._replays[topic_filter] = self._services.retained.replay(topic_filter, delivery, cursor)
