@@ -46,7 +46,8 @@ class Place:
             place = child
         return place.line
 
-    def _child(self, part: str | int, line: int, implied: bool) -> Place:
+    def child(self, part: str | int, line: int, implied: bool) -> Place:
+        """Return the place below here with this name, made if need be; a written one replaces an implied one."""
         child = self.below.get(part)
         if child is None:
             child = self.below[part] = Place(line, implied=implied)
@@ -140,13 +141,13 @@ class _Scanner:
         self._expect("]]" if repeated else "]")
         place = self.root
         for part in parents:
-            place = place._child(part, line, implied=True)
+            place = place.child(part, line, implied=True)
             if place.elements:
-                place = place._child(place.elements - 1, line, implied=True)
-        place = place._child(name, line, implied=False)
+                place = place.child(place.elements - 1, line, implied=True)
+        place = place.child(name, line, implied=False)
         if repeated:
             place.elements += 1
-            place = place._child(place.elements - 1, line, implied=False)
+            place = place.child(place.elements - 1, line, implied=False)
         return place
 
     def _pair(self, table: Place) -> None:
@@ -154,8 +155,8 @@ class _Scanner:
         *parents, name = self._key()
         self._expect("=")
         for part in parents:
-            table = table._child(part, line, implied=True)
-        place = table._child(name, line, implied=False)
+            table = table.child(part, line, implied=True)
+        place = table.child(name, line, implied=False)
         self._take(_BLANKS)
         self._value(place)
 
@@ -164,7 +165,7 @@ class _Scanner:
             self._take(_GAP)
             index = 0
             while not self._skip("]"):
-                self._value(place._child(index, self._line, implied=False))
+                self._value(place.child(index, self._line, implied=False))
                 index += 1
                 self._separator("]")
         elif self._skip("{"):

@@ -8,7 +8,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from alembic.script.revision import ResolutionError
+from alembic.util import CommandError
 from sqlalchemy import Connection, inspect
 
 from holdfast.storage.engine import Database, StoreUnusable
@@ -74,5 +74,5 @@ def prepare(database: Database) -> None:
 def _knows(version: str) -> bool:
     try:
         return ScriptDirectory.from_config(_config()).get_revision(version) is not None
-    except (ResolutionError, Exception):
+    except CommandError:
         return False

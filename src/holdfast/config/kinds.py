@@ -1,0 +1,204 @@
+"""The kinds of values an option can have: each reads one TOML value and says what it allows."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Protocol
+
+from attrs import field, frozen
+
+from holdfast.config.toml_text import literal
+from holdfast.config.units import parse_duration, parse_size
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class Refused(ValueError):
+    """A value that an option does not allow. The text says what is wrong with it."""
+
+
+class Kind(Protocol):
+    """What an option's value may be."""
+
+    @property
+    def allowed(self) -> str:
+        """The allowed values in words, for messages and the reference."""
+
+    def read(self, value: object) -> object:
+        """Return the value for the program; raises Refused."""
+
+
+def refusal(value: object, allowed: str) -> Refused:
+    """Return the refusal that says what was found and what is allowed."""
+    return Refused(f"found {literal(value)}; allowed: {allowed}")
+
+
+@frozen
+class Flag:
+    """True or false."""
+
+    allowed: str = field(default="true or false", init=False)
+
+    def read(self, value: object) -> bool:
+        """Return the truth value; raises Refused."""
+        if not isinstance(value, bool):
+            raise refusal(value, self.allowed)
+        return value
+
+
+@frozen
+class Integer:
+    """A whole number within limits, or one of some words that stand for a special value."""
+
+    minimum: int
+    maximum: int | None = None
+    words: Mapping[str, int | None] = field(factory=dict)
+    unit: str = ""
+
+    @property
+    def allowed(self) -> str:
+        """The limits and the words."""
+        limits = f"from {self.minimum} to {self.maximum}" if self.maximum is not None else f"of {self.minimum} or more"
+        return _or_words(f"an integer {limits}" + (f" ({self.unit})" if self.unit else ""), self.words)
+
+    def read(self, value: object) -> int | None:
+        """Return the number, or what the word stands for; raises Refused."""
+        if isinstance(value, str) and value in self.words:
+            return self.words[value]
+        if not isinstance(value, int) or isinstance(value, bool) or not _within(value, self.minimum, self.maximum):
+            raise refusal(value, self.allowed)
+        return value
+
+
+@frozen
+class Number:
+    """A number, whole or not, within limits."""
+
+    minimum: float
+    maximum: float
+
+    @property
+    def allowed(self) -> str:
+        """The limits."""
+        return f"a number from {self.minimum} to {self.maximum}"
+
+    def read(self, value: object) -> float:
+        """Return the number; raises Refused (also for nan, which is within no limits)."""
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise refusal(value, self.allowed)
+        if not self.minimum <= value <= self.maximum:
+            raise refusal(value, self.allowed)
+        return float(value)
+
+
+@frozen
+class Choice:
+    """One of a few words or numbers."""
+
+    values: tuple[str | int, ...]
+
+    @property
+    def allowed(self) -> str:
+        """The values."""
+        *others, last = map(literal, self.values)
+        return f"{', '.join(others)} or {last}" if others else f"only {last}"
+
+    def read(self, value: object) -> str | int:
+        """Return the value; raises Refused."""
+        for choice in self.values:  # compared with its type: true is not 1, nor is 1.0
+            if type(value) is type(choice) and value == choice:
+                return choice
+        raise refusal(value, self.allowed)
+
+
+@frozen
+class Text:
+    """A string without control characters."""
+
+    allowed: str = "a string"
+    empty: bool = True
+
+    def read(self, value: object) -> str:
+        """Return the string; raises Refused."""
+        if not isinstance(value, str) or not (value or self.empty):
+            raise refusal(value, self.allowed)
+        if _CONTROL.search(value):
+            raise Refused(f"found a control character in {literal(value)}; allowed: {self.allowed}")
+        return value
+
+
+@frozen
+class Duration:
+    """Seconds, written with a unit: ``"30s"``, ``"1h30m"``, ``"500ms"``. ``"infinity"`` where allowed."""
+
+    minimum: str
+    maximum: str
+    infinity: bool = False
+    zero: str = ""
+
+    @property
+    def allowed(self) -> str:
+        """The limits and the words."""
+        words = {"0s": 0.0} if self.zero else {}
+        if self.infinity:
+            words["infinity"] = math.inf
+        text = _or_words(f"a duration with its unit (ms, s, m, h, d, w) from {self.minimum} to {self.maximum}", words)
+        return f"{text} (0s: {self.zero})" if self.zero else text
+
+    def read(self, value: object) -> float:
+        """Return the seconds, infinite for ``"infinity"``; raises Refused."""
+        if self.infinity and value == "infinity":
+            return math.inf
+        if not isinstance(value, str):
+            raise refusal(value, self.allowed)
+        try:
+            seconds = parse_duration(value)
+        except ValueError:
+            raise refusal(value, self.allowed) from None
+        if self.zero and seconds == 0.0:
+            return seconds
+        if not _within(seconds, parse_duration(self.minimum), parse_duration(self.maximum)):
+            raise refusal(value, self.allowed)
+        return seconds
+
+
+@frozen
+class Size:
+    """Bytes, written with a unit or as a plain number: ``"1MB"``, ``"64KB"``, ``512``."""
+
+    minimum: str
+    maximum: str
+    zero: str = ""
+
+    @property
+    def allowed(self) -> str:
+        """The limits."""
+        text = f"a size (B, KB, MB, GB; a plain integer is bytes) from {self.minimum} to {self.maximum}"
+        return f"{text}, or 0 ({self.zero})" if self.zero else text
+
+    def read(self, value: object) -> int:
+        """Return the bytes; raises Refused."""
+        if isinstance(value, str):
+            try:
+                size = parse_size(value)
+            except ValueError:
+                raise refusal(value, self.allowed) from None
+        elif isinstance(value, int) and not isinstance(value, bool):
+            size = value
+        else:
+            raise refusal(value, self.allowed)
+        if self.zero and size == 0:
+            return size
+        if not _within(size, parse_size(self.minimum), parse_size(self.maximum)):
+            raise refusal(value, self.allowed)
+        return size
+
+
+def _within(value: float, minimum: float, maximum: float | None) -> bool:
+    return minimum <= value and (maximum is None or value <= maximum)
+
+
+def _or_words(text: str, words: Mapping[str, object]) -> str:
+    return " or ".join([text, *map(literal, words)])

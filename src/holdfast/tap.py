@@ -1,0 +1,199 @@
+"""``twistd holdfast``: options and the composition of the whole broker."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from twisted.application.service import IService
+from twisted.python import usage
+
+from holdfast.auth.anonymous import AnonymousAuthenticator, UnrestrictedAuthorizer
+from holdfast.broker import BrokerService, complain
+from holdfast.config import Config, ConfigError, default, load
+from holdfast.config.document import Zone
+from holdfast.listening import Listener, Listening
+from holdfast.protocol import MQTTServerFactory
+from holdfast.retained.replay import Flow
+from holdfast.retained.service import RetainedMessages, RetainerLimits
+from holdfast.retained.sql import SQLRetainedStore
+from holdfast.sessions.connection import Connection
+from holdfast.sessions.counters import Counters
+from holdfast.sessions.limits import Limits
+from holdfast.sessions.outbox import INetworkConnection, Turns
+from holdfast.sessions.pressure import Pressure
+from holdfast.sessions.registry import SessionRegistry
+from holdfast.sessions.router import Router
+from holdfast.sessions.services import Services
+from holdfast.sessions.states import MemorySessionStates
+from holdfast.sessions.wills import Wills
+from holdfast.storage.engine import Durability
+from holdfast.storage.lock import DirectoryLock
+from holdfast.storage.store import DurableStore
+
+#: How long one thread may keep the interpreter from another: short, so that the writer never delays live messages.
+SWITCH_INTERVAL = 0.0005
+
+
+class Options(usage.Options):
+    """The command line of ``twistd holdfast``."""
+
+    synopsis = "[options]"
+    longdesc = "An MQTT 3.1.1 and 5.0 broker whose retained messages live in a database."
+    optParameters = [
+        ["config", "c", None, "The configuration file (TOML). Without it: loopback only, data in ./data."],
+        ["data-dir", "d", None, "The folder of the database and its lock; overrides node.data_dir."],
+        ["storage", "s", None, "The database, sqlite:////absolute/path; overrides storage.url."],
+    ]
+    optFlags = [["allow-anonymous", None, "Let everyone connect, also from other machines."]]
+    config: Config
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listen: list[str] = []
+
+    def opt_listen(self, endpoint: str) -> None:
+        """Listen here (a Twisted endpoint, for example tcp:1883:interface=127.0.0.1); may be given several times and replaces all listeners of the file. Port 0 takes a free one."""
+        self.listen.append(endpoint)
+
+    opt_l = opt_listen
+
+    def postOptions(self) -> None:
+        """Read the configuration; problems are told on stderr, all at once, and end the process with status 1."""
+        anonymous = bool(self["allow-anonymous"])
+        try:
+            config = load(Path(self["config"]), allow_anonymous=True) if self["config"] else default()
+            self.config = config.override(
+                listen=self.listen,
+                data_dir=self["data-dir"],
+                storage=self["storage"],
+                allow_anonymous=anonymous,
+                cwd=Path.cwd(),
+            )
+        except ConfigError as error:
+            for problem in error.problems:
+                print(problem, file=sys.__stderr__)
+            raise SystemExit(1) from None
+
+
+def milliseconds() -> int:
+    """Return the time in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def limits_of(zone: Zone) -> Limits:
+    """Return a zone's limits as the Session layer takes them."""
+    mqtt, shutdown = zone.mqtt, zone.force_shutdown
+    return Limits(
+        max_packet_size=mqtt.max_packet_size,
+        max_clientid_len=mqtt.max_clientid_len,
+        max_topic_levels=mqtt.max_topic_levels,
+        max_qos_allowed=mqtt.max_qos_allowed,
+        max_topic_alias=mqtt.max_topic_alias,
+        retain_available=mqtt.retain_available,
+        wildcard_subscription=mqtt.wildcard_subscription,
+        shared_subscription=mqtt.shared_subscription,
+        server_keepalive=mqtt.server_keepalive,
+        keepalive_multiplier=mqtt.keepalive_multiplier,
+        max_inflight=mqtt.max_inflight,
+        max_awaiting_rel=mqtt.max_awaiting_rel,
+        max_subscriptions=mqtt.max_subscriptions,
+        max_mqueue_len=mqtt.max_mqueue_len,
+        max_mqueue_bytes=mqtt.max_mqueue_bytes,
+        mqueue_store_qos0=mqtt.mqueue_store_qos0,
+        session_expiry_interval=mqtt.session_expiry_interval,
+        idle_timeout=mqtt.idle_timeout,
+        upgrade_qos=mqtt.upgrade_qos,
+        ignore_loop_deliver=mqtt.ignore_loop_deliver,
+        max_buffered_messages=shutdown.max_mailbox_size if shutdown.enable else 0,
+        max_buffered_bytes=shutdown.max_bytes if shutdown.enable else 0,
+    )
+
+
+def retainer_of(config: Config, store: SQLRetainedStore, reactor: Any) -> RetainedMessages:
+    """Compose the retainer."""
+    retainer = config.retainer
+    flow = retainer.flow_control
+    return RetainedMessages(
+        store,
+        reactor,
+        milliseconds,
+        RetainerLimits(
+            enable=retainer.enable,
+            msg_expiry_interval=retainer.msg_expiry_interval,
+            msg_clear_interval=retainer.msg_clear_interval,
+            msg_clear_limit=retainer.msg_clear_limit,
+            max_payload_size=retainer.max_payload_size,
+            max_retained_messages=retainer.max_retained_messages,
+            max_topic_length=retainer.max_topic_length,
+            tombstone_ttl=retainer.tombstone_ttl,
+        ),
+        Flow(flow.batch_read_number or 1000, flow.batch_deliver_number, flow.max_batch_bytes),
+    )
+
+
+def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | None = None) -> BrokerService:
+    """Compose the whole broker from its configuration; nothing is opened yet."""
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    pressure = Pressure()
+    counters = Counters()
+    durability = Durability(config.storage.durability)
+    store = DurableStore(
+        config.storage.url,
+        durability,
+        config.storage.flush_interval,
+        config.storage.max_pending,
+        config.node.id,
+        reactor,
+        milliseconds,
+        pressure.change,
+    )
+    retained = retainer_of(config, store.retained, reactor)
+    authenticator, authorizer = AnonymousAuthenticator(), UnrestrictedAuthorizer()
+    states = MemorySessionStates()
+    router = Router(retained, authorizer, counters, config.retainer.stop_publish_clear_msg)
+    wills = Wills(reactor, milliseconds, router, authorizer, counters)
+    registry = SessionRegistry(reactor, milliseconds, router, wills, states, counters)
+    services = Services(
+        reactor,
+        milliseconds,
+        Turns(reactor),
+        registry,
+        router,
+        retained,
+        states,
+        authenticator,
+        authorizer,
+        pressure,
+        counters,
+    )
+    listeners = []
+    for name, listener in config.listeners.items():
+        limits = limits_of(config.zone(listener.zone))
+
+        def build(network: INetworkConnection, limits: Limits = limits, name: str = name) -> Connection:
+            return Connection(services, network, limits, name)
+
+        listeners.append(Listener(name, listener.endpoint, MQTTServerFactory(build, reactor)))
+    description = (
+        f"Holdfast {version('holdfast')}, store {config.storage.url}, durability {durability.value}: "
+        f"{durability.loss_window(config.storage.flush_interval)}"
+    )
+    lock = DirectoryLock(config.data_dir)
+    return BrokerService(
+        reactor, lock, store, retained, registry, Listening(reactor, listeners), description, announce
+    )
+
+
+def makeService(options: Options) -> IService:
+    """Return the broker for twistd."""
+    from twisted.internet import reactor
+
+    return make_broker(options.config, reactor)
+
+
+__all__ = ["Options", "complain", "makeService", "make_broker"]
