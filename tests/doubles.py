@@ -1,0 +1,239 @@
+"""A whole broker in memory: real Sessions, routing and retainer, a fake clock, and clients without sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from twisted.internet.task import Clock
+from zope.interface import implementer
+
+from holdfast.auth.anonymous import AnonymousAuthenticator, UnrestrictedAuthorizer
+from holdfast.interfaces import IAuthenticator, IAuthorizer, IRetainedStore
+from holdfast.retained.memory import MemoryRetainedStore
+from holdfast.retained.replay import Flow
+from holdfast.retained.service import RetainedMessages, RetainerLimits
+from holdfast.sessions.connection import Connection
+from holdfast.sessions.counters import Counters
+from holdfast.sessions.limits import Limits
+from holdfast.sessions.outbox import INetworkConnection, Turns
+from holdfast.sessions.pressure import Pressure
+from holdfast.sessions.registry import SessionRegistry
+from holdfast.sessions.router import Router
+from holdfast.sessions.services import Services
+from holdfast.sessions.states import ISessionStates, MemorySessionStates
+from holdfast.sessions.wills import Wills
+from holdfast.wire import NO_PROPERTIES, PacketParser, Properties, encode
+from holdfast.wire import packets as p
+
+T = TypeVar("T")
+
+START = 1_800_000_000
+
+
+@implementer(INetworkConnection)
+class Network:
+    """A transport that takes everything at once, or, when ``blocked``, nothing until told."""
+
+    def __init__(self) -> None:
+        self.blocked = False
+        self.written: list[bytes] = []
+        self.closed = False
+        self.paused = False
+
+    def write(self, data: bytes) -> bool:
+        self.written.append(data)
+        return not self.blocked
+
+    def close(self, data: bytes) -> None:
+        self.written.append(data)
+        self.closed = True
+
+    def abort(self) -> None:
+        self.closed = True
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+
+    def take(self) -> bytes:
+        data = b"".join(self.written)
+        self.written.clear()
+        return data
+
+
+class MemoryBroker:
+    """The broker's parts around one store, composed as in production but for the clock and the transports."""
+
+    def __init__(
+        self,
+        store: Callable[[Callable[[], int]], IRetainedStore] | None = None,
+        limits: Limits | None = None,
+        retainer: RetainerLimits | None = None,
+        flow: Flow | None = None,
+        authenticator: IAuthenticator | None = None,
+        authorizer: IAuthorizer | None = None,
+        states: ISessionStates | None = None,
+        stop_publish_clear_msg: bool = False,
+    ) -> None:
+        self.clock = Clock()
+        self.clock.advance(START)
+        self.limits = limits or Limits()
+        self.counters = Counters()
+        make: Any = store or (lambda now: MemoryRetainedStore(1, now))
+        self.store = make(self.now)
+        self.retained = RetainedMessages(
+            self.store, self.clock, self.now, retainer or RetainerLimits(), flow or Flow()
+        )
+        self.retained.startService()
+        chosen = authorizer or UnrestrictedAuthorizer()
+        self.router = Router(self.retained, chosen, self.counters, stop_publish_clear_msg)
+        self.wills = Wills(self.clock, self.now, self.router, chosen, self.counters)
+        kept = states or MemorySessionStates()
+        self.registry = SessionRegistry(self.clock, self.now, self.router, self.wills, kept, self.counters)
+        self.services = Services(
+            self.clock,
+            self.now,
+            Turns(self.clock),
+            self.registry,
+            self.router,
+            self.retained,
+            kept,
+            authenticator or AnonymousAuthenticator(),
+            chosen,
+            Pressure(),
+            self.counters,
+        )
+
+    def now(self) -> int:
+        """Milliseconds since the epoch, by the fake clock."""
+        return round(self.clock.seconds() * 1000)
+
+    def settle(self) -> None:
+        """Run reactor turns until nothing is due."""
+        for _ in range(100_000):
+            if not any(call.getTime() <= self.clock.seconds() for call in self.clock.getDelayedCalls()):
+                return
+            self.clock.advance(0)
+        raise AssertionError("the broker never comes to rest")
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.clock.advance(seconds)
+        self.settle()
+
+    def client(self, client_id: str = "", version: int = 4, **connect: Any) -> Client:
+        """Return a client that has connected (see :class:`Client`)."""
+        client = Client(self, version)
+        client.connect(client_id, **connect)
+        return client
+
+
+class Client:
+    """One client without a socket: sends packets, collects what comes back."""
+
+    def __init__(self, broker: MemoryBroker, version: int = 4) -> None:
+        self.broker = broker
+        self.version = version
+        self.network = Network()
+        self.connection = Connection(broker.services, self.network, broker.limits, "test")
+        self.parser = PacketParser(1 << 28, version)
+        self.connack: p.Connack | None = None
+        self._identifier = 0
+
+    def connect(
+        self,
+        client_id: str = "",
+        clean: bool = True,
+        keep_alive: int = 0,
+        will: p.Will | None = None,
+        properties: Properties = NO_PROPERTIES,
+        username: str | None = None,
+        password: bytes | None = None,
+        bridge: bool = False,
+    ) -> p.Connack | None:
+        """Send CONNECT; keep and return the CONNACK."""
+        self.send(
+            p.Connect(client_id, self.version, clean, keep_alive, username, password, will, properties, bridge=bridge)
+        )
+        packets = self.packets()
+        self.backlog = packets[1:]
+        first = packets[0] if packets else None
+        self.connack = first if isinstance(first, p.Connack) else None
+        return self.connack
+
+    def send(self, *packets: p.Packet) -> None:
+        """Send packets and let the broker come to rest."""
+        self.raw(b"".join(encode(packet, self.version) for packet in packets))
+
+    def raw(self, data: bytes) -> None:
+        """Send bytes and let the broker come to rest."""
+        self.connection.receive(data)
+        self.broker.settle()
+
+    def packets(self) -> list[p.Packet]:
+        """Return the packets that have come since the last call."""
+        self.parser.receive_data(self.network.take())
+        found = []
+        while (packet := self.parser.next_packet()) is not None:
+            found.append(packet)
+        return found
+
+    def got(self, kind: type[T]) -> list[T]:
+        """Return the packets of this kind that have come, dropping the others."""
+        return [packet for packet in self.packets() if isinstance(packet, kind)]
+
+    def identifier(self) -> int:
+        """Return a fresh Packet Identifier."""
+        self._identifier += 1
+        return self._identifier
+
+    def subscribe(self, *filters: str | p.SubscriptionRequest, qos: int = 0, identifier: int | None = None) -> list[p.Packet]:
+        """Subscribe; return everything that came, SUBACK first."""
+        requests = tuple(f if isinstance(f, p.SubscriptionRequest) else p.SubscriptionRequest(f, qos) for f in filters)
+        properties = NO_PROPERTIES if identifier is None else Properties(subscription_identifiers=(identifier,))
+        self.send(p.Subscribe(self.identifier(), requests, properties))
+        return self.packets()
+
+    def publish(
+        self,
+        topic: str,
+        payload: bytes = b"x",
+        qos: int = 0,
+        retain: bool = False,
+        properties: Properties = NO_PROPERTIES,
+        identifier: int | None = None,
+    ) -> None:
+        """Publish."""
+        number = 0 if not qos else self.identifier() if identifier is None else identifier
+        self.send(p.Publish(topic, payload, qos, retain, False, number, properties))
+
+    def messages(self) -> list[tuple[str, bytes, int, bool]]:
+        """Return topic, payload, QoS and RETAIN of every PUBLISH that came, acknowledging them in full."""
+        found = []
+        for _ in range(10_000):
+            came = self.packets()
+            if not came:
+                return found
+            answers: list[p.Packet] = []
+            for packet in came:
+                match packet:
+                    case p.Publish():
+                        found.append((packet.topic, packet.payload, packet.qos, packet.retain))
+                        if packet.qos == 1:
+                            answers.append(p.Puback(packet.packet_identifier))
+                        elif packet.qos == 2:
+                            answers.append(p.Pubrec(packet.packet_identifier))
+                    case p.Pubrel():
+                        answers.append(p.Pubcomp(packet.packet_identifier))
+            if answers:
+                self.send(*answers)
+        raise AssertionError("messages never end")
+
+    def drop(self) -> None:
+        """Lose the network connection without DISCONNECT."""
+        self.network.closed = True
+        self.connection.lost()
+        self.broker.settle()
