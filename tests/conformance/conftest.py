@@ -1,0 +1,50 @@
+"""One real broker for all conformance tests; each test uses topics of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.paho import PahoClient
+from tests.processes import BrokerProcess
+
+VERSIONS = {"v3.1.1": 4, "v5.0": 5}
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker with default settings."""
+    directory: Path = tmp_path_factory.mktemp("conformance")
+    process = BrokerProcess(directory).start()
+    yield process
+    process.end()
+
+
+@pytest.fixture(params=VERSIONS.values(), ids=VERSIONS.keys())
+def version(request: pytest.FixtureRequest) -> int:
+    """The protocol level of the test's clients."""
+    return int(request.param)
+
+
+@pytest.fixture
+def connect(broker: BrokerProcess, version: int) -> Iterator[Callable[..., PahoClient]]:
+    """Connect clients that are closed after the test."""
+    clients: list[PahoClient] = []
+
+    def connected(**options: Any) -> PahoClient:
+        client = PahoClient(broker.port, options.pop("version", version), **options)
+        clients.append(client)
+        return client
+
+    yield connected
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
+def house(request: pytest.FixtureRequest) -> str:
+    """A topic level that no other test uses."""
+    return request.node.name.replace("+", "_").replace("#", "_").replace("/", "_")

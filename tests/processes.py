@@ -1,0 +1,125 @@
+"""The real broker as a real process, for end-to-end tests: started, watched, killed."""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+TWISTD = Path(sys.executable).parent / "twistd"
+
+#: seconds any single step of a process may take on a slow machine
+PATIENCE = 60.0
+
+
+class BrokerProcess:
+    """``twistd -n holdfast`` on a free port, with its data in ``directory``."""
+
+    def __init__(self, directory: Path, *options: str, listen: bool = True) -> None:
+        self.directory = directory
+        self.options = options
+        self.listen = listen
+        self.lines: list[str] = []
+        self._queue: queue.Queue[str | None] = queue.Queue()
+        self._process: subprocess.Popen[str] | None = None
+        self.errors = ""
+
+    def launch(self) -> None:
+        """Start the process without waiting for it."""
+        command = [str(TWISTD), "-n", "--pidfile=", "holdfast", "--data-dir", str(self.directory / "data")]
+        if self.listen:
+            command += ["--listen", "tcp:0:interface=127.0.0.1"]
+        self._process = subprocess.Popen(
+            [*command, *self.options],
+            cwd=self.directory,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        self.lines = []
+        self._queue = queue.Queue()
+        threading.Thread(target=self._read, args=(self._process, self._queue), daemon=True).start()
+
+    def _read(self, process: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.put(line.rstrip("\n"))
+        lines.put(None)
+
+    def start(self) -> BrokerProcess:
+        """Start and wait until SUBSCRIBE works."""
+        self.launch()
+        self.wait_for("^ready$")
+        return self
+
+    def wait_for(self, pattern: str) -> str:
+        """Return the first line of stdout that matches, waiting for it."""
+        deadline = time.monotonic() + PATIENCE
+        for line in self.lines:
+            if re.search(pattern, line):
+                return line
+        while True:
+            line_or_end = self._queue.get(timeout=max(0.1, deadline - time.monotonic()))
+            if line_or_end is None:
+                _, errors = self.wait()
+                raise AssertionError(f"the broker ended: {errors}\n" + "\n".join(self.lines))
+            self.lines.append(line_or_end)
+            if re.search(pattern, line_or_end):
+                return line_or_end
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener."""
+        return int(self.wait_for(r"^listening ").rsplit(":", 1)[1])
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        assert self._process is not None
+        return self._process.pid
+
+    def kill(self) -> None:
+        """Kill -9, and wait until it is gone."""
+        assert self._process is not None
+        self._process.kill()
+        self.wait()
+
+    def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """Send a signal; return exit status and stderr."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> tuple[int, str]:
+        """Wait for the end; return exit status and stderr."""
+        process = self._process
+        assert process is not None and process.stderr is not None
+        try:
+            status = process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        if not process.stderr.closed:
+            self.errors = process.stderr.read()
+            process.stderr.close()
+        while (line := self._queue.get(timeout=PATIENCE)) is not None:
+            self.lines.append(line)
+        self._queue.put(None)
+        if process.stdout is not None:
+            process.stdout.close()
+        return status, self.errors
+
+    def end(self) -> None:
+        """Kill what is left of it."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+        if self._process is not None:
+            self.wait()
