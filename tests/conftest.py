@@ -1,0 +1,55 @@
+"""What holds for every test: Hypothesis profiles, no logged failure left behind, and skips that are counted."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+from twisted.logger import LogEvent, globalLogPublisher
+
+settings.register_profile(
+    "holdfast", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=100
+)
+settings.load_profile("holdfast")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fail-on-skip", action="store_true", help="a skipped test makes the run fail")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    skipped = len(terminalreporter.stats.get("skipped", []))
+    if skipped and config.getoption("--fail-on-skip"):
+        terminalreporter.write_line(f"{skipped} tests were skipped, and --fail-on-skip is given", red=True)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if session.config.getoption("--fail-on-skip") and reporter is not None and reporter.stats.get("skipped"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture
+def logged_failures() -> Iterator[list[LogEvent]]:
+    """The failures logged so far; a test that expects some empties the list."""
+    failures: list[LogEvent] = []
+
+    def observe(event: LogEvent) -> None:
+        if event.get("log_failure") is not None:
+            failures.append(event)
+
+    globalLogPublisher.addObserver(observe)
+    yield failures
+    globalLogPublisher.removeObserver(observe)
+
+
+@pytest.fixture(autouse=True)
+def no_failure_left_behind(logged_failures: list[LogEvent]) -> Iterator[None]:
+    """Fail a test that leaves a logged failure behind: an unhandled error in a Deferred, most often."""
+    yield
+    gc.collect(1)  # a Deferred reports its unhandled error when it is collected; young ones are enough
+    if logged_failures:
+        first = logged_failures[0]["log_failure"]
+        pytest.fail(f"{len(logged_failures)} failures were logged; the first: {first.getTraceback()}")
