@@ -20,7 +20,7 @@ class Section:
 
     __slots__ = ()
 
-    def complaints(self, given: Mapping[str, object]) -> Iterable[tuple[str, str]]:  # noqa: ARG002 - for subclasses
+    def complaints(self, given: Mapping[str, object]) -> Iterable[tuple[str, str]]:
         """Return what is wrong with the options together, as pairs of key and message.
 
         ``given`` has the options that are written out, and is asked only when each of them is right by itself.
@@ -57,26 +57,29 @@ class Subsection:
 
 
 def option(kind: Kind, default: object, *, help: str, effect: str, example: object) -> Any:
-    """Describe a key. Raises Refused when default or example are not what the kind allows, or are the same."""
+    """Describe a key; ``example`` is None where the default is the only value.
+
+    Raises ValueError when default or example are not what the kind allows, or are the same.
+    """
     value = kind.read(default)
-    if kind.read(example) == value:
+    if example is not None and kind.read(example) == value:
         raise ValueError(f"the example {literal(example)} is the default")
     return attrs.field(default=value, metadata={_METADATA: Option(kind, default, help, effect, example)})
 
 
-def table(section: type[Section], help: str) -> Any:
-    """Describe a key whose value is a table."""
-    return attrs.field(factory=section, metadata={_METADATA: Subsection(section, Form.TABLE, help)})
+def table(section: type[Section], help: str) -> Mapping[str, Subsection]:
+    """Return the metadata of a field for a table."""
+    return {_METADATA: Subsection(section, Form.TABLE, help)}
 
 
-def named_tables(section: type[Section], help: str) -> Any:
-    """Describe a key whose value is a table of tables with names given by the operator."""
-    return attrs.field(factory=dict, metadata={_METADATA: Subsection(section, Form.NAMED, help)})
+def named_tables(section: type[Section], help: str) -> Mapping[str, Subsection]:
+    """Return the metadata of a field for a table of tables with names given by the operator."""
+    return {_METADATA: Subsection(section, Form.NAMED, help)}
 
 
-def partial_table(section: type[Section], help: str) -> Any:
-    """Describe a key whose value is a table of which only the options written out count, as a mapping."""
-    return attrs.field(factory=dict, metadata={_METADATA: Subsection(section, Form.PARTIAL, help)})
+def partial_table(section: type[Section], help: str) -> Mapping[str, Subsection]:
+    """Return the metadata of a field for a table of which only the options written out count, as a mapping."""
+    return {_METADATA: Subsection(section, Form.PARTIAL, help)}
 
 
 def described(section: type[Section]) -> Mapping[str, Option | Subsection]:

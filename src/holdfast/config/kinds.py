@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Protocol
@@ -61,7 +60,8 @@ class Integer:
     def allowed(self) -> str:
         """The limits and the words."""
         limits = f"from {self.minimum} to {self.maximum}" if self.maximum is not None else f"of {self.minimum} or more"
-        return _or_words(f"an integer {limits}" + (f" ({self.unit})" if self.unit else ""), self.words)
+        text = f"an integer {limits} ({self.unit})" if self.unit else f"an integer {limits}"
+        return " or ".join([text, *map(literal, self.words)])
 
     def read(self, value: object) -> int | None:
         """Return the number, or what the word stands for; raises Refused."""
@@ -131,7 +131,7 @@ class Text:
 
 @frozen
 class Duration:
-    """Seconds, written with a unit: ``"30s"``, ``"1h30m"``, ``"500ms"``. ``"infinity"`` where allowed."""
+    """Seconds, written with a unit: ``"30s"``, ``"1h30m"``, ``"500ms"``; ``"infinity"``, where allowed, is None."""
 
     minimum: str
     maximum: str
@@ -141,16 +141,15 @@ class Duration:
     @property
     def allowed(self) -> str:
         """The limits and the words."""
-        words = {"0s": 0.0} if self.zero else {}
-        if self.infinity:
-            words["infinity"] = math.inf
-        text = _or_words(f"a duration with its unit (ms, s, m, h, d, w) from {self.minimum} to {self.maximum}", words)
-        return f"{text} (0s: {self.zero})" if self.zero else text
+        text = f"a duration with its unit (ms, s, m, h, d, w) from {self.minimum} to {self.maximum}"
+        if self.zero:
+            text = f"{text}, or 0s ({self.zero})"
+        return f'{text} or "infinity"' if self.infinity else text
 
-    def read(self, value: object) -> float:
-        """Return the seconds, infinite for ``"infinity"``; raises Refused."""
+    def read(self, value: object) -> float | None:
+        """Return the seconds, None for ``"infinity"``; raises Refused."""
         if self.infinity and value == "infinity":
-            return math.inf
+            return None
         if not isinstance(value, str):
             raise refusal(value, self.allowed)
         try:
@@ -198,7 +197,3 @@ class Size:
 
 def _within(value: float, minimum: float, maximum: float | None) -> bool:
     return minimum <= value and (maximum is None or value <= maximum)
-
-
-def _or_words(text: str, words: Mapping[str, object]) -> str:
-    return " or ".join([text, *map(literal, words)])

@@ -33,16 +33,18 @@ class Reader:
 
     def __init__(self, root: type[Section]) -> None:
         self.complaints: list[Complaint] = []
+        self._faulty: set[Path] = set()
         self._known: dict[str, list[str]] = {}
         self._learn(root, ())
 
     def refuse(self, path: Path, message: str) -> None:
         """Note what is wrong with a key."""
         self.complaints.append(Complaint(path, message))
+        self._faulty.update(path[:depth] for depth in range(len(path) + 1))
 
     def faulty(self, path: Path) -> bool:
         """Say whether the key or anything below it has been refused."""
-        return any(complaint.path[: len(path)] == path for complaint in self.complaints)
+        return path in self._faulty
 
     def section(self, section: type[SectionT], found: object, path: Path) -> SectionT:
         """Return the section a table describes; what is refused has its default."""

@@ -21,6 +21,9 @@ class IBridge(Interface):
     def call(work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:  # type: ignore[misc]
         """Run ``work``; then, in the reactor thread, call ``done`` with what it returned or raised."""
 
+    def stop() -> None:  # type: ignore[misc]
+        """Release what the bridge holds, once the work given to it is done."""
+
 
 def _outcome(work: Callable[[], Any]) -> Any:
     try:
@@ -71,6 +74,11 @@ class SynchronousBridge:
         """Run the work, or keep it for :meth:`step`."""
         self.waiting.append((work, done))
         if not self.manual:
+            self.step()
+
+    def stop(self) -> None:
+        """Run what still waits."""
+        while self.waiting:
             self.step()
 
     def step(self) -> None:

@@ -36,5 +36,5 @@ def read_meta(connection: Connection) -> StoreMeta:
 def raise_mark(connection: Connection, revision: int) -> None:
     """Record the highest revision used, inside a transaction; an older one changes nothing."""
     connection.cursor().execute(
-        f"UPDATE store_meta SET revision_mark = {revision:d} WHERE revision_mark < {revision:d}"  # noqa: S608 - an int
+        "UPDATE store_meta SET revision_mark = ? WHERE revision_mark < ?", (revision, revision)
     )

@@ -1,0 +1,128 @@
+"""What a scenario reports: rows of named figures, each with a loss count or the reason why there is none."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+from benchmarks.brokers import Broker, Unavailable
+from benchmarks.connection import BenchError
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What is measured: its name within a case, its unit, and which way is better."""
+
+    name: str
+    unit: str
+    higher_is_better: bool
+
+
+RATE = Metric("rate", "msg/s", True)
+P50 = Metric("p50", "ms", False)
+P99 = Metric("p99", "ms", False)
+MAX = Metric("max", "ms", False)
+
+
+@dataclass
+class Row:
+    """One figure of one run."""
+
+    case: str
+    metric: Metric
+    value: float | None = None
+    lost: int = 0
+    failure: str = ""
+    note: str = ""
+
+
+class OutOfTime(Exception):
+    """The scenario has used up its time."""
+
+
+@dataclass
+class Case:
+    """The figures of one case, filled in while it runs."""
+
+    broker: Broker
+    rows: dict[Metric, Row]
+    generator_busy: float = 0.0
+    broker_busy: float = 0.0
+
+    def __setitem__(self, metric: Metric, value: float) -> None:
+        self.rows[metric].value = value
+
+    def lost(self, messages: int) -> None:
+        """Say that `messages` were published and not delivered (negative: delivered more than once)."""
+        for row in self.rows.values():
+            row.lost = messages
+
+    def note(self, text: str) -> None:
+        """Say something that belongs beside the figures."""
+        for row in self.rows.values():
+            row.note = text
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Measure how busy generator and broker are inside the block."""
+        wall, own, theirs = time.perf_counter(), time.process_time(), self.broker.cpu_seconds()
+        yield
+        wall = time.perf_counter() - wall
+        self.generator_busy = (time.process_time() - own) / wall
+        self.broker_busy = (self.broker.cpu_seconds() - theirs) / wall
+        busy = f"generator {self.generator_busy:.0%} busy, broker {self.broker_busy:.0%}"
+        if self.generator_busy > 0.9 and self.broker_busy < 0.8:
+            busy += " (the generator may be the limit)"
+        self.note(busy)
+
+
+class Result:
+    """The rows of one scenario on one broker, within one time bound."""
+
+    def __init__(self, broker: Broker, seconds: float) -> None:
+        self.rows: list[Row] = []
+        self.failed = False  # the broker may still be at work on what failed: it should not be used again
+        self._broker = broker
+        self._deadline = time.monotonic() + seconds
+
+    @contextmanager
+    def case(self, name: str, metrics: Sequence[Metric]) -> Iterator[Case]:
+        """Run one case; its failure, or the end of the scenario's time, becomes its rows' text."""
+        case = Case(self._broker, {metric: Row(name, metric) for metric in metrics})
+        self.rows += case.rows.values()
+        failure = ""
+        try:
+            with _alarm(self._deadline - time.monotonic()):
+                self._broker.settle()
+                yield case
+        except OutOfTime:
+            failure = "TIMEOUT"
+        except (BenchError, OSError, Unavailable) as error:
+            failure = f"FAILED: {error}"
+        if failure:
+            self.failed = True
+            for row in case.rows.values():
+                row.value, row.failure = None, failure
+
+
+@contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    def ring(_number: int, _frame: FrameType | None) -> None:
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The value below which `share` (0 to 1) of the ordered values lie, by nearest rank."""
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

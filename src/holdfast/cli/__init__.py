@@ -1,0 +1,5 @@
+"""The operator's command ``holdfast``."""
+
+from holdfast.cli.root import main
+
+__all__ = ["main"]

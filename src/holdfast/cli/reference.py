@@ -1,0 +1,26 @@
+"""``holdfast config reference``: print every option there is."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.config.reference import render_markdown, render_toml
+
+
+@click.group()
+def config() -> None:
+    """Learn about the configuration file."""
+
+
+@config.command()
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["toml", "markdown"]),
+    default="toml",
+    show_default=True,
+    help="toml: a file to start from. markdown: the page of the documentation.",
+)
+def reference(form: str) -> None:
+    """Print every option with its default, what is allowed and what it does."""
+    click.echo(render_toml() if form == "toml" else render_markdown(), nl=False)

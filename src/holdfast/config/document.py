@@ -1,0 +1,222 @@
+"""The whole configuration: read from a file, or the defaults, and changed from the command line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+from attrs import field, frozen
+
+from holdfast.config import toml_file
+from holdfast.config.endpoints import EndpointString
+from holdfast.config.fields import Section, named_tables, partial_table, table
+from holdfast.config.force_shutdown import ForceShutdownConfig
+from holdfast.config.kinds import Kind, Refused
+from holdfast.config.listeners import DEFAULT_LISTENERS, ListenerConfig, exposed, shared_endpoints, unknown_zones
+from holdfast.config.locations import Source
+from holdfast.config.mqtt import MQTTConfig
+from holdfast.config.node import Folder, NodeConfig
+from holdfast.config.problems import ConfigError, ConfigProblem
+from holdfast.config.reader import Complaint, Reader
+from holdfast.config.retainer import RetainerConfig
+from holdfast.config.storage import StorageConfig, StoreURL, resolved_url
+
+_COMMAND_LINE = Source("command line")
+_DEFAULTS = Source("built-in defaults")
+
+
+@frozen
+class Zone:
+    """The options that apply to the clients of a listener, those of its zone merged in."""
+
+    mqtt: MQTTConfig
+    force_shutdown: ForceShutdownConfig
+
+
+@frozen
+class ZoneOverrides(Section):
+    """What a zone gives in place of the general options, by key."""
+
+    mqtt: Mapping[str, Any] = field(
+        factory=dict, metadata=partial_table(MQTTConfig, "Options of [mqtt] for the clients of this zone.")
+    )
+    force_shutdown: Mapping[str, Any] = field(
+        factory=dict,
+        metadata=partial_table(ForceShutdownConfig, "Options of [force_shutdown] for the clients of this zone."),
+    )
+
+
+@frozen
+class Config(Section):
+    """Everything that can be configured, with absolute paths."""
+
+    node: NodeConfig = field(factory=NodeConfig, metadata=table(NodeConfig, "This broker itself."))
+    listeners: Mapping[str, ListenerConfig] = field(
+        factory=dict,
+        metadata=named_tables(
+            ListenerConfig,
+            "Where clients connect: one table for each listener, with a name of your choice. Without any there is one"
+            " named default, with the values shown here.",
+        ),
+    )
+    mqtt: MQTTConfig = field(factory=MQTTConfig, metadata=table(MQTTConfig, "What clients may ask of the protocol."))
+    force_shutdown: ForceShutdownConfig = field(
+        factory=ForceShutdownConfig,
+        metadata=table(ForceShutdownConfig, "When a Network Connection that falls behind is closed."),
+    )
+    zones: Mapping[str, ZoneOverrides] = field(
+        factory=dict,
+        metadata=named_tables(
+            ZoneOverrides,
+            "Options of [mqtt] and [force_shutdown] for the clients of some listeners only, which name their zone.",
+        ),
+    )
+    storage: StorageConfig = field(
+        factory=StorageConfig, metadata=table(StorageConfig, "The database, and when a change counts as durable.")
+    )
+    retainer: RetainerConfig = field(
+        factory=RetainerConfig, metadata=table(RetainerConfig, "The retained messages, and how they are replayed.")
+    )
+
+    #: The folder at which relative paths begin; absolute.
+    folder: Path = field(default=Path("/"), kw_only=True)
+    #: Whether the place of the database follows from ``node.data_dir``.
+    url_by_default: bool = field(default=True, kw_only=True)
+    #: Where the listeners come from.
+    source: Source = field(default=_DEFAULTS, kw_only=True, eq=False, repr=False)
+
+    @property
+    def data_dir(self) -> Path:
+        """The folder of everything this broker keeps; absolute."""
+        return Path(os.path.abspath(self.folder / self.node.data_dir))
+
+    def zone(self, name: str) -> Zone:
+        """Return the options for a zone; those of the empty name are the general ones. Raises KeyError."""
+        if not name:
+            return Zone(self.mqtt, self.force_shutdown)
+        overrides = self.zones[name]
+        return Zone(
+            attrs.evolve(self.mqtt, **overrides.mqtt), attrs.evolve(self.force_shutdown, **overrides.force_shutdown)
+        )
+
+    def override(
+        self, listen: Sequence[str], data_dir: str | None, storage: str | None, allow_anonymous: bool, cwd: Path
+    ) -> Config:
+        """Return this configuration with what the command line says instead.
+
+        Endpoints in ``listen`` replace all listeners. Relative paths begin at ``cwd``. ``allow_anonymous`` admits
+        clients without authentication through every listener; without it, listeners open to other machines are
+        refused unless they say so themselves. Raises ConfigError.
+        """
+        command_line = _CommandLine()
+        changed = self
+        if data_dir is not None and command_line.allows(Folder(), data_dir, "--data-dir"):
+            changed = attrs.evolve(changed, node=attrs.evolve(changed.node, data_dir=os.path.abspath(cwd / data_dir)))
+            if changed.url_by_default:
+                changed = command_line.with_url(changed, "", cwd, "--data-dir")
+        if storage is not None and command_line.allows(StoreURL(), storage, "--storage"):
+            changed = command_line.with_url(changed, storage, cwd, "--storage")
+        endpoints = [endpoint for endpoint in listen if command_line.allows(EndpointString(), endpoint, "--listen")]
+        if endpoints:
+            names = [f"listen-{number}" for number in range(1, len(endpoints) + 1)] if len(listen) > 1 else ["default"]
+            listeners = {
+                name: ListenerConfig(endpoint=endpoint) for name, endpoint in zip(names, endpoints, strict=True)
+            }
+            changed = attrs.evolve(changed, listeners=listeners, source=_COMMAND_LINE)
+            command_line.problems += [changed._problem(complaint) for complaint in shared_endpoints(listeners)]
+        if allow_anonymous:
+            opened = {name: attrs.evolve(each, allow_anonymous=True) for name, each in changed.listeners.items()}
+            changed = attrs.evolve(changed, listeners=opened)
+        if not (listen and not endpoints):
+            command_line.problems += exposed_without_authentication(changed)
+        if command_line.problems:
+            raise ConfigError(command_line.problems)
+        return changed
+
+    def _problem(self, complaint: Complaint) -> ConfigProblem:
+        """Return the problem of a listener, which is the command line's if that is where it comes from."""
+        if self.source is _COMMAND_LINE:
+            return ConfigProblem(self.source.name, None, "--listen", complaint.message)
+        return self.source.problem(complaint.path, complaint.message)
+
+
+class _CommandLine:
+    """Reads options of the command line, collecting their problems."""
+
+    def __init__(self) -> None:
+        self.problems: list[ConfigProblem] = []
+
+    def allows(self, kind: Kind, value: str, key: str) -> bool:
+        try:
+            kind.read(value)
+        except Refused as refused:
+            self._refuse(key, str(refused))
+            return False
+        return True
+
+    def with_url(self, config: Config, url: str, cwd: Path, key: str) -> Config:
+        try:
+            resolved = resolved_url(url, cwd, config.data_dir)
+        except Refused as refused:
+            self._refuse(key, str(refused))
+            return config
+        return attrs.evolve(config, storage=attrs.evolve(config.storage, url=resolved), url_by_default=not url)
+
+    def _refuse(self, key: str, message: str) -> None:
+        self.problems.append(ConfigProblem(_COMMAND_LINE.name, None, key, message))
+
+
+def load(path: Path | str, allow_anonymous: bool = False) -> Config:
+    """Return the configuration in a file. Raises ConfigError with all its problems.
+
+    Listeners open to other machines are refused unless they say so themselves, or ``allow_anonymous`` is true.
+    """
+    values, source = toml_file.read(Path(path))
+    return _configured(values, source, Path(path).parent, allow_anonymous)
+
+
+def default(folder: Path | None = None) -> Config:
+    """Return the configuration without a file; relative paths begin at the folder (the current one).
+
+    Raises ConfigError when the paths are unusable.
+    """
+    return _configured({}, _DEFAULTS, folder if folder is not None else Path(), allow_anonymous=False)
+
+
+def exposed_without_authentication(config: Config) -> list[ConfigProblem]:
+    """Return a problem for each listener that others than this machine can reach and that is not meant to be open."""
+    return [config._problem(complaint) for complaint in exposed(config.listeners)]
+
+
+def _configured(values: Mapping[str, object], source: Source, folder: Path, allow_anonymous: bool) -> Config:
+    reader = Reader(Config)
+    config = reader.section(Config, values, ())
+    for complaint in [
+        *unknown_zones(config.listeners, config.zones),
+        *shared_endpoints(config.listeners),
+        *(() if allow_anonymous else exposed(config.listeners)),
+    ]:
+        # What has been refused was replaced by its default: whatever is wrong with that is not the operator's doing.
+        name = complaint.path[1]
+        if not any(reader.faulty(("listeners", name, key)) for key in ("endpoint", "zone", "allow_anonymous")):
+            reader.refuse(complaint.path, complaint.message)
+    config = attrs.evolve(
+        config,
+        listeners=config.listeners or DEFAULT_LISTENERS,
+        source=source,
+        url_by_default=not config.storage.url,
+    )
+    try:
+        config = attrs.evolve(config, folder=Path(os.path.abspath(folder)))
+        url = resolved_url(config.storage.url, config.folder, config.data_dir)
+        config = attrs.evolve(config, storage=attrs.evolve(config.storage, url=url))
+    except Refused as refused:
+        reader.refuse(("storage", "url"), str(refused))
+    except FileNotFoundError:
+        reader.refuse((), "the current folder, at which relative paths begin, does not exist any more")
+    if reader.complaints:
+        raise ConfigError(source.problem(complaint.path, complaint.message) for complaint in reader.complaints)
+    return config

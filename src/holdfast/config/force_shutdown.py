@@ -1,0 +1,35 @@
+"""``[force_shutdown]``: when a connection that falls behind is closed."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from holdfast.config.fields import Section, option
+from holdfast.config.kinds import Flag, Integer, Size
+
+
+@frozen
+class ForceShutdownConfig(Section):
+    """How much may wait in memory for one Network Connection before it is closed."""
+
+    enable: bool = option(
+        Flag(),
+        True,
+        help="Close a Network Connection for which more waits than the limits below.",
+        effect="false: a client that stops reading can use memory without limit.",
+        example=False,
+    )
+    max_mailbox_size: int = option(
+        Integer(0, unit="Application Messages; 0 is no limit"),
+        100000,
+        help="Application Messages that may wait in memory for one Network Connection. 0 = no limit.",
+        effect="Higher: slow clients stay connected longer and hold more memory.",
+        example=10000,
+    )
+    max_bytes: int = option(
+        Size("1KB", "64GB", zero="no limit"),
+        "32MB",
+        help="Bytes that may wait in memory for one Network Connection. 0 = no limit.",
+        effect="Higher: slow clients stay connected longer and hold more memory.",
+        example="8MB",
+    )

@@ -1,0 +1,138 @@
+"""``[retainer]``: the retained messages, and how they are replayed to new Subscriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from attrs import field, frozen
+
+from holdfast.config.fields import Section, option, table
+from holdfast.config.kinds import Duration, Flag, Integer, Size
+
+#: What ``batch_read_number = 0`` stands for, as in EMQX.
+DEFAULT_BATCH_READ_NUMBER = 1000
+
+#: Longest interval of MQTT: a Four Byte Integer of seconds.
+_LONGEST = "4294967295s"
+
+
+@frozen
+class FlowControlConfig(Section):
+    """How much one replay of retained messages reads and delivers at once."""
+
+    batch_read_number: int = option(
+        Integer(0, 100000, unit="retained messages; 0 is the default"),
+        DEFAULT_BATCH_READ_NUMBER,
+        help="Retained messages read from the store at once for one replay. 0 = the default, 1000.",
+        effect="Higher: fewer reads, and more memory for each replay under way.",
+        example=200,
+    )
+    batch_deliver_number: int = option(
+        Integer(0, 100000, unit="retained messages, at most batch_read_number; 0 is all that was read"),
+        100,
+        help="Retained messages delivered at once before other clients have their turn. 0 = all that was read.",
+        effect="Higher: a replay ends sooner, and other clients wait longer meanwhile.",
+        example=50,
+    )
+    max_batch_bytes: int = option(
+        Size("1KB", "256MB"),
+        "1MB",
+        help="Bytes read from the store at once for one replay. A single larger message is read alone.",
+        effect="Higher: fewer reads of large messages, and more memory for each replay under way.",
+        example="256KB",
+    )
+
+    @property
+    def read_rows(self) -> int:
+        """How many retained messages to read at once; never 0."""
+        return self.batch_read_number or DEFAULT_BATCH_READ_NUMBER
+
+    @property
+    def deliver_rows(self) -> int:
+        """How many retained messages to deliver at once; never 0."""
+        return self.batch_deliver_number or self.read_rows
+
+    def complaints(self, given: Mapping[str, object]) -> Iterable[tuple[str, str]]:
+        """Refuse to deliver more at once than is read at once."""
+        if self.deliver_rows > self.read_rows:
+            key = "batch_deliver_number" if "batch_deliver_number" in given else "batch_read_number"
+            yield (
+                key,
+                f"batch_deliver_number is {self.deliver_rows} and batch_read_number {self.read_rows};"
+                " allowed: batch_deliver_number of at most batch_read_number",
+            )
+
+
+@frozen
+class RetainerConfig(Section):
+    """What is retained, for how long, and how it is cleared and replayed."""
+
+    enable: bool = option(
+        Flag(),
+        True,
+        help="Store retained messages and replay them to new Subscriptions.",
+        effect="false: messages with RETAIN 1 are routed and acknowledged but neither stored nor replayed; what is"
+        " stored stays. To refuse them instead, set mqtt.retain_available = false.",
+        example=False,
+    )
+    msg_expiry_interval: float = option(
+        Duration("1s", _LONGEST, zero="never"),
+        "0s",
+        help="Time after which a retained message without a Message Expiry Interval of its own expires. 0s = never.",
+        effect="Applies to messages retained from then on; those stored keep their expiry.",
+        example="7d",
+    )
+    msg_clear_interval: float = option(
+        Duration("1s", "30d", zero="no sweeps"),
+        "60s",
+        help="Time between two sweeps that delete expired retained messages and old marks of cleared ones. 0s = no"
+        " sweeps.",
+        effect="Expired messages are never delivered, whatever the value; shorter intervals free their space sooner.",
+        example="10m",
+    )
+    msg_clear_limit: int = option(
+        Integer(1, unit="deletions"),
+        50000,
+        help="Deletions in one sweep; what is left waits for the next.",
+        effect="Higher: more space is freed by each sweep, which takes longer.",
+        example=10000,
+    )
+    max_payload_size: int = option(
+        Size("1B", "256MB", zero="no limit"),
+        "1MB",
+        help="Longest payload that is stored, in bytes. 0 = no limit other than mqtt.max_packet_size.",
+        effect="Messages with a longer payload are routed but not retained; the earlier retained message stays.",
+        example="64KB",
+    )
+    max_retained_messages: int = option(
+        Integer(0, unit="retained messages; 0 is no limit"),
+        0,
+        help="Retained messages that may be stored. 0 = no limit.",
+        effect="At the limit, messages of new topics are not retained; known topics are still replaced and cleared.",
+        example=1000000,
+    )
+    stop_publish_clear_msg: bool = option(
+        Flag(),
+        False,
+        help="Do not route messages with RETAIN 1 and an empty payload, which clear a retained message.",
+        effect="true: present subscribers are not told that a retained message has been cleared.",
+        example=True,
+    )
+    max_topic_length: int = option(
+        Size("1B", "2600B"),
+        2600,
+        help="Longest Topic Name that is stored, in bytes of UTF-8.",
+        effect="Messages with a longer Topic Name are routed but not retained.",
+        example="512B",
+    )
+    tombstone_ttl: float = option(
+        Duration("1s", "365d"),
+        "24h",
+        help="Time for which the mark of a cleared retained message is kept.",
+        effect="Longer: those who read the database see clearings for longer, and the marks use more space.",
+        example="7d",
+    )
+    flow_control: FlowControlConfig = field(
+        factory=FlowControlConfig,
+        metadata=table(FlowControlConfig, "How much a replay of retained messages reads and delivers at once."),
+    )

@@ -1,0 +1,96 @@
+"""``[storage]``: the database, and when a change counts as durable."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from attrs import field, frozen
+
+from holdfast.config.fields import Section, option
+from holdfast.config.kinds import Choice, Duration, Refused, Size, Text
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,40})://")
+_SQLITE = "sqlite:///"
+
+
+@frozen
+class StoreURL:
+    """The kind of an option that holds the database's URL."""
+
+    allowed: str = field(default="sqlite:///relative/path, sqlite:////absolute/path or an empty string", init=False)
+
+    def read(self, value: object) -> str:
+        """Return the URL; raises Refused, without showing the value of what may hold a password."""
+        url = Text(allowed=self.allowed).read(value)
+        if not url:
+            return url
+        scheme = _SCHEME.match(url)
+        if scheme is None:
+            raise Refused(f"found no scheme such as sqlite://; allowed: {self.allowed}")
+        if re.match(r"(?i)postgres(ql)?(\+|:)", url):
+            raise Refused("Postgres is not supported by this version yet; use sqlite:///...")
+        if scheme[1] != "sqlite":
+            raise Refused(f"found the scheme {scheme[0]}; allowed: {self.allowed}")
+        path = url.removeprefix(_SQLITE)
+        if path in (url, "", ":memory:") or path.endswith("/"):
+            raise Refused(f"found no path of a file after {_SQLITE}; allowed: {self.allowed}")
+        if "?" in path:
+            raise Refused(f"found a ? in the path; allowed: {self.allowed}, without parameters")
+        return url
+
+
+@frozen
+class StorageConfig(Section):
+    """Which database holds the retained messages, and what an acknowledgement promises."""
+
+    url: str = option(
+        StoreURL(),
+        "",
+        help="Database of the retained messages. A relative path begins at the folder of this file. Empty ="
+        " holdfast.db in node.data_dir.",
+        effect="The broker starts with what the other database holds; nothing is moved.",
+        example="sqlite:////var/lib/holdfast/retained.db",
+    )
+    durability: str = option(
+        Choice(("full", "process", "async")),
+        "full",
+        help="What an acknowledgement promises. full = every group commit is written through to the disk first:"
+        " survives power loss. process = survives kill -9, not power loss. async = a commit at most every"
+        " flush_interval, and acknowledgements do not wait for it.",
+        effect="process and async acknowledge sooner, and can lose acknowledged changes as said.",
+        example="process",
+    )
+    flush_interval: float = option(
+        Duration("10ms", "1m"),
+        "1s",
+        help='Longest time between two commits. Only with durability = "async".',
+        effect="Longer: fewer writes, and more acknowledged changes to lose when the process ends abruptly.",
+        example="250ms",
+    )
+    max_pending: int = option(
+        Size("64KB", "16GB"),
+        "64MB",
+        help="Bytes of accepted changes waiting for their commit above which publishing connections are paused.",
+        effect="Higher: longer bursts pass without a pause, and more memory is used while the disk is slow.",
+        example="16MB",
+    )
+
+    def complaints(self, given: Mapping[str, object]) -> Iterable[tuple[str, str]]:
+        """Refuse a flush_interval that would do nothing; its default may stand anywhere."""
+        if self.durability != "async" and self.flush_interval != StorageConfig().flush_interval:
+            yield "flush_interval", f'has an effect only with storage.durability = "async"; found "{self.durability}"'
+
+
+def resolved_url(url: str, folder: Path, data_dir: Path) -> str:
+    """Return the URL with an absolute path; an empty one becomes that of holdfast.db in ``data_dir``.
+
+    Raises Refused when the resulting path cannot stand in a URL.
+    """
+    path = folder / url.removeprefix(_SQLITE) if url else data_dir / "holdfast.db"
+    absolute = os.path.abspath(path)
+    if "?" in absolute:
+        raise Refused(f"found a ? in the path {absolute}; a database's path must not contain one")
+    return f"{_SQLITE}{absolute}"

@@ -1,0 +1,100 @@
+"""Rows of the table ``retained``: a retained change as columns ready for the wire, and back."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from typing import Any
+
+from attrs import fields
+
+from holdfast.messages import RetainedChange, RetainedMessage
+from holdfast.wire.datatypes import encode_variable_byte_integer
+from holdfast.wire.properties import NO_PROPERTIES, Properties, decode_properties, encode_properties
+
+#: The columns in the order of :data:`Row`; the table's own order.
+COLUMNS = (
+    "topic", "revision", "levels", "qos", "size", "stored_at", "expires_at", "tombstone", "client_id", "username",
+    "prefix3", "prefix5", "properties5", "properties_json", "payload",
+)  # fmt: skip
+Row = tuple[
+    str, int, int, int, int, int, int | None, int, str | None, str | None, bytes, bytes, bytes, str | None, bytes
+]
+(TOPIC, REVISION, LEVELS, QOS, SIZE, STORED_AT, EXPIRES_AT, TOMBSTONE, CLIENT_ID, USERNAME,
+ PREFIX3, PREFIX5, PROPERTIES5, PROPERTIES_JSON, PAYLOAD) = range(15)  # fmt: skip
+
+#: The columns :func:`message_of` takes.
+MESSAGE_COLUMNS = ("topic", "payload", "qos", "properties5", "client_id", "username", "stored_at", "expires_at", "revision")
+
+_PUBLISH_RETAINED = b"\x31"  # PUBLISH, DUP 0, QoS 0, RETAIN 1
+_LONGEST_TOPIC = 65_535
+_PROPERTY_NAMES = tuple(attribute.name for attribute in fields(Properties))
+
+
+def row_of(change: RetainedChange) -> Row:
+    """Return the row that stores a change: of a clear, a tombstone.
+
+    Raises ValueError when the message cannot be a PUBLISH packet (UnicodeEncodeError among them).
+    """
+    topic = change.topic
+    encoded = topic.encode()
+    length = len(encoded)
+    if length > _LONGEST_TOPIC:
+        raise ValueError(f"a Topic Name has at most {_LONGEST_TOPIC} bytes, not {length}")
+    levels = topic.count("/") + 1
+    message = change.message
+    if message is None:
+        return (
+            topic, change.revision, levels, 0, 0, change.changed_at, None, 1, change.client_id, change.username,
+            b"", b"", b"", None, b"",
+        )  # fmt: skip
+    payload, properties = message.payload, message.properties
+    size = len(payload)
+    topic_length = length.to_bytes(2, "big")
+    properties5 = b"\0"
+    properties_json = None
+    if properties is not NO_PROPERTIES:
+        properties5 = encode_properties(properties)
+        if properties5 != b"\0":
+            properties_json = json_of(properties)
+    remaining = 2 + length + size
+    return (
+        topic, change.revision, levels, message.qos, size, message.stored_at, message.expires_at, 0,
+        message.client_id, message.username,
+        _PUBLISH_RETAINED + encode_variable_byte_integer(remaining) + topic_length,
+        _PUBLISH_RETAINED + encode_variable_byte_integer(remaining + len(properties5)) + topic_length,
+        properties5, properties_json, payload,
+    )  # fmt: skip
+
+
+def packet_of(row: Row, protocol_version: int) -> bytes:
+    """Return the row's PUBLISH packet: what the database concatenates."""
+    topic = row[TOPIC].encode()
+    if protocol_version == 5:
+        return row[PREFIX5] + topic + row[PROPERTIES5] + row[PAYLOAD]
+    return row[PREFIX3] + topic + row[PAYLOAD]
+
+
+def longest_packet(row: Row) -> int:
+    """Return the length in bytes of the row's longest packet, that of MQTT 5.0."""
+    return len(row[PREFIX5]) + len(row[TOPIC].encode()) + len(row[PROPERTIES5]) + row[SIZE]
+
+
+def message_of(columns: tuple[Any, ...]) -> RetainedMessage:
+    """Return the message in these :data:`MESSAGE_COLUMNS`."""
+    topic, payload, qos, properties5, client_id, username, stored_at, expires_at, revision = columns
+    properties = NO_PROPERTIES if properties5 == b"\0" else decode_properties(properties5)
+    return RetainedMessage(topic, payload, qos, properties, client_id, username, stored_at, expires_at, revision)
+
+
+def json_of(properties: Properties) -> str:
+    """Return the properties present as a JSON object: the standard's names, User Properties as a list of pairs.
+
+    Binary Data is in base64.
+    """
+    present: dict[str, Any] = {}
+    for name in _PROPERTY_NAMES:
+        value = getattr(properties, name)
+        if value is not None and value != ():
+            present[name] = b64encode(value).decode() if isinstance(value, bytes) else value
+    return json.dumps(present, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,149 @@
+"""Retained messages in SQLite: read inline, in the reactor's turn, in bounded bites; written through the one writer."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred, fail, succeed
+from zope.interface import implementer
+
+from holdfast.interfaces import Batch, IRetainedStore, RetainedStatistics, Selection
+from holdfast.messages import RetainedChange, RetainedMessage
+from holdfast.retained import statements
+from holdfast.retained.matching import plan
+from holdfast.retained.reading import Bounds, Reading
+from holdfast.retained.rows import PAYLOAD, message_of, row_of
+from holdfast.retained.upserts import RetainedUpserts, Totals
+from holdfast.storage.driver import Connection
+from holdfast.storage.store import DurableStore, OpenStore
+from holdfast.storage.writes import Write
+from holdfast.tickets import CommitTicket, FailureKind, StorageFailure
+
+T = TypeVar("T")
+
+#: What a row counts for beside its payload when the bytes that are pending are counted.
+_ROW_OVERHEAD = 400
+
+
+@implementer(IRetainedStore)
+class SQLRetainedStore:
+    """The retained messages of a durable store, usable while that is open.
+
+    A read scans at most ``scan_rows`` topics per statement when their number says nothing about the matches, and ends
+    early when it has taken ``read_time`` seconds of ``seconds``.
+    """
+
+    def __init__(
+        self,
+        store: DurableStore,
+        scan_rows: int = 8192,
+        read_time: float = 0.005,
+        seconds: Callable[[], float] = monotonic,
+    ) -> None:
+        self.node = store.node
+        self._bounds = Bounds(scan_rows, read_time, seconds)
+        self._upserts = RetainedUpserts(Totals())
+        self._parts: OpenStore
+        store.when_open(self._opened)
+
+    def next_revision(self) -> int:
+        """Stamp a change."""
+        return self._parts.clock.next_revision()
+
+    def put(self, change: RetainedChange) -> CommitTicket:
+        """Store a change. What cannot be a PUBLISH packet is refused at once."""
+        try:
+            row = row_of(change)
+        except ValueError as error:
+            ticket = CommitTicket()
+            ticket.settle(StorageFailure(FailureKind.REFUSED, f"{change.topic!a} cannot be stored: {error}"))
+            return ticket
+        size = len(row[PAYLOAD]) + _ROW_OVERHEAD
+        return self._parts.writer.submit(Write(self._upserts, change.topic, row, size, change.revision))
+
+    def flushed(self) -> CommitTicket:
+        """A ticket settled when everything put before is committed or refused."""
+        return self._parts.writer.flushed()
+
+    def read(
+        self, selection: Selection, after: str, rows: int, slice_rows: int, max_bytes: int, detailed: bool
+    ) -> Deferred[Batch]:
+        """Read a batch, now; fails with :class:`StorageFailure` when the database cannot be read."""
+        return self._reading(self._read, selection, after, rows, slice_rows, max_bytes, detailed)
+
+    def get(self, topic: str) -> Deferred[RetainedMessage | None]:
+        """Read the message of a topic, now."""
+        return self._reading(self._get, topic)
+
+    def expire(self, now: int, limit: int) -> Deferred[Sequence[str]]:
+        """Turn expired rows into tombstones, in a transaction of its own, after all that was put before."""
+        revision = self.next_revision()
+
+        def work(connection: Connection) -> tuple[list[str], Totals]:
+            return _expire(connection, now, limit, revision)
+
+        def account(result: tuple[list[str], Totals]) -> Sequence[str]:
+            topics, change = result
+            self._upserts.committed(change)
+            return topics
+
+        return self._parts.writer.run(work).addCallback(account)
+
+    def purge(self, before: int, limit: int) -> Deferred[int]:
+        """Delete old tombstones, in a transaction of its own, after all that was put before."""
+
+        def work(connection: Connection) -> int:
+            cursor = connection.cursor()
+            cursor.execute(statements.PURGE, (before, limit))
+            return cursor.rowcount
+
+        return self._parts.writer.run(work)
+
+    def statistics(self) -> RetainedStatistics:
+        """Return how much is retained as of the last commit."""
+        totals = self._upserts.totals
+        return RetainedStatistics(totals.count, totals.payload_bytes)
+
+    def _opened(self, parts: OpenStore) -> None:
+        self._parts = parts
+        (levels,) = parts.reader.cursor().execute(statements.LEVELS).fetchone()
+        meta = parts.meta
+        self._upserts.totals = Totals(
+            meta.retained_count, meta.retained_bytes, meta.largest_packet, frozenset(json.loads(levels))
+        )
+
+    def _reading(self, work: Callable[..., T], *arguments: Any) -> Deferred[T]:
+        try:
+            return succeed(work(*arguments))
+        except sqlite3.Error as error:
+            return fail(self._parts.database.failure(error))
+
+    def _get(self, topic: str) -> RetainedMessage | None:
+        cursor = self._parts.reader.cursor()
+        cursor.execute(statements.GET, (topic,))
+        columns = cursor.fetchone()
+        return None if columns is None else message_of(columns)
+
+    def _read(
+        self, selection: Selection, after: str, rows: int, slice_rows: int, max_bytes: int, detailed: bool
+    ) -> Batch:
+        totals = self._upserts.totals
+        return Reading(
+            self._parts.reader.cursor(), plan(selection.topic_filter), selection, totals, self._bounds, detailed
+        ).batch(after, rows, slice_rows, max_bytes)
+
+
+def _expire(connection: Connection, now: int, limit: int, revision: int) -> tuple[list[str], Totals]:
+    """Bury at most ``limit`` rows: one step to find them, one to change them, whatever their number."""
+    cursor = connection.cursor()
+    cursor.execute(statements.EXPIRED, (now, limit))
+    topics, count, size = cursor.fetchone()
+    change = Totals(-count, -size)
+    if count:
+        cursor.execute(statements.BURY, {"now": now, "revision": revision, "topics": topics})
+        cursor.execute(statements.ADD_TO_META, (change.count, change.payload_bytes, 0))
+    return json.loads(topics), change

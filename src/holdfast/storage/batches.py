@@ -1,0 +1,105 @@
+"""Batches: one transaction for all that is pending, and what to do when one row spoils it. Runs in the writer's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import perf_counter
+from typing import Any, TypeVar
+
+from holdfast.storage.driver import Connection, WritableDatabase
+from holdfast.storage.meta import raise_mark
+from holdfast.storage.writes import IWriteKind, Stored, Write
+from holdfast.tickets import FailureKind
+
+T = TypeVar("T")
+
+
+class BatchStore:
+    """Stores batches on the writer's connection, which it opens when first needed and again after it broke."""
+
+    def __init__(self, database: WritableDatabase) -> None:
+        self._database = database
+        self._connection: Connection | None = None
+
+    def store(self, writes: Sequence[Write], mark: int) -> Stored:
+        """Write everything in one transaction, with ``mark`` as the highest revision used.
+
+        A transaction that fails because of a row is rolled back and tried again in halves, until the row stands alone
+        and is refused. When the database fails, so does all that is not committed yet.
+        """
+        started = perf_counter()
+        stored = Stored([], {})
+        waiting = [writes]
+        while waiting:
+            part = waiting.pop()
+            try:
+                stored.accounts += self.transact(partial(_apply, part, mark))
+            except Exception as error:  # noqa: BLE001 - every failure has a kind, and its writes are told
+                failure = self._database.failure(error)
+                if failure.kind is FailureKind.REFUSED and len(part) > 1:
+                    middle = len(part) // 2
+                    waiting += (part[middle:], part[:middle])
+                    continue
+                if failure.kind is not FailureKind.REFUSED:
+                    waiting.append(part)
+                    part = [write for rest in reversed(waiting) for write in rest]
+                    waiting.clear()
+                stored.failures.update({(write.kind, write.key): failure for write in part})
+            else:
+                stored.rows += len(part)
+                stored.commits += 1
+        stored.seconds = perf_counter() - started
+        return stored
+
+    def transact(self, work: Callable[[Connection], T]) -> T:
+        """Do the work inside a transaction and commit it; whatever it raises, the transaction is undone."""
+        connection = self._connected()
+        try:
+            connection.cursor().execute(self._database.begin_statement)
+            result = work(connection)
+            connection.commit()
+        except BaseException:
+            self._undo(connection)
+            raise
+        return result
+
+    def attend(self, work: Callable[[Connection], T]) -> T:
+        """Do the work outside any transaction."""
+        return work(self._connected())
+
+    def close(self) -> None:
+        """Check the log in and close the connection, if one is open."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                self._database.checkpoint(connection)
+            finally:
+                connection.close()
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            self._connection = self._database.connect()
+        return self._connection
+
+    def _undo(self, connection: Connection) -> None:
+        try:
+            connection.rollback()
+        except Exception:  # noqa: BLE001 - the first error is the one to report
+            # Nobody knows what state this connection is in: closing it undoes the transaction, a new one starts clean.
+            self._connection = None
+            connection.close()
+
+
+def _apply(writes: Sequence[Write], mark: int, connection: Connection) -> list[tuple[IWriteKind, Any]]:
+    cursor = connection.cursor()
+    by_kind: dict[IWriteKind, list[Write]] = {}
+    for write in writes:
+        by_kind.setdefault(write.kind, []).append(write)
+    accounts = [(kind, kind.apply(cursor, by_kind[kind])) for kind in sorted(by_kind, key=_order)]
+    raise_mark(connection, mark)
+    return accounts
+
+
+def _order(kind: IWriteKind) -> tuple[int, str]:
+    return kind.order, kind.name

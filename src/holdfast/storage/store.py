@@ -1,0 +1,102 @@
+"""The durable store as a whole: the database, the one writer, the revision clock and a reading connection."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from attrs import define
+from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.logger import Logger
+
+from holdfast.storage.bridge import IBridge, ThreadBridge
+from holdfast.storage.driver import Connection
+from holdfast.storage.engine import Database, Durability, StoreUnusable, open_database
+from holdfast.storage.meta import StoreMeta, read_meta
+from holdfast.storage.revisions import RevisionClock
+from holdfast.storage.schema import prepare
+from holdfast.storage.writer import MAX_PENDING, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+
+@define
+class OpenStore:
+    """What an open store offers its users. The reader belongs to the reactor thread."""
+
+    database: Database
+    writer: Writer
+    clock: RevisionClock
+    reader: Connection
+    meta: StoreMeta
+
+
+class DurableStore:
+    """Opens and closes everything durable; its users are told when it is open.
+
+    ``flush_interval`` (seconds) matters to the durability "async" only, ``max_pending`` is in bytes, ``node`` is 1..255,
+    ``now`` returns milliseconds since the epoch, and ``on_pressure`` is told whether publishers should pause.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        url: str,
+        durability: Durability,
+        flush_interval: float,
+        max_pending: int,
+        node: int,
+        reactor: Any,
+        now: Callable[[], int],
+        on_pressure: Callable[[bool], None] | None = None,
+        bridge: IBridge | None = None,
+    ) -> None:
+        self.node = node
+        self.parts: OpenStore | None = None
+        self._url = url
+        self._durability = durability
+        self._flush_interval = flush_interval if durability is Durability.ASYNC else None
+        self._max_pending = max_pending or MAX_PENDING
+        self._reactor = reactor
+        self._now = now
+        self._on_pressure = on_pressure
+        self._bridge = bridge or ThreadBridge(reactor)
+        self._users: list[Callable[[OpenStore], None]] = []
+
+    def when_open(self, user: Callable[[OpenStore], None]) -> None:
+        """Call the user with the open store: now if it is open, and whenever it is opened."""
+        self._users.append(user)
+        if self.parts is not None:
+            user(self.parts)
+
+    def open(self) -> None:
+        """Open the database, building a fresh one if there is none. Raises :class:`StoreUnusable`."""
+        database = open_database(self._url, self._durability)
+        try:
+            prepare(database)
+            reader = database.connect_reader()
+            meta = read_meta(reader)
+        except sqlite3.Error as error:
+            raise StoreUnusable(f"{database.path}: cannot be used ({error})") from error
+        clock = RevisionClock(self.node, meta.revision_mark, self._now)
+        writer = Writer(database, self._bridge, clock, self._reactor, self._max_pending, self._flush_interval)
+        if self._on_pressure is not None:
+            writer.on_pressure(self._on_pressure)
+        self.parts = OpenStore(database, writer, clock, reader, meta)
+        for user in self._users:
+            user(self.parts)
+
+    @inlineCallbacks
+    def close(self) -> Generator[Deferred[None], None, None]:
+        """Commit all that is pending and close; fires when it is done. A store that is not open has nothing to do."""
+        parts, self.parts = self.parts, None
+        if parts is None:
+            return
+        try:
+            yield parts.writer.close()
+        finally:
+            parts.reader.close()
+            self._bridge.stop()

@@ -1,0 +1,241 @@
+"""The one writer: everything durable goes through it, many changes to a commit, and each is told when it is safe.
+
+Group commit without a timer: a batch is everything that became pending while the batch before was being committed.
+The writer lives in the reactor thread; its transactions run on the other side of a bridge, one at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+from holdfast.storage.batches import BatchStore
+from holdfast.storage.bridge import IBridge
+from holdfast.storage.complaints import Complaints
+from holdfast.storage.driver import Connection, WritableDatabase
+from holdfast.storage.revisions import RevisionClock
+from holdfast.storage.writes import Pending, Stored, Write, WriterCounters
+from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure
+
+T = TypeVar("T")
+
+#: Bytes pending above which publishers are asked to pause.
+MAX_PENDING = 16 << 20
+
+
+class _Errand(Pending):
+    """Other work for the writer's thread: it carries no writes, only tickets that wait for its turn to pass."""
+
+    __slots__ = ("answer", "work")
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        super().__init__()
+        self.work = work
+        self.answer: Deferred[Any] = Deferred()
+
+
+class Writer:
+    """Commits writes in batches and settles their tickets, in order of submission, in the reactor thread.
+
+    ``max_pending`` is in bytes. With a ``flush_interval`` (seconds; durability "async"), changes are acknowledged at
+    once and committed at most that often; without, they are acknowledged when committed.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        database: WritableDatabase,
+        bridge: IBridge,
+        clock: RevisionClock,
+        reactor: IReactorTime,
+        max_pending: int = MAX_PENDING,
+        flush_interval: float | None = None,
+    ) -> None:
+        self.counters = WriterCounters()
+        self.pending_bytes = 0
+        self._database = database
+        self._batches = BatchStore(database)
+        self._bridge = bridge
+        self._clock = clock
+        self._reactor = reactor
+        self._max_pending = max_pending
+        self._flush_interval = flush_interval
+        self._complaints = Complaints(self._log, reactor.seconds)
+        self._pressure_hooks: list[Callable[[bool], None]] = []
+        self._pressed = False
+        self._queue: deque[Pending] = deque()
+        self._running: Pending | None = None
+        self._finished: deque[tuple[Pending, Any]] = deque()
+        self._draining = False
+        self._settling = False
+        self._timer: IDelayedCall | None = None
+        self._due = False
+        self._closed: StorageFailure | None = None
+
+    def on_pressure(self, hook: Callable[[bool], None]) -> None:
+        """Call the hook with True when more than ``max_pending`` bytes wait, with False once half of that is gone."""
+        self._pressure_hooks.append(hook)
+
+    def submit(self, write: Write) -> CommitTicket:
+        """Take a write for the next commit; its ticket is settled when it is durable, or will never be."""
+        ticket = CommitTicket()
+        if self._closed is not None:
+            ticket.settle(self._closed)
+            return ticket
+        queue = self._queue
+        if not queue or type(queue[-1]) is not Pending:
+            queue.append(Pending())
+        batch = queue[-1]
+        self.pending_bytes += batch.add(write)
+        if self._flush_interval is not None:
+            ticket = COMMITTED
+        else:
+            batch.tickets.append(((write.kind, write.key), ticket))
+        if self.pending_bytes > self._max_pending:
+            self._due = True
+            self._feel_pressure()
+        self._start()
+        return ticket
+
+    def flushed(self) -> CommitTicket:
+        """Return a ticket settled, without a failure, when all submitted before is committed or has failed.
+
+        It brings an "async" commit forward.
+        """
+        last = self._queue[-1] if self._queue else self._running
+        if last is None:
+            return COMMITTED
+        ticket = CommitTicket()
+        last.tickets.append((None, ticket))
+        if self._queue:
+            self._hurry()
+        return ticket
+
+    def run(self, work: Callable[[Connection], T], in_transaction: bool = True) -> Deferred[T]:
+        """Run work in the writer's thread after all that was submitted before, by default in its own transaction.
+
+        Fails with what the work raised, or :class:`StorageFailure` when the database failed.
+        """
+        if self._closed is not None:
+            return fail(self._closed)
+        return self._send(partial(self._batches.transact if in_transaction else self._batches.attend, work))
+
+    def close(self) -> Deferred[None]:
+        """Commit all that is pending, bring the files in order and close the connection. Nothing is taken any more."""
+        if self._closed is not None:
+            return fail(self._closed)
+        self._closed = StorageFailure(FailureKind.UNAVAILABLE, "the store is closed")
+        return self._send(self._batches.close)
+
+    def _send(self, work: Callable[[], T]) -> Deferred[T]:
+        errand = _Errand(work)
+        self._queue.append(errand)
+        self._hurry()
+        return errand.answer
+
+    def _hurry(self) -> None:
+        self._due = True
+        self._start()
+
+    def _start(self) -> None:
+        """Hand the next batch over, unless one is being committed, settled, or an interval has to pass first."""
+        if self._running is not None or self._settling or not self._queue:
+            return
+        if self._flush_interval is not None and not self._due:
+            if self._timer is None:
+                self._timer = self._reactor.callLater(self._flush_interval, self._interval_passed)
+            return
+        batch = self._running = self._queue.popleft()
+        if not self._queue:
+            self._due = False
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+        if isinstance(batch, _Errand):
+            work: Callable[[], Any] = batch.work
+        else:
+            work = partial(self._batches.store, list(batch.writes.values()), self._clock.latest)
+        self._bridge.call(work, self._done)
+
+    def _interval_passed(self) -> None:
+        self._timer = None
+        self._hurry()
+
+    def _done(self, outcome: Any) -> None:
+        """Take the outcome of the running batch, then settle; batches that end meanwhile are settled after it."""
+        batch, self._running = self._running, None
+        assert batch is not None
+        if not isinstance(batch, _Errand):
+            outcome = self._account(batch, outcome)
+        self._finished.append((batch, outcome))
+        if self._draining:
+            return
+        self._draining = True
+        try:
+            while self._finished:
+                self._start()  # the next batch is committed while this one's tickets are settled
+                self._settling = True
+                self._settle(*self._finished.popleft())
+                self._settling = False
+                self._start()
+        finally:
+            self._draining = self._settling = False
+
+    def _account(self, batch: Pending, outcome: Stored | BaseException) -> Stored:
+        if isinstance(outcome, BaseException):  # not one of the database's failures: those come in a Stored
+            failure = StorageFailure(FailureKind.UNAVAILABLE, f"the writer failed: {outcome!r}")
+            outcome = Stored([], dict.fromkeys(batch.writes, failure))
+        for kind, account in outcome.accounts:
+            kind.committed(account)
+        counters = self.counters
+        counters.commits += outcome.commits
+        counters.rows += outcome.rows
+        counters.coalesced += batch.coalesced
+        counters.failed += len(outcome.failures)
+        counters.seconds += outcome.seconds
+        if outcome.failures:
+            self._report(outcome)
+        self.pending_bytes -= batch.size
+        self._feel_pressure()
+        return outcome
+
+    def _report(self, outcome: Stored) -> None:
+        by_kind: dict[FailureKind, list[StorageFailure]] = {}
+        for failure in outcome.failures.values():
+            by_kind.setdefault(failure.kind, []).append(failure)
+        for kind, failures in by_kind.items():
+            self._complaints.complain(kind.value, f"{len(failures)} changes not stored ({kind.value}): {failures[0]}")
+
+    def _settle(self, batch: Pending, outcome: Any) -> None:
+        if isinstance(batch, _Errand):
+            self._answer(batch, outcome)
+        failures = outcome.failures if isinstance(outcome, Stored) else {}
+        for identity, ticket in batch.tickets:
+            try:
+                ticket.settle(failures.get(identity) if failures else None)
+            except Exception:  # noqa: BLE001 - one waiter's mistake must not cost the others their acknowledgement
+                self._log.failure("an acknowledgement failed")
+
+    def _answer(self, errand: _Errand, outcome: Any) -> None:
+        if not isinstance(outcome, BaseException):
+            errand.answer.callback(outcome)
+            return
+        failure = self._database.failure(outcome)
+        errand.answer.errback(outcome if failure.kind is FailureKind.REFUSED else failure)
+
+    def _feel_pressure(self) -> None:
+        pressed = self.pending_bytes > (self._max_pending // 2 if self._pressed else self._max_pending)
+        if pressed is not self._pressed:
+            self._pressed = pressed
+            for hook in self._pressure_hooks:
+                try:
+                    hook(pressed)
+                except Exception:  # noqa: BLE001 - it must not keep the batch from being settled
+                    self._log.failure("a pressure hook failed")
