@@ -59,7 +59,5 @@ def upgrade() -> None:
         sa.Column("retained_bytes", sa.BigInteger, nullable=False),
         sa.Column("largest_packet", sa.BigInteger, nullable=False),
     )  # fmt: skip
-    op.bulk_insert(
-        meta, [{"id": 1, "revision_mark": 0, "retained_count": 0, "retained_bytes": 0, "largest_packet": 0}]
-    )
+    op.bulk_insert(meta, [{"id": 1, "revision_mark": 0, "retained_count": 0, "retained_bytes": 0, "largest_packet": 0}])
     op.execute(_VIEW.format(now=_NOW[op.get_bind().dialect.name]))

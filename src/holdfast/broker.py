@@ -79,11 +79,11 @@ class BrokerService(Service):
             self._store.close()
             self._lock.release()
             raise SystemExit(1) from None
-        super().privilegedStartService()
+        Service.privilegedStartService(self)
 
     def startService(self) -> None:
         """Begin to serve, and say so once the reactor runs."""
-        super().startService()
+        Service.startService(self)
         self._retained.startService()
         self._reactor.callWhenRunning(self._ready)
 
@@ -93,7 +93,7 @@ class BrokerService(Service):
         if self._stopping or not self.running:
             return
         self._stopping = True
-        yield super().stopService()
+        Service.stopService(self)
         closing = self._listening.close()
         self._registry.shut_down()
         yield DeferredList(closing)

@@ -81,16 +81,16 @@ class IRetainedStore(Interface):
 
     node = Attribute("This broker's node id (1..255): the low byte of its revisions.")
 
-    def next_revision() -> int:  # type: ignore[misc]
+    def next_revision() -> int:
         """Stamp a change: strictly increasing, also across restarts and clock steps."""
 
-    def put(change: RetainedChange) -> CommitTicket:  # type: ignore[misc]
+    def put(change: RetainedChange) -> CommitTicket:
         """Store a change (last one wins per topic, by revision). Settled when durable."""
 
-    def flushed() -> CommitTicket:  # type: ignore[misc]
+    def flushed() -> CommitTicket:
         """A ticket settled when everything put before is committed or refused."""
 
-    def read(  # type: ignore[misc]
+    def read(
         selection: Selection, after: str, rows: int, slice_rows: int, max_bytes: int, detailed: bool
     ) -> Deferred[Batch]:
         """Read at most ``rows`` committed messages after the topic ``after`` ("" for the beginning).
@@ -99,16 +99,16 @@ class IRetainedStore(Interface):
         a single message larger than that comes alone. ``detailed`` asks for QoS and expiry of every message.
         """
 
-    def get(topic: str) -> Deferred[RetainedMessage | None]:  # type: ignore[misc]
+    def get(topic: str) -> Deferred[RetainedMessage | None]:
         """Return the committed retained message of exactly this topic, expired or not."""
 
-    def expire(now: int, limit: int) -> Deferred[Sequence[str]]:  # type: ignore[misc]
+    def expire(now: int, limit: int) -> Deferred[Sequence[str]]:
         """Turn at most ``limit`` rows expired at ``now`` (milliseconds) into tombstones; return their topics."""
 
-    def purge(before: int, limit: int) -> Deferred[int]:  # type: ignore[misc]
+    def purge(before: int, limit: int) -> Deferred[int]:
         """Delete at most ``limit`` tombstones older than ``before`` (milliseconds); return how many."""
 
-    def statistics() -> RetainedStatistics:  # type: ignore[misc]
+    def statistics() -> RetainedStatistics:
         """Return how much is retained as of the last commit, without touching the store."""
 
 
@@ -125,19 +125,19 @@ class ReplayForm:
 class IDelivery(Interface):
     """The subscriber's end of a replay: says how much room it has, and takes packets."""
 
-    def form() -> ReplayForm:  # type: ignore[misc]
+    def form() -> ReplayForm:
         """Return the form in which the next read is wanted."""
 
-    def room() -> int:  # type: ignore[misc]
+    def room() -> int:
         """Return how many messages may be delivered now. At 0, the replay rests until it is woken."""
 
-    def deliver(messages: Slice) -> None:  # type: ignore[misc]
+    def deliver(messages: Slice) -> None:
         """Take a slice of at most ``room()`` messages, read in the form asked for last."""
 
-    def finished() -> None:  # type: ignore[misc]
+    def finished() -> None:
         """Take note that everything has been delivered."""
 
-    def failed(error: BaseException) -> None:  # type: ignore[misc]
+    def failed(error: BaseException) -> None:
         """Take note that the store could not be read: the replay is over and incomplete."""
 
 
@@ -166,7 +166,7 @@ class Principal:
 class IAuthenticator(Interface):
     """Decides who may connect."""
 
-    def authenticate(credentials: Credentials) -> Principal | ReasonCode | Deferred[Principal | ReasonCode]:  # type: ignore[misc]
+    def authenticate(credentials: Credentials) -> Principal | ReasonCode | Deferred[Principal | ReasonCode]:
         """Return the Principal, or the Reason Code of the refusal, now or later."""
 
 
@@ -175,11 +175,11 @@ class IAuthorizer(Interface):
 
     checks_delivery = Attribute("False when may_receive is always True, so that it need not be asked per message.")
 
-    def may_publish(principal: Principal, topic: str, qos: int, retain: bool) -> bool | Deferred[bool]:  # type: ignore[misc]
+    def may_publish(principal: Principal, topic: str, qos: int, retain: bool) -> bool | Deferred[bool]:
         """May it publish this (also as a Will Message)?"""
 
-    def may_subscribe(principal: Principal, topic_filter: str, qos: int) -> bool | Deferred[bool]:  # type: ignore[misc]
+    def may_subscribe(principal: Principal, topic_filter: str, qos: int) -> bool | Deferred[bool]:
         """May it subscribe to this Topic Filter (a shared subscription's without its $share prefix)?"""
 
-    def may_receive(principal: Principal, message: ApplicationMessage) -> bool | Deferred[bool]:  # type: ignore[misc]
+    def may_receive(principal: Principal, message: ApplicationMessage) -> bool | Deferred[bool]:
         """May this Application Message be delivered to it?"""

@@ -69,10 +69,10 @@ class Listening:
         self.close()
         reason: object = "the endpoint did not open at once"
         if failed:
-            error = failed[0].value
-            reason = error
-            if isinstance(error, CannotListenError):
-                reason = getattr(error.socketError, "strerror", None) or error
+            problem = failed[0].value
+            reason = problem
+            if isinstance(problem, CannotListenError):
+                reason = getattr(problem.socketError, "strerror", None) or problem
         raise CannotListen(f"listener {listener.name}: cannot listen on {listener.endpoint}: {reason}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.interfaces import IAddress, IDelayedCall, IPullProducer, IReactorTime
@@ -35,8 +36,7 @@ class MQTTServerProtocol(Protocol):
 
     def connectionMade(self) -> None:
         """Begin a Network Connection."""
-        transport = self.transport
-        assert transport is not None
+        transport = self._open_transport()
         if isinstance(transport, TCPTransport) and not transport.TLS:
             self._direct = transport
         if isinstance(transport.getHost(), (IPv4Address, IPv6Address)):
@@ -44,6 +44,10 @@ class MQTTServerProtocol(Protocol):
             transport.setTcpKeepAlive(True)
         self._connection = self._build(self)
         transport.registerProducer(self, False)
+
+    def _open_transport(self) -> TCPTransport:
+        """Return the transport; TLS and other wrappers offer the same methods as a TCP connection."""
+        return cast("TCPTransport", self.transport)
 
     def dataReceived(self, data: bytes) -> None:
         """Hand bytes on."""
@@ -72,20 +76,20 @@ class MQTTServerProtocol(Protocol):
 
     def write(self, data: bytes) -> bool:
         """Send bytes; plain TCP takes them at once where it can, a reactor turn earlier than Twisted's own write."""
-        assert self.transport is not None
-        if self._direct is not None:
-            sent = self._direct.writeSomeData(data)
-            if isinstance(sent, int) and sent > 0:  # otherwise the transport finds the error itself
-                if sent == len(data):
-                    return True
-                data = data[sent:]
-        self.transport.write(data)
+        direct = self._direct
+        while direct is not None:
+            sent = direct.writeSomeData(data)
+            if sent == len(data):
+                return True
+            if not isinstance(sent, int) or sent == 0:  # full; or broken, which the transport finds out by itself
+                break
+            data = data[sent:]
+        self._open_transport().write(data)
         return False
 
     def close(self, data: bytes) -> None:
         """Send these last bytes and close."""
-        transport = self.transport
-        assert transport is not None
+        transport = self._open_transport()
         self._direct = None
         transport.unregisterProducer()
         if data:
@@ -95,18 +99,15 @@ class MQTTServerProtocol(Protocol):
 
     def abort(self) -> None:
         """Close at once."""
-        assert self.transport is not None
-        self.transport.abortConnection()
+        self._open_transport().abortConnection()
 
     def pause(self) -> None:
         """Stop reading."""
-        assert self.transport is not None
-        self.transport.pauseProducing()
+        self._open_transport().pauseProducing()
 
     def resume(self) -> None:
         """Read again."""
-        assert self.transport is not None
-        self.transport.resumeProducing()
+        self._open_transport().resumeProducing()
 
 
 class MQTTServerFactory(Factory):

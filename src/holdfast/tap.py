@@ -53,7 +53,7 @@ class Options(usage.Options):
     config: Config
 
     def __init__(self) -> None:
-        super().__init__()
+        usage.Options.__init__(self)
         self.listen: list[str] = []
 
     def opt_listen(self, endpoint: str) -> None:
@@ -142,7 +142,7 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
     pressure = Pressure()
     counters = Counters()
     durability = Durability(config.storage.durability)
-    store = DurableStore(
+    durable = DurableStore(
         config.storage.url,
         durability,
         config.storage.flush_interval,
@@ -152,7 +152,7 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
         milliseconds,
         pressure.change,
     )
-    retained = retainer_of(config, store.retained, reactor)
+    retained = retainer_of(config, SQLRetainedStore(durable), reactor)
     authenticator, authorizer = AnonymousAuthenticator(), UnrestrictedAuthorizer()
     states = MemorySessionStates()
     router = Router(retained, authorizer, counters, config.retainer.stop_publish_clear_msg)
@@ -185,7 +185,7 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
     )
     lock = DirectoryLock(config.data_dir)
     return BrokerService(
-        reactor, lock, store, retained, registry, Listening(reactor, listeners), description, announce
+        reactor, lock, durable, retained, registry, Listening(reactor, listeners), description, announce
     )
 
 

@@ -199,10 +199,7 @@ def _configured(values: Mapping[str, object], source: Source, folder: Path, allo
         *shared_endpoints(config.listeners),
         *(() if allow_anonymous else exposed(config.listeners)),
     ]:
-        # What has been refused was replaced by its default: whatever is wrong with that is not the operator's doing.
-        name = complaint.path[1]
-        if not any(reader.faulty(("listeners", name, key)) for key in ("endpoint", "zone", "allow_anonymous")):
-            reader.refuse(complaint.path, complaint.message)
+        reader.complain(complaint)
     config = attrs.evolve(
         config,
         listeners=config.listeners or DEFAULT_LISTENERS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from typing import Any
 
@@ -20,10 +20,10 @@ class Section:
 
     __slots__ = ()
 
-    def complaints(self, given: Mapping[str, object]) -> Iterable[tuple[str, str]]:
-        """Return what is wrong with the options together, as pairs of key and message.
+    def complaints(self, given: Mapping[str, object]) -> Iterable[tuple[str, str, Collection[str]]]:
+        """Return what is wrong with the options together, each as key, message and the keys that are involved.
 
-        ``given`` has the options that are written out, and is asked only when each of them is right by itself.
+        ``given`` has the options that are written out. What is said of keys that are refused already does not count.
         """
         return ()
 

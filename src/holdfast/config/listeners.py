@@ -22,8 +22,8 @@ class ListenerConfig(Section):
         EndpointString(),
         "tcp:1883:interface=127.0.0.1",
         help="Twisted server endpoint string to listen on. A colon inside a value is written with a"
-        " backslash, which TOML leaves alone between single quotes: 'tcp:1883:interface=\\:\\:1'. With haproxy: in front"
-        " of another endpoint, connections begin with the PROXY protocol.",
+        " backslash, which TOML leaves alone between single quotes: 'tcp:1883:interface=\\:\\:1'. With haproxy: in"
+        " front of another endpoint, connections begin with the PROXY protocol.",
         effect="Clients connect elsewhere. Without interface=, tcp: listens on every IPv4 address of this machine,"
         " which needs allow_anonymous as long as no authentication is configured.",
         example="unix:/run/holdfast/mqtt.sock:mode=660",
@@ -76,7 +76,8 @@ def unknown_zones(listeners: Mapping[str, ListenerConfig], zones: Collection[str
         if listener.zone and listener.zone not in zones:
             near = get_close_matches(listener.zone, zones, n=1)
             advice = f"did you mean {literal(near[0])}?" if near else _zones_in_words(zones)
-            yield Complaint(("listeners", name, "zone"), f"no zone is named {literal(listener.zone)}; {advice}")
+            path = ("listeners", name, "zone")
+            yield Complaint(path, f"no zone is named {literal(listener.zone)}; {advice}", needs=(path,))
 
 
 def shared_endpoints(listeners: Mapping[str, ListenerConfig]) -> Iterator[Complaint]:
@@ -88,7 +89,8 @@ def shared_endpoints(listeners: Mapping[str, ListenerConfig]) -> Iterator[Compla
         earlier = first.setdefault(listener.endpoint, name)
         if earlier != name:
             message = f"{dotted(['listeners', earlier])} listens on {literal(listener.endpoint)} already"
-            yield Complaint(("listeners", name, "endpoint"), message)
+            path = ("listeners", name, "endpoint")
+            yield Complaint(path, message, needs=(path, ("listeners", earlier, "endpoint")))
 
 
 def exposed(listeners: Mapping[str, ListenerConfig]) -> Iterator[Complaint]:
@@ -100,7 +102,8 @@ def exposed(listeners: Mapping[str, ListenerConfig]) -> Iterator[Complaint]:
                 f" configured; set {dotted(['listeners', name, 'allow_anonymous'])} = true or bind 127.0.0.1"
                 " (tcp:PORT:interface=127.0.0.1)"
             )
-            yield Complaint(("listeners", name, "endpoint"), message)
+            path = ("listeners", name, "endpoint")
+            yield Complaint(path, message, needs=(path, ("listeners", name, "allow_anonymous")))
 
 
 def _zones_in_words(zones: Collection[str]) -> str:

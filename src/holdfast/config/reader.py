@@ -26,6 +26,8 @@ class Complaint:
 
     path: Path
     message: str
+    #: What must be right by itself for this to count: what was refused has its default, which is nobody's mistake.
+    needs: tuple[Path, ...] = ()
 
 
 class Reader:
@@ -33,26 +35,26 @@ class Reader:
 
     def __init__(self, root: type[Section]) -> None:
         self.complaints: list[Complaint] = []
-        self._faulty: set[Path] = set()
+        self._refused: set[Path] = set()
         self._known: dict[str, list[str]] = {}
         self._learn(root, ())
 
     def refuse(self, path: Path, message: str) -> None:
         """Note what is wrong with a key."""
         self.complaints.append(Complaint(path, message))
-        self._faulty.update(path[:depth] for depth in range(len(path) + 1))
+        self._refused.add(path)
 
-    def faulty(self, path: Path) -> bool:
-        """Say whether the key or anything below it has been refused."""
-        return path in self._faulty
+    def complain(self, complaint: Complaint) -> None:
+        """Note what is wrong with several keys together, unless one of them is refused already."""
+        if not any(path[:depth] in self._refused for path in complaint.needs for depth in range(1, len(path) + 1)):
+            self.complaints.append(complaint)
 
     def section(self, section: type[SectionT], found: object, path: Path) -> SectionT:
         """Return the section a table describes; what is refused has its default."""
         values = self._values(section, found, path)
         built = section(**values)
-        if not self.faulty(path):
-            for key, message in built.complaints(values):
-                self.refuse((*path, key), message)
+        for key, message, involved in built.complaints(values):
+            self.complain(Complaint((*path, key), message, tuple((*path, other) for other in involved)))
         return built
 
     def _values(self, section: type[Section], found: object, path: Path) -> dict[str, Any]:

@@ -78,8 +78,8 @@ begin at the folder of the file, those on the command line at the current folder
 """
 
 _MARKDOWN_ZONES = """\
-The keys are those of [`[mqtt]`](#mqtt) and [`[force_shutdown]`](#force_shutdown), and mean the same. They have no defaults
-of their own: a key that is not given has its general value.
+The keys are those of [`[mqtt]`](#mqtt) and [`[force_shutdown]`](#force_shutdown), and mean the same. They have no
+defaults of their own: a key that is not given has its general value.
 
 ```toml
 [listeners.field]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from attrs import field, frozen
 
@@ -52,7 +52,7 @@ class FlowControlConfig(Section):
         """How many retained messages to deliver at once; never 0."""
         return self.batch_deliver_number or self.read_rows
 
-    def complaints(self, given: Mapping[str, object]) -> Iterable[tuple[str, str]]:
+    def complaints(self, given: Mapping[str, object]) -> Iterable[tuple[str, str, Collection[str]]]:
         """Refuse to deliver more at once than is read at once."""
         if self.deliver_rows > self.read_rows:
             key = "batch_deliver_number" if "batch_deliver_number" in given else "batch_read_number"
@@ -60,6 +60,7 @@ class FlowControlConfig(Section):
                 key,
                 f"batch_deliver_number is {self.deliver_rows} and batch_read_number {self.read_rows};"
                 " allowed: batch_deliver_number of at most batch_read_number",
+                ("batch_deliver_number", "batch_read_number"),
             )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from attrs import field, frozen
@@ -78,10 +78,11 @@ class StorageConfig(Section):
         example="16MB",
     )
 
-    def complaints(self, given: Mapping[str, object]) -> Iterable[tuple[str, str]]:
+    def complaints(self, given: Mapping[str, object]) -> Iterable[tuple[str, str, Collection[str]]]:
         """Refuse a flush_interval that would do nothing; its default may stand anywhere."""
         if self.durability != "async" and self.flush_interval != StorageConfig().flush_interval:
-            yield "flush_interval", f'has an effect only with storage.durability = "async"; found "{self.durability}"'
+            message = f'has an effect only with storage.durability = "async"; found "{self.durability}"'
+            yield "flush_interval", message, ("durability", "flush_interval")
 
 
 def resolved_url(url: str, folder: Path, data_dir: Path) -> str:

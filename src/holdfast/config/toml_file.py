@@ -17,11 +17,13 @@ LARGEST = 1024 * 1024
 _AT_LINE = re.compile(r"(.*) \(at line ([0-9]+), column ([0-9]+)\)", re.DOTALL)
 _AT_END = re.compile(r"(.*) \(at end of document\)", re.DOTALL)
 
-#: What tomllib says in the words of its author, for those who write the file.
+#: The beginnings of what tomllib says, in words for those who write the file.
 _CLEARER = {
     "Cannot overwrite a value": "this key has a value already: it is given twice, or is both a value and a table",
     "Invalid value": "no value follows the equals sign; text stands in quotes, durations and sizes too",
     "Invalid statement": "neither a [table] nor a key = value",
+    "Cannot declare": "this table is there already",
+    "Cannot mutate immutable namespace": "this table is complete already and cannot be added to",
     "Unescaped '\\' in a string": "a backslash in a string is written \\\\ (or use 'single quotes')",
 }
 
@@ -75,7 +77,8 @@ def _syntax_error(name: str, text: str, message: str) -> ConfigError:
         what, line, place = at_end[1], text.rstrip().count("\n") + 1, " (at the end of the file)"
     else:
         return _refused(name, None, f"not TOML: {message}")
-    return _refused(name, line, f"not TOML: {_CLEARER.get(what, what)}{place}")
+    clearer = next((words for start, words in _CLEARER.items() if what.startswith(start)), what)
+    return _refused(name, line, f"not TOML: {clearer}{place}")
 
 
 def _refused(name: str, line: int | None, message: str) -> ConfigError:

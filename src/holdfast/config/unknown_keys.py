@@ -43,11 +43,11 @@ def explain(path: Sequence[str], siblings: Collection[str], elsewhere: Mapping[s
         return "known to EMQX, not supported here (yet)"
     if len(parents) == 2 and parents[0] == "listeners" and parents[1] in ("tcp", "ssl", "ws", "wss", "quic"):
         return "EMQX's listeners.TYPE.NAME is not supported here; write listeners.NAME with an endpoint"
+    if name in elsewhere:
+        return f"unknown key; did you mean {' or '.join(elsewhere[name])}?"
     near = get_close_matches(name, siblings, n=1)
     if near:
         return f"unknown key; did you mean {dotted([*parents, near[0]])}?"
-    if name in elsewhere:
-        return f"unknown key; did you mean {' or '.join(elsewhere[name])}?"
     return f"unknown key; known here: {', '.join(sorted(siblings))}"
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from holdfast.interfaces import Batch, Selection, Slice
@@ -11,7 +13,6 @@ from holdfast.retained import statements
 from holdfast.retained.matching import JUST_AFTER, KeyRange, Plan
 from holdfast.retained.slices import cut, packets_of
 from holdfast.retained.upserts import Totals
-from holdfast.storage.driver import Cursor
 from holdfast.topics import matches
 
 if TYPE_CHECKING:
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
 else:
     from attrs import define as frozen
 
-#: Topics matched in Python at a time, when a database cannot check the filter.
+#: Topics matched in Python at a time, when SQL cannot check the filter.
 _LISTED_ROWS = 512
+#: Virtual machine instructions between two looks at the clock: some hundred rows.
+_INSTRUCTIONS = 10_000
 _QOS = bytes.maketrans(b"012", b"\0\1\2")
 
 
@@ -34,59 +37,160 @@ class Bounds:
 
 
 class Reading:
-    """Reads one batch. What it reads may change between two statements, never within one."""
+    """Reads one batch. What it reads may change between two statements, never within one.
+
+    A statement that is expected to find what it looks for is not told where to stop. When it turns out to take long
+    (tombstones, expired or own messages lie in between), it is broken off, and the reading goes on by windows of
+    limited numbers of topics, as it does from the start when a pattern has to be checked.
+    """
 
     def __init__(
-        self, cursor: Cursor, plan: Plan, selection: Selection, totals: Totals, bounds: Bounds, detailed: bool
-    ) -> None:
-        self._cursor = cursor
+        self, connection: sqlite3.Connection, plan: Plan, selection: Selection, totals: Totals, bounds: Bounds,
+        detailed: bool,
+    ) -> None:  # fmt: skip
+        self._connection = connection
+        self._cursor = connection.cursor()
         self._plan = plan
         self._selection = selection
-        self._totals = totals
+        self._largest_packet = totals.largest_packet
         self._bounds = bounds
         self._detailed = detailed
         self._version5 = selection.protocol_version == 5
-        self._check = statements.check_of(plan, totals.levels)
-        self._bound = {
+        check = statements.check_of(plan, totals.levels)
+        self._check, bound = check or (statements.LISTED, {})
+        self._listed = check is None
+        self._windowed = plan.levels is not None
+        self._most_scanned = min(bounds.scan_rows, _LISTED_ROWS) if self._listed else bounds.scan_rows
+        self._patience = 0.0
+        self._bound: dict[str, Any] = {
             "now": selection.now,
             "not_after": selection.not_after,
             "node": selection.node,
             "except_client": selection.except_client,
             "max_packet_size": selection.max_packet_size,
+            **bound,
         }
-        if self._check is not None:
-            self._bound.update(self._check[1])
 
     def batch(self, after: str, rows: int, slice_rows: int, max_bytes: int) -> Batch:
-        """Read at most ``rows`` messages and ``max_bytes`` of packets after a topic, in slices of ``slice_rows``."""
-        deadline = self._bounds.seconds() + self._bounds.read_time
+        """Read at most ``rows`` messages and ``max_bytes`` of packets after a topic, in slices of ``slice_rows``.
+
+        Raises sqlite3.Error.
+        """
+        self._connection.set_progress_handler(self._impatient, _INSTRUCTIONS)
+        try:
+            return self._batch(after, rows, slice_rows, max_bytes)
+        finally:
+            self._connection.set_progress_handler(None, 0)
+
+    def _batch(self, after: str, rows: int, slice_rows: int, max_bytes: int) -> Batch:
+        seconds = self._bounds.seconds
+        deadline = seconds() + self._bounds.read_time
         slices: list[Slice] = []
-        scanned = slice_rows
+        scan = slice_rows
+        rest = self._rest(after)
+        while rest is not None:
+            scan = min(2 * scan, self._most_scanned)
+            window, end = self._window(rest, scan)
+            try:
+                found, exhausted = self._slice(window, min(rows, slice_rows), max_bytes, not slices)
+            except sqlite3.OperationalError as error:
+                if getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_INTERRUPT:
+                    raise
+                self._windowed = True
+                continue
+            if found is not None:
+                slices.append(found)
+                rows -= found.count
+                max_bytes -= len(found.packets)
+                after = found.last
+            if exhausted:
+                passed = rest.high if end is None else end
+                if passed is None:
+                    break
+                after = passed
+            else:
+                scan = slice_rows
+            if found is not None and self._plan.single:
+                break
+            rest = self._rest(after)
+            stuck = found is None and not exhausted
+            if rest is not None and (stuck or rows <= 0 or max_bytes <= 0 or seconds() >= deadline):
+                return Batch(slices, after, False)
+        return Batch(slices, after, True)
+
+    def _impatient(self) -> bool:
+        """Tell SQLite whether to break off the statement that is running."""
+        return not self._windowed and self._bounds.seconds() >= self._patience
+
+    def _rest(self, after: str) -> KeyRange | None:
+        """Return what is left of the first of the plan's ranges that lies not wholly before the cursor."""
         for key_range in self._plan.ranges:
             rest = key_range.after(after)
-            while rest is not None:
-                if slices and (rows <= 0 or max_bytes <= 0):
-                    return Batch(slices, after, False)
-                scanned = min(2 * scanned, self._bounds.scan_rows)
-                end = self._window_end(rest, scanned)
-                window = rest if end is None else KeyRange(rest.low, end + JUST_AFTER)
-                while window is not None:
-                    limit = min(rows, slice_rows)
-                    found, more = self._slice(window, limit, max_bytes, not slices)
-                    if found is not None:
-                        slices.append(found)
-                        rows -= found.count
-                        max_bytes -= len(found.packets)
-                        after = found.last
-                        if self._plan.single:
-                            return Batch(slices, after, True)
-                    window = window.after(after) if more else None
-                    if window is not None and (
-                        found is None or rows <= 0 or max_bytes <= 0 or self._bounds.seconds() >= deadline
-                    ):
-                        return Batch(slices, after, False)
-                after = key_range.high or after if end is None else end
-                rest = None if end is None else rest.after(end)
-                if rest is not None and self._bounds.seconds() >= deadline:
-                    return Batch(slices, after, False)
-        return Batch(slices, after, True)
+            if rest is not None:
+                return rest
+        return None
+
+    def _window(self, rest: KeyRange, scan: int) -> tuple[KeyRange, str | None]:
+        """Return the range to look at now, and its last topic if something may lie beyond."""
+        if not self._windowed:
+            self._patience = self._bounds.seconds() + self._bounds.read_time / 4
+            return rest, None
+        bound = {"low": rest.low, "high": rest.high, "offset": scan - 1}
+        row = self._cursor.execute(statements.window(rest.high is not None), bound).fetchone()
+        if row is None:
+            return rest, None
+        return KeyRange(rest.low, row[0] + JUST_AFTER), row[0]
+
+    def _slice(self, window: KeyRange, limit: int, room: int, alone: bool) -> tuple[Slice | None, bool]:
+        """Read one slice, and tell whether the window is exhausted; ``alone`` lets one message exceed the room."""
+        selection, bounded = self._selection, window.high is not None
+        conditions = statements.conditions(
+            bounded,
+            selection.except_client is not None,
+            selection.max_packet_size is not None,
+            self._version5,
+            self._check,
+        )
+        bound = self._bound
+        bound.update(low=window.low, high=window.high, limit=limit)
+        if self._listed:
+            (topics,) = self._cursor.execute(statements.topics(bounded), bound).fetchone()
+            topic_filter = self._plan.topic_filter
+            bound["listed"] = json.dumps([topic for topic in json.loads(topics) if matches(topic_filter, topic)])
+        exhausted = True
+        if self._largest_packet * limit > room:
+            (lengths,) = self._cursor.execute(statements.lengths(conditions, self._version5), bound).fetchone()
+            if lengths is None:
+                return None, True
+            sizes = list(map(int, lengths.split(",")))
+            fitting = sum(1 for total in accumulate(sizes) if total <= room) or alone
+            if not fitting:
+                return None, False
+            exhausted = fitting == len(sizes) < limit
+            bound["limit"] = limit = fitting
+        found = self._read(conditions)
+        if found is None:
+            return None, True
+        exhausted = exhausted and found.count < limit
+        if len(found.packets) > room and found.count > 1:
+            return self._trimmed(found, room, alone), False
+        return found, exhausted
+
+    def _read(self, conditions: str) -> Slice | None:
+        statement = statements.read(conditions, self._version5, self._detailed)
+        row = self._cursor.execute(statement, self._bound).fetchone()
+        last, count, packets, expiring = row[:4]
+        if not count:
+            return None
+        if self._detailed:
+            return Slice(last, count, packets, row[4].encode().translate(_QOS), tuple(map(int, row[5].split(","))))
+        if expiring and self._version5:
+            self._detailed = True  # their Message Expiry Interval is written at delivery [MQTT5-3.3.2-6]
+            return self._read(conditions)
+        return Slice(last, count, packets)
+
+    def _trimmed(self, found: Slice, room: int, alone: bool) -> Slice | None:
+        """Cut what has grown since its sizes were read."""
+        version = self._selection.protocol_version
+        fitting = sum(1 for _, end, _ in packets_of(found, version) if end <= room) or alone
+        return cut(found, fitting, version)[0] if fitting else None

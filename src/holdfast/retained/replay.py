@@ -198,7 +198,7 @@ class Replay:
         if self._state is not _State.READING or number != self._reading:
             return
         self.stop()
-        self._delivery.failed(failure.value)
+        self._delivery.failed(failure.value or RuntimeError(failure.getErrorMessage()))
 
     def _begin(self, _failure: StorageFailure | None) -> None:
         if self._state is _State.COMMITTING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from typing import Any
+from typing import Any, NamedTuple
 
 from attrs import fields
 
@@ -12,19 +12,33 @@ from holdfast.messages import RetainedChange, RetainedMessage
 from holdfast.wire.datatypes import encode_variable_byte_integer
 from holdfast.wire.properties import NO_PROPERTIES, Properties, decode_properties, encode_properties
 
-#: The columns in the order of :data:`Row`; the table's own order.
-COLUMNS = (
-    "topic", "revision", "levels", "qos", "size", "stored_at", "expires_at", "tombstone", "client_id", "username",
-    "prefix3", "prefix5", "properties5", "properties_json", "payload",
-)  # fmt: skip
-Row = tuple[
-    str, int, int, int, int, int, int | None, int, str | None, str | None, bytes, bytes, bytes, str | None, bytes
-]
-(TOPIC, REVISION, LEVELS, QOS, SIZE, STORED_AT, EXPIRES_AT, TOMBSTONE, CLIENT_ID, USERNAME,
- PREFIX3, PREFIX5, PROPERTIES5, PROPERTIES_JSON, PAYLOAD) = range(15)  # fmt: skip
+
+class Row(NamedTuple):
+    """One row of the table, its columns in the table's order. A tombstone is empty but for the first ones."""
+
+    topic: str
+    revision: int
+    levels: int
+    qos: int
+    size: int
+    stored_at: int
+    expires_at: int | None
+    tombstone: int
+    client_id: str | None
+    username: str | None
+    prefix3: bytes
+    prefix5: bytes
+    properties5: bytes
+    properties_json: str | None
+    payload: bytes
+
+
+COLUMNS = Row._fields
 
 #: The columns :func:`message_of` takes.
-MESSAGE_COLUMNS = ("topic", "payload", "qos", "properties5", "client_id", "username", "stored_at", "expires_at", "revision")
+MESSAGE_COLUMNS = (
+    "topic", "payload", "qos", "properties5", "client_id", "username", "stored_at", "expires_at", "revision",
+)  # fmt: skip
 
 _PUBLISH_RETAINED = b"\x31"  # PUBLISH, DUP 0, QoS 0, RETAIN 1
 _LONGEST_TOPIC = 65_535
@@ -44,7 +58,7 @@ def row_of(change: RetainedChange) -> Row:
     levels = topic.count("/") + 1
     message = change.message
     if message is None:
-        return (
+        return Row(
             topic, change.revision, levels, 0, 0, change.changed_at, None, 1, change.client_id, change.username,
             b"", b"", b"", None, b"",
         )  # fmt: skip
@@ -58,7 +72,7 @@ def row_of(change: RetainedChange) -> Row:
         if properties5 != b"\0":
             properties_json = json_of(properties)
     remaining = 2 + length + size
-    return (
+    return Row(
         topic, change.revision, levels, message.qos, size, message.stored_at, message.expires_at, 0,
         message.client_id, message.username,
         _PUBLISH_RETAINED + encode_variable_byte_integer(remaining) + topic_length,
@@ -69,15 +83,15 @@ def row_of(change: RetainedChange) -> Row:
 
 def packet_of(row: Row, protocol_version: int) -> bytes:
     """Return the row's PUBLISH packet: what the database concatenates."""
-    topic = row[TOPIC].encode()
+    topic = row.topic.encode()
     if protocol_version == 5:
-        return row[PREFIX5] + topic + row[PROPERTIES5] + row[PAYLOAD]
-    return row[PREFIX3] + topic + row[PAYLOAD]
+        return row.prefix5 + topic + row.properties5 + row.payload
+    return row.prefix3 + topic + row.payload
 
 
 def longest_packet(row: Row) -> int:
     """Return the length in bytes of the row's longest packet, that of MQTT 5.0."""
-    return len(row[PREFIX5]) + len(row[TOPIC].encode()) + len(row[PROPERTIES5]) + row[SIZE]
+    return len(row.prefix5) + len(row.topic.encode()) + len(row.properties5) + row.size
 
 
 def message_of(columns: tuple[Any, ...]) -> RetainedMessage:

@@ -47,13 +47,13 @@ class RetainerLimits:
 class IRetainedMessages(Interface):
     """The retainer as Sessions see it."""
 
-    def retain(message: ApplicationMessage, origin: ChangeOrigin) -> CommitTicket:  # type: ignore[misc]
+    def retain(message: ApplicationMessage, origin: ChangeOrigin) -> CommitTicket:
         """Store the message, or clear its topic if the payload is empty. Raises :class:`RetainRefused`."""
 
-    def replay(topic_filter: str, delivery: IDelivery, cursor: str = "") -> Replay:  # type: ignore[misc]
+    def replay(topic_filter: str, delivery: IDelivery, cursor: str = "") -> Replay:
         """Start to deliver what matches a (non-shared) Topic Filter."""
 
-    def statistics() -> RetainedStatistics:  # type: ignore[misc]
+    def statistics() -> RetainedStatistics:
         """Return how much is retained."""
 
 
@@ -86,7 +86,7 @@ class RetainedMessages(Service):
 
     def startService(self) -> None:
         """Start to sweep what has expired."""
-        super().startService()
+        Service.startService(self)
         if self._limits.msg_clear_interval:
             self._sweeping = LoopingCall(self._sweep)
             self._sweeping.clock = self._clock
@@ -94,7 +94,7 @@ class RetainedMessages(Service):
 
     def stopService(self) -> None:
         """Stop sweeping."""
-        super().stopService()
+        Service.stopService(self)
         if self._sweeping is not None and self._sweeping.running:
             self._sweeping.stop()
 

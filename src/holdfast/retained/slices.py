@@ -6,6 +6,7 @@ Up to the topic they look the same in every protocol version.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
+from itertools import islice
 
 from holdfast.interfaces import Slice
 
@@ -68,9 +69,7 @@ def cut(messages: Slice, count: int, protocol_version: int) -> tuple[Slice, Slic
     """Cut after the first ``count`` messages (1 .. one less than the slice's). Raises ValueError outside that range."""
     if not 0 < count < messages.count:
         raise ValueError(f"a slice of {messages.count} cannot be cut after {count}")
-    for number, (_, end, topic) in enumerate(packets_of(messages, protocol_version), 1):
-        if number == count:
-            break
+    _, end, topic = next(islice(packets_of(messages, protocol_version), count - 1, None))
     data, qos, expires_at = messages.packets, messages.qos, messages.expires_at
     return (
         Slice(topic, count, data[:end], qos[:count], expires_at[:count]),

@@ -16,7 +16,7 @@ from holdfast.messages import RetainedChange, RetainedMessage
 from holdfast.retained import statements
 from holdfast.retained.matching import plan
 from holdfast.retained.reading import Bounds, Reading
-from holdfast.retained.rows import PAYLOAD, message_of, row_of
+from holdfast.retained.rows import message_of, row_of
 from holdfast.retained.upserts import RetainedUpserts, Totals
 from holdfast.storage.driver import Connection
 from holdfast.storage.store import DurableStore, OpenStore
@@ -62,7 +62,7 @@ class SQLRetainedStore:
             ticket = CommitTicket()
             ticket.settle(StorageFailure(FailureKind.REFUSED, f"{change.topic!a} cannot be stored: {error}"))
             return ticket
-        size = len(row[PAYLOAD]) + _ROW_OVERHEAD
+        size = len(row.payload) + _ROW_OVERHEAD
         return self._parts.writer.submit(Write(self._upserts, change.topic, row, size, change.revision))
 
     def flushed(self) -> CommitTicket:
@@ -133,7 +133,7 @@ class SQLRetainedStore:
     ) -> Batch:
         totals = self._upserts.totals
         return Reading(
-            self._parts.reader.cursor(), plan(selection.topic_filter), selection, totals, self._bounds, detailed
+            self._parts.reader, plan(selection.topic_filter), selection, totals, self._bounds, detailed
         ).batch(after, rows, slice_rows, max_bytes)
 
 

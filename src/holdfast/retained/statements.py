@@ -27,8 +27,10 @@ _LENGTH = {
 _COLUMNS = ", ".join(COLUMNS)
 _PLACES = f"({', '.join('?' * len(COLUMNS))})"
 _REPLACED = ", ".join(f"{column} = excluded.{column}" for column in COLUMNS[1:])
-_GONE = "tombstone = 1, qos = 0, size = 0, expires_at = NULL, client_id = NULL, username = NULL, properties_json = NULL, " \
-        "prefix3 = x'', prefix5 = x'', properties5 = x'', payload = x''"  # fmt: skip
+_GONE = (
+    "tombstone = 1, qos = 0, size = 0, expires_at = NULL, client_id = NULL, username = NULL, "
+    "properties_json = NULL, prefix3 = x'', prefix5 = x'', properties5 = x'', payload = x''"
+)
 
 GET = f"SELECT {', '.join(MESSAGE_COLUMNS)} FROM retained WHERE topic = ? AND tombstone = 0"
 LEVELS = "SELECT json_group_array(levels) FROM retained_levels"

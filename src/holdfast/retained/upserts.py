@@ -10,7 +10,7 @@ from attrs import define
 from zope.interface import implementer
 
 from holdfast.retained import statements
-from holdfast.retained.rows import LEVELS, REVISION, SIZE, TOMBSTONE, TOPIC, Row, longest_packet
+from holdfast.retained.rows import Row, longest_packet
 from holdfast.storage.driver import Cursor
 from holdfast.storage.writes import IWriteKind, Write
 
@@ -68,28 +68,28 @@ class RetainedUpserts:
 
 
 def _upsert(cursor: Cursor, rows: Sequence[Row], change: Totals) -> None:
-    cursor.execute(statements.replaced(len(rows)), [row[TOPIC] for row in rows])
+    cursor.execute(statements.replaced(len(rows)), [row.topic for row in rows])
     count, size, highest = cursor.fetchone()
-    if highest >= min(row[REVISION] for row in rows):
+    if highest >= min(row.revision for row in rows):
         for chunk in _chunks(_winners(cursor, rows)):
             _upsert(cursor, chunk, change)
         return
     cursor.execute(statements.upsert(len(rows)), list(chain.from_iterable(rows)))
     change.add(
         Totals(
-            len(rows) - sum(row[TOMBSTONE] for row in rows) - count,
-            sum(row[SIZE] for row in rows) - size,
+            len(rows) - sum(row.tombstone for row in rows) - count,
+            sum(row.size for row in rows) - size,
             max(map(longest_packet, rows)),
-            frozenset(row[LEVELS] for row in rows),
+            frozenset(row.levels for row in rows),
         )
     )
 
 
 def _winners(cursor: Cursor, rows: Sequence[Row]) -> list[Row]:
     """Leave out the rows that lose to what is stored: the totals must not count them."""
-    cursor.execute(statements.revisions(len(rows)), [row[TOPIC] for row in rows])
+    cursor.execute(statements.revisions(len(rows)), [row.topic for row in rows])
     stored = dict(cursor.fetchall())
-    return [row for row in rows if row[REVISION] > stored.get(row[TOPIC], -1)]
+    return [row for row in rows if row.revision > stored.get(row.topic, -1)]
 
 
 def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
@@ -102,4 +102,4 @@ def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
 
 
 def _topic(row: Row) -> str:
-    return row[TOPIC]
+    return row.topic

@@ -414,9 +414,10 @@ class Connection:
             last = b""
         self._finish(last, self._will)
 
-    def close_for(self, failure: StorageFailure) -> None:
-        """End the Network Connection because something could not be made durable."""
+    def close_for(self, failure: StorageFailure) -> bytes | None:
+        """End the Network Connection because something could not be made durable; there is nothing to answer then."""
         self.close(failure_reason(failure), "the broker cannot store this now")
+        return None
 
     def storage_failed(self, failure: StorageFailure) -> None:
         """Session State could not be made durable: the exchange cannot go on."""

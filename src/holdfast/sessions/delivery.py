@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
@@ -170,8 +171,8 @@ class ReplayDelivery:
             answer = connection.may_receive(message)
             if isinstance(answer, Deferred):
                 answer.addErrback(connection.denied_by_error)
-            outgoing = OutgoingMessage(message)
-            if session.withheld.add(answer, lambda outgoing=outgoing: session.deliver(outgoing, options)) is False:
+            deliver = partial(session.deliver, OutgoingMessage(message), options)
+            if session.withheld.add(answer, deliver) is False:
                 connection.counters.messages_dropped_not_authorized += 1
 
 

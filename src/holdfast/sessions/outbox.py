@@ -11,19 +11,19 @@ from zope.interface import Interface
 class INetworkConnection(Interface):
     """The transport as the Session layer sees it."""
 
-    def write(data: bytes) -> bool:  # type: ignore[misc]
+    def write(data: bytes) -> bool:
         """Send bytes. True: all left at once. False: ``Outbox.drained`` is called when the rest has left."""
 
-    def close(data: bytes) -> None:  # type: ignore[misc]
+    def close(data: bytes) -> None:
         """Send these last bytes and close; abort if the peer does not take them in time."""
 
-    def abort() -> None:  # type: ignore[misc]
+    def abort() -> None:
         """Close at once, dropping what is unsent."""
 
-    def pause() -> None:  # type: ignore[misc]
+    def pause() -> None:
         """Stop reading."""
 
-    def resume() -> None:  # type: ignore[misc]
+    def resume() -> None:
         """Read again."""
 
 

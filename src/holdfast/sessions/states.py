@@ -11,31 +11,31 @@ from holdfast.tickets import COMMITTED, CommitTicket
 class ISessionStates(Interface):
     """Makes changes of Session State durable. Sessions are named by their Client Identifier."""
 
-    def started(client_id: str, expiry_interval: float | None) -> CommitTicket:  # type: ignore[misc]
+    def started(client_id: str, expiry_interval: float | None) -> CommitTicket:
         """Start a Session, or set the expiry (seconds after disconnecting, None for never) of one that goes on."""
 
-    def ended(client_id: str) -> CommitTicket:  # type: ignore[misc]
+    def ended(client_id: str) -> CommitTicket:
         """Discard the Session and all its state."""
 
-    def subscribed(client_id: str, subscription: Subscription) -> CommitTicket:  # type: ignore[misc]
+    def subscribed(client_id: str, subscription: Subscription) -> CommitTicket:
         """Add or replace a subscription."""
 
-    def unsubscribed(client_id: str, topic_filter: str) -> CommitTicket:  # type: ignore[misc]
+    def unsubscribed(client_id: str, topic_filter: str) -> CommitTicket:
         """Remove a subscription."""
 
-    def sent(client_id: str, packet_identifier: int, packet: bytes) -> CommitTicket:  # type: ignore[misc]
+    def sent(client_id: str, packet_identifier: int, packet: bytes) -> CommitTicket:
         """A PUBLISH with QoS 1 or 2 goes to the Client."""
 
-    def received_by_client(client_id: str, packet_identifier: int) -> CommitTicket:  # type: ignore[misc]
+    def received_by_client(client_id: str, packet_identifier: int) -> CommitTicket:
         """The Client has answered a QoS 2 PUBLISH with PUBREC."""
 
-    def completed(client_id: str, packet_identifier: int) -> CommitTicket:  # type: ignore[misc]
+    def completed(client_id: str, packet_identifier: int) -> CommitTicket:
         """The Client has acknowledged a PUBLISH for good (PUBACK or PUBCOMP)."""
 
-    def received(client_id: str, packet_identifier: int) -> CommitTicket:  # type: ignore[misc]
+    def received(client_id: str, packet_identifier: int) -> CommitTicket:
         """A QoS 2 PUBLISH came from the Client."""
 
-    def released(client_id: str, packet_identifier: int) -> CommitTicket:  # type: ignore[misc]
+    def released(client_id: str, packet_identifier: int) -> CommitTicket:
         """The Client has released a QoS 2 PUBLISH with PUBREL (or the PUBLISH was refused)."""
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from twisted.internet.defer import Deferred, gatherResults, succeed
+from twisted.internet.defer import Deferred, gatherResults
 
 from holdfast.retained.replay import Replay
 from holdfast.sessions.delivery import ReplayDelivery
@@ -18,6 +19,10 @@ from holdfast.wire.packets import Suback, Subscribe, SubscriptionRequest, Unsuba
 if TYPE_CHECKING:
     from holdfast.sessions.connection import Connection
     from holdfast.sessions.session import Session
+
+
+#: whether a subscription is granted, or the Reason Code of its refusal
+Verdict = ReasonCode | bool
 
 
 class Subscriptions:
@@ -38,27 +43,26 @@ class Subscriptions:
 
     def subscribe(self, packet: Subscribe) -> None:
         """Grant what may be granted, answer with SUBACK, and start replays [MQTT5-3.8.4]."""
-        verdicts: list[ReasonCode | bool | Deferred[bool]] = []
-        waits = False
+        verdicts: list[Verdict] = []
+        waiting: list[Deferred[None]] = []
         for request in packet.subscriptions:
-            verdict: ReasonCode | bool | Deferred[bool] | None = self._check(request)
-            if verdict is None:
-                _, topic_filter = split_shared(request.topic_filter)
-                verdict = self._services.authorizer.may_subscribe(self._session.principal, topic_filter, request.qos)
-            waits = waits or isinstance(verdict, Deferred)
-            verdicts.append(verdict)
-        if not waits:
+            refused = self._check(request)
+            if refused is not None:
+                verdicts.append(refused)
+                continue
+            _, topic_filter = split_shared(request.topic_filter)
+            answer = self._services.authorizer.may_subscribe(self._session.principal, topic_filter, request.qos)
+            if isinstance(answer, Deferred):
+                answer.addErrback(self._connection.denied_by_error)
+                waiting.append(answer.addCallback(partial(verdicts.__setitem__, len(verdicts))))
+                verdicts.append(False)
+            else:
+                verdicts.append(answer)
+        if waiting:
+            together: Deferred[list[None]] = gatherResults(waiting)
+            self._connection.wait_for(together, [], lambda _: self._decided(packet, verdicts))
+        else:
             self._decided(packet, verdicts)
-            return
-        together: Deferred[list[ReasonCode | bool]] = gatherResults(
-            [
-                verdict.addErrback(self._connection.denied_by_error)
-                if isinstance(verdict, Deferred)
-                else succeed(verdict)
-                for verdict in verdicts
-            ]
-        )
-        self._connection.wait_for(together, [False] * len(verdicts), lambda results: self._decided(packet, results))
 
     def unsubscribe(self, packet: Unsubscribe) -> None:
         """Remove subscriptions, stop their replays, answer with UNSUBACK [MQTT5-3.10.4]."""
@@ -126,9 +130,7 @@ class Subscriptions:
             return ReasonCode.QUOTA_EXCEEDED
         return None
 
-    def _decided(
-        self, packet: Subscribe, verdicts: list[ReasonCode | bool] | list[ReasonCode | bool | Deferred[bool]]
-    ) -> None:
+    def _decided(self, packet: Subscribe, verdicts: list[Verdict]) -> None:
         connection = self._connection
         session = self._session
         identifiers = packet.properties.subscription_identifiers

@@ -1,4 +1,7 @@
-"""Batches: one transaction for all that is pending, and what to do when one row spoils it. Runs in the writer's thread."""
+"""Batches: one transaction for all that is pending, and what to do when one row spoils it.
+
+All of it runs in the writer's thread.
+"""
 
 from __future__ import annotations
 

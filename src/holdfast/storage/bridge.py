@@ -18,10 +18,10 @@ Job = tuple[Callable[[], Any], Callable[[Any], None]]
 class IBridge(Interface):
     """Runs work one after the other, in the order given, away from the reactor thread."""
 
-    def call(work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:  # type: ignore[misc]
+    def call(work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
         """Run ``work``; then, in the reactor thread, call ``done`` with what it returned or raised."""
 
-    def stop() -> None:  # type: ignore[misc]
+    def stop() -> None:
         """Release what the bridge holds, once the work given to it is done."""
 
 

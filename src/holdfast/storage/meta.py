@@ -35,6 +35,4 @@ def read_meta(connection: Connection) -> StoreMeta:
 
 def raise_mark(connection: Connection, revision: int) -> None:
     """Record the highest revision used, inside a transaction; an older one changes nothing."""
-    connection.cursor().execute(
-        "UPDATE store_meta SET revision_mark = ? WHERE revision_mark < ?", (revision, revision)
-    )
+    connection.cursor().execute("UPDATE store_meta SET revision_mark = ? WHERE revision_mark < ?", (revision, revision))

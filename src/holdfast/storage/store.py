@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define
 from twisted.internet.defer import Deferred, inlineCallbacks
-from twisted.logger import Logger
 
 from holdfast.storage.bridge import IBridge, ThreadBridge
-from holdfast.storage.driver import Connection
 from holdfast.storage.engine import Database, Durability, StoreUnusable, open_database
 from holdfast.storage.meta import StoreMeta, read_meta
 from holdfast.storage.revisions import RevisionClock
@@ -29,18 +27,17 @@ class OpenStore:
     database: Database
     writer: Writer
     clock: RevisionClock
-    reader: Connection
+    reader: sqlite3.Connection
     meta: StoreMeta
 
 
 class DurableStore:
     """Opens and closes everything durable; its users are told when it is open.
 
-    ``flush_interval`` (seconds) matters to the durability "async" only, ``max_pending`` is in bytes, ``node`` is 1..255,
-    ``now`` returns milliseconds since the epoch, and ``on_pressure`` is told whether publishers should pause.
+    ``flush_interval`` (seconds) matters to the durability "async" only, ``max_pending`` is in bytes (0: the default),
+    ``node`` is 1..255, ``now`` returns milliseconds since the epoch, and ``on_pressure`` is told whether publishers
+    should pause.
     """
-
-    _log = Logger()
 
     def __init__(
         self,

@@ -219,7 +219,7 @@ class Writer:
         failures = outcome.failures if isinstance(outcome, Stored) else {}
         for identity, ticket in batch.tickets:
             try:
-                ticket.settle(failures.get(identity) if failures else None)
+                ticket.settle(failures.get(identity) if failures and identity else None)
             except Exception:  # noqa: BLE001 - one waiter's mistake must not cost the others their acknowledgement
                 self._log.failure("an acknowledgement failed")
 

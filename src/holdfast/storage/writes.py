@@ -23,13 +23,13 @@ class IWriteKind(Interface):
     name = Attribute("What the writes are called in log lines.")
     order = Attribute("Kinds are applied in ascending order within a transaction.")
 
-    def apply(cursor: Cursor, writes: Sequence[Write]) -> Any:  # type: ignore[misc]
+    def apply(cursor: Cursor, writes: Sequence[Write]) -> Any:
         """Write rows of distinct keys, in the writer's thread, inside its transaction; return an account of it.
 
         It may be called again with fewer writes after a rollback, so it must change nothing but the database.
         """
 
-    def committed(account: Any) -> None:  # type: ignore[misc]
+    def committed(account: Any) -> None:
         """Take the account of a transaction that is now durable, in the reactor thread."""
 
 

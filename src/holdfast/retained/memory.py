@@ -1,0 +1,150 @@
+"""Retained messages in memory: the twin of the SQL store, for tests and for brokers that need not remember."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Sequence
+
+from twisted.internet.defer import Deferred, succeed
+from zope.interface import implementer
+
+from holdfast.interfaces import Batch, IRetainedStore, RetainedStatistics, Selection, Slice
+from holdfast.messages import RetainedChange, RetainedMessage
+from holdfast.retained.rows import Row, packet_of, row_of
+from holdfast.storage.revisions import RevisionClock
+from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure
+from holdfast.topics import matches
+
+#: Topics looked at in one read.
+_SCANNED = 8192
+
+
+@implementer(IRetainedStore)
+class MemoryRetainedStore:
+    """Keeps retained messages in a dict, and their topics in order."""
+
+    def __init__(self, clock: RevisionClock) -> None:
+        self.node = clock.node
+        self._clock = clock
+        self._changes: dict[str, RetainedChange] = {}
+        self._rows: dict[str, Row] = {}
+        self._topics: list[str] = []
+        self._payload_bytes = 0
+
+    def next_revision(self) -> int:
+        """Stamp a change."""
+        return self._clock.next_revision()
+
+    def put(self, change: RetainedChange) -> CommitTicket:
+        """Keep a change unless a newer one is known; it is as durable as it will ever be at once."""
+        try:
+            row = row_of(change)
+        except ValueError as error:
+            ticket = CommitTicket()
+            ticket.settle(StorageFailure(FailureKind.REFUSED, f"{change.topic!a} cannot be stored: {error}"))
+            return ticket
+        known = self._changes.get(change.topic)
+        if known is None or known.revision < change.revision:
+            self._replace(change, row)
+        return COMMITTED
+
+    def flushed(self) -> CommitTicket:
+        """Nothing ever waits here."""
+        return COMMITTED
+
+    def read(
+        self, selection: Selection, after: str, rows: int, slice_rows: int, max_bytes: int, detailed: bool
+    ) -> Deferred[Batch]:
+        """Read a batch, now."""
+        start = bisect_right(self._topics, after)
+        scanned = self._topics[start : start + _SCANNED]
+        wanted: list[Row] = []
+        done = start + len(scanned) == len(self._topics)
+        for topic in scanned:
+            row = self._rows.get(topic)
+            if row is not None and matches(selection.topic_filter, topic) and _is_selected(row, selection):
+                size = len(packet_of(row, selection.protocol_version))
+                if len(wanted) == rows or (wanted and size > max_bytes):
+                    done = False
+                    break
+                wanted.append(row)
+                max_bytes -= size
+            after = topic
+        slices = [
+            _slice(wanted[first : first + slice_rows], selection, detailed)
+            for first in range(0, len(wanted), slice_rows)
+        ]
+        return succeed(Batch(slices, after, done))
+
+    def get(self, topic: str) -> Deferred[RetainedMessage | None]:
+        """Return the message of a topic, now."""
+        change = self._changes.get(topic)
+        return succeed(None if change is None else change.message)
+
+    def expire(self, now: int, limit: int) -> Deferred[Sequence[str]]:
+        """Turn expired messages into tombstones, those that expired first before the others."""
+        expired = sorted((row.expires_at, topic) for topic, row in self._rows.items() if _has_expired(row, now))
+        topics = [topic for _, topic in expired[:limit]]
+        revision = self.next_revision()
+        for topic in topics:
+            tombstone = RetainedChange(topic, max(revision, self._rows[topic].revision), now, None)
+            self._replace(tombstone, row_of(tombstone))
+        return succeed(topics)
+
+    def purge(self, before: int, limit: int) -> Deferred[int]:
+        """Forget old tombstones, the oldest first."""
+        old = sorted(
+            (change.changed_at, topic)
+            for topic, change in self._changes.items()
+            if change.message is None and change.changed_at < before
+        )[:limit]
+        for _, topic in old:
+            del self._changes[topic]
+        return succeed(len(old))
+
+    def statistics(self) -> RetainedStatistics:
+        """Return how much is retained."""
+        return RetainedStatistics(len(self._rows), self._payload_bytes)
+
+    def _replace(self, change: RetainedChange, row: Row) -> None:
+        topic = change.topic
+        self._changes[topic] = change
+        known = self._rows.pop(topic, None)
+        if known is not None:
+            self._payload_bytes -= len(known.payload)
+        if change.message is not None:
+            self._rows[topic] = row
+            self._payload_bytes += len(row.payload)
+            if known is None:
+                insort(self._topics, topic)
+        elif known is not None:
+            del self._topics[bisect_right(self._topics, topic) - 1]
+
+
+def _has_expired(row: Row, now: int) -> bool:
+    expires_at = row.expires_at
+    return expires_at is not None and expires_at <= now
+
+
+def _is_selected(row: Row, selection: Selection) -> bool:
+    if _has_expired(row, selection.now):
+        return False
+    if row.revision > selection.not_after and row.revision & 255 == selection.node:
+        return False
+    if selection.except_client is not None and row.client_id == selection.except_client:
+        return False
+    most = selection.max_packet_size
+    return most is None or len(packet_of(row, selection.protocol_version)) <= most
+
+
+def _slice(rows: Sequence[Row], selection: Selection, detailed: bool) -> Slice:
+    packets = b"".join([packet_of(row, selection.protocol_version) for row in rows])
+    if not detailed and not (selection.protocol_version == 5 and any(row.expires_at is not None for row in rows)):
+        return Slice(rows[-1].topic, len(rows), packets)
+    return Slice(
+        rows[-1].topic,
+        len(rows),
+        packets,
+        bytes([row.qos for row in rows]),
+        tuple([row.expires_at or 0 for row in rows]),
+    )
