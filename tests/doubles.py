@@ -23,6 +23,7 @@ from holdfast.sessions.router import Router
 from holdfast.sessions.services import Services
 from holdfast.sessions.states import ISessionStates, MemorySessionStates
 from holdfast.sessions.wills import Wills
+from holdfast.storage.revisions import RevisionClock
 from holdfast.wire import NO_PROPERTIES, PacketParser, Properties, encode
 from holdfast.wire import packets as p
 
@@ -82,7 +83,7 @@ class MemoryBroker:
         self.clock.advance(START)
         self.limits = limits or Limits()
         self.counters = Counters()
-        make: Any = store or (lambda now: MemoryRetainedStore(1, now))
+        make: Any = store or (lambda now: MemoryRetainedStore(RevisionClock(1, 0, now)))
         self.store = make(self.now)
         self.retained = RetainedMessages(
             self.store, self.clock, self.now, retainer or RetainerLimits(), flow or Flow()

@@ -136,12 +136,12 @@ def test_a_shared_subscription_gets_no_retained_messages(connect: Connect, house
 def test_a_leading_wildcard_does_not_match_dollar_topics(connect: Connect) -> None:
     """[MQTT311-4.7.2-1], [MQTT5-4.7.2-1]: neither live nor retained; an explicit $ filter does."""
     publisher, subscriber = connect(), connect()
-    publisher.publish("$holdfast-test/t", "x", retain=True)
-    subscriber.subscribe("+/t")
+    publisher.publish("$holdfast-test/dollar", "x", retain=True)
+    subscriber.subscribe("+/dollar")
     assert subscriber.quiet()
     subscriber.subscribe("$holdfast-test/#")
-    assert subscriber.messages(1) == [("$holdfast-test/t", b"x", 0, True)]
-    publisher.publish("$holdfast-test/t", "", retain=True)
+    assert subscriber.messages(1) == [("$holdfast-test/dollar", b"x", 0, True)]
+    publisher.publish("$holdfast-test/dollar", "", retain=True)
 
 
 def test_retained_messages_outlive_their_publisher(connect: Connect, house: str) -> None:
