@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from twisted.internet.endpoints import _parse, quoteStringArgument  # type: ignore[attr-defined]
+from twisted.internet.endpoints import _parse, quoteStringArgument
 
 from holdfast.config.endpoints import EndpointString, parse_endpoint
 from holdfast.config.kinds import Refused
@@ -86,9 +86,9 @@ def test_port_0_is_a_free_port() -> None:
 
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), min_size=1))
 def test_parameters_are_unescaped_as_twisted_does(address: str) -> None:
-    text = f"unix:{quoteStringArgument(address)}"
+    text = f"unix:address={quoteStringArgument(address)}"
     assert parse_endpoint(text).parameters["address"] == address
-    assert _parse(text) == (["unix", address], {})
+    assert _parse(text) == (["unix"], {"address": address})
 
 
 @given(st.text(alphabet="tcpunix:=\\0189interface. "))

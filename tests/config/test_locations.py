@@ -183,5 +183,7 @@ def test_keys_of_any_document_are_found_where_they_were_written(
     tomllib.loads(text)
     places = locate(text)
     for path, line in expected.items():
-        steps = (path[0], int(path[1]), *path[2:]) if path[0] == "then" else path
+        steps: list[str | int] = list(path)
+        if steps[0] == "then":
+            steps[1] = int(path[1])
         assert places.at(steps) == line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,3 +97,13 @@ def test_an_integer_of_too_many_digits(problems_of: Callable[..., Problems]) -> 
 def test_nesting_that_is_too_deep(problems_of: Callable[..., Problems]) -> None:
     [(line, key, message)] = problems_of(f"a = {'[' * 5000}{']' * 5000}")
     assert (line, key, message) == (None, "", "arrays or inline tables are nested too deeply")
+
+
+def test_a_syntax_error_that_gives_no_line_is_reported_all_the_same(
+    problems_of: Callable[..., Problems], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(text: str) -> None:
+        raise tomllib.TOMLDecodeError("beyond words")
+
+    monkeypatch.setattr(tomllib, "loads", refuse)
+    assert problems_of("") == [(None, "", "not TOML: beyond words")]

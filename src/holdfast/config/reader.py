@@ -16,7 +16,7 @@ from holdfast.config.toml_text import dotted
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NAME_ALLOWED = "names of 1 to 64 letters, digits, - and _"
 
-Path = tuple[str, ...]
+KeyPath = tuple[str, ...]
 SectionT = TypeVar("SectionT", bound=Section)
 
 
@@ -24,10 +24,10 @@ SectionT = TypeVar("SectionT", bound=Section)
 class Complaint:
     """What is wrong with the key of this path."""
 
-    path: Path
+    path: KeyPath
     message: str
     #: What must be right by itself for this to count: what was refused has its default, which is nobody's mistake.
-    needs: tuple[Path, ...] = ()
+    needs: tuple[KeyPath, ...] = ()
 
 
 class Reader:
@@ -35,11 +35,11 @@ class Reader:
 
     def __init__(self, root: type[Section]) -> None:
         self.complaints: list[Complaint] = []
-        self._refused: set[Path] = set()
+        self._refused: set[KeyPath] = set()
         self._known: dict[str, list[str]] = {}
         self._learn(root, ())
 
-    def refuse(self, path: Path, message: str) -> None:
+    def refuse(self, path: KeyPath, message: str) -> None:
         """Note what is wrong with a key."""
         self.complaints.append(Complaint(path, message))
         self._refused.add(path)
@@ -49,7 +49,7 @@ class Reader:
         if not any(path[:depth] in self._refused for path in complaint.needs for depth in range(1, len(path) + 1)):
             self.complaints.append(complaint)
 
-    def section(self, section: type[SectionT], found: object, path: Path) -> SectionT:
+    def section(self, section: type[SectionT], found: object, path: KeyPath) -> SectionT:
         """Return the section a table describes; what is refused has its default."""
         values = self._values(section, found, path)
         built = section(**values)
@@ -57,7 +57,7 @@ class Reader:
             self.complain(Complaint((*path, key), message, tuple((*path, other) for other in involved)))
         return built
 
-    def _values(self, section: type[Section], found: object, path: Path) -> dict[str, Any]:
+    def _values(self, section: type[Section], found: object, path: KeyPath) -> dict[str, Any]:
         if not isinstance(found, dict):
             self.refuse(path, str(refusal(found, f"a table, [{dotted(path)}]")))
             return {}
@@ -77,7 +77,7 @@ class Reader:
                     values[key] = self._subsection(subsection, value, here)
         return values
 
-    def _subsection(self, subsection: Subsection, found: object, path: Path) -> object:
+    def _subsection(self, subsection: Subsection, found: object, path: KeyPath) -> object:
         match subsection.form:
             case Form.TABLE:
                 return self.section(subsection.section, found, path)
@@ -86,7 +86,7 @@ class Reader:
             case Form.NAMED:
                 return self._named(subsection.section, found, path)
 
-    def _named(self, section: type[Section], found: object, path: Path) -> Mapping[str, Section]:
+    def _named(self, section: type[Section], found: object, path: KeyPath) -> Mapping[str, Section]:
         if not isinstance(found, dict):
             self.refuse(path, str(refusal(found, f"tables with a name, [{dotted([*path, 'NAME'])}]")))
             return {}
@@ -95,7 +95,7 @@ class Reader:
                 self.refuse((*path, name), f"not a name; allowed: {_NAME_ALLOWED}")
         return {name: self.section(section, value, (*path, name)) for name, value in found.items()}
 
-    def _learn(self, section: type[Section], path: Path) -> None:
+    def _learn(self, section: type[Section], path: KeyPath) -> None:
         """Note where the keys below a section are, to point to them when they stand elsewhere."""
         for key, entry in described(section).items():
             here = (*path, key)
@@ -105,7 +105,7 @@ class Reader:
             elif isinstance(entry, Subsection) and entry.form is Form.NAMED:
                 self._learn_named(entry.section, here)
 
-    def _learn_named(self, section: type[Section], path: Path) -> None:
+    def _learn_named(self, section: type[Section], path: KeyPath) -> None:
         for key, entry in described(section).items():
             if isinstance(entry, Option):
                 self._known.setdefault(key, []).append(dotted((*path, "NAME", key)))

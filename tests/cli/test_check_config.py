@@ -1,0 +1,111 @@
+"""``holdfast check-config``: what it prints, where, and its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli import main
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "holdfast.toml"
+
+
+def check(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["check-config", *map(str, arguments)])
+
+
+def test_a_right_file_is_ok(path: Path) -> None:
+    path.write_text("[node]\nid = 2\n")
+    result = check(path)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, f"{path}: ok\n", "")
+
+
+def test_problems_go_to_standard_error_one_on_a_line(path: Path) -> None:
+    path.write_text("[node]\nid = 0\n[mqtt]\nmax_paket_size = 1\n")
+    result = check(path)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.splitlines() == [
+        f"{path}:2: node.id: found 0; allowed: an integer from 1 to 255",
+        f"{path}:4: mqtt.max_paket_size: unknown key; did you mean mqtt.max_packet_size?",
+    ]
+
+
+def test_json_of_a_right_file(path: Path) -> None:
+    path.write_text("")
+    result = check(path, "--json")
+    assert (result.exit_code, json.loads(result.stdout), result.stderr) == (0, {"ok": True, "problems": []}, "")
+
+
+def test_json_of_problems_is_on_standard_output(path: Path) -> None:
+    path.write_text("[node]\nid = 0\n")
+    result = check(path, "--json")
+    assert result.exit_code == 1
+    assert result.stderr == ""
+    assert json.loads(result.stdout) == {
+        "ok": False,
+        "problems": [
+            {
+                "file": str(path),
+                "line": 2,
+                "key": "node.id",
+                "message": "found 0; allowed: an integer from 1 to 255",
+            }
+        ],
+    }
+
+
+def test_a_missing_file_is_a_problem_without_a_line(path: Path) -> None:
+    assert (check(path).exit_code, check(path).stderr) == (1, f"{path}: there is no such file\n")
+    [problem] = json.loads(check(path, "--json").stdout)["problems"]
+    assert problem == {"file": str(path), "line": None, "key": "", "message": "there is no such file"}
+
+
+def test_a_listener_open_to_others_is_a_problem_unless_it_is_allowed(path: Path) -> None:
+    path.write_text('[listeners.field]\nendpoint = "tcp:1883"\n')
+    result = check(path)
+    assert result.exit_code == 1
+    assert f"{path}:2: listeners.field.endpoint: listener field listens beyond this machine" in result.stderr
+    assert check(path, "--allow-anonymous").exit_code == 0
+
+
+@pytest.mark.parametrize("arguments", [[], ["a", "b"], ["--unknown", "a"]])
+def test_a_wrong_command_has_status_2(arguments: list[str]) -> None:
+    result = check(*arguments)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Usage: ")
+
+
+def run(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "holdfast.cli", *map(str, arguments)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
+    )
+
+
+def test_the_real_command_reports_and_exits(path: Path) -> None:
+    path.write_text("[node]\nid = 0\n")
+    result = run("check-config", path)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == f"{path}:2: node.id: found 0; allowed: an integer from 1 to 255\n"
+
+
+def test_a_name_that_the_terminal_cannot_show_is_no_traceback(tmp_path: Path) -> None:
+    path = tmp_path / "\u20ac.toml"
+    path.write_text("")
+    result = run("check-config", path, PYTHONIOENCODING="latin-1")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.endswith("\\u20ac.toml: ok\n")

@@ -1,0 +1,315 @@
+"""Every class of mistake in a file that is TOML: its line, its key, and what is said."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from holdfast.config import Config, ConfigError, load
+from holdfast.config.fields import described
+from holdfast.config.reader import Reader
+from tests.config.conftest import Problems
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key", "message"),
+    [
+        # values
+        ("[node]\n\nid = 256", 3, "node.id", "found 256; allowed: an integer from 1 to 255"),
+        ('[mqtt]\nmax_inflight = "5"', 2, "mqtt.max_inflight", 'found "5"; allowed: an integer from 1 to 65535'),
+        ("mqtt.max_qos_allowed = 3", 1, "mqtt.max_qos_allowed", "found 3; allowed: 0, 1 or 2"),
+        ("[mqtt]\nmax_packet_size = 1", 2, "mqtt.max_packet_size", "found 1; allowed: a size"),
+        ("[mqtt]\nidle_timeout = 15", 2, "mqtt.idle_timeout", "found 15; allowed: a duration with its unit"),
+        ("[mqtt]\nkeepalive_multiplier = nan", 2, "mqtt.keepalive_multiplier", "found nan; allowed: a number from 1.0"),
+        ("[mqtt]\nidle_timeout = 1979-05-27", 2, "mqtt.idle_timeout", "found 1979-05-27; allowed"),
+        ("[retainer]\nmax_topic_length = 2601", 2, "retainer.max_topic_length", "found 2601; allowed: a size"),
+        ('[storage]\ndurability = "none"', 2, "storage.durability", 'found "none"; allowed: "full", "process" or'),
+        ('[node]\ndata_dir = ""', 2, "node.data_dir", 'found ""; allowed: the path of a folder'),
+        ('[node]\ndata_dir = "~/data"', 2, "node.data_dir", "~, which is not expanded"),
+        (
+            "retainer = { flow_control = { max_batch_bytes = 0 } }",
+            1,
+            "retainer.flow_control.max_batch_bytes",
+            "found 0",
+        ),
+        ('[zones.z.mqtt]\nmax_inflight = "x"', 2, "zones.z.mqtt.max_inflight", 'found "x"; allowed: an integer'),
+        ('[listeners.a]\ntransport = "ws"', 2, "listeners.a.transport", 'found "ws"; allowed: only "mqtt"'),
+        ('[listeners.a]\nendpoint = "ssl:1"', 2, "listeners.a.endpoint", 'found "ssl:1"; allowed: a Twisted server'),
+        # tables
+        ("node = 5", 1, "node", "found 5; allowed: a table, [node]"),
+        ("[[mqtt]]\nmax_inflight = 1", 1, "mqtt", "found an array; allowed: a table, [mqtt]"),
+        ("[[listeners]]", 1, "listeners", "found an array; allowed: tables with a name, [listeners.NAME]"),
+        ('listeners.a = "tcp:1"', 1, "listeners.a", 'found "tcp:1"; allowed: a table, [listeners.a]'),
+        ("zones.a.mqtt = true", 1, "zones.a.mqtt", "found true; allowed: a table, [zones.a.mqtt]"),
+        ("\n[retainer]\nflow_control = 1", 3, "retainer.flow_control", "found 1; allowed: a table"),
+        ('[listeners."a b"]', 1, 'listeners."a b"', "not a name; allowed: names of 1 to 64 letters"),
+        ('[zones.""]', 1, 'zones.""', "not a name"),
+        # unknown keys
+        (
+            "colour = 1",
+            1,
+            "colour",
+            "unknown key; known here: force_shutdown, listeners, mqtt, node, retainer, storage",
+        ),
+        ("[nodes]", 1, "nodes", "unknown key; did you mean node?"),
+        ("[mqtt]\nmax_paket_size = 1", 2, "mqtt.max_paket_size", "unknown key; did you mean mqtt.max_packet_size?"),
+        ("max_packet_size = 1", 1, "max_packet_size", "unknown key; did you mean mqtt.max_packet_size?"),
+        ("[retainer]\nbatch_read_number = 1", 2, "retainer.batch_read_number", "mean retainer.flow_control.batch_read"),
+        ("[mqtt]\nenable = true", 2, "mqtt.enable", "did you mean force_shutdown.enable or retainer.enable?"),
+        ("[node]\nendpoint = 1", 2, "node.endpoint", "unknown key; did you mean listeners.NAME.endpoint?"),
+        ("[zones.z.mqtt]\nmax_qos = 1", 2, "zones.z.mqtt.max_qos", "unknown key; did you mean zones.z.mqtt.max_"),
+        ("[zones.z.retainer]", 1, "zones.z.retainer", "unknown key; did you mean retainer?"),
+        ('["a.b"]', 1, '"a.b"', "unknown key"),
+        ('"a\\nb" = 1', 1, '"a\\nb"', "unknown key"),
+        # EMQX's
+        ('[retainer]\ndelivery_rate = "1/s"', 2, "retainer.delivery_rate", "known to EMQX, not supported here (yet)"),
+        ('[retainer]\n[retainer.backend]\ntype = "x"', 2, "retainer.backend", "known to EMQX, not supported"),
+        (
+            "[retainer.flow_control]\nbatch_deliver_limiter = 1",
+            2,
+            "retainer.flow_control.batch_deliver_limiter",
+            "EMQX",
+        ),
+        ("[mqtt]\nstrict_mode = true", 2, "mqtt.strict_mode", "known to EMQX, not supported here (yet)"),
+        ("[zones.z.mqtt]\nmqueue_priorities = 1", 2, "zones.z.mqtt.mqueue_priorities", "known to EMQX"),
+        ("[zones.z.force_gc]\ncount = 1", 1, "zones.z.force_gc", "known to EMQX"),
+        ("[[authentication]]", 1, "authentication", "known to EMQX"),
+        ('[listeners.a]\nbind = "1883"', 2, "listeners.a.bind", "known to EMQX"),
+        ("[listeners.tcp.default]\nbind = 1883", 1, "listeners.tcp.default", "EMQX's listeners.TYPE.NAME is not"),
+        # several keys together
+        ('[listeners.a]\nzone = "x"', 2, "listeners.a.zone", 'no zone is named "x"; there are no zones'),
+        (
+            '[zones.sensors]\n[zones.b]\n[listeners.a]\nzone = "sensor"',
+            *(4, "listeners.a.zone", 'no zone is named "sensor"; did you mean "sensors"?'),
+        ),
+        (
+            '[zones.k]\n[zones.b]\n[listeners.a]\nzone = "sensor"',
+            *(4, "listeners.a.zone", 'no zone is named "sensor"; zones: "b", "k"'),
+        ),
+        (
+            "[listeners.a]\n[listeners.b]",
+            *(2, "listeners.b.endpoint", 'listeners.a listens on "tcp:1883:interface=127.0.0.1" already'),
+        ),
+        (
+            '[storage]\ndurability = "process"\nflush_interval = "2s"',
+            *(3, "storage.flush_interval", 'only with storage.durability = "async"; found "process"'),
+        ),
+        (
+            "[retainer.flow_control]\nbatch_read_number = 10\nbatch_deliver_number = 11",
+            *(3, "retainer.flow_control.batch_deliver_number", "batch_deliver_number is 11 and batch_read_number 10;"),
+        ),
+        (
+            "[retainer.flow_control]\nbatch_read_number = 10",
+            *(2, "retainer.flow_control.batch_read_number", "batch_deliver_number is 100 and batch_read_number 10;"),
+        ),
+        (
+            "[retainer.flow_control]\nbatch_deliver_number = 1001",
+            *(
+                2,
+                "retainer.flow_control.batch_deliver_number",
+                "batch_deliver_number is 1001 and batch_read_number 1000",
+            ),
+        ),
+        (
+            '[listeners.field]\nendpoint = "tcp:1884"',
+            *(2, "listeners.field.endpoint", "listener field listens beyond this machine"),
+        ),
+    ],
+)
+def test_a_mistake_has_its_line_key_and_message(
+    problems_of: Callable[..., Problems], text: str, line: int, key: str, message: str
+) -> None:
+    [(found_line, found_key, found_message)] = problems_of(text)
+    assert (found_line, found_key) == (line, key)
+    assert message in found_message
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("postgresql+psycopg://u:secret@h/d", "Postgres is not supported by this version yet; use sqlite:///..."),
+        ("postgresql://u:secret@h/d", "Postgres is not supported by this version yet"),
+        ("postgres://u:secret@h/d", "Postgres is not supported by this version yet"),
+        ("mysql://u:secret@h/d", "found the scheme mysql://; allowed: sqlite:///relative/path"),
+        ("sqlite+pysqlite:///secret.db", "found the scheme sqlite+pysqlite://; allowed: "),
+        ("secret.db", "found no scheme such as sqlite://; allowed: "),
+        ("sqlite://", "found no path of a file"),
+        ("sqlite:///", "found no path of a file"),
+        ("sqlite://secret.db", "found no path of a file"),
+        ("sqlite:///:memory:", "found no path of a file"),
+        ("sqlite:///secret/", "found no path of a file"),
+        ("sqlite:///secret.db?mode=ro", "found a ? in the path"),
+    ],
+)
+def test_other_databases_are_refused_without_showing_a_password(
+    problems_of: Callable[..., Problems], url: str, message: str
+) -> None:
+    [(line, key, found)] = problems_of(f'[storage]\nurl = "{url}"')
+    assert (line, key) == (2, "storage.url")
+    assert message in found
+    assert "secret" not in found
+
+
+def test_an_open_listener_is_a_problem_unless_it_is_said_to_be_meant(
+    problems_of: Callable[..., Problems], write: Callable[[str], Path]
+) -> None:
+    text = '[listeners.field]\nendpoint = "tcp:1884"\n'
+    [(line, key, message)] = problems_of(text)
+    assert (line, key) == (2, "listeners.field.endpoint")
+    assert "set listeners.field.allow_anonymous = true or bind 127.0.0.1" in message
+    assert not load(write(text), allow_anonymous=True).listeners["field"].allow_anonymous
+    assert load(write(f"{text}allow_anonymous = true\n")).listeners["field"].allow_anonymous
+
+
+def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(problems_of: Callable[..., Problems]) -> None:
+    found = problems_of(
+        """colour = 1
+[node]
+id = 0
+[listeners.a]
+endpoint = "tcp:1"
+zone = "x"
+[mqtt]
+max_paket_size = 1
+max_inflight = 0
+[storage]
+url = "x"
+flush_interval = "2s"
+"""
+    )
+    assert [(line, key) for line, key, _ in found] == [
+        (1, "colour"),
+        (3, "node.id"),
+        (5, "listeners.a.endpoint"),
+        (6, "listeners.a.zone"),
+        (8, "mqtt.max_paket_size"),
+        (9, "mqtt.max_inflight"),
+        (11, "storage.url"),
+        (12, "storage.flush_interval"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[listeners.a]\nendpoint = "ssl:1"\n[listeners.b]',
+        '[listeners.a]\nendpoint = "tcp:1"\nallow_anonymous = "yes"',
+        "[listeners]\na = 1\n[listeners.b]",
+        '[storage]\ndurability = "fsync"\nflush_interval = "2s"',
+        "[retainer.flow_control]\nbatch_read_number = -1\nbatch_deliver_number = 5000",
+    ],
+)
+def test_a_value_that_was_refused_causes_no_second_problem(problems_of: Callable[..., Problems], text: str) -> None:
+    assert len(problems_of(text)) == 1
+
+
+def test_emqx_s_unsupported_keys_are_not_keys_of_ours() -> None:
+    """A key that comes to be supported must leave the table."""
+    for name, entry in described(Config).items():
+        reader = Reader(Config)
+        keys = described(entry.section) if hasattr(entry, "section") else {}
+        named = name in ("listeners", "zones")
+        document = {name: {"x": dict.fromkeys(keys, None)} if named else dict.fromkeys(keys, None)}
+        reader.section(Config, document, ())
+        assert keys
+        assert not [complaint for complaint in reader.complaints if "EMQX" in complaint.message]
+
+
+keys = st.text(max_size=8) | st.sampled_from(
+    sorted(
+        {"tcp", "a", *described(Config)}.union(
+            *(described(entry.section) for entry in described(Config).values() if hasattr(entry, "section"))
+        )
+    )
+)
+values = st.recursive(
+    st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.dates() | st.times() | st.datetimes(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(keys, values, max_size=8))
+def test_any_mapping_is_read_or_complained_about(document: dict[str, object]) -> None:
+    reader = Reader(Config)
+    config = reader.section(Config, document, ())
+    assert isinstance(config, Config)
+    assert all(complaint.message and "\n" not in complaint.message for complaint in reader.complaints)
+    if set(document) - set(described(Config)):
+        assert reader.complaints
+
+
+fragments = st.sampled_from(
+    [
+        *(
+            "[mqtt]\n",
+            "[[mqtt]]\n",
+            "[listeners.a]\n",
+            "[zones.a.mqtt]\n",
+            "[storage]\n",
+            "node.id = ",
+            "max_inflight = ",
+        ),
+        *(
+            'endpoint = "tcp:1"\n',
+            "url = 'x'\n",
+            "{ ",
+            "}",
+            "[",
+            "]",
+            ",",
+            "=",
+            '"""',
+            "'''",
+            '"',
+            "'",
+            "\\",
+            "#",
+            "\n",
+        ),
+        *("\r\n", "\x00", "1", "true", "1979-05-27", "inf", ".", "a", "\ufeff", "\u2028"),
+    ]
+)
+
+
+@given(st.lists(fragments | st.text(max_size=3), max_size=25).map("".join))
+@example("a=" + "[" * 2000)
+@example("a." * 2000 + "a=1")
+@example("a=0x" + "f" * 10000)
+@example("[node]\nid=0x" + "f" * 10000)
+def test_any_text_is_a_configuration_or_a_config_error(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.toml"
+    path.write_text(text, encoding="utf-8", newline="")
+    try:
+        config = load(path)
+    except ConfigError as error:
+        problems = error.problems
+    else:
+        assert tomllib.loads(text.removeprefix("\ufeff")) is not None
+        assert config.listeners
+        return
+    lines = text.count("\n") + 1
+    assert problems
+    assert all(problem.line is None or 1 <= problem.line <= lines for problem in problems)
+    assert all("\n" not in str(problem) for problem in problems)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_configuration_or_a_config_error(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "bytes.toml"
+    path.write_bytes(content)
+    try:
+        config = load(path)
+    except ConfigError as error:
+        problems = error.problems
+    else:
+        assert config.listeners
+        return
+    assert problems

@@ -1,0 +1,128 @@
+"""The generated files: fresh, complete, and saying the truth."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.config import Config, default, load
+from holdfast.config.fields import Form, Option, Section, Subsection, described, option
+from holdfast.config.kinds import Flag, Integer, Refused
+from holdfast.config.reference import render_markdown, render_toml
+from holdfast.config.toml_text import literal
+
+ROOT = Path(__file__).parents[2]
+ETC = ROOT / "etc"
+
+
+def options(section: type[Section] = Config, prefix: str = "") -> Iterator[tuple[str, str, Option]]:
+    """Yield the table as written, the key and the description of every option."""
+    for key, entry in described(section).items():
+        if isinstance(entry, Option):
+            yield prefix, key, entry
+        elif isinstance(entry, Subsection) and entry.form is not Form.PARTIAL:
+            name = f"{prefix}.{key}" if prefix else key
+            yield from options(entry.section, name if entry.form is Form.TABLE else f"{name}.NAME")
+
+
+def uncommented(text: str) -> str:
+    return re.sub(r"(?m)^# ", "", text)
+
+
+@pytest.mark.parametrize(
+    ("path", "rendered", "form"),
+    [("etc/holdfast.toml", render_toml, "toml"), ("docs/operator/configure.md", render_markdown, "markdown")],
+)
+def test_the_generated_file_is_fresh(path: str, rendered: Callable[[], str], form: str) -> None:
+    assert (ROOT / path).read_text() == rendered(), f"run: holdfast config reference --format {form} > {path}"
+
+
+def test_the_file_as_it_is_gives_the_defaults() -> None:
+    assert load(ETC / "holdfast.toml") == default(ETC)
+
+
+def test_the_file_with_all_keys_uncommented_gives_the_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "holdfast.toml"
+    path.write_text(uncommented(render_toml()))
+    assert load(path) == default(tmp_path)
+
+
+def test_the_file_has_every_option_once_with_its_default_and_what_is_allowed() -> None:
+    text = render_toml()
+    table = ""
+    found = []
+    for line in text.splitlines():
+        if line.startswith("["):
+            table = line.strip("[]").replace("listeners.default", "listeners.NAME")
+        elif line.startswith("# "):
+            key, _, value = line.removeprefix("# ").partition(" = ")
+            found.append((table, key, value))
+    assert found == [(table, key, literal(entry.default)) for table, key, entry in options()]
+    flowing = " ".join(text.replace("\n## ", " ").split())
+    assert all(" ".join(f"Allowed: {entry.kind.allowed}.".split()) in flowing for _, _, entry in options())
+
+
+def test_the_page_has_every_option_with_all_that_is_to_say() -> None:
+    page = render_markdown()
+    sections = dict(re.findall(r"(?ms)^### `([^`]+)`\n(.*?)(?=^##|\Z)", page))
+    assert list(sections) == [f"{table}.{key}" for table, key, _ in options()]
+    for table, key, entry in options():
+        section = sections[f"{table}.{key}"]
+        assert f"- Default: `{literal(entry.default)}`" in section
+        assert "- Allowed: " in section
+        assert "- Effect of a change: " in section
+        assert (f"- Example: `{key} = {literal(entry.example)}`" in section) is (entry.example is not None)
+        assert entry.help
+        assert entry.effect
+
+
+def test_the_page_says_what_goes_before_what() -> None:
+    page = render_markdown()
+    assert "## Precedence" in page
+    assert page.index("1. `[zones.X.mqtt]`") < page.index("2. `[mqtt]`") < page.index("3. the defaults")
+
+
+def test_the_generated_files_can_be_read_in_any_terminal() -> None:
+    assert render_toml().isascii()
+    assert render_markdown().isascii()
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "entry"), list(options()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_the_example_of_an_option_can_be_used_and_changes_something(
+    write: Callable[[str], Path], tmp_path: Path, table: str, key: str, entry: Option
+) -> None:
+    if entry.example is None:
+        assert entry.kind.allowed.startswith("only ")
+        return
+    text = f"[{table}]\n{key} = {literal(entry.example)}\n"
+    if key == "zone":
+        text += f"[zones.{entry.example}]\n"
+    if key == "flush_interval":
+        text += 'durability = "async"\n'
+    assert load(write(text)) != default(tmp_path)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (ETC / "examples").glob("*.toml")))
+def test_the_examples_can_be_used(name: str) -> None:
+    config = load(ETC / "examples" / name)
+    assert config.listeners
+    assert all(config.zone(listener.zone) != config.zone("") for listener in config.listeners.values() if listener.zone)
+
+
+def test_there_are_examples() -> None:
+    assert {path.name for path in (ETC / "examples").iterdir()} == {"fleet.toml", "home.toml"}
+
+
+def test_an_option_cannot_have_a_default_that_it_refuses() -> None:
+    with pytest.raises(Refused):
+        option(Integer(1, 5), 6, help="", effect="", example=1)
+
+
+def test_an_option_cannot_have_its_default_for_example() -> None:
+    with pytest.raises(ValueError, match="the example true is the default"):
+        option(Flag(), True, help="", effect="", example=True)

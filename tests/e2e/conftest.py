@@ -1,0 +1,31 @@
+"""Real broker processes, each with a folder of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes import BrokerProcess
+
+
+@pytest.fixture
+def broker_in(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
+    """Prepare brokers on this test's folder; whatever still runs is killed after it."""
+    brokers: list[BrokerProcess] = []
+
+    def prepare(*options: str, listen: bool = True) -> BrokerProcess:
+        broker = BrokerProcess(tmp_path, *options, listen=listen)
+        brokers.append(broker)
+        return broker
+
+    yield prepare
+    for broker in brokers:
+        broker.end()
+
+
+@pytest.fixture
+def broker(broker_in: Callable[..., BrokerProcess]) -> BrokerProcess:
+    """A running broker with default settings."""
+    return broker_in().start()
