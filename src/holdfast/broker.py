@@ -76,8 +76,7 @@ class BrokerService(Service):
             self._lines = self._listening.open()
         except (DirectoryUnusable, StoreUnusable, CannotListen) as error:
             complain(str(error))
-            self._store.close()
-            self._lock.release()
+            self._lock.release()  # the store has nothing to commit, and closes with the process
             raise SystemExit(1) from None
         Service.privilegedStartService(self)
 

@@ -16,6 +16,8 @@ else:
 
 #: The end of a range that holds exactly the topic before it, and the beginning of what follows that topic.
 JUST_AFTER = "\x01"
+#: The character after "/": ends what lies below a topic.
+AFTER_SEPARATOR = "0"
 #: SQLite refuses longer GLOB patterns (bytes).
 LONGEST_GLOB = 50_000
 #: More level counts than this are not asked for one by one.
@@ -49,15 +51,16 @@ class Term:
 class Plan:
     """How to find the topics that match a Topic Filter.
 
-    They are the topics in the ``ranges`` (disjoint, ascending) that also have at least (with ``exact``: exactly)
-    ``levels`` levels, and match the ``pattern``: the levels of the filter before a ``#``. None: no more to check.
+    They are the topics in the ``ranges`` (disjoint, ascending) that also match ``levels``, the levels of the filter
+    before a ``#``: they have as many (``exact``) or at least as many, and where the filter has no ``+``, the same ones.
+    ``levels`` is None when there is no more to check, and with ``counted``, only their number is left to check.
     """
 
     topic_filter: str
     ranges: tuple[KeyRange, ...]
     exact: bool
-    levels: int | None = None
-    pattern: tuple[str, ...] | None = None
+    levels: tuple[str, ...] | None = None
+    counted: bool = False
 
     @property
     def single(self) -> bool:
@@ -65,20 +68,46 @@ class Plan:
         return self.exact and self.levels is None
 
     def terms(self, levels_present: Iterable[int]) -> tuple[Term, ...] | None:
-        """Return what to ask of topics in the ranges instead of ``pattern``: one of the terms holds for each match.
+        """Return what to ask of topics in the ranges: one of the terms holds for each match, and for nothing else.
 
         ``levels_present`` are the level counts that occur at all. None says that a database cannot check it: there
         are too many terms, or they are too long.
         """
-        assert self.pattern is not None
         assert self.levels is not None
-        least = self.levels
+        least = len(self.levels)
         counts = [least] if self.exact else sorted(count for count in levels_present if count >= least)
-        start = "/".join("*" if level == "+" else _escaped(level) for level in self.pattern)
+        start = "/".join("*" if level == "+" else _escaped(level) for level in self.levels)
         if len(counts) > MOST_TERMS or (counts and len(start.encode()) + 2 * (counts[-1] - least) > LONGEST_GLOB):
             return None
         # There are as many separators in the pattern as in the topic, so that each "*" is left with exactly one level.
         return tuple(Term(count, start + "/*" * (count - least)) for count in counts)
+
+    def candidate(self, topic: str) -> str | None:
+        """Return a string not before a topic of the ranges, such that nothing between the two matches.
+
+        None: nothing matches from the topic on. It lets a search jump over the subtrees that cannot match.
+        """
+        if self.levels is None:
+            return topic
+        levels = topic.split("/")
+        passed = -1  # the last "+" so far: where there are other values to go on with
+        for position, wanted in enumerate(self.levels):
+            if position == len(levels):
+                return topic
+            if wanted == "+":
+                passed = position
+            elif wanted != levels[position]:
+                sought = "/".join([*levels[:position], wanted])
+                if sought > topic:
+                    return sought
+                # "a!" lies between "a" and "a/b"
+                deeper = position < len(self.levels) - 1 or not self.exact
+                if deeper and sought + "/" > topic:
+                    return sought + "/"
+                return None if passed < 0 else _after_subtree(levels[: passed + 1])
+        if self.exact and len(levels) > len(self.levels):
+            return _after_subtree(levels[: len(self.levels)])
+        return topic
 
 
 @lru_cache(maxsize=1024)
@@ -90,13 +119,10 @@ def plan(topic_filter: str) -> Plan:
         levels.pop()
     wild = levels.index("+") if "+" in levels else len(levels)
     ranges = _ranges(levels[:wild], exact=wild == len(levels), multi=multi)
-    if wild == len(levels):
-        return Plan(topic_filter, ranges, not multi)
-    # Levels after the literal ones that are all "+" leave only their number to check.
-    literal_later = any(level != "+" for level in levels[wild:])
-    if multi and not literal_later and len(levels) == wild + 1:
-        return Plan(topic_filter, ranges, False)  # a/+/#: whatever lies below a/
-    return Plan(topic_filter, ranges, not multi, len(levels), tuple(levels) if literal_later else None)
+    counted = all(level == "+" for level in levels[wild:])
+    if wild == len(levels) or (multi and counted and len(levels) == wild + 1):
+        return Plan(topic_filter, ranges, not multi)  # a/+/# is whatever lies below a/
+    return Plan(topic_filter, ranges, not multi, tuple(levels), counted)
 
 
 def _ranges(leading: list[str], exact: bool, multi: bool) -> tuple[KeyRange, ...]:
@@ -106,7 +132,7 @@ def _ranges(leading: list[str], exact: bool, multi: bool) -> tuple[KeyRange, ...
         return KeyRange("", "$"), KeyRange("%", None)
     parent = "/".join(leading)
     itself = KeyRange(parent, parent + JUST_AFTER)
-    below = KeyRange(parent + "/", parent + "0")  # "0" is the character after "/"
+    below = KeyRange(parent + "/", parent + AFTER_SEPARATOR)
     if not exact:
         return (below,)
     return (itself, below) if multi else (itself,)
@@ -114,3 +140,7 @@ def _ranges(leading: list[str], exact: bool, multi: bool) -> tuple[KeyRange, ...
 
 def _escaped(level: str) -> str:
     return "".join(f"[{character}]" if character in "*?[" else character for character in level)
+
+
+def _after_subtree(levels: list[str]) -> str:
+    return "/".join(levels) + AFTER_SEPARATOR

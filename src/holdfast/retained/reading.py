@@ -22,6 +22,7 @@ else:
 
 #: Topics matched in Python at a time, when SQL cannot check the filter.
 _LISTED_ROWS = 512
+_SCANNED_BEHIND_A_JUMP = 32
 #: Virtual machine instructions between two looks at the clock: some hundred rows.
 _INSTRUCTIONS = 10_000
 _QOS = bytes.maketrans(b"012", b"\0\1\2")
@@ -62,6 +63,7 @@ class Reading:
         self._windowed = plan.levels is not None
         self._most_scanned = min(bounds.scan_rows, _LISTED_ROWS) if self._listed else bounds.scan_rows
         self._patience = 0.0
+        self._scan = 0
         self._bound: dict[str, Any] = {
             "now": selection.now,
             "not_after": selection.not_after,
@@ -86,13 +88,14 @@ class Reading:
         seconds = self._bounds.seconds
         deadline = seconds() + self._bounds.read_time
         slices: list[Slice] = []
-        scan = slice_rows
+        self._scan = slice_rows
         rest = self._rest(after)
         while rest is not None:
-            scan = min(2 * scan, self._most_scanned)
-            window, end = self._window(rest, scan)
             try:
-                found, exhausted = self._slice(window, min(rows, slice_rows), max_bytes, not slices)
+                window, end = self._look(rest, deadline)
+                found, exhausted = None, True
+                if window is not None:
+                    found, exhausted = self._slice(window, min(rows, slice_rows), max_bytes, not slices)
             except sqlite3.OperationalError as error:
                 if getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_INTERRUPT:
                     raise
@@ -109,7 +112,7 @@ class Reading:
                     break
                 after = passed
             else:
-                scan = slice_rows
+                self._scan = slice_rows
             if found is not None and self._plan.single:
                 break
             rest = self._rest(after)
@@ -130,16 +133,31 @@ class Reading:
                 return rest
         return None
 
-    def _window(self, rest: KeyRange, scan: int) -> tuple[KeyRange, str | None]:
-        """Return the range to look at now, and its last topic if something may lie beyond."""
+    def _look(self, rest: KeyRange, deadline: float) -> tuple[KeyRange | None, str | None]:
+        """Choose the window to read now, and the topic up to which nothing is left once it has been read.
+
+        The topic is None for the end of ``rest``, and the window None when nothing up to that topic matches. Windows
+        double in size while they are read to their end, and begin small again behind a jump over what cannot match:
+        a jump that gains less than such a window costs more than reading on.
+        """
+        seconds = self._bounds.seconds
         if not self._windowed:
-            self._patience = self._bounds.seconds() + self._bounds.read_time / 4
+            self._patience = seconds() + self._bounds.read_time / 4
             return rest, None
-        bound = {"low": rest.low, "high": rest.high, "offset": scan - 1}
-        row = self._cursor.execute(statements.window(rest.high is not None), bound).fetchone()
-        if row is None:
-            return rest, None
-        return KeyRange(rest.low, row[0] + JUST_AFTER), row[0]
+        statement = statements.window(rest.high is not None)
+        while True:
+            self._scan = min(2 * self._scan, self._most_scanned)
+            bound = {"low": rest.low, "high": rest.high, "offset": self._scan - 1}
+            first, end = self._cursor.execute(statement, bound).fetchone()
+            start = None if first is None else self._plan.candidate(first)
+            if start is None or (rest.high is not None and start >= rest.high):
+                return None, None
+            if end is None or start <= end:
+                return KeyRange(start, rest.high if end is None else end + JUST_AFTER), end
+            if seconds() >= deadline:
+                return None, end
+            rest = KeyRange(start, rest.high)
+            self._scan = _SCANNED_BEHIND_A_JUMP // 2
 
     def _slice(self, window: KeyRange, limit: int, room: int, alone: bool) -> tuple[Slice | None, bool]:
         """Read one slice, and tell whether the window is exhausted; ``alone`` lets one message exceed the room."""

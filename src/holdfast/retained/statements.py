@@ -50,8 +50,7 @@ PURGE = (
     "DELETE FROM retained WHERE topic IN "
     "(SELECT topic FROM retained WHERE tombstone = 1 AND stored_at < ? ORDER BY stored_at LIMIT ?)"
 )
-#: The last of the first so many topics of a range.
-_WINDOW = "SELECT topic FROM retained WHERE topic >= :low{high} ORDER BY topic LIMIT 1 OFFSET :offset"
+_FROM = "SELECT topic FROM retained WHERE topic >= :low{high} ORDER BY topic LIMIT 1"
 _TOPICS = (
     "SELECT json_group_array(topic) FROM "
     "(SELECT topic FROM retained WHERE topic >= :low{high} AND tombstone = 0 ORDER BY topic)"
@@ -92,8 +91,8 @@ def add_levels(count: int) -> str:
 
 @lru_cache
 def window(bounded: bool) -> str:
-    """Find the last of the first ``offset + 1`` topics from ``low`` (up to ``high`` when bounded)."""
-    return _WINDOW.format(high=" AND topic < :high" if bounded else "")
+    """Find the first topic from ``low`` (up to ``high`` when bounded), and the one ``offset`` topics after it."""
+    return f"SELECT ({_FROM}), ({_FROM} OFFSET :offset)".format(high=" AND topic < :high" if bounded else "")
 
 
 @lru_cache
@@ -149,8 +148,8 @@ def check_of(plan: Plan, levels_present: frozenset[int]) -> Check | None:
     """Return what is left to check of a plan inside its ranges, None when SQL cannot check it."""
     if plan.levels is None:
         return "", {}
-    if plan.pattern is None:
-        return (" AND levels = :levels" if plan.exact else " AND levels >= :levels"), {"levels": plan.levels}
+    if plan.counted:
+        return (" AND levels = :levels" if plan.exact else " AND levels >= :levels"), {"levels": len(plan.levels)}
     terms = plan.terms(levels_present)
     if terms is None:
         return None

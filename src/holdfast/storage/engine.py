@@ -21,7 +21,7 @@ _HEADER = b"SQLite format 3\0"
 _CACHED_STATEMENTS = 256
 _READER_CACHE_KIB = 16_384
 _WRITER_CACHE_KIB = 32_768
-_CHECKPOINT_PAGES = 4_000
+_CHECKPOINT_PAGES = 8_000
 _ROW_ERRORS = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
 
 
