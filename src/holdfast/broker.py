@@ -118,11 +118,11 @@ class BrokerService(Service):
         return waiting
 
     def _ready(self) -> None:
+        self._catch_signals()
         for line in self._lines:
             self._announce(f"listening {line}")
         self._announce("ready")
         self._log.info("{description}", description=self._description)
-        self._catch_signals()
 
     def _catch_signals(self) -> None:
         """End with status 0 on SIGTERM and SIGINT: twistd's own handlers end the process by the signal."""

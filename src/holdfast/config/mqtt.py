@@ -121,7 +121,7 @@ class MQTTConfig(Section):
     )
     max_awaiting_rel: int = option(
         Integer(1, 65535, unit="Application Messages"),
-        100,
+        1000,
         help="Application Messages with QoS 1 and 2 that a client may have sent and not have acknowledged yet; told to"
         " v5 clients as Receive Maximum.",
         effect="Higher: clients publish faster over slow links, and more memory is used for each.",
