@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -29,6 +29,18 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if session.config.getoption("--fail-on-skip") and reporter is not None and reporter.stats.get("skipped"):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Undo what pytest-twisted does to a Hypothesis test, else the next parameter set of it is wrapped twice."""
+    hypothesis = getattr(pyfuncitem.obj, "hypothesis", None)
+    inner = getattr(hypothesis, "inner_test", None)
+    try:
+        return (yield)
+    finally:
+        if hypothesis is not None:
+            hypothesis.inner_test = inner
 
 
 @pytest.fixture

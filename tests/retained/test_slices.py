@@ -1,0 +1,84 @@
+"""Walking and cutting slices keeps packets and columns in step."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.interfaces import Slice
+from holdfast.retained.slices import cut, packets_of, topics_of, without
+from holdfast.wire.encoding import encode
+from holdfast.wire.packets import Publish
+from holdfast.wire.properties import Properties
+from tests.retained.strategies import topics
+
+VERSIONS = st.sampled_from([3, 4, 5])
+
+
+@st.composite
+def made(draw: st.DrawFn) -> tuple[Slice, list[tuple[str, bytes]], int]:
+    """A slice, its topics and packets, and the protocol version."""
+    version = draw(VERSIONS)
+    names = sorted(draw(st.sets(topics, min_size=1, max_size=8)))
+    packets = []
+    for topic in names:
+        payload = b"p" * draw(st.sampled_from([0, 1, 100, 127, 130, 16_500]))
+        properties = Properties(content_type="é") if version == 5 else Properties()
+        packets.append((topic, encode(Publish(topic, payload, retain=True, properties=properties), version)))
+    detailed = draw(st.booleans())
+    count = len(packets)
+    data = b"".join(packet for _, packet in packets)
+    if detailed:
+        return Slice(names[-1], count, data, bytes(range(count)), tuple(range(count))), packets, version
+    return Slice(names[-1], count, data), packets, version
+
+
+@given(made())
+def test_the_walk_finds_each_packet_and_its_topic(example: tuple[Slice, list[tuple[str, bytes]], int]) -> None:
+    one, packets, version = example
+    walked = [(topic, one.packets[start:end]) for start, end, topic in packets_of(one, version)]
+    assert walked == packets
+    assert topics_of(one, version) == [topic for topic, _ in packets]
+
+
+@given(made(), st.data())
+def test_without_drops_the_named_topics_only(
+    example: tuple[Slice, list[tuple[str, bytes]], int], data: st.DataObject
+) -> None:
+    one, packets, version = example
+    dropped = data.draw(st.sets(st.sampled_from([topic for topic, _ in packets])))
+    left = without(one, dropped, version)
+    numbers = [number for number, (topic, _) in enumerate(packets) if topic not in dropped]
+    assert left.packets == b"".join(packets[number][1] for number in numbers)
+    assert left.count == len(numbers)
+    assert left.last == one.last
+    if one.qos:
+        assert left.qos == bytes(numbers)
+        assert left.expires_at == tuple(numbers)
+    else:
+        assert (left.qos, left.expires_at) == (b"", ())
+
+
+@given(made(), st.data())
+def test_a_cut_slice_is_the_same_in_two(
+    example: tuple[Slice, list[tuple[str, bytes]], int], data: st.DataObject
+) -> None:
+    one, packets, version = example
+    if one.count == 1:
+        return
+    count = data.draw(st.integers(1, one.count - 1))
+    first, rest = cut(one, count, version)
+    assert topics_of(first, version) + topics_of(rest, version) == [topic for topic, _ in packets]
+    assert (first.count, rest.count) == (count, one.count - count)
+    assert (first.last, rest.last) == (packets[count - 1][0], one.last)
+    assert first.packets + rest.packets == one.packets
+    assert first.qos + rest.qos == one.qos
+    assert first.expires_at + rest.expires_at == one.expires_at
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, -1])
+def test_a_cut_leaves_something_on_both_sides(count: int) -> None:
+    one = Slice("a", 1, encode(Publish("a", b"", retain=True), 4))
+    with pytest.raises(ValueError, match="cannot be cut"):
+        cut(one, count, 4)

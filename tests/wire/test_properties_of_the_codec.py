@@ -1,0 +1,100 @@
+"""What holds for every packet and every byte stream."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.wire import MalformedPacket, PacketParser, ProtocolError, encode
+from holdfast.wire import packets as p
+
+from tests.strategies import fragments, packets
+
+VERSIONS = pytest.mark.parametrize("version", [3, 4, 5])
+LIMIT = 1 << 28
+
+
+def parse(parser: PacketParser) -> list[p.Packet]:
+    found = []
+    while (packet := parser.next_packet()) is not None:
+        found.append(packet)
+    return found
+
+
+@VERSIONS
+@given(st.data())
+def test_decoding_is_the_inverse_of_encoding(version: int, data: st.DataObject) -> None:
+    """decode(encode(p)) == p."""
+    packet = data.draw(packets(version))
+    parser = PacketParser(LIMIT, version)
+    parser.receive_data(encode(packet, version))
+    assert parse(parser) == [packet]
+    assert parser.buffered == 0
+
+
+@VERSIONS
+@given(st.data())
+def test_fragmentation_changes_nothing(version: int, data: st.DataObject) -> None:
+    """However a byte stream is cut, the same packets come out."""
+    sent = data.draw(st.lists(packets(version), min_size=1, max_size=5))
+    stream = b"".join(encode(packet, version) for packet in sent)
+    parser = PacketParser(LIMIT, version)
+    found = []
+    for piece in fragments(stream, data.draw(st.lists(st.integers(0, 1 << 16), max_size=20))):
+        parser.receive_data(piece)
+        found += parse(parser)
+    assert found == sent
+
+
+@VERSIONS
+def test_every_single_cut_and_every_byte_alone(version: int) -> None:
+    """A fixed stream, cut at every place and into single bytes, gives the same packets; also without asking between."""
+    sent: list[p.Packet] = [
+        p.Publish("a/b", b"x" * 200, 1, True, False, 7),
+        p.Pingreq(),
+        p.Subscribe(9, (p.SubscriptionRequest("#", 1),)),
+        p.Publish("t", b""),
+    ]
+    stream = b"".join(encode(packet, version) for packet in sent)
+    for cut in range(len(stream) + 1):
+        for ask in (True, False):
+            parser = PacketParser(LIMIT, version)
+            parser.receive_data(stream[:cut])
+            found = parse(parser) if ask else []
+            parser.receive_data(stream[cut:])
+            assert found + parse(parser) == sent
+    parser = PacketParser(LIMIT, version)
+    found = []
+    for byte in stream:
+        parser.receive_data(bytes((byte,)))
+        found += parse(parser)
+    assert found == sent
+
+
+@given(st.sampled_from([None, 3, 4, 5]), st.lists(st.binary(max_size=60), max_size=5))
+def test_arbitrary_bytes_raise_only_the_two_errors(version: int | None, pieces: list[bytes]) -> None:
+    """Whatever a peer sends, nothing but MalformedPacket and ProtocolError comes out; and it stays that way."""
+    parser = PacketParser(1000, version)
+    try:
+        for piece in pieces:
+            parser.receive_data(piece)
+            parse(parser)
+    except (MalformedPacket, ProtocolError) as error:
+        with pytest.raises(type(error)):
+            parser.next_packet()
+
+
+@VERSIONS
+@given(st.data())
+def test_damaged_packets_raise_only_the_two_errors(version: int, data: st.DataObject) -> None:
+    """A valid packet with some bytes changed is a packet, incomplete, or one of the two errors."""
+    stream = bytearray(encode(data.draw(packets(version)), version))
+    for _ in range(data.draw(st.integers(1, 4))):
+        stream[data.draw(st.integers(0, len(stream) - 1))] = data.draw(st.integers(0, 255))
+    parser = PacketParser(LIMIT, version)
+    parser.receive_data(bytes(stream))
+    try:
+        parse(parser)
+    except (MalformedPacket, ProtocolError) as error:
+        assert error.reason >= 0x80
