@@ -38,6 +38,8 @@ class ReplayDelivery:
         self._session = session
         self._topic_filter = topic_filter
         self._not_before = session.enqueued
+        #: whether the replay has come to the point where it shares the window with live messages
+        self.begun = False
 
     def form(self) -> ReplayForm:
         """Return the form the subscription's present options ask for."""
@@ -57,6 +59,8 @@ class ReplayDelivery:
             return 0
         if len(session.withheld):
             return 0
+        if not self.begun:
+            self.begun = session.replaying = True
         return session.replay_room() if self._effective(self._subscription()) else _PLENTY
 
     def deliver(self, messages: Slice) -> None:

@@ -183,7 +183,7 @@ class Session:
             self.dequeued += 1
             self.queue_bytes -= queued.outgoing.size()
             self._send(link, queued.outgoing, queued.qos, queued.retain, queued.identifiers)
-        if self.replaying and len(self.inflight) < self.window:
+        if len(self.inflight) < self.window:
             link.wake_replays()
 
     _last_was_replay = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from attrs import frozen
 from twisted.internet.defer import Deferred, gatherResults
 
 from holdfast.retained.replay import Replay
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from holdfast.sessions.session import Session
 
 
+@frozen
+class _Running:
+    replay: Replay
+    delivery: ReplayDelivery
+
+
 #: whether a subscription is granted, or the Reason Code of its refusal
 Verdict = ReasonCode | bool
 
@@ -34,7 +41,7 @@ class Subscriptions:
         self._services = connection.services
         self._limits = connection.limits
         self._v5 = connection.protocol_version == 5
-        self._replays: dict[str, Replay] = {}
+        self._replays: dict[str, _Running] = {}
 
     @property
     def replay_count(self) -> int:
@@ -69,9 +76,9 @@ class Subscriptions:
         codes = []
         ticket = COMMITTED
         for topic_filter in packet.topic_filters:
-            replay = self._replays.pop(topic_filter, None)
-            if replay is not None:
-                replay.stop()
+            running = self._replays.pop(topic_filter, None)
+            if running is not None:
+                running.replay.stop()
             removed = self._services.registry.unsubscribe(self._session, topic_filter)
             codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED if removed is None else ReasonCode.SUCCESS)
             ticket = removed or ticket  # the last ticket settles last
@@ -91,16 +98,16 @@ class Subscriptions:
 
     def suspend(self) -> None:
         """Stop all replays because the Network Connection is gone, and remember where they were."""
-        for topic_filter, replay in self._replays.items():
-            self._session.suspended[topic_filter] = replay.cursor
-            replay.stop()
+        for topic_filter, running in self._replays.items():
+            self._session.suspended[topic_filter] = running.replay.cursor
+            running.replay.stop()
         self._replays.clear()
         self._set_replaying()
 
     def wake(self) -> None:
         """There may be room for replays."""
-        for replay in list(self._replays.values()):
-            replay.wake()
+        for running in list(self._replays.values()):
+            running.replay.wake()
 
     def replay_over(self, topic_filter: str) -> None:
         """Forget a replay that has delivered everything."""
@@ -108,8 +115,8 @@ class Subscriptions:
         self._set_replaying()
 
     def _set_replaying(self) -> None:
-        self._session.replaying = bool(self._replays)
-        if not self._replays:
+        self._session.replaying = any(running.delivery.begun for running in self._replays.values())
+        if not self._session.replaying:
             self._session.fill()  # live messages have the whole window again
 
     def _check(self, request: SubscriptionRequest) -> ReasonCode | None:
@@ -163,7 +170,7 @@ class Subscriptions:
             if group is None and (request.retain_handling == 0 or (request.retain_handling == 1 and not existed)):
                 replays.append(key)
             elif key in self._replays:
-                self._replays[key].reread()  # goes on, under the new options
+                self._replays[key].replay.reread()  # goes on, under the new options
         if not self._v5:
             codes = [code if code < ReasonCode.UNSPECIFIED_ERROR else 0x80 for code in codes]
         answer = encode(Suback(packet.packet_identifier, tuple(codes)), connection.protocol_version)
@@ -182,6 +189,7 @@ class Subscriptions:
     def _start(self, topic_filter: str, cursor: str) -> None:
         running = self._replays.get(topic_filter)
         if running is not None:
-            running.stop()
+            running.replay.stop()
         delivery = ReplayDelivery(self._connection, self._session, topic_filter)
-        self._replays[topic_filter] = self._services.retained.replay(topic_filter, delivery, cursor)
+        replay = self._services.retained.replay(topic_filter, delivery, cursor)
+        self._replays[topic_filter] = _Running(replay, delivery)

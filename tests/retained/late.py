@@ -1,0 +1,66 @@
+"""A store whose commits happen when the test says so: what is put is not readable before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred
+from zope.interface import implementer
+
+from holdfast.interfaces import Batch, IRetainedStore, Selection
+from holdfast.messages import RetainedChange
+from holdfast.retained.memory import MemoryRetainedStore
+from holdfast.storage.revisions import RevisionClock
+from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
+
+
+@implementer(IRetainedStore)
+class LateStore(MemoryRetainedStore):
+    """A memory store with an explicit commit, and, if wanted, reads that answer later."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        super().__init__(RevisionClock(1, 0, now))
+        self.pending: list[tuple[RetainedChange | None, CommitTicket]] = []
+        self.reads: list[tuple[Deferred[Batch], Batch]] = []
+        self.read_later = False
+        self.read_count = 0
+
+    def put(self, change: RetainedChange) -> CommitTicket:
+        ticket = CommitTicket()
+        self.pending.append((change, ticket))
+        return ticket
+
+    def flushed(self) -> CommitTicket:
+        if not self.pending:
+            return COMMITTED
+        ticket = CommitTicket()
+        self.pending.append((None, ticket))
+        return ticket
+
+    def commit(self, failure: StorageFailure | None = None) -> None:
+        """Commit (or fail) everything pending, and settle the tickets."""
+        pending, self.pending = self.pending, []
+        for change, _ in pending:
+            if change is not None and failure is None:
+                super().put(change)
+        for change, ticket in pending:
+            ticket.settle(failure if change is not None else None)
+
+    def read(
+        self, selection: Selection, after: str, rows: int, slice_rows: int, max_bytes: int, detailed: bool
+    ) -> Deferred[Batch]:
+        self.read_count += 1
+        answer = super().read(selection, after, rows, slice_rows, max_bytes, detailed)
+        if not self.read_later:
+            return answer
+        batches: list[Batch] = []
+        answer.addCallback(batches.append)
+        later: Deferred[Batch] = Deferred()
+        self.reads.append((later, batches[0]))
+        return later
+
+    def answer_reads(self) -> None:
+        """Answer the reads that wait, with what was there when they were asked."""
+        reads, self.reads = self.reads, []
+        for later, batch in reads:
+            later.callback(batch)

@@ -1,0 +1,414 @@
+"""Replays: complete, paced by the client, fair, never stale after fresh, and gone without a trace when stopped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.internet.defer import Deferred, fail
+
+from holdfast.interfaces import Batch
+from holdfast.retained.memory import MemoryRetainedStore
+from holdfast.retained.replay import Flow
+from holdfast.sessions.limits import Limits
+from holdfast.storage.revisions import RevisionClock
+from holdfast.tickets import FailureKind, StorageFailure
+from holdfast.wire import Properties, ReasonCode
+from holdfast.wire import packets as p
+
+from tests.doubles import Client, MemoryBroker
+from tests.retained.late import LateStore
+
+SMALL = Flow(batch_read_number=4, batch_deliver_number=2)
+
+
+def filled(count: int = 10, qos: int = 1, **options: Any) -> MemoryBroker:
+    """Return a broker with retained messages t/00, t/01, ..."""
+    broker = MemoryBroker(flow=SMALL, **options)
+    publisher = broker.client("filler")
+    for number in range(count):
+        publisher.publish(f"t/{number:02}", b"%d" % number, qos=qos, retain=True)
+    return broker
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_everything_arrives_once_in_topic_order(version: int, qos: int) -> None:
+    """With any window and any batch size, SUBACK first [MQTT5-3.8.4]."""
+    broker = filled(limits=Limits(max_inflight=3))
+    client = broker.client("c", version)
+    client.send(p.Subscribe(1, (p.SubscriptionRequest("t/#", qos),)))
+    suback = client.network.written[0][:1]
+    assert suback == b"\x90"
+    seen = client.messages()
+    assert [topic for topic, _, _, _ in seen] == [f"t/{n:02}" for n in range(10)]
+    assert {(q, retain) for _, _, q, retain in seen} == {(min(qos, 1), True)}
+    assert len(broker.retained.feed) == 0
+
+
+def test_a_client_that_does_not_acknowledge_is_not_read_for() -> None:
+    """Reading is on the client's credit: one batch, and no more while the window is full."""
+    broker = filled(limits=Limits(max_inflight=2), store=LateStore)
+    broker.store.commit()
+    client = broker.client("c", 5)
+    client.subscribe("t/#", qos=1)
+    broker.advance(0)
+    reads = broker.store.read_count
+    assert reads == 1
+    for _ in range(20):
+        broker.advance(0.01)
+    assert broker.store.read_count == reads
+
+
+def test_a_transport_that_is_full_stops_the_reading() -> None:
+    """QoS 0: nothing is read while the transport has not sent what it has."""
+    broker = MemoryBroker(flow=Flow(10, 5))
+    publisher = broker.client("filler")
+    for number in range(100):
+        publisher.publish(f"t/{number:02}", b"x" * 10_000, retain=True)
+    client = broker.client("c")
+    client.network.blocked = True
+    client.subscribe("t/#")
+    written = len(client.network.take())
+    assert written == 0  # SUBACK has been taken; the rest waits here
+    assert client.connection.unsent < 200_000
+    for _ in range(60):
+        client.network.blocked = False
+        client.connection.drained()
+        broker.settle()
+    assert len(client.messages()) == 100
+
+
+def test_replays_take_turns() -> None:
+    """Two clients that subscribe to everything advance together."""
+    broker = filled(20)
+    clients = [broker.client(name) for name in "ab"]
+    for client in clients:
+        client.connection.receive(b"\x82\x08\x00\x01\x00\x03t/#\x00")
+    for _ in range(8):  # a few turns
+        broker.clock.turn()
+    counts = [len(client.got(p.Publish)) for client in clients]
+    assert 0 < counts[0] < 20
+    assert abs(counts[0] - counts[1]) <= SMALL.batch_deliver_number
+    broker.settle()
+
+
+def test_unsubscribe_stops_a_replay_at_once() -> None:
+    """Nothing more comes, nothing is left behind."""
+    broker = filled(limits=Limits(max_inflight=2))
+    client = broker.client("c", 5)
+    first = [m for m in client.subscribe("t/#", qos=1) if isinstance(m, p.Publish)]
+    assert len(first) == 2
+    client.send(p.Unsubscribe(9, ("t/#",)))
+    client.send(*(p.Puback(m.packet_identifier) for m in first))
+    assert client.messages() == []
+    assert len(broker.retained.feed) == len(broker.retained.turns) == 0
+
+
+def test_losing_the_connection_stops_its_replays() -> None:
+    """A clean Session leaves nothing behind."""
+    broker = filled(limits=Limits(max_inflight=2))
+    client = broker.client("c", 5)
+    client.subscribe("t/#", "t/+", qos=1)
+    assert len(broker.retained.feed) == 2
+    client.drop()
+    assert len(broker.retained.feed) == len(broker.retained.turns) == 0
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_persistent_session_goes_on_where_it_was(version: int) -> None:
+    """In-flight messages again with DUP, then the rest; each topic, none twice but those."""
+    broker = filled(limits=Limits(max_inflight=3))
+    options: dict[str, Any] = {"clean": False, "properties": Properties(session_expiry_interval=100)}
+    if version == 4:
+        options.pop("properties")
+    client = broker.client("c", version, **options)
+    first = [m.topic for m in client.subscribe("t/#", qos=1) if isinstance(m, p.Publish)]
+    assert first == ["t/00", "t/01", "t/02"]
+    client.drop()
+    client = broker.client("c", version, **options)
+    again = [m for m in client.backlog if isinstance(m, p.Publish)]
+    assert [(m.topic, m.dup, m.retain) for m in again[:3]] == [(t, True, True) for t in first]
+    client.send(*(p.Puback(m.packet_identifier) for m in again))
+    rest = [topic for topic, _, _, _ in client.messages()]
+    assert [m.topic for m in again[3:]] + rest == [f"t/{n:02}" for n in range(3, 10)]
+
+
+def test_resubscribing_restarts_or_goes_on() -> None:
+    """Retain Handling 0 starts again; 1 and 2 let the running replay go on (here with a higher QoS)."""
+    for handling, expected in ((0, 10), (1, 8), (2, 8)):
+        broker = filled(limits=Limits(max_inflight=2))
+        client = broker.client("c", 5)
+        first = [m for m in client.subscribe("t/#", qos=1) if isinstance(m, p.Publish)]
+        assert len(first) == 2
+        client.send(p.Subscribe(8, (p.SubscriptionRequest("t/#", 2, retain_handling=handling),)))
+        client.send(*(p.Puback(m.packet_identifier) for m in first))
+        assert len(client.messages()) == expected
+
+
+def test_a_resubscription_with_another_form_takes_effect_mid_replay() -> None:
+    """From QoS 1 to QoS 0 with a Subscription Identifier: the rest comes in the new form."""
+    broker = filled(limits=Limits(max_inflight=2))
+    client = broker.client("c", 5)
+    first = [m for m in client.subscribe("t/#", qos=1) if isinstance(m, p.Publish)]
+    client.send(
+        p.Subscribe(
+            8, (p.SubscriptionRequest("t/#", 0, retain_handling=1),), Properties(subscription_identifiers=(7,))
+        )
+    )
+    client.send(*(p.Puback(m.packet_identifier) for m in first))
+    rest = client.got(p.Publish)
+    assert {(m.qos, m.properties.subscription_identifiers) for m in rest} == {(0, (7,))}
+    assert len(rest) == 8
+
+
+def test_options_of_the_subscription_apply() -> None:
+    """No Local, Maximum Packet Size, Subscription Identifier and the remaining expiry interval."""
+    broker = MemoryBroker(flow=SMALL)
+    client = broker.client("c", 5, properties=Properties(maximum_packet_size=60))
+    client.publish("t/own", b"x", retain=True)
+    other = broker.client("o", 5)
+    other.publish("t/big", b"x" * 60, retain=True)
+    other.publish("t/expires", b"x", 1, True, Properties(message_expiry_interval=100, content_type="c"))
+    other.publish("t/gone", b"x", 1, True, Properties(message_expiry_interval=10))
+    other.publish("t/plain", b"x", 2, True)
+    broker.advance(30)
+    came = client.subscribe(p.SubscriptionRequest("t/#", 1, no_local=True), identifier=5)
+    found = {m.topic: m for m in came if isinstance(m, p.Publish)}
+    assert sorted(found) == ["t/expires", "t/plain"]
+    expires = found["t/expires"].properties
+    assert (expires.message_expiry_interval, expires.content_type) == (70, "c")
+    assert found["t/plain"].properties == Properties(subscription_identifiers=(5,))
+    assert {m.qos for m in found.values()} == {1}
+
+
+def test_live_messages_and_a_replay_share_the_window() -> None:
+    """Neither starves the other while the client acknowledges slowly; also with a window of one."""
+    for window in (1, 2, 4):
+        broker = filled(12, limits=Limits(max_inflight=window))
+        client = broker.client("c", 5)
+        came = [m for m in client.subscribe("t/#", "live", qos=1) if isinstance(m, p.Publish)]
+        publisher = broker.client("p")
+        for number in range(12):
+            publisher.publish("live", b"%d" % number, qos=1)
+        came += client.got(p.Publish)
+        order = []
+        while came:
+            packet = came.pop(0)
+            order.append(packet.retain)
+            client.send(p.Puback(packet.packet_identifier))
+            came += client.got(p.Publish)
+        assert sorted(order) == [False] * 12 + [True] * 12
+        middle = order[4:16]
+        assert 2 <= middle.count(True) <= 10, (window, order)
+
+
+def test_what_was_queued_before_goes_first() -> None:
+    """A message that waited for the window is delivered before a later replay begins."""
+    broker = MemoryBroker(limits=Limits(max_inflight=1), flow=SMALL)
+    client = broker.client("c", 5)
+    client.subscribe("t", qos=1)
+    publisher = broker.client("p")
+    for value in (b"1", b"2", b"3"):
+        publisher.publish("t", value, qos=1, retain=True)
+    (first,) = client.got(p.Publish)
+    client.subscribe("t", qos=1)
+    client.send(p.Puback(first.packet_identifier))
+    rest = [(payload, retain) for _, payload, _, retain in client.messages()]
+    assert rest == [(b"2", False), (b"3", False), (b"3", True)]
+
+
+def test_an_unreadable_store_ends_the_connection_with_a_reason() -> None:
+    """A replay that cannot be completed is never silently short: DISCONNECT 0x83."""
+
+    class Unreadable(MemoryRetainedStore):
+        def read(self, *arguments: Any, **more: Any) -> Deferred[Batch]:
+            return fail(StorageFailure(FailureKind.UNAVAILABLE, "no disk"))
+
+    broker = MemoryBroker(store=lambda now: Unreadable(RevisionClock(1, 0, now)))
+    client = broker.client("c", 5)
+    client.subscribe("#")
+    assert client.network.closed
+    assert broker.registry.session_count == 0
+
+
+def test_a_late_read_after_unsubscribe_is_ignored() -> None:
+    """The answer to a read finds nobody."""
+    broker = filled(store=LateStore)
+    broker.store.commit()
+    broker.store.read_later = True
+    client = broker.client("c", 5)
+    client.subscribe("t/#")
+    client.send(p.Unsubscribe(3, ("t/#",)))
+    broker.store.answer_reads()
+    broker.settle()
+    assert client.messages() == []
+
+
+def test_a_change_that_was_not_handed_live_is_included() -> None:
+    """Changes by import, API or another node reach a running replay: what was read before is read again."""
+    from holdfast.messages import ChangeKind, ChangeOrigin, RetainedChange, RetainedMessage
+    from holdfast.retained.feed import Change
+    from holdfast.wire import NO_PROPERTIES
+
+    broker = filled(6, limits=Limits(max_inflight=2))
+    client = broker.client("c", 5)
+    first = [m for m in client.subscribe("t/#", qos=1) if isinstance(m, p.Publish)]
+    revision = broker.store.next_revision()
+    message = RetainedMessage("t/03", b"imported", 1, NO_PROPERTIES, None, None, broker.now(), None, revision)
+    ticket = broker.store.put(RetainedChange("t/03", revision, broker.now(), message))
+    change = Change("t/03", revision, ChangeKind.SET, ChangeOrigin.IMPORT, live=False, ticket=ticket)
+    broker.retained.feed.announce(change)
+    client.send(*(p.Puback(m.packet_identifier) for m in first))
+    rest = {topic: payload for topic, payload, _, _ in client.messages()}
+    assert rest == {"t/02": b"2", "t/03": b"imported", "t/04": b"4", "t/05": b"5"}
+
+
+def test_a_failed_commit_leaves_no_stale_value_behind_a_live_one() -> None:
+    """The live value was delivered, its commit failed: the stored older one must not follow on this connection."""
+    broker = filled(4, store=LateStore, limits=Limits(max_inflight=1))
+    broker.store.commit()
+    client = broker.client("c", 5)
+    (suback, first) = client.subscribe("t/#", qos=1)
+    assert isinstance(suback, p.Suback)
+    assert isinstance(first, p.Publish)
+    broker.client("p").publish("t/02", b"live", retain=True)
+    broker.store.commit(StorageFailure(FailureKind.FULL, "disk full"))
+    client.send(p.Puback(first.packet_identifier))
+    seen = client.messages()
+    assert ("t/02", b"live", 0, False) in seen
+    assert [topic for topic, _, _, retain in seen if retain] == ["t/01", "t/03"]
+
+
+TOPICS = [f"t/{letter}" for letter in "abcdef"]
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_never_stale_after_fresh(data: st.DataObject) -> None:
+    """Publishers count up while a subscriber joins, stalls, leaves and rejoins, and commits and reads come late.
+
+    On one connection no RETAIN=1 value is older than a value seen before it (DUP excepted), live values of a topic
+    rise, a cleared topic does not come back, and in the end the newest value of every topic has been seen.
+    """
+    draw = data.draw
+    store = None
+
+    def late(now: Any) -> LateStore:
+        nonlocal store
+        store = LateStore(now)
+        return store
+
+    flow = Flow(draw(st.integers(1, 5)), draw(st.integers(0, 3)))
+    broker = MemoryBroker(store=late, flow=flow, limits=Limits(max_inflight=draw(st.integers(1, 3))))
+    assert store is not None
+    store.read_later = draw(st.booleans())
+    publisher = broker.client("p", 4)
+    qos = draw(st.integers(0, 2))
+    version = draw(st.sampled_from([4, 5]))
+    session = Properties(session_expiry_interval=1000) if version == 5 else Properties()
+    newest: dict[str, int] = {}
+    current: dict[str, bool] = {}
+    counter = 0
+
+    class Watcher:
+        """Takes packets apart, holding acknowledgements back while it stalls, and checks what it sees."""
+
+        def __init__(self) -> None:
+            self.client = self.connect()
+            self.waiting: list[p.Packet] = []
+
+        def connect(self) -> Client:
+            client = Client(broker, version)
+            self.seen: dict[str, int] = {}
+            self.clears: list[tuple[str, int]] = []  # published while connected, not yet seen
+            client.connect("w", clean=False, properties=session)
+            self.take_packets(client.backlog)
+            return client
+
+        def take(self) -> None:
+            self.take_packets(self.client.packets())
+
+        def take_packets(self, came: list[p.Packet]) -> None:
+            if not hasattr(self, "waiting"):
+                self.waiting = []
+            for packet in came:
+                match packet:
+                    case p.Publish():
+                        topic = packet.topic
+                        if packet.payload:
+                            value = int(packet.payload)
+                            assert packet.dup or value >= self.seen.get(topic, 0), (topic, value, self.seen)
+                        else:  # a clear: nothing published before it may follow
+                            assert not packet.retain
+                            at = next(n for n, (cleared, _) in enumerate(self.clears) if cleared == topic)
+                            value = self.clears.pop(at)[1]
+                        self.seen[topic] = max(value, self.seen.get(topic, 0))
+                        if packet.qos == 1:
+                            self.waiting.append(p.Puback(packet.packet_identifier))
+                        elif packet.qos == 2:
+                            self.waiting.append(p.Pubrec(packet.packet_identifier))
+                    case p.Pubrel():
+                        self.waiting.append(p.Pubcomp(packet.packet_identifier))
+
+        def answer(self) -> None:
+            answers, self.waiting = self.waiting, []
+            if answers:
+                self.client.connection.receive(b"".join(_encode(packet, version) for packet in answers))
+
+    from holdfast.wire import encode as _encode
+
+    watcher = Watcher()
+    watcher.client.subscribe("t/#", qos=qos)
+    for _ in range(draw(st.integers(1, 60))):
+        step = draw(st.sampled_from(["publish", "publish", "clear", "commit", "turn", "turn", "answer", "subscribe", "rejoin", "reads", "wait"]))
+        topic = draw(st.sampled_from(TOPICS))
+        match step:
+            case "publish":
+                counter += 1
+                newest[topic] = counter
+                current[topic] = True
+                publisher.connection.receive(_encode(p.Publish(topic, b"%d" % counter, 0, True), 4))
+            case "clear":
+                current[topic] = False
+                watcher.clears.append((topic, counter))
+                publisher.connection.receive(_encode(p.Publish(topic, b"", 0, True), 4))
+            case "commit":
+                store.commit()
+            case "turn":
+                broker.clock.turn()
+            case "answer":
+                watcher.answer()
+            case "subscribe":
+                handling = draw(st.integers(0, 2)) if version == 5 else 0
+                request = p.SubscriptionRequest("t/#", qos, retain_handling=handling)
+                watcher.client.connection.receive(_encode(p.Subscribe(99, (request,)), version))
+            case "rejoin":
+                watcher.client.network.closed = True
+                watcher.client.connection.lost()
+                watcher.waiting.clear()
+                watcher.client = watcher.connect()
+            case "reads":
+                store.answer_reads()
+            case "wait":
+                broker.clock.advance(2)
+        watcher.take()
+    for _ in range(500):  # everything comes to rest
+        store.commit()
+        store.answer_reads()
+        broker.settle()
+        watcher.take()
+        if not watcher.waiting and not store.reads and not store.pending:
+            break
+        watcher.answer()
+    else:
+        raise AssertionError("never at rest")
+    final = broker.client("final", 5)
+    final.connection.receive(_encode(p.Subscribe(1, (p.SubscriptionRequest("t/#"),)), 5))
+    for _ in range(200):
+        store.answer_reads()
+        broker.settle()
+    found = {topic: int(payload) for topic, payload, _, retain in final.messages() if retain}
+    assert found == {topic: newest[topic] for topic, kept in current.items() if kept}

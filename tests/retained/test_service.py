@@ -1,0 +1,167 @@
+"""The retainer's limits, expiry and modes, through the broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.retained.service import RetainerLimits
+from holdfast.tickets import FailureKind, StorageFailure
+from holdfast.wire import Properties, ReasonCode
+from holdfast.wire import packets as p
+
+from tests.doubles import MemoryBroker
+from tests.retained.late import LateStore
+
+
+def topics(broker: MemoryBroker) -> list[str]:
+    """Return the topics a new subscriber is sent."""
+    client = broker.client("look", 5)
+    found = [m.topic for m in client.subscribe("#") if isinstance(m, p.Publish)]
+    client.send(p.Disconnect())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("limits", "topic", "payload"),
+    [
+        (RetainerLimits(max_payload_size=10), "t", b"x" * 11),
+        (RetainerLimits(max_topic_length=10), "t" * 11, b"x"),
+        (RetainerLimits(max_retained_messages=1), "second", b"x"),
+    ],
+)
+def test_refused_means_told(limits: RetainerLimits, topic: str, payload: bytes) -> None:
+    """MQTT 5 with QoS 1 or 2: 0x97 and not routed; else delivered live only. Always counted."""
+    broker = MemoryBroker(retainer=limits)
+    broker.client("first").publish("first", b"1", retain=True)
+    watcher = broker.client("w", 5)
+    watcher.subscribe("+", qos=1)
+    watcher.messages()
+    new = broker.client("new", 5)
+    new.publish(topic, payload, qos=1, retain=True)
+    new.publish(topic, payload, qos=2, retain=True)
+    assert new.packets() == [p.Puback(1, ReasonCode.QUOTA_EXCEEDED), p.Pubrec(2, ReasonCode.QUOTA_EXCEEDED)]
+    assert watcher.messages() == []
+    old = broker.client("old", 4)
+    old.publish(topic, payload, qos=1, retain=True)
+    old.publish(topic, payload, qos=2, retain=True)
+    assert old.packets() == [p.Puback(1), p.Pubrec(2)]
+    new.publish(topic, payload, retain=True)
+    assert len(watcher.messages()) == 3
+    assert topics(broker) == ["first"]
+    assert (broker.counters.retained_refused, broker.counters.retained_not_stored) == (2, 3)
+
+
+def test_a_full_store_still_takes_updates_and_clears() -> None:
+    """Existing topics may be replaced and cleared, which makes room."""
+    broker = MemoryBroker(retainer=RetainerLimits(max_retained_messages=1))
+    client = broker.client("c", 5)
+    client.publish("a", b"1", retain=True)
+    client.publish("a", b"2", retain=True)
+    client.publish("a", b"", retain=True)
+    client.publish("b", b"1", qos=1, retain=True)
+    assert topics(broker) == ["b"]
+    assert broker.retained.statistics().count == 1
+
+
+def test_a_disabled_retainer_routes_and_acknowledges() -> None:
+    """retainer.enable = false."""
+    broker = MemoryBroker(retainer=RetainerLimits(enable=False))
+    watcher = broker.client("w")
+    watcher.subscribe("t")
+    client = broker.client("c")
+    client.publish("t", b"x", qos=1, retain=True)
+    assert client.packets() == [p.Puback(1)]
+    assert watcher.messages() == [("t", b"x", 0, False)]
+    assert topics(broker) == []
+
+
+def test_clears_can_be_kept_from_subscribers() -> None:
+    """retainer.stop_publish_clear_msg."""
+    broker = MemoryBroker(stop_publish_clear_msg=True)
+    watcher = broker.client("w")
+    watcher.subscribe("t")
+    client = broker.client("c")
+    client.publish("t", b"x", retain=True)
+    client.publish("t", b"", retain=True)
+    assert watcher.messages() == [("t", b"x", 0, False)]
+    assert topics(broker) == []
+
+
+def test_messages_expire_by_default_or_by_their_own_interval() -> None:
+    """retainer.msg_expiry_interval applies where the message has none; the sweep removes what is over."""
+    broker = MemoryBroker(retainer=RetainerLimits(msg_expiry_interval=30, msg_clear_interval=10))
+    client = broker.client("c", 5)
+    client.publish("short", b"x", 1, True, Properties(message_expiry_interval=5))
+    client.publish("default", b"x", 1, True)
+    client.publish("long", b"x", 1, True, Properties(message_expiry_interval=1000))
+    broker.advance(6)
+    assert topics(broker) == ["default", "long"]
+    broker.advance(10)
+    assert broker.retained.statistics().count == 2
+    for _ in range(3):
+        broker.advance(10)
+    assert broker.retained.statistics().count == 1
+    assert topics(broker) == ["long"]
+
+
+def test_puback_waits_for_the_commit_and_keeps_its_order() -> None:
+    """No acknowledgement before the commit; later ones wait behind it; deliveries of QoS 0 and 1 do not wait."""
+    broker = MemoryBroker(store=LateStore)
+    watcher = broker.client("w")
+    watcher.subscribe("#", qos=1)
+    client = broker.client("c")
+    client.publish("a", b"1", qos=1, retain=True)
+    client.publish("b", b"2", qos=1)
+    client.publish("c", b"3", qos=2, retain=True)
+    assert client.packets() == []
+    assert len(watcher.got(p.Publish)) == 3
+    broker.store.commit()
+    broker.settle()
+    assert client.packets() == [p.Puback(1), p.Puback(2), p.Pubrec(3)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (FailureKind.FULL, ReasonCode.QUOTA_EXCEEDED),
+        (FailureKind.UNAVAILABLE, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR),
+    ],
+)
+def test_a_failed_commit_is_answered(kind: FailureKind, reason: ReasonCode) -> None:
+    """MQTT 5: 0x97 or 0x83 in PUBACK and PUBREC; MQTT 3: a close without acknowledgement; counted."""
+    broker = MemoryBroker(store=LateStore)
+    new, old = broker.client("n", 5), broker.client("o", 4)
+    new.publish("a", b"1", qos=1, retain=True)
+    new.publish("b", b"1", qos=2, retain=True)
+    old.publish("c", b"1", qos=1, retain=True)
+    broker.store.commit(StorageFailure(kind, "test"))
+    broker.settle()
+    assert new.packets() == [p.Puback(1, reason), p.Pubrec(2, reason)]
+    assert not new.network.closed
+    assert old.packets() == []
+    assert old.network.closed
+    assert broker.counters.commits_failed == 3
+
+
+def test_a_store_that_is_behind_stops_publishers() -> None:
+    """Back-pressure: publishers are not read while too much is pending, and go on in order."""
+    broker = MemoryBroker(store=LateStore)
+    client = broker.client("c")
+    broker.services.pressure.change(True)
+    client.publish("a", b"1", qos=1, retain=True)
+    client.publish("b", b"2", qos=1, retain=True)
+    assert broker.counters.messages_received == 1
+    broker.services.pressure.change(False)
+    broker.settle()
+    assert broker.counters.messages_received == 2
+
+
+def test_a_retained_will_over_the_limit_is_delivered_live() -> None:
+    """Wills pass the same limits; they are not lost."""
+    broker = MemoryBroker(retainer=RetainerLimits(max_payload_size=3))
+    watcher = broker.client("w")
+    watcher.subscribe("gone")
+    broker.client("c", 5, will=p.Will("gone", b"too long", 0, True)).drop()
+    assert watcher.messages() == [("gone", b"too long", 0, False)]
+    assert topics(broker) == []
+    assert broker.counters.retained_not_stored == 1
