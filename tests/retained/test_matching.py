@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -44,7 +45,7 @@ def test_a_topic_name_is_found_by_its_own_plan_alone(topic: str) -> None:
 @given(topic_filters())
 def test_ranges_are_disjoint_and_ascending(topic_filter: str) -> None:
     ranges = plan(topic_filter).ranges
-    for before, following in zip(ranges, ranges[1:], strict=False):
+    for before, following in pairwise(ranges):
         assert before.high is not None
         assert before.low < before.high < following.low
 

@@ -458,6 +458,8 @@ class Connection:
         self.state = State.CLOSED
         self._cancel_timer()
         self.acknowledgements.close()
+        if self._session is not None and self._session.link is self:
+            self._session.link = None  # from here on messages are queued, not sent
         if self._subscriptions is not None:
             self._subscriptions.suspend()
             self._subscriptions = None

@@ -1,0 +1,129 @@
+"""Run the scenarios on Holdfast and, where installed, on mosquitto, in turn, and print both side by side."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import statistics
+import sys
+from pathlib import Path
+
+from benchmarks.brokers import Broker, Site, Unavailable, start, version
+from benchmarks.results import Metric, Result, Row
+from benchmarks.scenarios import FULL, QUICK, SCENARIOS, Scale
+from benchmarks.wire import Wire
+
+BROKERS = ("holdfast", "mosquitto")
+SECONDS = 240.0
+
+Figures = dict[tuple[str, str, Metric], dict[str, list[Row]]]
+
+
+def measure(site: Site, brokers: list[str], names: list[str], scale: Scale, repeat: int) -> Figures:
+    """Run every scenario on every broker, alternating, each broker keeping its process through one round."""
+    figures: Figures = {}
+    for round_number in range(repeat):
+        running: dict[str, Broker] = {}
+        try:
+            for name in names:
+                for broker_name in brokers:
+                    broker = running.get(broker_name)
+                    if broker is None:
+                        broker = running[broker_name] = start(broker_name, site)
+                    result = Result(broker, SECONDS)
+                    try:
+                        SCENARIOS[name](broker, result, scale)
+                    except Exception as error:  # the other scenarios still have something to say
+                        result.failed = True
+                        print(f"{name} on {broker_name}: {error!r}", file=sys.stderr)
+                    for row in result.rows:
+                        figures.setdefault((name, row.case, row.metric), {}).setdefault(broker_name, []).append(row)
+                    if result.failed:
+                        running.pop(broker_name).stop()
+                    print(f"round {round_number + 1}: {name} on {broker_name} done", file=sys.stderr)
+        finally:
+            for broker in running.values():
+                broker.stop()
+    return figures
+
+
+def text(rows: list[Row] | None) -> str:
+    """One cell: the median, with what went wrong."""
+    if not rows:
+        return "-"
+    failed = [row.failure for row in rows if row.failure]
+    if failed:
+        return failed[0][:40]
+    value = median(rows)
+    if value is None:
+        return "-"
+    lost = max((row.lost for row in rows), key=abs)
+    return (f"{value:,.0f}" if value >= 100 else f"{value:.3g}") + (f" LOST {lost}" if lost else "")
+
+
+def median(rows: list[Row] | None) -> float | None:
+    """The median of the runs that gave a figure."""
+    values = [row.value for row in rows or [] if row.value is not None]
+    return statistics.median(values) if values else None
+
+
+def report(figures: Figures, brokers: list[str]) -> None:
+    """Print one table per scenario; a ratio above 1 is in Holdfast's favour."""
+    last = ""
+    for (scenario, case, metric), rows in figures.items():
+        if scenario != last:
+            print(f"\n{scenario:34s} {'figure':14s}" + "".join(f"{b:>18s}" for b in brokers) + "     ratio  note")
+            last = scenario
+        cells = "".join(f"{text(rows.get(b)):>18s}" for b in brokers)
+        own, other = median(rows.get("holdfast")), median(rows.get("mosquitto"))
+        ratio = ""
+        if own and other:
+            ratio = f"{own / other if metric.higher_is_better else other / own:.2f}"
+        note = next((row.note for row in rows.get("holdfast", []) if row.note), "")
+        print(f"{case:34s} {metric.name + ' ' + metric.unit:14s}{cells}{ratio:>10s}  {note}")
+
+
+def main() -> int:
+    """Parse the command line, measure, report."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--scenario", action="append", choices=sorted(SCENARIOS), help="only this one; may be repeated")
+    parser.add_argument("--only", choices=BROKERS, help="measure one broker alone")
+    parser.add_argument("--quick", action="store_true", help="100,000 retained messages, short runs")
+    parser.add_argument("--repeat", type=int, default=3, help="rounds; the medians are reported (default 3)")
+    parser.add_argument("--protocol", type=int, choices=[4, 5], default=4, help="4 is MQTT 3.1.1")
+    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    parser.add_argument("--directory", help="where brokers keep their data (default: the system's temporary folder)")
+    parser.add_argument("--holdfast-args", default="", help="more options for twistd holdfast")
+    parser.add_argument("--list", action="store_true", help="list the scenarios")
+    options = parser.parse_args()
+    if options.list:
+        print("\n".join(SCENARIOS))
+        return 0
+    site = Site.here(options.directory, Wire(options.protocol), options.holdfast_args)
+    brokers = [options.only] if options.only else list(BROKERS)
+    if "mosquitto" in brokers and version("mosquitto") == "not installed":
+        print("mosquitto is not installed: Holdfast alone")
+        brokers.remove("mosquitto")
+    site.pin_generator()
+    gc.disable()
+    names = [name for name in SCENARIOS if not options.scenario or name in options.scenario]
+    try:
+        figures = measure(site, brokers, names, QUICK if options.quick else FULL, options.repeat)
+    except Unavailable as error:
+        print(error, file=sys.stderr)
+        return 1
+    print("; ".join(f"{name}: {version(name)}" for name in brokers), f"; MQTT {'5.0' if options.protocol == 5 else '3.1.1'}")
+    report(figures, brokers)
+    if options.json:
+        rows = [
+            {"scenario": s, "case": c, "metric": m.name, "unit": m.unit, "broker": b, "values": [r.value for r in rs]}
+            for (s, c, m), by_broker in figures.items()
+            for b, rs in by_broker.items()
+        ]
+        options.json.write_text(json.dumps(rows, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

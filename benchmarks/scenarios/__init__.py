@@ -1,0 +1,34 @@
+"""The scenarios, by name, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.brokers import Broker
+from benchmarks.results import Result
+from benchmarks.scenarios import fanin, fanout, latency, pingpong, replay, seed
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much each scenario does."""
+
+    retained: tuple[int, ...]
+    seconds: float
+    messages: int
+
+
+FULL = Scale((100_000, 1_000_000), 5.0, 300_000)
+QUICK = Scale((100_000,), 2.0, 100_000)
+
+Run = Callable[[Broker, Result, Scale], None]
+
+SCENARIOS: dict[str, Run] = {
+    "fanin": fanin.run,  # those without retained messages first
+    "fanout": fanout.run,
+    "pingpong": pingpong.run,
+    "seed": seed.run,
+    "replay": replay.run,
+    "latency": latency.run,
+}

@@ -1,0 +1,101 @@
+"""The migrations lead to the tables the program describes, one step after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, inspect, text
+
+from holdfast.storage import schema
+from holdfast.storage.engine import Database, Durability
+from holdfast.storage.tables import metadata, retained_messages
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Engine:
+    return Database(tmp_path / "x.db", Durability.PROCESS).engine()
+
+
+@pytest.fixture
+def upgraded(engine: Engine) -> Iterator[Connection]:
+    with engine.begin() as connection:
+        schema.upgrade(connection)
+        yield connection
+
+
+def scripts() -> ScriptDirectory:
+    config = Config()
+    config.set_main_option("script_location", str(files("holdfast.migrations")).replace("%", "%%"))
+    return ScriptDirectory.from_config(config)
+
+
+def test_there_is_one_head() -> None:
+    assert scripts().get_heads() == [schema.newest_version()]
+
+
+def test_revisions_are_numbered_in_order() -> None:
+    revisions = [script.revision for script in reversed(list(scripts().walk_revisions()))]
+    assert revisions == [f"{number:04}" for number in range(1, len(revisions) + 1)]
+
+
+def test_the_migrations_lead_to_the_described_tables(upgraded: Connection) -> None:
+    options = {"compare_type": True, "compare_server_default": True}
+    assert compare_metadata(MigrationContext.configure(upgraded, opts=options), metadata) == []
+
+
+def test_the_described_view_is_there_with_its_columns(upgraded: Connection) -> None:
+    assert inspect(upgraded).get_view_names() == [retained_messages.name]
+    result = upgraded.execute(text("SELECT * FROM retained_messages"))
+    assert list(result.keys()) == [column.name for column in retained_messages.columns]
+    assert upgraded.execute(retained_messages.select()).fetchall() == []
+
+
+def test_retained_messages_lie_in_the_order_of_their_topics(upgraded: Connection) -> None:
+    sql = upgraded.execute(text("SELECT sql FROM sqlite_master WHERE name = 'retained'")).scalar_one()
+    assert "WITHOUT ROWID" in sql
+
+
+@pytest.mark.parametrize(
+    ("statement", "index"),
+    [
+        ("SELECT topic FROM retained WHERE expires_at IS NOT NULL AND expires_at <= 5", "retained_expiry"),
+        ("SELECT topic FROM retained WHERE tombstone = 1 AND stored_at < 5", "retained_tombstones"),
+    ],
+)
+def test_sweeps_use_their_partial_index(upgraded: Connection, statement: str, index: str) -> None:
+    steps = upgraded.execute(text(f"EXPLAIN QUERY PLAN {statement}")).fetchall()
+    assert any(index in str(step) for step in steps)
+
+
+def test_upgrading_a_current_database_changes_nothing(upgraded: Connection) -> None:
+    before = upgraded.execute(text("SELECT name, sql FROM sqlite_master ORDER BY name")).fetchall()
+    upgraded.execute(text("UPDATE store_meta SET revision_mark = 5"))
+    schema.upgrade(upgraded)
+    assert upgraded.execute(text("SELECT name, sql FROM sqlite_master ORDER BY name")).fetchall() == before
+    assert upgraded.execute(text("SELECT revision_mark FROM store_meta")).scalar_one() == 5
+
+
+def test_an_upgrade_that_is_broken_off_leaves_the_database_as_it_was(engine: Engine) -> None:
+    with engine.connect() as connection:
+        schema.upgrade(connection)
+        connection.rollback()
+    with engine.connect() as connection:
+        assert inspect(connection).get_table_names() == []
+
+
+def test_there_is_exactly_one_meta_row(upgraded: Connection) -> None:
+    assert upgraded.execute(text("SELECT * FROM store_meta")).fetchall() == [(1, 0, 0, 0, 0)]
+    with pytest.raises(Exception, match="one_row"):
+        upgraded.execute(text("INSERT INTO store_meta VALUES (2, 0, 0, 0, 0)"))
+
+
+def test_alembics_own_command_line_is_turned_away() -> None:
+    source = files("holdfast.migrations").joinpath("env.py").read_text()
+    assert "holdfast db upgrade" in source

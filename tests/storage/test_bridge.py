@@ -1,0 +1,104 @@
+"""Bridges run work in order and bring its outcome back."""
+
+from __future__ import annotations
+
+from queue import SimpleQueue
+from threading import current_thread
+from typing import Any, cast
+
+import pytest
+from twisted.internet.interfaces import IReactorFromThreads
+from zope.interface.verify import verifyObject
+
+from holdfast.storage.bridge import IBridge, SynchronousBridge, ThreadBridge
+
+PATIENCE = 10.0
+
+
+class Turns:
+    """Stands for the reactor: what is called from a thread waits here for its turn."""
+
+    def __init__(self) -> None:
+        self.calls: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
+
+    def callFromThread(self, *call: Any) -> None:
+        self.calls.put(call)
+
+    def turn(self) -> None:
+        function, *arguments = self.calls.get(timeout=PATIENCE)
+        function(*arguments)
+
+
+def test_a_thread_does_the_work_in_order_and_the_reactor_thread_hears_of_it() -> None:
+    turns = Turns()
+    bridge = ThreadBridge(cast(IReactorFromThreads, turns))
+    verifyObject(IBridge, bridge)
+    workers: list[Any] = []
+    outcomes: list[tuple[Any, Any]] = []
+
+    def work(number: int) -> int:
+        workers.append(current_thread())
+        return number
+
+    for number in range(5):
+        bridge.call(lambda number=number: work(number), lambda done: outcomes.append((done, current_thread())))
+    for _ in range(5):
+        turns.turn()
+    bridge.stop()
+    assert [done for done, _ in outcomes] == [0, 1, 2, 3, 4]
+    assert {thread for _, thread in outcomes} == {current_thread()}
+    assert len(set(workers)) == 1
+    assert workers[0] is not current_thread()
+    assert not workers[0].daemon
+    assert not workers[0].is_alive()
+
+
+def test_what_the_work_raises_is_its_outcome_and_the_thread_lives_on() -> None:
+    turns = Turns()
+    bridge = ThreadBridge(cast(IReactorFromThreads, turns))
+    outcomes: list[Any] = []
+    bridge.call(lambda: 1 // 0, outcomes.append)
+    bridge.call(lambda: "fine", outcomes.append)
+    turns.turn()
+    turns.turn()
+    bridge.stop()
+    assert isinstance(outcomes[0], ZeroDivisionError)
+    assert outcomes[1] == "fine"
+
+
+def test_a_stopped_bridge_has_done_its_work_and_may_be_used_again() -> None:
+    turns = Turns()
+    bridge = ThreadBridge(cast(IReactorFromThreads, turns))
+    bridge.stop()
+    done: list[int] = []
+    for number in range(3):
+        bridge.call(lambda number=number: done.append(number), lambda _: None)
+    bridge.stop()
+    assert done == [0, 1, 2]
+    bridge.call(lambda: done.append(3), lambda _: None)
+    bridge.stop()
+    assert done == [0, 1, 2, 3]
+
+
+def test_the_synchronous_bridge_works_at_once() -> None:
+    bridge = SynchronousBridge()
+    verifyObject(IBridge, bridge)
+    outcomes: list[Any] = []
+    bridge.call(lambda: 7, outcomes.append)
+    bridge.call(lambda: 1 // 0, outcomes.append)
+    assert outcomes[0] == 7
+    assert isinstance(outcomes[1], ZeroDivisionError)
+
+
+def test_in_manual_mode_work_waits_for_its_step() -> None:
+    bridge = SynchronousBridge(manual=True)
+    outcomes: list[int] = []
+    for number in range(3):
+        bridge.call(lambda number=number: number, outcomes.append)
+    assert outcomes == []
+    bridge.step()
+    assert outcomes == [0]
+    bridge.stop()
+    assert outcomes == [0, 1, 2]
+    with pytest.raises(IndexError):
+        bridge.step()

@@ -1,0 +1,81 @@
+"""Fresh databases are built, current ones accepted, and all others refused with what to do."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from holdfast.storage import schema
+from holdfast.storage.engine import Database, Durability, StoreUnusable
+from tests.storage.doubles import fresh_file
+
+
+def database(path: Path) -> Database:
+    return Database(path, Durability.PROCESS)
+
+
+def alter(path: Path, *statements: str) -> None:
+    connection = sqlite3.connect(path)
+    with connection:
+        for statement in statements:
+            connection.execute(statement)
+    connection.close()
+
+
+def test_a_fresh_database_is_built_and_accepted_the_next_time(tmp_path: Path) -> None:
+    fresh = database(tmp_path / "x.db")
+    for _ in range(2):
+        schema.prepare(fresh)
+        with fresh.engine().begin() as connection:
+            assert schema.is_current(connection)
+            assert schema.current_version(connection) == schema.newest_version()
+
+
+def test_an_empty_database_is_not_current(tmp_path: Path) -> None:
+    with database(tmp_path / "x.db").engine().begin() as connection:
+        assert schema.current_version(connection) is None
+        assert not schema.is_current(connection)
+
+
+def test_an_older_schema_is_refused_with_the_command_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = fresh_file(tmp_path)
+    monkeypatch.setattr(schema, "newest_version", lambda: "0002")
+    with pytest.raises(StoreUnusable, match=r"older schema 0001, this is 0002.*holdfast db upgrade"):
+        schema.prepare(database(path))
+
+
+def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    path = fresh_file(tmp_path)
+    alter(path, "UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(StoreUnusable, match=r"schema 9999.*newer version of the broker"):
+        schema.prepare(database(path))
+
+
+def test_somebody_elses_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    alter(path, "CREATE TABLE bookmarks (url)")
+    with pytest.raises(StoreUnusable, match="belongs to another program"):
+        schema.prepare(database(path))
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT group_concat(name) FROM sqlite_master").fetchone() == ("bookmarks",)
+    connection.close()
+
+
+def test_a_build_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = database(tmp_path / "x.db")
+    upgrade = schema.upgrade
+
+    def interrupted(connection: object) -> None:
+        upgrade(connection)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(schema, "upgrade", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            schema.prepare(fresh)
+    connection = sqlite3.connect(fresh.path)
+    assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+    connection.close()
+    schema.prepare(fresh)
