@@ -239,12 +239,16 @@ def test_a_grown_packet_does_not_break_the_byte_bound(monkeypatch: pytest.Monkey
         assert bench.store.parts is not None
         # what a commit not yet accounted for looks like: packets larger than any known
         monkeypatch.setattr(store._upserts.totals, "largest_packet", 1)
-        read = list(batches(store, selection("#"), max_bytes=120))
-        assert [[one.count for one in batch.slices] for batch in read] == [[2], [1]]
-        read = list(batches(store, selection("#"), slice_rows=2, max_bytes=170))
-        assert [[one.count for one in batch.slices] for batch in read] == [[2, 1]]
-        read = list(batches(store, selection("#"), max_bytes=10))
-        assert [[one.count for one in batch.slices] for batch in read if batch.slices] == [[1], [1], [1]]
+        for slice_rows, max_bytes, counts in (
+            (1000, 120, [[2], [1]]),
+            (3, 120, [[2], [1]]),
+            (2, 170, [[2, 1]]),
+            (2, 122, [[2], [1]]),
+            (3, 10, [[1], [1], [1]]),
+            (1, 60, [[1], [1], [1]]),
+        ):
+            read = list(batches(store, selection("#"), slice_rows=slice_rows, max_bytes=max_bytes))
+            assert [[one.count for one in batch.slices] for batch in read if batch.slices] == counts
 
 
 def test_a_database_that_cannot_be_read_fails_the_read() -> None:

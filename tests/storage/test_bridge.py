@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from queue import SimpleQueue
 from threading import current_thread
 from typing import Any, cast
@@ -41,7 +42,7 @@ def test_a_thread_does_the_work_in_order_and_the_reactor_thread_hears_of_it() ->
         return number
 
     for number in range(5):
-        bridge.call(lambda number=number: work(number), lambda done: outcomes.append((done, current_thread())))
+        bridge.call(partial(work, number), lambda done: outcomes.append((done, current_thread())))
     for _ in range(5):
         turns.turn()
     bridge.stop()
@@ -72,7 +73,7 @@ def test_a_stopped_bridge_has_done_its_work_and_may_be_used_again() -> None:
     bridge.stop()
     done: list[int] = []
     for number in range(3):
-        bridge.call(lambda number=number: done.append(number), lambda _: None)
+        bridge.call(partial(done.append, number), lambda _: None)
     bridge.stop()
     assert done == [0, 1, 2]
     bridge.call(lambda: done.append(3), lambda _: None)
@@ -92,9 +93,9 @@ def test_the_synchronous_bridge_works_at_once() -> None:
 
 def test_in_manual_mode_work_waits_for_its_step() -> None:
     bridge = SynchronousBridge(manual=True)
-    outcomes: list[int] = []
+    outcomes: list[Any] = []
     for number in range(3):
-        bridge.call(lambda number=number: number, outcomes.append)
+        bridge.call(partial(int, number), outcomes.append)
     assert outcomes == []
     bridge.step()
     assert outcomes == [0]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from twisted.internet.task import Clock
-from twisted.logger import LogEvent, Logger, formatEvent
+from twisted.logger import ILogObserver, LogEvent, Logger, formatEvent
 
 from holdfast.storage.complaints import Complaints
 
@@ -11,7 +13,7 @@ from holdfast.storage.complaints import Complaints
 def test_a_subject_is_logged_once_per_interval_and_what_was_left_out_is_counted() -> None:
     events: list[LogEvent] = []
     clock = Clock()
-    complaints = Complaints(Logger(observer=events.append), clock.seconds, interval=10.0)
+    complaints = Complaints(Logger(observer=cast(ILogObserver, events.append)), clock.seconds, interval=10.0)
     for _ in range(3):
         complaints.complain("full", "no space")
     complaints.complain("locked", "busy")

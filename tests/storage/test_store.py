@@ -28,16 +28,16 @@ class ThreadedClock(Clock):
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
+        self.from_thread: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
 
     def callFromThread(self, *call: Any) -> None:
-        self.calls.put(call)
+        self.from_thread.put(call)
 
     def turn_until(self, condition: Callable[[], bool]) -> None:
         for _ in range(1000):
             if condition():
                 return
-            function, *arguments = self.calls.get(timeout=PATIENCE)
+            function, *arguments = self.from_thread.get(timeout=PATIENCE)
             function(*arguments)
         raise AssertionError("it does not come true")
 
@@ -88,7 +88,9 @@ def test_pressure_is_passed_on(tmp_path: Path) -> None:
     assert bench.pressure == [True]
     bench.bridge.stop()
     assert bench.pressure == [True, False]
-    result_of(bench.store.close())
+    closed = bench.store.close()
+    bench.bridge.stop()
+    result_of(closed)
 
 
 @pytest.mark.parametrize("durability", list(Durability))

@@ -113,7 +113,7 @@ class MQTTConfig(Section):
     )
     max_inflight: int = option(
         Integer(1, 65535, unit="Application Messages"),
-        32,
+        512,
         help="Application Messages with QoS 1 and 2 that may be sent to one client and not be acknowledged yet; a v5"
         " client's Receive Maximum can only lower it.",
         effect="Higher: more throughput over slow links, and more repeats after a lost Network Connection.",

@@ -184,15 +184,18 @@ class Reading:
             fitting = sum(1 for total in accumulate(sizes) if total <= room) or alone
             if not fitting:
                 return None, False
-            exhausted = fitting == len(sizes) < limit
-            bound["limit"] = limit = fitting
+            if fitting < len(sizes):
+                exhausted = False
+                bound["limit"] = fitting
         found = self._read(conditions)
         if found is None:
             return None, True
-        exhausted = exhausted and found.count < limit
-        if len(found.packets) > room and found.count > 1:
-            return self._trimmed(found, room, alone), False
-        return found, exhausted
+        if len(found.packets) > room:  # they have grown since their sizes were known
+            version = selection.protocol_version
+            fitting = sum(1 for _, end, _ in packets_of(found, version) if end <= room) or alone
+            if fitting < found.count:
+                return (cut(found, fitting, version)[0] if fitting else None), False
+        return found, exhausted and found.count < limit
 
     def _read(self, conditions: str) -> Slice | None:
         statement = statements.read(conditions, self._version5, self._detailed)
@@ -206,9 +209,3 @@ class Reading:
             self._detailed = True  # their Message Expiry Interval is written at delivery [MQTT5-3.3.2-6]
             return self._read(conditions)
         return Slice(last, count, packets)
-
-    def _trimmed(self, found: Slice, room: int, alone: bool) -> Slice | None:
-        """Cut what has grown since its sizes were read."""
-        version = self._selection.protocol_version
-        fitting = sum(1 for _, end, _ in packets_of(found, version) if end <= room) or alone
-        return cut(found, fitting, version)[0] if fitting else None

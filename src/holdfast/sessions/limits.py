@@ -19,7 +19,7 @@ class Limits:
     shared_subscription: bool = True
     server_keepalive: int | None = None
     keepalive_multiplier: float = 1.5
-    max_inflight: int = 32
+    max_inflight: int = 512
     max_awaiting_rel: int = 1000
     max_subscriptions: int | None = None
     max_mqueue_len: int | None = 100_000

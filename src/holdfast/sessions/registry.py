@@ -113,7 +113,7 @@ class SessionRegistry:
     def subscribe(self, session: Session, topic_filter: str, subscription: Subscription) -> CommitTicket:
         """Add or replace a subscription of the Session; ``topic_filter`` is as the Client wrote it."""
         session.subscriptions[topic_filter] = subscription
-        self._router.subscribe(session, topic_filter, subscription)
+        self._router.subscribe(session, subscription)
         return self._states.subscribed(session.client_id, subscription)
 
     def unsubscribe(self, session: Session, topic_filter: str) -> CommitTicket | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
@@ -34,8 +35,11 @@ class _Match:
     own: DeliveryOptions | None
 
 
-#: Topic Names whose routes are remembered; forgotten all at once when a subscription changes
-_MOST_ROUTES = 10_000
+_Route = tuple[tuple[_Match, ...], tuple[SharedGroup, ...]]
+
+#: Topic Names whose routes are remembered, and the longest of them; all are forgotten when a subscription changes
+_MOST_ROUTES = 65_536
+_LONGEST_REMEMBERED = 200
 
 
 def _merge(subscriptions: list[Subscription]) -> DeliveryOptions | None:
@@ -68,11 +72,13 @@ class Router:
         self._tree: SubscriptionTree[Session] = SubscriptionTree()
         self._groups: dict[tuple[str, str], SharedGroup] = {}
         self._shared_tree: SubscriptionTree[SharedGroup] = SubscriptionTree()
-        self._routes: dict[str, tuple[tuple[_Match, ...], tuple[SharedGroup, ...]]] = {}
+        self._routes: dict[str, _Route] = {}
+        #: topics that match the same subscriptions share one route
+        self._alike: dict[tuple[int, ...], _Route] = {}
 
-    def subscribe(self, session: Session, topic_filter: str, subscription: Subscription) -> None:
-        """Add or replace a Session's subscription; ``topic_filter`` is as the Client wrote it."""
-        self._routes.clear()
+    def subscribe(self, session: Session, subscription: Subscription) -> None:
+        """Add or replace a Session's subscription."""
+        self._forget_routes()
         if subscription.group is None:
             self._tree.add(session, subscription)
             return
@@ -84,8 +90,8 @@ class Router:
         group.add(session, subscription)
 
     def unsubscribe(self, session: Session, topic_filter: str) -> None:
-        """Remove a Session's subscription."""
-        self._routes.clear()
+        """Remove a Session's subscription; ``topic_filter`` is as the Client wrote it."""
+        self._forget_routes()
         name, inner = split_shared(topic_filter)
         if name is None:
             self._tree.remove(session, inner)
@@ -151,9 +157,29 @@ class Router:
         self._log.error("authorizing a delivery failed, so it is denied: {error}", error=failure.getErrorMessage())
         return False
 
-    def _find(self, topic: str) -> tuple[tuple[_Match, ...], tuple[SharedGroup, ...]]:
+    def _forget_routes(self) -> None:
+        self._routes.clear()
+        self._alike.clear()
+
+    def _find(self, topic: str) -> _Route:
+        """Find the topic's route, and remember it."""
+        plain = self._tree.match(topic)
+        shared = self._shared_tree.match(topic)
+        key = tuple(map(id, chain.from_iterable(plain + shared)))  # alive as long as the routes are remembered
+        route = self._alike.get(key)
+        if route is None:
+            route = self._alike[key] = self._merged(plain, shared)
+        if len(topic) <= _LONGEST_REMEMBERED:
+            if len(self._routes) >= _MOST_ROUTES:
+                self._routes.clear()
+            self._routes[topic] = route
+        return route
+
+    def _merged(
+        self, plain: list[tuple[Session, Subscription]], shared: list[tuple[SharedGroup, Subscription]]
+    ) -> _Route:
         by_session: dict[Session, list[Subscription]] = {}
-        for session, subscription in self._tree.match(topic):
+        for session, subscription in plain:
             by_session.setdefault(session, []).append(subscription)
         matches = []
         for session, subscriptions in by_session.items():
@@ -162,8 +188,4 @@ class Router:
             foreign = [subscription for subscription in subscriptions if not subscription.no_local]
             own = options if len(foreign) == len(subscriptions) else _merge(foreign)
             matches.append(_Match(session, options, own))
-        groups = tuple(group for group, _subscription in self._shared_tree.match(topic))
-        if len(self._routes) >= _MOST_ROUTES:
-            self._routes.clear()
-        route = self._routes[topic] = (tuple(matches), groups)
-        return route
+        return tuple(matches), tuple(group for group, _ in shared)

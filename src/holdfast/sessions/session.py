@@ -76,6 +76,7 @@ class Session:
         self.link: ILink | None = None
         self.expiry_interval: float | None = 0
         self.window = limits.max_inflight
+        self.has_replays = False  #: whether any replay runs, and (``replaying``) shares the window
         self.replaying = False
         self.enqueued = 0  #: messages ever put into the queue
         self.dequeued = 0  #: messages ever taken from it
@@ -172,9 +173,9 @@ class Session:
     def fill(self) -> None:
         """Send queued messages while the window has room; then let replays go on."""
         link = self.link
-        if link is None:
-            return
         queue = self._queue
+        if link is None or not (queue or self.has_replays):
+            return
         if self.window == 1 and self.replaying and queue and not self._replayed and self._turn_of_replays():
             link.wake_replays()
             return
@@ -183,7 +184,7 @@ class Session:
             self.dequeued += 1
             self.queue_bytes -= queued.outgoing.size()
             self._send(link, queued.outgoing, queued.qos, queued.retain, queued.identifiers)
-        if len(self.inflight) < self.window:
+        if self.has_replays and len(self.inflight) < self.window:
             link.wake_replays()
 
     _last_was_replay = True
