@@ -113,7 +113,10 @@ def main() -> int:
     except Unavailable as error:
         print(error, file=sys.stderr)
         return 1
-    print("; ".join(f"{name}: {version(name)}" for name in brokers), f"; MQTT {'5.0' if options.protocol == 5 else '3.1.1'}")
+    print(
+        "; ".join(f"{name}: {version(name)}" for name in brokers),
+        f"; MQTT {'5.0' if options.protocol == 5 else '3.1.1'}",
+    )
     report(figures, brokers)
     if options.json:
         rows = [

@@ -111,7 +111,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait()
 
 
-def _launch(site: Site, command: Sequence[str], directory: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+def _launch(
+    site: Site, command: Sequence[str], directory: Path, environment: dict[str, str]
+) -> subprocess.Popen[bytes]:
     # Affinity is inherited at the fork: set here, it holds for every thread the broker will ever start.
     before = os.sched_getaffinity(0)
     if site.broker_cpu is not None:

@@ -1,4 +1,6 @@
-"""The load: publish against a window of PUBACKs, or of deliveries. `python -m benchmarks.loadgen selfcheck` proves its speed.
+"""The load: publish against a window of PUBACKs, or of deliveries.
+
+`python -m benchmarks.loadgen selfcheck` proves its speed.
 
 The generator must never be what limits a figure. It counts by bytes and works in slices, so when it lags, more lies in
 the socket at its next turn and each message costs it less.
@@ -65,8 +67,8 @@ def flow(
 ) -> Flow:
     """Publish up to `total` messages, or for `seconds`, each to be delivered to every subscriber.
 
-    At most `window` messages are published and not yet delivered, over all publishers. Publishers take turns, a tenth of
-    the window each, so that the window never runs empty and no turn is for one message only (unless the window is 1).
+    At most `window` messages are published and not yet delivered, over all publishers. Publishers take turns, a tenth
+    of the window each, so that the window never runs empty and no turn is for one message only (unless the window is 1).
     The clock stops at the last delivery; at QoS 1 all PUBACKs must then come too.
     """
     step = max(1, window // 10)

@@ -69,11 +69,11 @@ class Publisher(Connection):
             alike = min(_run(kinds, PUBACK), _run(lengths, stride - 2), whole)
             if not alike:
                 if acks[at] != PUBACK:
-                    raise BenchError(f"unexpected packet {acks[at:at + 40].hex()}")
+                    raise BenchError(f"unexpected packet {acks[at : at + 40].hex()}")
                 break
             # MQTT 5.0 may add a Reason Code, and does so for 0x10 (no matching subscribers).
             if stride > 4 and max(acks[at + 4 : at + alike * stride : stride]) >= _UNTRUSTED:
-                raise BenchError(f"PUBLISH refused: {acks[at:at + 40].hex()}")
+                raise BenchError(f"PUBLISH refused: {acks[at : at + 40].hex()}")
             self.acked += alike
             at += alike * stride
         self._acks_tail = end - at

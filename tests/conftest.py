@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Generator, Iterator
+from typing import cast
 
 import pytest
 from hypothesis import HealthCheck, settings
-from twisted.logger import LogEvent, globalLogPublisher
+from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 
 settings.register_profile(
     "holdfast", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=100
@@ -52,9 +53,10 @@ def logged_failures() -> Iterator[list[LogEvent]]:
         if event.get("log_failure") is not None:
             failures.append(event)
 
-    globalLogPublisher.addObserver(observe)
+    observer = cast("ILogObserver", observe)
+    globalLogPublisher.addObserver(observer)
     yield failures
-    globalLogPublisher.removeObserver(observe)
+    globalLogPublisher.removeObserver(observer)
 
 
 @pytest.fixture(autouse=True)

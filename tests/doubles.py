@@ -51,7 +51,7 @@ class Network:
     def __init__(self) -> None:
         self.blocked = False
         self.written: list[bytes] = []
-        self.closed = False
+        self.closed: bool = False
         self.paused = False
 
     def write(self, data: bytes) -> bool:
@@ -97,9 +97,7 @@ class MemoryBroker:
         self.counters = Counters()
         make: Any = store or (lambda now: MemoryRetainedStore(RevisionClock(1, 0, now)))
         self.store = make(self.now)
-        self.retained = RetainedMessages(
-            self.store, self.clock, self.now, retainer or RetainerLimits(), flow or Flow()
-        )
+        self.retained = RetainedMessages(self.store, self.clock, self.now, retainer or RetainerLimits(), flow or Flow())
         self.retained.startService()
         chosen = authorizer or UnrestrictedAuthorizer()
         self.router = Router(self.retained, chosen, self.counters, stop_publish_clear_msg)
@@ -203,7 +201,9 @@ class Client:
         self._identifier += 1
         return self._identifier
 
-    def subscribe(self, *filters: str | p.SubscriptionRequest, qos: int = 0, identifier: int | None = None) -> list[p.Packet]:
+    def subscribe(
+        self, *filters: str | p.SubscriptionRequest, qos: int = 0, identifier: int | None = None
+    ) -> list[p.Packet]:
         """Subscribe; return everything that came, SUBACK first."""
         requests = tuple(f if isinstance(f, p.SubscriptionRequest) else p.SubscriptionRequest(f, qos) for f in filters)
         properties = NO_PROPERTIES if identifier is None else Properties(subscription_identifiers=(identifier,))
@@ -225,7 +225,7 @@ class Client:
 
     def messages(self) -> list[tuple[str, bytes, int, bool]]:
         """Return topic, payload, QoS and RETAIN of every PUBLISH that came, acknowledging them in full."""
-        found = []
+        found: list[tuple[str, bytes, int, bool]] = []
         for _ in range(10_000):
             came = self.packets()
             if not came:

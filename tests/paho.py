@@ -48,7 +48,7 @@ class PahoClient:
             self.client.will_set(*will)
         options: dict[str, Any] = {}
         if version == 5:
-            properties = Properties(PacketTypes.CONNECT)
+            properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
             properties.SessionExpiryInterval = expiry
             if receive_maximum is not None:
                 properties.ReceiveMaximum = receive_maximum

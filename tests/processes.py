@@ -100,7 +100,8 @@ class BrokerProcess:
     def wait(self) -> tuple[int, str]:
         """Wait for the end; return exit status and stderr."""
         process = self._process
-        assert process is not None and process.stderr is not None
+        assert process is not None
+        assert process.stderr is not None
         try:
             status = process.wait(PATIENCE)
         except subprocess.TimeoutExpired:

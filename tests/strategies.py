@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from holdfast.wire.properties import _TABLE, NO_PROPERTIES, WILL, Properties, _T
 from holdfast.wire.reasons import PERMITTED
 
 _LEVEL = st.text(alphabet=st.sampled_from("ab$é*?[]%_\\ \U0001f30a"), max_size=3)
-_TEXT = st.text(alphabet=st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=20)
+_TEXT = st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
 _IDENTIFIER = st.integers(1, 65535)
 
 
@@ -81,8 +82,8 @@ def packets(draw: st.DrawFn, version: int) -> p.Packet:
             username = draw(st.none() | _TEXT)
             password = draw(st.none() | st.binary(max_size=9)) if v5 or username is not None else None
             return p.Connect(
-                draw(_TEXT), version, draw(st.booleans()), draw(st.integers(0, 65535)), username, password, will, block(1),
-                bridge=not v5 and draw(st.booleans()),
+                draw(_TEXT), version, draw(st.booleans()), draw(st.integers(0, 65535)), username, password, will,
+                block(1), bridge=not v5 and draw(st.booleans()),
             )  # fmt: skip
         case 2:
             return p.Connack(draw(st.booleans()), reason(2) if v5 else draw(st.integers(0, 5)), block(2))
@@ -93,8 +94,9 @@ def packets(draw: st.DrawFn, version: int) -> p.Packet:
                 bool(qos) and draw(st.booleans()), draw(_IDENTIFIER) if qos else 0, block(3),
             )  # fmt: skip
         case 4 | 5 | 6 | 7:
-            build = {4: p.Puback, 5: p.Pubrec, 6: p.Pubrel, 7: p.Pubcomp}[kind]
-            return build(draw(_IDENTIFIER), reason(kind), block(kind))
+            build: Any = {4: p.Puback, 5: p.Pubrec, 6: p.Pubrel, 7: p.Pubcomp}[kind]
+            acknowledgement: p.Packet = build(draw(_IDENTIFIER), reason(kind), block(kind))
+            return acknowledgement
         case 8:
             request = st.builds(
                 p.SubscriptionRequest,
@@ -104,9 +106,7 @@ def packets(draw: st.DrawFn, version: int) -> p.Packet:
                 st.booleans() if v5 else st.just(False),
                 st.integers(0, 2) if v5 else st.just(0),
             )
-            return p.Subscribe(
-                draw(_IDENTIFIER), tuple(draw(st.lists(request, min_size=1, max_size=3))), block(8)
-            )
+            return p.Subscribe(draw(_IDENTIFIER), tuple(draw(st.lists(request, min_size=1, max_size=3))), block(8))
         case 9:
             code = st.sampled_from(sorted(PERMITTED[9])).map(int) if v5 else st.sampled_from([0, 1, 2, 0x80])
             return p.Suback(draw(_IDENTIFIER), tuple(draw(st.lists(code, min_size=1, max_size=3))), block(9))
@@ -130,4 +130,4 @@ def packets(draw: st.DrawFn, version: int) -> p.Packet:
 def fragments(data: bytes, cuts: list[int]) -> list[bytes]:
     """Cut bytes at these places."""
     places = sorted({cut % (len(data) + 1) for cut in cuts} | {0, len(data)})
-    return [data[start:end] for start, end in zip(places, places[1:], strict=False)]
+    return [data[start:end] for start, end in pairwise(places)]

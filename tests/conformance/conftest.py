@@ -23,7 +23,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     process.end()
 
 
-@pytest.fixture(params=VERSIONS.values(), ids=VERSIONS.keys())
+@pytest.fixture(params=list(VERSIONS.values()), ids=list(VERSIONS))
 def version(request: pytest.FixtureRequest) -> int:
     """The protocol level of the test's clients."""
     return int(request.param)
@@ -47,4 +47,4 @@ def connect(broker: BrokerProcess, version: int) -> Iterator[Callable[..., PahoC
 @pytest.fixture
 def house(request: pytest.FixtureRequest) -> str:
     """A topic level that no other test uses."""
-    return request.node.name.replace("+", "_").replace("#", "_").replace("/", "_")
+    return str(request.node.name).replace("+", "_").replace("#", "_").replace("/", "_")

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.wire import packets as p
-
 from tests.e2e.raw import RawClient
 from tests.processes import BrokerProcess
 

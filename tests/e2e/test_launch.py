@@ -14,7 +14,6 @@ import pytest
 
 from holdfast.wire import ReasonCode
 from holdfast.wire import packets as p
-
 from tests.e2e.raw import RawClient
 from tests.paho import PahoClient
 from tests.processes import BrokerProcess

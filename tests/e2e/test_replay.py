@@ -9,7 +9,6 @@ import pytest
 
 from holdfast.wire import encode
 from holdfast.wire import packets as p
-
 from tests.e2e.raw import RawClient
 from tests.processes import BrokerProcess
 

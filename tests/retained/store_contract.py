@@ -25,7 +25,7 @@ from tests.storage.doubles import result_of
 NOW = 1_700_000_000_000
 LATE = 2**62
 shared = settings(
-    max_examples=1500,
+    max_examples=60,
     # one contract, several stores: the examples are not told apart by store
     suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],
 )

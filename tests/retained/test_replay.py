@@ -15,9 +15,8 @@ from holdfast.retained.replay import Flow
 from holdfast.sessions.limits import Limits
 from holdfast.storage.revisions import RevisionClock
 from holdfast.tickets import FailureKind, StorageFailure
-from holdfast.wire import Properties, ReasonCode
+from holdfast.wire import Properties
 from holdfast.wire import packets as p
-
 from tests.doubles import Client, MemoryBroker
 from tests.retained.late import LateStore
 
@@ -154,9 +153,7 @@ def test_a_resubscription_with_another_form_takes_effect_mid_replay() -> None:
     client = broker.client("c", 5)
     first = [m for m in client.subscribe("t/#", qos=1) if isinstance(m, p.Publish)]
     client.send(
-        p.Subscribe(
-            8, (p.SubscriptionRequest("t/#", 0, retain_handling=1),), Properties(subscription_identifiers=(7,))
-        )
+        p.Subscribe(8, (p.SubscriptionRequest("t/#", 0, retain_handling=1),), Properties(subscription_identifiers=(7,)))
     )
     client.send(*(p.Puback(m.packet_identifier) for m in first))
     rest = client.got(p.Publish)
@@ -363,7 +360,23 @@ def test_never_stale_after_fresh(data: st.DataObject) -> None:
     watcher = Watcher()
     watcher.client.subscribe("t/#", qos=qos)
     for _ in range(draw(st.integers(1, 60))):
-        step = draw(st.sampled_from(["publish", "publish", "clear", "commit", "turn", "turn", "answer", "subscribe", "rejoin", "reads", "wait"]))
+        step = draw(
+            st.sampled_from(
+                [
+                    "publish",
+                    "publish",
+                    "clear",
+                    "commit",
+                    "turn",
+                    "turn",
+                    "answer",
+                    "subscribe",
+                    "rejoin",
+                    "reads",
+                    "wait",
+                ]
+            )
+        )
         topic = draw(st.sampled_from(TOPICS))
         match step:
             case "publish":

@@ -8,7 +8,6 @@ from holdfast.retained.service import RetainerLimits
 from holdfast.tickets import FailureKind, StorageFailure
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
-
 from tests.doubles import MemoryBroker
 from tests.retained.late import LateStore
 

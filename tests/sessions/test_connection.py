@@ -11,7 +11,6 @@ from holdfast.interfaces import Credentials, IAuthenticator, IAuthorizer, Princi
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p
-
 from tests.doubles import Client, MemoryBroker
 
 VERSIONS = pytest.mark.parametrize("version", [3, 4, 5])
@@ -261,13 +260,13 @@ class SlowAuthorizer(UnrestrictedAuthorizer):
         self.asked.append((what, topic, answer))
         return answer
 
-    def may_publish(self, principal, topic, qos, retain):  # type: ignore[no-untyped-def, override]
+    def may_publish(self, principal, topic, qos, retain):  # type: ignore[no-untyped-def]
         return self._ask("publish", topic)
 
-    def may_subscribe(self, principal, topic_filter, qos):  # type: ignore[no-untyped-def, override]
+    def may_subscribe(self, principal, topic_filter, qos):  # type: ignore[no-untyped-def]
         return self._ask("subscribe", topic_filter)
 
-    def may_receive(self, principal, message):  # type: ignore[no-untyped-def, override]
+    def may_receive(self, principal, message):  # type: ignore[no-untyped-def]
         return self._ask("receive", message.topic)
 
 

@@ -7,7 +7,6 @@ import pytest
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
-
 from tests.doubles import MemoryBroker
 
 SESSION = Properties(session_expiry_interval=1000)

@@ -57,9 +57,7 @@ RIGHT = [
         "subscribe 5 with every option",
         5,
         "82 09 0001 02 0b 05 0001 23 2d",
-        p.Subscribe(
-            1, (p.SubscriptionRequest("#", 1, True, True, 2),), Properties(subscription_identifiers=(5,))
-        ),
+        p.Subscribe(1, (p.SubscriptionRequest("#", 1, True, True, 2),), Properties(subscription_identifiers=(5,))),
     ),
     ("suback", 4, "90 04 0001 01 80", p.Suback(1, (1, 0x80))),
     ("unsubscribe", 4, "a2 05 0001 0001 74", p.Unsubscribe(1, ("t",))),
@@ -84,6 +82,7 @@ def test_bytes_and_packet_are_the_same(version: int, raw: str, packet: p.Packet)
 
 M, E = MalformedPacket, ProtocolError
 R = ReasonCode
+# ruff: noqa: E501 - one case per line reads best
 WRONG = [
     ("remaining length of five bytes", 4, "30 80808080 01", M, R.MALFORMED_PACKET),
     ("remaining length not the shortest", 4, "c0 8000", M, R.MALFORMED_PACKET),

@@ -391,7 +391,8 @@ class Connection:
     def _disconnect(self, packet: p.Disconnect) -> None:
         """The Client says goodbye; its Will is discarded unless it asks otherwise [MQTT5-3.14.4-3]."""
         session = self._session
-        assert session is not None and self._handshake is not None
+        assert session is not None
+        assert self._handshake is not None
         expiry = packet.properties.session_expiry_interval
         if expiry is not None:
             if session.expiry_interval == 0 and expiry:

@@ -165,7 +165,8 @@ class Router:
         """Find the topic's route, and remember it."""
         plain = self._tree.match(topic)
         shared = self._shared_tree.match(topic)
-        key = tuple(map(id, chain.from_iterable(plain + shared)))  # alive as long as the routes are remembered
+        # Sessions, groups and subscriptions live at least as long as the routes are remembered.
+        key = tuple(map(id, chain(chain.from_iterable(plain), chain.from_iterable(shared))))
         route = self._alike.get(key)
         if route is None:
             route = self._alike[key] = self._merged(plain, shared)

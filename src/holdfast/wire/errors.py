@@ -6,7 +6,7 @@ from holdfast.wire.reasons import ReasonCode
 
 
 class WireError(Exception):
-    """The peer broke the rules; ``reason`` is what to answer, ``protocol_version`` the CONNECT's level if it was read."""
+    """The peer broke the rules: ``reason`` is what to answer, ``protocol_version`` a CONNECT's level if it was read."""
 
     default_reason = ReasonCode.UNSPECIFIED_ERROR
 

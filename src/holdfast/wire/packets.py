@@ -25,7 +25,7 @@ class Will:
 
 @frozen
 class Connect:
-    """A Client requests a connection. ``protocol_version`` is 3, 4 or 5; ``bridge`` is mosquitto's bridge bit (0x80)."""
+    """A Client requests a connection with MQTT 3.1, 3.1.1 or 5 (3, 4, 5); ``bridge`` is mosquitto's bridge bit."""
 
     client_id: str
     protocol_version: int = 4

@@ -178,7 +178,7 @@ def read_properties(cursor: Cursor, packet_type: int) -> Properties:
         raise MalformedPacket("the Property Length exceeds the packet")
     block = Cursor(cursor.data, cursor.position, cursor.position + length)
     cursor.position += length
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {}  # single values, or lists of repeatable ones
     while block.remaining():
         identifier = block.variable_byte_integer()
         definition = _BY_IDENTIFIER.get(identifier)
@@ -197,7 +197,8 @@ def read_properties(cursor: Cursor, packet_type: int) -> Properties:
             raise ProtocolError(f"{definition.field} stands twice")
         else:
             found[definition.field] = (value,) if definition.repeatable else value
-    return Properties(**{field: tuple(value) if isinstance(value, list) else value for field, value in found.items()})
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
+    return Properties(**values)
 
 
 def decode_properties(block: bytes, packet_type: int = 3) -> Properties:
