@@ -68,8 +68,8 @@ def flow(
     """Publish up to `total` messages, or for `seconds`, each to be delivered to every subscriber.
 
     At most `window` messages are published and not yet delivered, over all publishers. Publishers take turns, a tenth
-    of the window each, so that the window never runs empty and no turn is for one message only (unless the window is 1).
-    The clock stops at the last delivery; at QoS 1 all PUBACKs must then come too.
+    of the window each, so that the window never runs empty and no turn is for one message only (unless the window is
+    1). The clock stops at the last delivery; at QoS 1 all PUBACKs must then come too.
     """
     step = max(1, window // 10)
     copies = len(subscribers)
