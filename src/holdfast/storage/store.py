@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attrs import define
@@ -79,7 +80,15 @@ class DurableStore:
         except sqlite3.Error as error:
             raise StoreUnusable(f"{database.path}: cannot be used ({error})") from error
         clock = RevisionClock(self.node, meta.revision_mark, self._now)
-        writer = Writer(database, self._bridge, clock, self._reactor, self._max_pending, self._flush_interval)
+        writer = Writer(
+            database,
+            self._bridge,
+            clock,
+            self._reactor,
+            self._max_pending,
+            self._flush_interval,
+            partial(self._reactor.callLater, 0) if isinstance(self._bridge, ThreadBridge) else None,
+        )
         if self._on_pressure is not None:
             writer.on_pressure(self._on_pressure)
         self.parts = OpenStore(database, writer, clock, reader, meta)

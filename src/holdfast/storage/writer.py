@@ -44,7 +44,9 @@ class Writer:
     """Commits writes in batches and settles their tickets, in order of submission, in the reactor thread.
 
     ``max_pending`` is in bytes. With a ``flush_interval`` (seconds; durability "async"), changes are acknowledged at
-    once and committed at most that often; without, they are acknowledged when committed.
+    once and committed at most that often; without, they are acknowledged when committed. ``gather`` calls back when
+    an idle writer should begin (at the end of the reactor turn, so that a burst's first batch is not a single row);
+    without it, at once.
     """
 
     _log = Logger()
@@ -57,6 +59,7 @@ class Writer:
         reactor: IReactorTime,
         max_pending: int = MAX_PENDING,
         flush_interval: float | None = None,
+        gather: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
         self.counters = WriterCounters()
         self.pending_bytes = 0
@@ -67,6 +70,8 @@ class Writer:
         self._reactor = reactor
         self._max_pending = max_pending
         self._flush_interval = flush_interval
+        self._gather = gather
+        self._gathering = False
         self._complaints = Complaints(self._log, reactor.seconds)
         self._pressure_hooks: list[Callable[[bool], None]] = []
         self._pressed = False
@@ -101,7 +106,11 @@ class Writer:
         if self.pending_bytes > self._max_pending:
             self._due = True
             self._feel_pressure()
-        self._start()
+        if self._gather is None:
+            self._start()
+        elif not self._gathering and self._running is None and not self._settling:
+            self._gathering = True
+            self._gather(self._gathered)
         return ticket
 
     def flushed(self) -> CommitTicket:
@@ -163,6 +172,10 @@ class Writer:
         else:
             work = partial(self._batches.store, list(batch.writes.values()), self._clock.latest)
         self._bridge.call(work, self._done)
+
+    def _gathered(self) -> None:
+        self._gathering = False
+        self._start()
 
     def _interval_passed(self) -> None:
         self._timer = None

@@ -1,0 +1,74 @@
+"""Topic Names and Topic Filters: the examples of the standard, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.topics import (
+    InvalidTopicFilter,
+    InvalidTopicName,
+    check_topic_filter,
+    check_topic_name,
+    has_wildcard,
+    level_count,
+    matches,
+    split_shared,
+)
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "topic", "expected"),
+    [
+        ("sport/tennis/player1/#", "sport/tennis/player1", True),
+        ("sport/tennis/player1/#", "sport/tennis/player1/score/wimbledon", True),
+        ("sport/#", "sport", True),
+        ("#", "a/b/c", True),
+        ("sport/tennis/+", "sport/tennis/player1", True),
+        ("sport/tennis/+", "sport/tennis/player1/ranking", False),
+        ("sport/+", "sport", False),
+        ("sport/+", "sport/", True),
+        ("+/+", "/finance", True),
+        ("/+", "/finance", True),
+        ("+", "/finance", False),
+        ("#", "$SYS/x", False),
+        ("+/monitor", "$SYS/monitor", False),
+        ("$SYS/#", "$SYS/x", True),
+        ("$SYS/monitor/+", "$SYS/monitor/c", True),
+        ("a/+/#", "a/b", True),
+        ("a/+/#", "a", False),
+        ("A", "a", False),
+    ],
+)
+def test_matching(topic_filter: str, topic: str, expected: bool) -> None:
+    """[MQTT5-4.7.1], [MQTT5-4.7.2], [MQTT5-4.7.3]."""
+    assert matches(topic_filter, topic) is expected
+
+
+@pytest.mark.parametrize("topic", ["", "a/+", "a/#", "a\0", "a/b/c"])
+def test_wrong_topic_names(topic: str) -> None:
+    """Empty, with wildcards, with U+0000, with too many levels."""
+    with pytest.raises(InvalidTopicName):
+        check_topic_name(topic, 2)
+    check_topic_name("a/b", 2)
+
+
+@pytest.mark.parametrize("topic_filter", ["", "a\0", "a/b/c", "#/a", "a#", "a+", "+a/b"])
+def test_wrong_topic_filters(topic_filter: str) -> None:
+    """Empty, with U+0000, too many levels, misplaced wildcards."""
+    with pytest.raises(InvalidTopicFilter):
+        check_topic_filter(topic_filter, 2)
+    check_topic_filter("+/#", 2)
+
+
+@pytest.mark.parametrize("topic_filter", ["$share/", "$share/g", "$share/g/", "$share//a", "$share/g+/a", "$share/#/a"])
+def test_malformed_shared_subscriptions(topic_filter: str) -> None:
+    """[MQTT5-4.8.2-1], [MQTT5-4.8.2-2]."""
+    with pytest.raises(InvalidTopicFilter):
+        split_shared(topic_filter)
+
+
+def test_shared_subscriptions_are_split() -> None:
+    """Group and filter; other filters, also with $, have no group."""
+    assert split_shared("$share/g/a/#") == ("g", "a/#")
+    assert split_shared("$shared/g/a") == (None, "$shared/g/a")
+    assert (has_wildcard("a/b"), has_wildcard("a/+"), level_count("a//b")) == (False, True, 3)
