@@ -23,12 +23,13 @@ class LateStore(MemoryRetainedStore):
         self.pending: list[tuple[RetainedChange | None, CommitTicket]] = []
         self.reads: list[tuple[Deferred[Batch], Batch]] = []
         self.read_later = False
+        self.acknowledge_at_once = False  # as with the durability "async"
         self.read_count = 0
 
     def put(self, change: RetainedChange) -> CommitTicket:
         ticket = CommitTicket()
         self.pending.append((change, ticket))
-        return ticket
+        return COMMITTED if self.acknowledge_at_once else ticket
 
     def flushed(self) -> CommitTicket:
         if not self.pending:

@@ -9,6 +9,7 @@ from zope.interface import implementer
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.interfaces import IAuthorizer, Principal
 from holdfast.messages import ApplicationMessage
+from holdfast.retained.replay import Flow
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties
 from holdfast.wire import packets as p
@@ -40,6 +41,25 @@ class Selective(UnrestrictedAuthorizer):
                 deferred.errback(RuntimeError("backend away"))
             else:
                 deferred.callback(allowed)
+
+
+@pytest.mark.parametrize("mode", ["now", "later"])
+def test_a_long_replay_goes_on_after_every_answer(mode: str) -> None:
+    """Slice after slice, also where everything of a slice is denied."""
+    authorizer = Selective(mode)
+    broker = MemoryBroker(authorizer=authorizer, flow=Flow(4, 2))
+    publisher = broker.client("p")
+    for number in range(20):
+        topic = f"t/{number:02}" + ("/secret" if 6 <= number < 12 else "")
+        publisher.publish(topic, b"x", retain=True)
+    client = broker.client("c", 5)
+    client.send(p.Subscribe(1, (p.SubscriptionRequest("t/#"),)))
+    seen = client.messages()
+    for _ in range(30):
+        authorizer.answer()
+        broker.settle()
+        seen += client.messages()
+    assert len(seen) == 14
 
 
 @pytest.mark.parametrize("mode", ["now", "later"])

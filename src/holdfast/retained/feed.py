@@ -16,7 +16,10 @@ else:
 
 @frozen
 class Change:
-    """One accepted change. ``live`` tells that matching subscribers were handed it (or it was withheld on purpose)."""
+    """One accepted change, readable in the store once ``ticket`` is settled.
+
+    ``live`` tells that matching subscribers were handed it (or that it was withheld from them on purpose).
+    """
 
     topic: str
     revision: int

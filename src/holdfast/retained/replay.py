@@ -174,7 +174,6 @@ class Replay:
         flow = self._flow
         rows = flow.batch_read_number
         self._state = _State.READING
-        self._read_at = now
         self._reading += 1
         reading: Deferred[Batch] = self._store.read(
             selection, self._read_after, rows, flow.batch_deliver_number or rows, flow.max_batch_bytes, form.detailed
@@ -187,6 +186,7 @@ class Replay:
         if self._state is not _State.READING or number != self._reading:
             return
         self._held.extend(batch.slices)
+        self._read_at = self._now()
         self._read_after = batch.after
         self._everything_read = batch.done
         if not self._held:

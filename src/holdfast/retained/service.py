@@ -144,7 +144,11 @@ class RetainedMessages(Service):
         if not ticket.settled:
             self._uncommitted += 1
             ticket.when_settled(self._committed)
-        self.feed.announce(Change(change.topic, change.revision, kind, origin, True, ticket))
+        if len(self.feed):
+            stored = ticket
+            if ticket.settled and ticket.failure is None:  # acknowledged before it is readable (durability "async")
+                stored = self._store.flushed()
+            self.feed.announce(Change(change.topic, change.revision, kind, origin, True, stored))
         return ticket
 
     def _committed(self, _failure: StorageFailure | None) -> None:

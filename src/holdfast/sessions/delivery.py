@@ -10,6 +10,7 @@ from zope.interface import implementer
 
 from holdfast.interfaces import IDelivery, ReplayForm, Slice
 from holdfast.messages import ApplicationMessage
+from holdfast.sessions.outbox import LOW_WATER
 from holdfast.sessions.outgoing import DeliveryOptions, OutgoingMessage
 from holdfast.sessions.subscriptions import Subscription
 from holdfast.wire import PacketParser, encode_variable_byte_integer
@@ -18,9 +19,6 @@ from holdfast.wire.packets import Publish
 if TYPE_CHECKING:
     from holdfast.sessions.connection import Connection
     from holdfast.sessions.session import Session
-
-#: bytes waiting for the transport below which another slice is sent
-LOW_WATER = 64 * 1024
 
 _PLENTY = 1 << 30
 

@@ -27,6 +27,10 @@ class INetworkConnection(Interface):
         """Read again."""
 
 
+#: bytes waiting to be sent below which there is room for more retained messages
+LOW_WATER = 64 * 1024
+
+
 class Turns:
     """Runs what was asked for at the end of the present reactor turn, once each."""
 
@@ -62,7 +66,7 @@ class Outbox:
         self._writing = False
         self.bytes = 0
         self.messages = 0
-        #: called when the transport has taken everything given to it so far
+        #: called when there is room again after there was none
         self.on_room = on_room
 
     def send(self, packet: bytes) -> None:
@@ -83,6 +87,8 @@ class Outbox:
         chunks.clear()
         if self._connection.write(data):
             self.bytes = self.messages = 0
+            if len(data) >= LOW_WATER:  # so much that a replay may have rested meanwhile
+                self.on_room()
         else:
             self.bytes = len(data)
             self._writing = True

@@ -72,7 +72,7 @@ class Session:
         self.inflight: dict[int, Inflight] = {}
         self.received: set[int] = set()  #: Packet Identifiers of QoS 2 messages from the Client, not yet released
         self.suspended: dict[str, str] = {}  #: replays cut off by a disconnect: Topic Filter -> last topic sent
-        self.withheld = Withheld()
+        self.withheld = Withheld(self.fill)
         self.link: ILink | None = None
         self.expiry_interval: float | None = 0
         self.window = limits.max_inflight

@@ -17,11 +17,15 @@ class _Waiting:
 
 
 class Withheld:
-    """Calls made in the order in which they were added, each once its answer is there and is True."""
+    """Calls made in the order in which they were added, each once its answer is there and is True.
 
-    __slots__ = ("_waiting",)
+    ``on_empty`` is called when nothing waits any more.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_on_empty", "_waiting")
+
+    def __init__(self, on_empty: Callable[[], None]) -> None:
+        self._on_empty = on_empty
         self._waiting: deque[_Waiting] = deque()
 
     def add(self, answer: bool | Deferred[bool], call: Callable[[], None]) -> bool | None:
@@ -50,6 +54,8 @@ class Withheld:
             entry = waiting.popleft()
             if entry.answer:
                 entry.call()
+        if not waiting:
+            self._on_empty()
 
     def __len__(self) -> int:
         return len(self._waiting)
