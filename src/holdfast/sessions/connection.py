@@ -1,7 +1,7 @@
-"""One Network Connection: which packets are due when, and how it ends.
+"""One Network Connection: keeps order, sends, and ends it.
 
-It holds no policy of its own: CONNECT is judged by :mod:`handshake`, PUBLISH by :mod:`inbound`, SUBSCRIBE by
-:mod:`subscribing`. It turns bytes into packets, packets into calls, and keeps order while an answer is awaited.
+It holds no policy: CONNECT is judged by :mod:`admission`, what follows is acted on by :mod:`exchange`. It turns bytes
+into packets, packets into calls, and keeps later packets waiting while an answer is awaited.
 """
 
 from __future__ import annotations
@@ -15,16 +15,14 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from holdfast.interfaces import Credentials, Principal
-from holdfast.messages import ApplicationMessage
 from holdfast.sessions.acknowledgements import Acknowledgements
-from holdfast.sessions.handshake import Handshake, Refused, refusal
-from holdfast.sessions.inbound import Publications, failure_reason
+from holdfast.sessions.admission import Admission, admit
+from holdfast.sessions.exchange import Exchange
+from holdfast.sessions.handshake import refusal
+from holdfast.sessions.inbound import failure_reason
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.outbox import INetworkConnection, Outbox
 from holdfast.sessions.services import Services
-from holdfast.sessions.session import Session
-from holdfast.sessions.subscribing import Subscriptions
 from holdfast.tickets import StorageFailure
 from holdfast.wire import PacketParser, Properties, ProtocolError, ReasonCode, WireError, encode
 from holdfast.wire import packets as p
@@ -33,8 +31,6 @@ T = TypeVar("T")
 
 #: the largest packet accepted before the Client is admitted, and the most read ahead while an answer is awaited
 UNTRUSTED_BYTES = 64 * 1024
-
-_PINGRESP = b"\xd0\x00"
 
 
 class State(Enum):
@@ -54,27 +50,25 @@ class Connection:
     def __init__(self, services: Services, network: INetworkConnection, limits: Limits, listener: str) -> None:
         self.services = services
         self.limits = limits
+        self.listener = listener
         self.counters = services.counters
         self.now = services.now
         self.checks_delivery = services.authorizer.checks_delivery
-        self.state = State.NEW
         self.protocol_version = 4
         self.maximum_packet_size: int | None = None
         self.bridge = False
+        self._state = State.NEW
         self._network = network
-        self._listener = listener
         self._parser = PacketParser(min(UNTRUSTED_BYTES, limits.max_packet_size))
         self._outbox = Outbox(network, services.turns, self.wake_replays)
         self.acknowledgements = Acknowledgements(self._outbox.send)
-        self._actions = _ACTIONS[State.NEW]
+        # Which packets are due; any other is a Protocol Error [MQTT5-3.1.0-1], [MQTT5-3.1.0-2].
+        self._actions: dict[type[Any], Callable[[Any], None]] = {p.Connect: self._connect}
         self._holds = 0
         self._pumping = False
         self._paused = False
-        self._session: Session | None = None
-        self._publications: Publications | None = None
-        self._subscriptions: Subscriptions | None = None
-        self._will: p.Will | None = None
-        self._handshake: Handshake | None = None
+        self._admission: Admission | None = None
+        self._exchange: Exchange | None = None
         self._most_bytes = limits.max_buffered_bytes or 1 << 62
         self._most_messages = limits.max_buffered_messages or 1 << 62
         self._keep_alive = 0.0
@@ -82,11 +76,21 @@ class Connection:
         self._timer: IDelayedCall | None = services.clock.callLater(limits.idle_timeout, self._idle)
         services.counters.connections += 1
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is over."""
+        return self._state is State.CLOSED
+
+    @property
+    def name(self) -> str:
+        """What to call the Client in the log."""
+        return self._admission.client_id if self._admission is not None else f"a new client of {self.listener}"
+
     # --- what the transport tells
 
     def receive(self, data: bytes) -> None:
         """Take bytes from the Client."""
-        if self.state is State.CLOSED:
+        if self._state is State.CLOSED:
             return
         self._heard_at = self.services.clock.seconds()
         self._parser.receive_data(data)
@@ -97,12 +101,12 @@ class Connection:
 
     def drained(self) -> None:
         """Everything written has left."""
-        if self.state is not State.CLOSED:
+        if self._state is not State.CLOSED:
             self._outbox.drained()
 
     def lost(self) -> None:
         """The transport is gone without a DISCONNECT: the Will is due [MQTT5-3.1.2-8]."""
-        self._end(self._will)
+        self._end(self._due_will())
 
     # --- order: packets wait while an answer is awaited
 
@@ -113,7 +117,7 @@ class Connection:
     def release(self) -> None:
         """Go on with the packets that have waited, in their order."""
         self._holds -= 1
-        if self._holds or self.state is State.CLOSED:
+        if self._holds or self._state is State.CLOSED:
             return
         if self._paused:  # its Keep Alive stood still while we did not listen
             self._paused = False
@@ -127,12 +131,12 @@ class Connection:
 
         def failed(failure: Failure) -> T:
             self._log.error(
-                "asking about {client!r} failed: {error}", client=self._name, error=failure.getErrorMessage()
+                "asking about {client!r} failed: {error}", client=self.name, error=failure.getErrorMessage()
             )
             return otherwise
 
         def answered(result: T) -> None:
-            if self.state is not State.CLOSED:
+            if self._state is not State.CLOSED:
                 try:
                     then(result)
                 except WireError as error:
@@ -140,23 +144,18 @@ class Connection:
 
         answer.addErrback(failed)
         answer.addCallback(answered)
-        answer.addBoth(self._released)
-
-    def _released(self, result: Any) -> None:
-        if isinstance(result, Failure):
-            self._log.failure("unexpected error for {client!r}", result, client=self._name)
-            self.close(ReasonCode.UNSPECIFIED_ERROR, "internal error")
-        self.release()
+        answer.addBoth(self._answered)
 
     def denied_by_error(self, failure: Failure) -> bool:
         """Deny when the authorizer fails."""
-        self._log.error("authorizing {client!r} failed: {error}", client=self._name, error=failure.getErrorMessage())
+        self._log.error("authorizing {client!r} failed: {error}", client=self.name, error=failure.getErrorMessage())
         return False
 
-    def may_receive(self, message: ApplicationMessage) -> bool | Deferred[bool]:
-        """Ask whether a retained message may be delivered here."""
-        assert self._session is not None
-        return self.services.authorizer.may_receive(self._session.principal, message)
+    def _answered(self, result: Any) -> None:
+        if isinstance(result, Failure):
+            self._log.failure("unexpected error for {client!r}", result, client=self.name)
+            self.close(ReasonCode.UNSPECIFIED_ERROR, "internal error")
+        self.release()
 
     def _pump(self) -> None:
         """Act on every whole packet that has arrived, one after the other."""
@@ -165,14 +164,14 @@ class Connection:
         self._pumping = True
         next_packet = self._parser.next_packet
         try:
-            while not self._holds and self.state is not State.CLOSED:
+            while not self._holds and self._state is not State.CLOSED:
                 packet = next_packet()
                 if packet is None:
                     return
                 action = self._actions.get(type(packet))
                 if action is None:
                     raise ProtocolError(f"{type(packet).__name__.upper()} is out of place")
-                action(self, packet)
+                action(packet)
             if self._holds:
                 self._pause_if_full()
         except WireError as error:
@@ -185,6 +184,33 @@ class Connection:
             self._paused = True
             self._network.pause()
 
+    # --- the way in
+
+    def _connect(self, packet: p.Connect) -> None:
+        self._state = State.ADMITTING
+        self._actions = {}
+        self.protocol_version = packet.protocol_version
+        self.bridge = packet.bridge
+        self.maximum_packet_size = packet.properties.maximum_packet_size
+        self._admission = admit(self, packet)
+        if self._admission is not None:
+            self._admission.begin()
+
+    def attach(self, exchange: Exchange) -> None:
+        """The Client has its Session, and leaves it with this connection; CONNACK is still to come."""
+        self._exchange = exchange
+
+    def establish(self, keep_alive: int) -> None:
+        """The Client is admitted: act on its packets, and watch its Keep Alive (seconds, 0 for none)."""
+        assert self._exchange is not None
+        self._state = State.ESTABLISHED
+        self._actions = self._exchange.actions
+        self._parser.max_packet_size = self.limits.max_packet_size
+        self._cancel_timer()
+        self._keep_alive = keep_alive * self.limits.keepalive_multiplier
+        if self._keep_alive:
+            self._timer = self.services.clock.callLater(self._keep_alive, self._check_keep_alive)
+
     # --- sending
 
     @property
@@ -194,12 +220,12 @@ class Connection:
 
     def send(self, packet: bytes) -> None:
         """Send a packet at the end of this turn."""
-        if self.state is not State.CLOSED:
+        if self._state is not State.CLOSED:
             self._outbox.send(packet)
 
     def send_message(self, packet: bytes) -> None:
         """Send a PUBLISH at the end of this turn; shut the connection down if it has let too much pile up."""
-        if self.state is State.CLOSED:
+        if self._state is State.CLOSED:
             return
         outbox = self._outbox
         outbox.messages += 1
@@ -210,210 +236,45 @@ class Connection:
 
     def send_messages(self, packets: bytes, count: int) -> None:
         """Send retained messages, already joined. There was room for them, so they are not counted as piled up."""
-        if self.state is not State.CLOSED:
+        if self._state is not State.CLOSED:
             self._outbox.send(packets)
             self.counters.messages_sent += count
 
     def queued(self) -> None:
         """Messages wait for this Client's window: see that they stay within bounds."""
-        session = self._session
-        assert session is not None
+        assert self._exchange is not None
+        session = self._exchange.session
         messages = session.queue_length + self._outbox.messages
         if messages > self._most_messages or session.queue_bytes + self._outbox.bytes > self._most_bytes:
             self._shut_down()
 
-    def _shut_down(self) -> None:
-        """End a connection that takes its messages too slowly [force_shutdown]."""
-        if self.state is State.CLOSED:
-            return
-        self.counters.connections_shut_down += 1
-        self._log.warn(
-            "{client!r} is shut down: {messages} messages, {bytes} bytes wait for it (force_shutdown)",
-            client=self._name,
-            messages=self._outbox.messages + (self._session.queue_length if self._session else 0),
-            bytes=self._outbox.bytes,
-        )
-        self.close(ReasonCode.QUOTA_EXCEEDED, "too many messages wait for this client")
-
-    # --- replays
-
     def wake_replays(self) -> None:
         """Let replays look for room."""
-        if self._subscriptions is not None:
-            self._subscriptions.wake()
+        if self._exchange is not None:
+            self._exchange.wake_replays()
 
     def replay_over(self, topic_filter: str) -> None:
         """A replay has delivered everything."""
-        if self._subscriptions is not None:
-            self._subscriptions.replay_over(topic_filter)
+        if self._exchange is not None:
+            self._exchange.replay_over(topic_filter)
 
     def replay_failed(self, error: BaseException) -> None:
         """A replay cannot be completed: end the connection rather than leave it incomplete in silence."""
-        self._log.error("a replay to {client!r} failed: {error}", client=self._name, error=error)
+        self._log.error("a replay to {client!r} failed: {error}", client=self.name, error=error)
         self.close(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, "retained messages cannot be read now")
-
-    # --- CONNECT
-
-    def _connect(self, packet: p.Connect) -> None:
-        self.state = State.ADMITTING
-        self._actions = _ACTIONS[State.ADMITTING]
-        self.protocol_version = packet.protocol_version
-        self.bridge = packet.bridge
-        self.maximum_packet_size = packet.properties.maximum_packet_size
-        try:
-            self._handshake = Handshake(packet, self.limits)
-        except Refused as refused:
-            self._reject(refused.reason, str(refused))
-            return
-        credentials = Credentials(
-            self._handshake.client_id, packet.username, packet.password, self._listener, packet.protocol_version
-        )
-        answer = self.services.authenticator.authenticate(credentials)
-        if isinstance(answer, Deferred):
-            self.wait_for(answer, ReasonCode.SERVER_UNAVAILABLE, self._authenticated)
-        else:
-            self._authenticated(answer)
-
-    def _authenticated(self, answer: Principal | ReasonCode) -> None:
-        if not isinstance(answer, Principal):
-            self._reject(answer, "the connection is not allowed")
-            return
-        assert self._handshake is not None
-        will = self._handshake.packet.will
-        if will is None:
-            self._admit(answer)
-            return
-        allowed = self.services.authorizer.may_publish(answer, will.topic, will.qos, will.retain)
-        if isinstance(allowed, Deferred):
-            self.wait_for(allowed, False, lambda result: self._will_decided(result, answer))
-        else:
-            self._will_decided(allowed, answer)
-
-    def _will_decided(self, allowed: bool, principal: Principal) -> None:
-        if allowed:
-            self._admit(principal)
-        else:
-            self._reject(ReasonCode.NOT_AUTHORIZED, "the Will Message is not allowed")
-
-    def _admit(self, principal: Principal) -> None:
-        """Attach the Session; CONNACK follows once that is durable."""
-        handshake = self._handshake
-        assert handshake is not None
-        session, present, ticket = self.services.registry.connect(
-            self, principal, handshake.packet.clean_start, handshake.expiry_interval, self.limits, handshake.window
-        )
-        self._session = session
-        self._will = handshake.packet.will
-        self.hold()
-
-        def settled(failure: StorageFailure | None) -> None:
-            if self.state is State.CLOSED:
-                return
-            if failure is not None:
-                self._reject(failure_reason(failure), "the Session cannot be stored")
-            else:
-                self._establish(handshake, session, present)
-            self.release()
-
-        ticket.when_settled(settled)
-
-    def _establish(self, handshake: Handshake, session: Session, present: bool) -> None:
-        self.state = State.ESTABLISHED
-        self._actions = _ACTIONS[State.ESTABLISHED]
-        self._parser.max_packet_size = self.limits.max_packet_size
-        self._publications = Publications(self, session)
-        self._subscriptions = Subscriptions(self, session)
-        self._cancel_timer()
-        self._keep_alive = handshake.keep_alive * self.limits.keepalive_multiplier
-        if self._keep_alive:
-            self._timer = self.services.clock.callLater(self._keep_alive, self._check_keep_alive)
-        self.send(handshake.accepted(present))
-        session.link = self
-        session.resume(self)
-        if self._subscriptions is not None:  # else resuming has shut the connection down
-            self._subscriptions.resume()
-
-    def _reject(self, reason: ReasonCode, explanation: str) -> None:
-        """Refuse the CONNECT."""
-        self.counters.connections_refused += 1
-        self._log.info(
-            "{client!r} is refused: {reason}, {explanation}",
-            client=self._name,
-            reason=reason.name,
-            explanation=explanation,
-        )
-        self._finish(refusal(self.protocol_version, reason, explanation), None)
-
-    # --- established
-
-    def _publish(self, packet: p.Publish) -> None:
-        assert self._publications is not None
-        self._publications.publish(packet)
-
-    def _pubrel(self, packet: p.Pubrel) -> None:
-        assert self._publications is not None
-        self._publications.release(packet)
-
-    def _puback(self, packet: p.Puback) -> None:
-        assert self._session is not None
-        self._session.acknowledged(packet.packet_identifier, 1)
-
-    def _pubrec(self, packet: p.Pubrec) -> None:
-        assert self._session is not None
-        identifier = packet.packet_identifier
-        if packet.reason_code >= ReasonCode.UNSPECIFIED_ERROR:
-            self._session.refused(identifier)
-            return
-        ticket = self._session.received_by_client(identifier)
-        body = identifier.to_bytes(2, "big")
-        if ticket is not None:
-            self.acknowledgements.add(ticket, b"\x62\x02" + body, self.close_for)
-        elif self.protocol_version == 5:
-            self.send(b"\x62\x03" + body + bytes((ReasonCode.PACKET_IDENTIFIER_NOT_FOUND,)))
-        else:
-            self.send(b"\x62\x02" + body)
-
-    def _pubcomp(self, packet: p.Pubcomp) -> None:
-        assert self._session is not None
-        self._session.acknowledged(packet.packet_identifier, 2)
-
-    def _subscribe(self, packet: p.Subscribe) -> None:
-        assert self._subscriptions is not None
-        self._subscriptions.subscribe(packet)
-
-    def _unsubscribe(self, packet: p.Unsubscribe) -> None:
-        assert self._subscriptions is not None
-        self._subscriptions.unsubscribe(packet)
-
-    def _pingreq(self, _packet: p.Pingreq) -> None:
-        self.send(_PINGRESP)
-
-    def _disconnect(self, packet: p.Disconnect) -> None:
-        """The Client says goodbye; its Will is discarded unless it asks otherwise [MQTT5-3.14.4-3]."""
-        session = self._session
-        assert session is not None
-        assert self._handshake is not None
-        expiry = packet.properties.session_expiry_interval
-        if expiry is not None:
-            if session.expiry_interval == 0 and expiry:
-                raise ProtocolError("a Session Expiry Interval of 0 cannot be changed in DISCONNECT")
-            session.expiry_interval = self._handshake.capped(expiry)
-        keep_will = packet.reason_code == ReasonCode.DISCONNECT_WITH_WILL_MESSAGE
-        self._finish(b"", self._will if keep_will else None)
 
     # --- the end
 
     def close(self, reason: ReasonCode, explanation: str) -> None:
         """End the Network Connection: with DISCONNECT in MQTT 5, by closing it in MQTT 3. The Will is published."""
-        if self.state is State.CLOSED:
+        if self._state is State.CLOSED:
             return
-        if self.state is not State.ESTABLISHED:
-            last = b"" if self.state is State.NEW else refusal(self.protocol_version, reason, explanation)
-        elif self.protocol_version == 5:
+        last = b""
+        if self._state is State.ADMITTING:
+            last = refusal(self.protocol_version, reason, explanation)
+        elif self._state is State.ESTABLISHED and self.protocol_version == 5:
             last = self._fitting_disconnect(reason, explanation)
-        else:
-            last = b""
-        self._finish(last, self._will)
+        self.finish(last, self._due_will())
 
     def close_for(self, failure: StorageFailure) -> bytes | None:
         """End the Network Connection because something could not be made durable; there is nothing to answer then."""
@@ -423,6 +284,30 @@ class Connection:
     def storage_failed(self, failure: StorageFailure) -> None:
         """Session State could not be made durable: the exchange cannot go on."""
         self.close_for(failure)
+
+    def finish(self, last: bytes, will: p.Will | None) -> None:
+        """Send what is collected and these last bytes, close, and leave the Session."""
+        unsent = self._outbox.take()
+        network = self._network
+        self._end(will)
+        network.close(unsent + last)
+
+    def _shut_down(self) -> None:
+        """End a connection that takes its messages too slowly (``force_shutdown``)."""
+        if self._state is State.CLOSED:
+            return
+        assert self._exchange is not None
+        self.counters.connections_shut_down += 1
+        self._log.warn(
+            "{client!r} is shut down: {messages} messages, {bytes} bytes wait for it (force_shutdown)",
+            client=self.name,
+            messages=self._outbox.messages + self._exchange.session.queue_length,
+            bytes=self._outbox.bytes + self._exchange.session.queue_bytes,
+        )
+        self.close(ReasonCode.QUOTA_EXCEEDED, "too many messages wait for this client")
+
+    def _due_will(self) -> p.Will | None:
+        return self._exchange.will if self._exchange is not None else None
 
     def _fitting_disconnect(self, reason: ReasonCode, explanation: str) -> bytes:
         """Return DISCONNECT, without its Reason String where that exceeds the Maximum Packet Size [MQTT5-3.14.2-3]."""
@@ -436,42 +321,33 @@ class Connection:
         self.counters.protocol_errors += 1
         self._log.info(
             "{client!r} broke the protocol: {error} ({reason})",
-            client=self._name,
+            client=self.name,
             error=error,
             reason=error.reason.name,
         )
-        if self.state is State.NEW and error.protocol_version is not None:
-            self._finish(refusal(error.protocol_version, error.reason, str(error)), None)
+        if self._state is State.NEW and error.protocol_version is not None:
+            self.finish(refusal(error.protocol_version, error.reason, str(error)), None)
         else:
             self.close(error.reason, str(error))
 
-    def _finish(self, last: bytes, will: p.Will | None) -> None:
-        """Send what is collected and these last bytes, close, and leave the Session."""
-        unsent = self._outbox.take()
-        network = self._network
-        self._end(will)
-        network.close(unsent + last)
-
     def _end(self, will: p.Will | None) -> None:
         """Leave the Session, once; nothing of this connection stays behind."""
-        if self.state is State.CLOSED:
+        if self._state is State.CLOSED:
             return
-        self.state = State.CLOSED
+        self._state = State.CLOSED
         self._cancel_timer()
         self.acknowledgements.close()
-        if self._session is not None and self._session.link is self:
-            self._session.link = None  # from here on messages are queued, not sent
-        if self._subscriptions is not None:
-            self._subscriptions.suspend()
-            self._subscriptions = None
-        if self._session is not None:
-            self.services.registry.disconnect(self, self._session, will)
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.end(will)
+
+    # --- time
 
     def _idle(self) -> None:
         """No CONNECT came in time, or it was not answered in time."""
         self._timer = None
-        self._log.info("a connection through {listener} sent no CONNECT in time", listener=self._listener)
-        self._finish(b"", None)
+        self._log.info("a connection through {listener} sent no CONNECT in time", listener=self.listener)
+        self.finish(b"", None)
 
     def _check_keep_alive(self) -> None:
         """Close when nothing came for one and a half times the Keep Alive [MQTT5-3.1.2-22]."""
@@ -481,35 +357,10 @@ class Connection:
             self._timer = clock.callLater(self._keep_alive - quiet, self._check_keep_alive)
             return
         self._timer = None
-        self._log.info("{client!r} was silent for {quiet:.0f} s", client=self._name, quiet=quiet)
+        self._log.info("{client!r} was silent for {quiet:.0f} s", client=self.name, quiet=quiet)
         self.close(ReasonCode.KEEP_ALIVE_TIMEOUT, "nothing was heard within the Keep Alive")
 
     def _cancel_timer(self) -> None:
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         self._timer = None
-
-    @property
-    def _name(self) -> str:
-        return self._handshake.client_id if self._handshake is not None else f"a new client of {self._listener}"
-
-
-_Action = Callable[[Connection, Any], None]
-
-#: Which packets a Client may send when; any other is a Protocol Error [MQTT5-3.1.0-1], [MQTT5-3.1.0-2].
-_ACTIONS: dict[State, dict[type[Any], _Action]] = {
-    State.NEW: {p.Connect: Connection._connect},
-    State.ADMITTING: {},
-    State.ESTABLISHED: {
-        p.Publish: Connection._publish,
-        p.Puback: Connection._puback,
-        p.Pubrec: Connection._pubrec,
-        p.Pubrel: Connection._pubrel,
-        p.Pubcomp: Connection._pubcomp,
-        p.Subscribe: Connection._subscribe,
-        p.Unsubscribe: Connection._unsubscribe,
-        p.Pingreq: Connection._pingreq,
-        p.Disconnect: Connection._disconnect,
-    },
-    State.CLOSED: {},
-}

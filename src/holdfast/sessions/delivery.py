@@ -170,7 +170,7 @@ class ReplayDelivery:
                 properties=publish.properties,
                 expires_at=expires_at or None,
             )
-            answer = connection.may_receive(message)
+            answer = connection.services.authorizer.may_receive(session.principal, message)
             if isinstance(answer, Deferred):
                 answer.addErrback(connection.denied_by_error)
             deliver = partial(session.deliver, OutgoingMessage(message), options)
