@@ -46,7 +46,8 @@ class Slice:
     ``packets`` is the concatenation of ``count`` PUBLISH packets with QoS 0 and RETAIN 1; ``last`` is the last topic.
     ``qos`` holds each message's stored QoS (one byte of value 0, 1 or 2 per packet) and ``expires_at`` each message's
     expiry in milliseconds since the epoch (0 for never). Both are empty when not asked for *and* no packet of the
-    slice carries an expiry that must be rewritten.
+    slice carries an expiry that must be rewritten. ``soonest_expiry`` is the first moment (milliseconds since the
+    epoch, 0 for never) at which a message of the slice expires: from then on the slice is not to be delivered.
     """
 
     last: str
@@ -54,6 +55,7 @@ class Slice:
     packets: bytes
     qos: bytes = b""
     expires_at: tuple[int, ...] = ()
+    soonest_expiry: int = 0
 
 
 @frozen

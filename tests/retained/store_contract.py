@@ -107,7 +107,7 @@ class StoreContract:
             )
             assert result_of(store.get("a/b")) == stored
             (one,) = slices(store, selection("a/b", 5), detailed=True)
-            assert one == Slice("a/b", 1, packet(stored, 5), b"\2", (NOW + 1,))
+            assert one == Slice("a/b", 1, packet(stored, 5), b"\2", (NOW + 1,), NOW + 1)
 
     def test_nothing_is_got_for_an_unknown_or_cleared_topic(self) -> None:
         with self.opened() as store:

@@ -277,6 +277,28 @@ def test_a_failed_commit_leaves_no_stale_value_behind_a_live_one() -> None:
     assert [topic for topic, _, _, retain in seen if retain] == ["t/01", "t/03"]
 
 
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_what_expires_while_it_waits_for_room_is_not_delivered(version: int, qos: int) -> None:
+    """Expiry is checked again at delivery, in both versions, whatever had been read."""
+    broker = MemoryBroker(flow=Flow(100, 1), limits=Limits(max_inflight=1))
+    publisher = broker.client("p", 5)
+    for number in range(4):
+        interval = Properties(message_expiry_interval=10) if number == 2 else Properties()
+        publisher.publish(f"t/{number}", b"x" * 70_000, 1, True, interval)
+    client = broker.client("c", version)
+    client.network.blocked = True
+    client.send(p.Subscribe(1, (p.SubscriptionRequest("t/#", qos),)))
+    broker.advance(20)
+    client.network.blocked = False
+    seen = []
+    for _ in range(10):
+        client.connection.drained()
+        broker.settle()
+        seen += [topic for topic, _, _, _ in client.messages()]
+    assert seen == ["t/0", "t/1", "t/3"]
+
+
 TOPICS = [f"t/{letter}" for letter in "abcdef"]
 
 

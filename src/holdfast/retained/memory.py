@@ -138,13 +138,15 @@ def _is_selected(row: Row, selection: Selection) -> bool:
 
 
 def _slice(rows: Sequence[Row], selection: Selection, detailed: bool) -> Slice:
+    soonest = min((row.expires_at for row in rows if row.expires_at is not None), default=0)
     packets = b"".join([packet_of(row, selection.protocol_version) for row in rows])
-    if not detailed and not (selection.protocol_version == 5 and any(row.expires_at is not None for row in rows)):
-        return Slice(rows[-1].topic, len(rows), packets)
+    if not detailed and not (selection.protocol_version == 5 and soonest):
+        return Slice(rows[-1].topic, len(rows), packets, soonest_expiry=soonest)
     return Slice(
         rows[-1].topic,
         len(rows),
         packets,
         bytes([row.qos for row in rows]),
         tuple([row.expires_at or 0 for row in rows]),
+        soonest,
     )

@@ -200,12 +200,13 @@ class Reading:
     def _read(self, conditions: str) -> Slice | None:
         statement = statements.read(conditions, self._version5, self._detailed)
         row = self._cursor.execute(statement, self._bound).fetchone()
-        last, count, packets, expiring = row[:4]
+        last, count, packets, soonest = row[:4]
         if not count:
             return None
         if self._detailed:
-            return Slice(last, count, packets, row[4].encode().translate(_QOS), tuple(map(int, row[5].split(","))))
-        if expiring and self._version5:
+            qos, expires_at = row[4].encode().translate(_QOS), tuple(map(int, row[5].split(",")))
+            return Slice(last, count, packets, qos, expires_at, soonest)
+        if soonest and self._version5:
             self._detailed = True  # their Message Expiry Interval is written at delivery [MQTT5-3.3.2-6]
             return self._read(conditions)
-        return Slice(last, count, packets)
+        return Slice(last, count, packets, soonest_expiry=soonest)

@@ -78,7 +78,6 @@ class Replay:
         self._everything_read = False
         self._held: deque[Slice] = deque()
         self._form: ReplayForm | None = None
-        self._read_at = 0
         self._reading = 0  # counts reads, so that the answer to a given-up read is recognised
         self._marks: dict[str, Change] = {}
         self._start = store.next_revision()
@@ -126,8 +125,8 @@ class Replay:
             self._state = _State.RESTING
             return False
         now = self._now()
-        if self._held and now - self._read_at > 1000:
-            self.reread()  # messages expire while they wait
+        if self._held and 0 < self._held[0].soonest_expiry <= now:
+            self.reread()  # a message has expired while it waited for room
         if not self._held:
             if self._everything_read:
                 self.stop()
@@ -186,7 +185,6 @@ class Replay:
         if self._state is not _State.READING or number != self._reading:
             return
         self._held.extend(batch.slices)
-        self._read_at = self._now()
         self._read_after = batch.after
         self._everything_read = batch.done
         if not self._held:

@@ -111,8 +111,8 @@ def read(conditions: str, version5: bool, detailed: bool) -> str:
     details = ", group_concat(qos, ''), group_concat(coalesce(expires_at, 0))" if detailed else ""
     columns = ", qos" if detailed else ""
     return (
-        f"SELECT max(topic), count(*), CAST(group_concat(packet, '') AS BLOB), count(expires_at){details} FROM "
-        f"(SELECT topic, {_PACKET[version5]} AS packet, expires_at{columns} FROM retained "
+        "SELECT max(topic), count(*), CAST(group_concat(packet, '') AS BLOB), coalesce(min(expires_at), 0)"
+        f"{details} FROM (SELECT topic, {_PACKET[version5]} AS packet, expires_at{columns} FROM retained "
         f"WHERE {conditions} ORDER BY topic LIMIT :limit)"
     )
 
