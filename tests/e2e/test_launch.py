@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.wire import ReasonCode
+from holdfast.wire import ReasonCode, encode
 from holdfast.wire import packets as p
 from tests.e2e.raw import RawClient
 from tests.paho import PahoClient
@@ -169,3 +169,22 @@ def test_what_is_retained_is_data(broker: BrokerProcess) -> None:
     with sqlite3.connect(f"file:{broker.directory}/data/holdfast.db?mode=ro", uri=True) as connection:
         rows = connection.execute("SELECT topic, payload, qos, client_id, size FROM retained_messages").fetchall()
     assert rows == [("a/b", b"21.5", 1, "sensor-1", 4)]
+
+
+def test_a_unix_socket_serves_clients(broker_in: Brokers, tmp_path: Path) -> None:
+    """A listener on a UNIX domain socket, with a message larger than the socket takes at once."""
+    path = tmp_path / "mqtt.sock"
+    broker = broker_in("--listen", f"unix:{path}", listen=False).start()
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(30)
+        connection.connect(str(path))
+        large = encode(p.Publish("t", b"x" * 900_000), 4)
+        connection.sendall(
+            encode(p.Connect("c"), 4) + encode(p.Subscribe(1, (p.SubscriptionRequest("t"),)), 4) + large * 3
+        )
+        expected = 4 + 5 + 3 * len(large)
+        received = 0
+        while received < expected:
+            received += len(connection.recv(1 << 20))
+    assert received == expected
+    assert broker.stop()[0] == 0
