@@ -96,8 +96,13 @@ class Connection:
         self._parser.receive_data(data)
         if self._holds:
             self._pause_if_full()
-        else:
+            return
+        turns = self.services.turns
+        turns.begin()
+        try:
             self._pump()
+        finally:
+            turns.end()
 
     def drained(self) -> None:
         """Everything written has left."""

@@ -32,15 +32,26 @@ LOW_WATER = 64 * 1024
 
 
 class Turns:
-    """Runs what was asked for at the end of the present reactor turn, once each."""
+    """Runs what was asked for, once each: when what a Client has sent is dealt with, or else in the next turn."""
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
         self._due: list[Callable[[], None]] = []
+        self._receiving = False
+
+    def begin(self) -> None:
+        """Bytes have arrived; what is asked for from here on waits for :meth:`end`."""
+        self._receiving = True
+
+    def end(self) -> None:
+        """The packets that have arrived are dealt with: run what they asked for."""
+        self._receiving = False
+        if self._due:
+            self._run()
 
     def at_end(self, call: Callable[[], None]) -> None:
-        """Call this when everything that arrived in this turn has been dealt with."""
-        if not self._due:
+        """Call this when all that belongs together has been dealt with."""
+        if not (self._due or self._receiving):
             self._clock.callLater(0, self._run)
         self._due.append(call)
 
@@ -51,7 +62,7 @@ class Turns:
 
 
 class Outbox:
-    """Collects one connection's packets and writes them in one piece at the end of the turn.
+    """Collects one connection's packets and writes what belongs together in one piece.
 
     ``bytes`` and ``messages`` count what has been accepted here and has not yet left this process.
     """
