@@ -179,6 +179,14 @@ def test_an_error_in_connect_tells_the_protocol_level() -> None:
     assert caught.value.protocol_version == 5
 
 
+def test_a_first_packet_that_is_not_connect_is_refused_at_once() -> None:
+    """Before it is complete, and before it is buffered."""
+    parser = PacketParser(64 * 1024)
+    parser.receive_data(b"GE")
+    with pytest.raises(ProtocolError):
+        parser.next_packet()
+
+
 def test_a_lying_length_is_refused_before_anything_is_buffered() -> None:
     """256 MB announced, three bytes sent: refused from the fixed header."""
     parser = PacketParser(64 * 1024, 4)

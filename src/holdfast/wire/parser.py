@@ -70,7 +70,10 @@ class PacketParser:
         first = data[position]
         length = data[position + 1]
         start = position + 2
+        version = self.protocol_version
         try:
+            if version is None and first >> 4 != 1:  # known from the first byte: nothing of it need be buffered
+                raise ProtocolError("the first packet is not CONNECT")  # [MQTT5-3.1.0-1]
             if length > 127:
                 start, length = self._long_length(data, position, size)
                 if not start:
@@ -85,7 +88,6 @@ class PacketParser:
                 self._missing = end - size
                 return None
             self._position = end
-            version = self.protocol_version
             if version is not None:
                 if first in _PUBLISH_FLAGS:
                     return decode_publish(first, data, start, end, version)

@@ -1,0 +1,100 @@
+"""Malformed and out-of-place packets against a live broker: the right answer, a close, and nobody else disturbed."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from holdfast.wire import PacketParser, ReasonCode, encode
+from holdfast.wire import packets as p
+from tests.e2e.raw import RawClient
+from tests.processes import BrokerProcess
+from tests.wire.test_vectors import WRONG
+
+pytestmark = pytest.mark.e2e
+
+#: what each class of published broker vulnerability sends, beyond the vectors: before and after CONNECT
+HOSTILE = [
+    ("lying length before connect", None, "10 ffffff7f 00"),
+    ("five-byte length before connect", None, "10 80808080 80"),
+    ("publish before connect", None, "30 05 0001 74 6869"),
+    ("nothing but zeros", None, "00" * 64),
+    ("an http request", None, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".hex()),
+    ("connack from a client", 5, "20 03 00 00 00"),
+    ("connect twice", 4, "10 0d 0004 4d515454 04 02 003c 0001 61"),
+    ("pingresp from a client", 4, "d0 00"),
+    ("suback from a client", 5, "90 04 0001 00 00"),
+    ("auth without a method", 5, "f0 00"),
+    ("lying length after connect", 4, "30 ffffff7f 0001"),
+]
+
+
+def answer(port: int, version: int | None, data: bytes) -> list[p.Packet]:
+    """Send bytes, before CONNECT or after it; return what comes until the broker closes."""
+    if version is not None:
+        client = RawClient(port, version=version)
+        client.socket.sendall(data)
+        found = list(client.packets())
+        client.close()
+        return found
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        connection.sendall(data)
+        received = b""
+        try:
+            while chunk := connection.recv(4096):
+                received += chunk
+        except ConnectionError:
+            pass
+    parser = PacketParser(1 << 20, 5 if len(received) > 4 else 4)
+    parser.receive_data(received)
+    packet = parser.next_packet()
+    return [] if packet is None else [packet]
+
+
+def test_every_malformed_packet_closes_its_connection_and_no_other(broker: BrokerProcess) -> None:
+    """MQTT 5 is told the Reason Code; MQTT 3 is closed; a bystander goes on; nothing is logged as a failure."""
+    bystander = RawClient(broker.port, "bystander")
+    bystander.send(p.Subscribe(1, (p.SubscriptionRequest("alive"),)))
+    cases: list[tuple[str, int | None, bytes, ReasonCode | None]] = [
+        (name, version, bytes.fromhex(raw), reason) for name, version, raw, _, reason in WRONG
+    ]
+    cases += [(name, version, bytes.fromhex(raw), None) for name, version, raw in HOSTILE]
+    for name, version, data, reason in cases:
+        came = answer(broker.port, version, data)
+        if version == 5:
+            assert len(came) == 1, name
+            (disconnect,) = came
+            assert isinstance(disconnect, p.Disconnect), name
+            assert disconnect.reason_code == (reason or ReasonCode.PROTOCOL_ERROR), name
+        elif version is not None:
+            assert came == [], name
+        elif came:  # CONNACK, where the Client's protocol version has a word for it
+            assert isinstance(came[0], p.Connack), name
+            assert came[0].reason_code in (reason, 1), name
+    publisher = RawClient(broker.port, "publisher")
+    publisher.send(p.Publish("alive", b"yes"))
+    for packet in bystander.packets():
+        if isinstance(packet, p.Publish):
+            assert packet.payload == b"yes"
+            break
+    status, errors = broker.stop()
+    assert (status, errors) == (0, "")
+    log = "\n".join(broker.lines)
+    assert "Traceback" not in log
+    assert "Unhandled" not in log
+
+
+def test_a_packet_in_single_bytes_is_understood(broker: BrokerProcess) -> None:
+    """However slowly a packet comes, it is the same packet."""
+    with socket.create_connection(("127.0.0.1", broker.port), timeout=30) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in encode(p.Connect("slow", 5), 5) + encode(p.Pingreq(), 5):
+            connection.sendall(bytes((byte,)))
+        parser = PacketParser(1 << 20, 5)
+        found: list[p.Packet] = []
+        while len(found) < 2:
+            parser.receive_data(connection.recv(4096))
+            while (packet := parser.next_packet()) is not None:
+                found.append(packet)
+    assert [type(packet) for packet in found] == [p.Connack, p.Pingresp]
