@@ -36,17 +36,24 @@ class Notes:
         self.order = order
         self.applied: list[list[str]] = []
         self.accounts: list[int] = []
+        self.told: list[str] = []
         self.order_of_application: list[str] = []
 
     def apply(self, cursor: Cursor, writes: Sequence[Write]) -> int:
         self.applied.append([str(write.key) for write in writes])
         self.order_of_application.append(self.name)
         for write in writes:
-            cursor.execute(f"INSERT OR REPLACE INTO {self.name} VALUES (?, ?)", (write.key, write.row))
+            if write.row is None:
+                cursor.execute(f"DELETE FROM {self.name} WHERE rowid IN (SELECT rowid FROM {self.name} WHERE key = ?)", (write.key,))
+            else:
+                cursor.execute(f"INSERT OR REPLACE INTO {self.name} VALUES (?, ?)", (write.key, write.row))
         return len(writes)
 
     def committed(self, account: Any) -> None:
         self.accounts.append(account)
+
+    def failed(self, writes: Sequence[Write], failure: StorageFailure) -> None:
+        self.told += [f"{write.key} {failure.kind.value}" for write in writes]
 
 
 @define(eq=False)

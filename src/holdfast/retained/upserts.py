@@ -13,6 +13,7 @@ from holdfast.retained import statements
 from holdfast.retained.rows import Row, longest_packet
 from holdfast.storage.driver import Cursor
 from holdfast.storage.writes import IWriteKind, Write
+from holdfast.tickets import StorageFailure
 
 #: The most rows of one statement. Smaller ones are powers of two, so that few texts have to be prepared.
 MOST_ROWS = 512
@@ -65,6 +66,9 @@ class RetainedUpserts:
     def committed(self, account: Any) -> None:
         """Add a committed change to the totals."""
         self.totals.add(account)
+
+    def failed(self, writes: Sequence[Write], failure: StorageFailure) -> None:
+        """Nothing to do: whoever waits for the tickets is told, and what was retained before stays."""
 
 
 def _upsert(cursor: Cursor, rows: Sequence[Row], change: Totals) -> None:

@@ -33,7 +33,7 @@ class BatchStore:
         """
         started = perf_counter()
         stored = Stored([], {})
-        waiting = [writes]
+        waiting = [writes] if writes else []  # all may have been cancelled
         while waiting:
             part = waiting.pop()
             try:

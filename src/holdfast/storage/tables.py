@@ -76,6 +76,95 @@ store_meta = Table(
     Column("largest_packet", BigInteger, nullable=False),
 )
 
+#: Sessions that outlive their Network Connection. ``id`` is a revision, never used again: what is written for an ended
+#: Session can touch no later one of the same Client. ``expiry_interval`` is in seconds, NULL for never; ``expires_at``
+#: is set while the Client is away.
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("client_id", Text, nullable=False),
+    Column("username", Text),
+    Column("listener", Text, nullable=False),
+    Column("expiry_interval", BigInteger),
+    Column("expires_at", BigInteger),
+    sqlite_with_rowid=False,
+)
+
+#: Subscriptions, by Topic Filter as the Client wrote it. ``replay_after`` is NULL when its replay is complete, else the
+#: last topic up to which everything was acknowledged ("" for none yet).
+session_subscriptions = Table(
+    "session_subscriptions",
+    metadata,
+    Column("session_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("topic_filter", TopicName, primary_key=True),
+    Column("qos", SmallInteger, nullable=False),
+    Column("no_local", SmallInteger, nullable=False),
+    Column("retain_as_published", SmallInteger, nullable=False),
+    Column("retain_handling", SmallInteger, nullable=False),
+    Column("identifier", Integer),
+    Column("replay_after", TopicName),
+    sqlite_with_rowid=False,
+)
+
+#: Application Messages that deliveries refer to, each kept once however many Sessions wait for it.
+session_messages = Table(
+    "session_messages",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
+    Column("topic", TopicName, nullable=False),
+    Column("qos", SmallInteger, nullable=False),
+    Column("retain", SmallInteger, nullable=False),
+    Column("client_id", Text),
+    Column("username", Text),
+    Column("expires_at", BigInteger),
+    Column("properties5", LargeBinary, nullable=False),
+    Column("payload", LargeBinary, nullable=False),
+)
+
+#: What is on its way to a Client, in order: queued (no Packet Identifier), sent, or ``released`` (PUBREC came, PUBREL
+#: is due; the message is not needed any more).
+session_deliveries = Table(
+    "session_deliveries",
+    metadata,
+    Column("session_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("message_id", BigInteger),
+    Column("qos", SmallInteger, nullable=False),
+    Column("retain", SmallInteger, nullable=False),
+    Column("identifiers", Text, nullable=False),
+    Column("packet_identifier", Integer),
+    Column("released", SmallInteger, nullable=False),
+    Column("shared_filter", TopicName),
+    sqlite_with_rowid=False,
+)
+
+#: QoS 2 messages received from a Client and not yet released.
+session_received = Table(
+    "session_received",
+    metadata,
+    Column("session_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("packet_identifier", Integer, primary_key=True, autoincrement=False),
+    Column("received_at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+#: Will Messages of connected Clients, and those waiting for their delay (``due_at`` set). ``delay`` is in seconds.
+wills = Table(
+    "wills",
+    metadata,
+    Column("client_id", Text, primary_key=True),
+    Column("username", Text),
+    Column("topic", TopicName, nullable=False),
+    Column("qos", SmallInteger, nullable=False),
+    Column("retain", SmallInteger, nullable=False),
+    Column("delay", BigInteger, nullable=False),
+    Column("due_at", BigInteger),
+    Column("properties5", LargeBinary, nullable=False),
+    Column("payload", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 #: Views are the stable surface for plain SQL; they live apart because the schema comparison knows tables only.
 views = MetaData()
 

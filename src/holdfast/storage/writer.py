@@ -20,7 +20,7 @@ from holdfast.storage.bridge import IBridge
 from holdfast.storage.complaints import Complaints
 from holdfast.storage.driver import Connection, WritableDatabase
 from holdfast.storage.revisions import RevisionClock
-from holdfast.storage.writes import Pending, Stored, Write, WriterCounters
+from holdfast.storage.writes import IWriteKind, Pending, Stored, Write, WriterCounters
 from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure
 
 T = TypeVar("T")
@@ -94,15 +94,29 @@ class Writer:
         if self._closed is not None:
             ticket.settle(self._closed)
             return ticket
+        if self._flush_interval is not None:
+            ticket = COMMITTED
+            self._take(write)
+        else:
+            self._take(write).tickets.append(((write.kind, write.key), ticket))
+        self._begin()
+        return ticket
+
+    def add(self, write: Write) -> None:
+        """Take a write for the next commit that nobody waits for. A closed writer takes none."""
+        if self._closed is None:
+            self._take(write)
+            self._begin()
+
+    def _take(self, write: Write) -> Pending:
         queue = self._queue
         if not queue or type(queue[-1]) is not Pending:
             queue.append(Pending())
         batch = queue[-1]
         self.pending_bytes += batch.add(write)
-        if self._flush_interval is not None:
-            ticket = COMMITTED
-        else:
-            batch.tickets.append(((write.kind, write.key), ticket))
+        return batch
+
+    def _begin(self) -> None:
         if self.pending_bytes > self._max_pending:
             self._due = True
             self._feel_pressure()
@@ -111,7 +125,6 @@ class Writer:
         elif not self._gathering and self._running is None and not self._settling:
             self._gathering = True
             self._gather(self._gathered)
-        return ticket
 
     def flushed(self) -> CommitTicket:
         """Return a ticket settled, without a failure, when all submitted before is committed or has failed.
@@ -211,10 +224,12 @@ class Writer:
         counters.commits += outcome.commits
         counters.rows += outcome.rows
         counters.coalesced += batch.coalesced
+        counters.cancelled += batch.cancelled
         counters.failed += len(outcome.failures)
         counters.seconds += outcome.seconds
         if outcome.failures:
             self._report(outcome)
+            self._tell_kinds(batch, outcome)
         self.pending_bytes -= batch.size
         self._feel_pressure()
         return outcome
@@ -225,6 +240,15 @@ class Writer:
             by_kind.setdefault(failure.kind, []).append(failure)
         for kind, failures in by_kind.items():
             self._complaints.complain(kind.value, f"{len(failures)} changes not stored ({kind.value}): {failures[0]}")
+
+    def _tell_kinds(self, batch: Pending, outcome: Stored) -> None:
+        told: dict[tuple[IWriteKind, FailureKind], tuple[StorageFailure, list[Write]]] = {}
+        for identity, failure in outcome.failures.items():
+            write = batch.writes.get(identity)
+            if write is not None:
+                told.setdefault((write.kind, failure.kind), (failure, []))[1].append(write)
+        for (kind, _), (failure, writes) in told.items():
+            kind.failed(writes, failure)
 
     def _settle(self, batch: Pending, outcome: Any) -> None:
         if isinstance(batch, _Errand):

@@ -32,13 +32,17 @@ class IWriteKind(Interface):
     def committed(account: Any) -> None:
         """Take the account of a transaction that is now durable, in the reactor thread."""
 
+    def failed(writes: Sequence[Write], failure: StorageFailure) -> None:
+        """Take the writes that were not stored, in the reactor thread, before their tickets are settled."""
+
 
 @frozen
 class Write:
-    """One change: the row its kind writes for ``key``, and how many bytes it counts for (``size``).
+    """One change: the row its kind writes for ``key``, None to delete it, and how many bytes it counts for (``size``).
 
     Of two writes with the same kind and key that wait for the same commit, the one of higher ``rank`` is written; of
-    the same rank, the later one.
+    the same rank, the later one. ``fresh`` promises that the database has no row of this key, and that none is on its
+    way: when such a write is deleted while it waits, both are forgotten and never reach the disk.
     """
 
     kind: IWriteKind
@@ -46,6 +50,7 @@ class Write:
     row: Any
     size: int
     rank: int = 0
+    fresh: bool = False
 
 
 Identity = tuple[IWriteKind, Hashable]
@@ -54,13 +59,14 @@ Identity = tuple[IWriteKind, Hashable]
 class Pending:
     """Writes waiting for the same commit, coalesced, with the tickets that wait for it in order of submission."""
 
-    __slots__ = ("coalesced", "size", "tickets", "writes")
+    __slots__ = ("cancelled", "coalesced", "size", "tickets", "writes")
 
     def __init__(self) -> None:
         self.writes: dict[Identity, Write] = {}
         self.tickets: list[tuple[Identity | None, CommitTicket]] = []
         self.size = 0
         self.coalesced = 0
+        self.cancelled = 0
 
     def add(self, write: Write) -> int:
         """Take a write in; return by how many bytes that changed the size of what is pending."""
@@ -74,6 +80,13 @@ class Pending:
             grown -= before.size
             # Rows stay in order of submission: what a kind writes last was submitted last.
             del self.writes[identity]
+            if before.fresh:
+                if write.row is None:
+                    self.cancelled += 1
+                    self.size -= before.size
+                    return -before.size
+            if write.fresh is not before.fresh:
+                write = Write(write.kind, write.key, write.row, write.size, write.rank, before.fresh)
         self.writes[identity] = write
         self.size += grown
         return grown
@@ -97,5 +110,6 @@ class WriterCounters:
     commits: int = 0
     rows: int = 0
     coalesced: int = 0
+    cancelled: int = 0
     failed: int = 0
     seconds: float = 0.0
