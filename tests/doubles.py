@@ -15,7 +15,7 @@ from holdfast.retained.replay import Flow
 from holdfast.retained.service import RetainedMessages, RetainerLimits
 from holdfast.sessions.connection import Connection
 from holdfast.sessions.counters import Counters
-from holdfast.sessions.limits import Limits
+from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.sessions.outbox import INetworkConnection, Turns
 from holdfast.sessions.pressure import Pressure
 from holdfast.sessions.registry import SessionRegistry
@@ -90,19 +90,20 @@ class MemoryBroker:
         authorizer: IAuthorizer | None = None,
         states: ISessionStates | None = None,
         stop_publish_clear_msg: bool = False,
+        start: float = START,
     ) -> None:
         self.clock = TurnClock()
-        self.clock.advance(START)
+        self.clock.advance(start)
         self.limits = limits or Limits()
         self.counters = Counters()
-        make: Any = store or (lambda now: MemoryRetainedStore(RevisionClock(1, 0, now)))
-        self.store = make(self.now)
+        self.store: Any = store(self.now) if store is not None else self.make_store()
         self.retained = RetainedMessages(self.store, self.clock, self.now, retainer or RetainerLimits(), flow or Flow())
         self.retained.startService()
         chosen = authorizer or UnrestrictedAuthorizer()
-        self.router = Router(self.retained, chosen, self.counters, stop_publish_clear_msg)
-        self.wills = Wills(self.clock, self.now, self.router, chosen, self.counters)
-        kept = states or MemorySessionStates()
+        rejecting = self.limits.mqueue_full is WhenFull.REJECT
+        self.router = Router(self.retained, chosen, self.counters, stop_publish_clear_msg, rejecting)
+        kept = states or self.make_states()
+        self.wills = Wills(self.clock, self.now, self.router, chosen, kept, self.counters)
         self.registry = SessionRegistry(self.clock, self.now, self.router, self.wills, kept, self.counters)
         self.services = Services(
             self.clock,
@@ -111,12 +112,19 @@ class MemoryBroker:
             self.registry,
             self.router,
             self.retained,
-            kept,
             authenticator or AnonymousAuthenticator(),
             chosen,
             Pressure(),
             self.counters,
         )
+
+    def make_store(self) -> IRetainedStore:
+        """Return the retained store."""
+        return MemoryRetainedStore(RevisionClock(1, 0, self.now))
+
+    def make_states(self) -> ISessionStates:
+        """Return where Session State is kept."""
+        return MemorySessionStates()
 
     def now(self) -> int:
         """Milliseconds since the epoch, by the fake clock."""

@@ -14,6 +14,7 @@ from twisted.logger import Logger
 
 from holdfast.listening import CannotListen, Listening
 from holdfast.retained.service import RetainedMessages
+from holdfast.sessions.limits import Limits
 from holdfast.sessions.registry import SessionRegistry
 from holdfast.storage.engine import StoreUnusable
 from holdfast.storage.lock import DirectoryLock, DirectoryUnusable
@@ -53,6 +54,7 @@ class BrokerService(Service):
         store: Store,
         retained: RetainedMessages,
         registry: SessionRegistry,
+        limits_of: Callable[[str], Limits],
         listening: Listening,
         description: str,
         announce: Callable[[str], None] | None = None,
@@ -62,6 +64,7 @@ class BrokerService(Service):
         self._store = store
         self._retained = retained
         self._registry = registry
+        self._limits_of = limits_of
         self._listening = listening
         self._description = description
         self._announce = announce or announce_on_stdout
@@ -73,6 +76,7 @@ class BrokerService(Service):
         try:
             self._lock.acquire()
             self._store.open()
+            self._registry.restore(self._limits_of)
             self._lines = self._listening.open()
         except (DirectoryUnusable, StoreUnusable, CannotListen) as error:
             complain(str(error))

@@ -24,13 +24,13 @@ from holdfast.retained.service import RetainedMessages, RetainerLimits
 from holdfast.retained.sql import SQLRetainedStore
 from holdfast.sessions.connection import Connection
 from holdfast.sessions.counters import Counters
-from holdfast.sessions.limits import Limits
+from holdfast.sessions.durable.states import DurableSessionStates
+from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.sessions.outbox import INetworkConnection, Turns
 from holdfast.sessions.pressure import Pressure
 from holdfast.sessions.registry import SessionRegistry
 from holdfast.sessions.router import Router
 from holdfast.sessions.services import Services
-from holdfast.sessions.states import MemorySessionStates
 from holdfast.sessions.wills import Wills
 from holdfast.storage.engine import Durability
 from holdfast.storage.lock import DirectoryLock
@@ -111,6 +111,7 @@ def limits_of(zone: Zone) -> Limits:
         max_subscriptions=mqtt.max_subscriptions,
         max_mqueue_len=mqtt.max_mqueue_len,
         max_mqueue_bytes=mqtt.max_mqueue_bytes,
+        mqueue_full=WhenFull(mqtt.mqueue_full),
         mqueue_store_qos0=mqtt.mqueue_store_qos0,
         session_expiry_interval=mqtt.session_expiry_interval,
         idle_timeout=mqtt.idle_timeout,
@@ -162,9 +163,11 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
     )
     retained = retainer_of(config, SQLRetainedStore(durable), reactor)
     authenticator, authorizer = AnonymousAuthenticator(), UnrestrictedAuthorizer()
-    states = MemorySessionStates()
-    router = Router(retained, authorizer, counters, config.retainer.stop_publish_clear_msg)
-    wills = Wills(reactor, milliseconds, router, authorizer, counters)
+    states = DurableSessionStates(durable, reactor)
+    limits = {name: limits_of(config.zone(listener.zone)) for name, listener in config.listeners.items()}
+    rejecting = any(one.mqueue_full is WhenFull.REJECT for one in limits.values())
+    router = Router(retained, authorizer, counters, config.retainer.stop_publish_clear_msg, rejecting)
+    wills = Wills(reactor, milliseconds, router, authorizer, states, counters, config.mqtt.will_restart_grace)
     registry = SessionRegistry(reactor, milliseconds, router, wills, states, counters)
     services = Services(
         reactor,
@@ -173,7 +176,6 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
         registry,
         router,
         retained,
-        states,
         authenticator,
         authorizer,
         pressure,
@@ -181,9 +183,8 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
     )
     listeners = []
     for name, listener in config.listeners.items():
-        limits = limits_of(config.zone(listener.zone))
 
-        def build(network: INetworkConnection, limits: Limits = limits, name: str = name) -> Connection:
+        def build(network: INetworkConnection, limits: Limits = limits[name], name: str = name) -> Connection:
             return Connection(services, network, limits, name)
 
         listeners.append(Listener(name, listener.endpoint, MQTTServerFactory(build, reactor)))
@@ -192,8 +193,18 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
         f"{durability.loss_window(config.storage.flush_interval)}"
     )
     lock = DirectoryLock(config.data_dir)
+    # A Session whose listener is not there any more has the limits of the default zone.
+    defaults = limits_of(config.zone("default"))
     return BrokerService(
-        reactor, lock, durable, retained, registry, Listening(reactor, listeners), description, announce
+        reactor,
+        lock,
+        durable,
+        retained,
+        registry,
+        lambda listener: limits.get(listener, defaults),
+        Listening(reactor, listeners),
+        description,
+        announce,
     )
 
 

@@ -57,6 +57,25 @@ class CommitTicket:
                 callback(failure)
 
 
+def both(first: CommitTicket, second: CommitTicket) -> CommitTicket:
+    """Return a ticket settled when both are, with the first failure there is."""
+    if first.settled and first.failure is None:
+        return second
+    if second is first or (second.settled and second.failure is None):
+        return first
+    together = CommitTicket()
+    failures: list[StorageFailure | None] = []
+
+    def settled(failure: StorageFailure | None) -> None:
+        failures.append(failure)
+        if len(failures) == 2:
+            together.settle(failures[0] or failures[1])
+
+    first.when_settled(settled)
+    second.when_settled(settled)
+    return together
+
+
 def _settled() -> CommitTicket:
     ticket = CommitTicket()
     ticket.settle()

@@ -137,18 +137,27 @@ class MQTTConfig(Section):
     max_mqueue_len: int | None = option(
         Integer(0, words=_INFINITY, unit="Application Messages"),
         100000,
-        help="Application Messages queued for one Session while its client is away or its window is full.",
-        effect="While a client is away, the oldest beyond it are dropped. Higher: longer absences without loss, and"
-        " more memory for each Session.",
+        help="Application Messages queued for one Session while its client is away.",
+        effect="What happens beyond it is up to mqueue_full. Higher: longer absences without loss, and more memory for"
+        " each Session.",
         example=1000,
     )
     max_mqueue_bytes: int = option(
         Size("1KB", "64GB"),
         "64MB",
         help="Bytes of the Application Messages queued for one Session.",
-        effect="While a client is away, the oldest beyond it are dropped. Higher: longer absences without loss, and"
-        " more memory for each Session.",
+        effect="What happens beyond it is up to mqueue_full. Higher: longer absences without loss, and more memory for"
+        " each Session.",
         example="8MB",
+    )
+    mqueue_full: str = option(
+        Choice(("drop_oldest", "drop_newest", "reject")),
+        "drop_oldest",
+        help="What to do with an Application Message for a client that is away and whose queue is full. Every message"
+        " dropped or rejected is counted.",
+        effect="drop_oldest: the oldest queued message makes room; drop_newest: the new one is not queued; reject: v5"
+        " publishers get Quota exceeded (0x97) and nobody gets the message, for others it is drop_newest.",
+        example="reject",
     )
     mqueue_store_qos0: bool = option(
         Flag(),
@@ -171,6 +180,14 @@ class MQTTConfig(Section):
         help="Time from accepting a Network Connection to its CONNECT packet.",
         effect="Connections that stay silent for longer are closed.",
         example="5s",
+    )
+    will_restart_grace: float = option(
+        Duration("0s", "1d"),
+        "60s",
+        help="Time clients have to come back after a restart or crash of the broker before their Will Messages are"
+        " published; a longer Will Delay Interval counts. Set it in [mqtt]; zones cannot have their own.",
+        effect="Shorter: devices that died with the broker are reported sooner, and slow ones too early.",
+        example="30s",
     )
     upgrade_qos: bool = option(
         Flag(),

@@ -71,8 +71,8 @@ class Admission:
             principal,
             handshake.packet.clean_start,
             handshake.expiry_interval,
-            connection.limits,
             handshake.window,
+            handshake.packet.will,
         )
         exchange = Exchange(connection, session, handshake)
         connection.attach(exchange)
@@ -82,6 +82,8 @@ class Admission:
             if connection.is_closed:
                 return
             if failure is not None:
+                if not present:
+                    connection.services.registry.rejected(session)
                 reject(connection, failure_reason(failure), "the Session cannot be stored")
             else:
                 connection.establish(handshake.keep_alive)

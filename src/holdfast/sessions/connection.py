@@ -249,8 +249,8 @@ class Connection:
         """Messages wait for this Client's window: see that they stay within bounds."""
         assert self._exchange is not None
         session = self._exchange.session
-        messages = session.queue_length + self._outbox.messages
-        if messages > self._most_messages or session.queue_bytes + self._outbox.bytes > self._most_bytes:
+        messages = len(session.queue) + self._outbox.messages
+        if messages > self._most_messages or session.queue.bytes + self._outbox.bytes > self._most_bytes:
             self._shut_down()
 
     def wake_replays(self) -> None:
@@ -306,8 +306,8 @@ class Connection:
         self._log.warn(
             "{client!r} is shut down: {messages} messages, {bytes} bytes wait for it (force_shutdown)",
             client=self.name,
-            messages=self._outbox.messages + self._exchange.session.queue_length,
-            bytes=self._outbox.bytes + self._exchange.session.queue_bytes,
+            messages=self._outbox.messages + len(self._exchange.session.queue),
+            bytes=self._outbox.bytes + self._exchange.session.queue.bytes,
         )
         self.close(ReasonCode.QUOTA_EXCEEDED, "too many messages wait for this client")
 

@@ -35,7 +35,7 @@ class ReplayDelivery:
         self._connection = connection
         self._session = session
         self._topic_filter = topic_filter
-        self._not_before = session.enqueued
+        self._not_before = session.queue.enqueued
         #: whether the replay has come to the point where it shares the window with live messages
         self.begun = False
 
@@ -53,7 +53,7 @@ class ReplayDelivery:
     def room(self) -> int:
         """Return how many messages may be delivered now."""
         session = self._session
-        if session.link is None or self._connection.unsent >= LOW_WATER or session.dequeued < self._not_before:
+        if session.link is None or self._connection.unsent >= LOW_WATER or session.queue.dequeued < self._not_before:
             return 0
         if len(session.withheld):
             return 0
@@ -96,6 +96,7 @@ class ReplayDelivery:
         most = connection.maximum_packet_size
         v5 = connection.protocol_version == 5
         now = connection.now()
+        progress = session.positions.get(self._topic_filter)
         identifier = b""
         if v5 and subscription.identifier is not None:
             identifier = b"\x0b" + encode_variable_byte_integer(subscription.identifier)
@@ -144,7 +145,9 @@ class ReplayDelivery:
                 if plain:
                     connection.send_messages(b"".join(plain), len(plain))
                     plain.clear()
-                session.send_retained(packet, packet_identifier, qos, expires_at)
+                entry = session.send_retained(packet, packet_identifier, qos, expires_at)
+                if qos == 1 and progress is not None:
+                    progress.sent(entry, data[start + 2 : topic_end].decode())
             else:
                 plain.append(packet)
         if plain:

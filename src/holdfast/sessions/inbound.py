@@ -10,7 +10,8 @@ from twisted.logger import Logger
 
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.service import RetainRefused
-from holdfast.tickets import COMMITTED, FailureKind, StorageFailure
+from holdfast.sessions.router import QueueFull
+from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure, both
 from holdfast.wire import NO_PROPERTIES, Properties, ProtocolError, ReasonCode, encode
 from holdfast.wire.packets import Puback, Publish, Pubrec, Pubrel
 
@@ -87,12 +88,12 @@ class Publications:
         """Take a PUBREL: the Packet Identifier is free again [MQTT5-4.3.3-10], [MQTT5-4.3.3-11]."""
         identifier = packet.packet_identifier
         known = identifier in self._session.received
-        self._session.received.discard(identifier)
+        self._session.received.pop(identifier, None)
         if known or not self._v5:
             answer = b"\x70\x02" + identifier.to_bytes(2, "big")
         else:
             answer = b"\x70\x03" + identifier.to_bytes(2, "big") + bytes((ReasonCode.PACKET_IDENTIFIER_NOT_FOUND,))
-        ticket = self._services.states.released(self._session.client_id, identifier)
+        ticket = self._session.record.released(identifier) if known else COMMITTED
         self._connection.acknowledgements.add(ticket, answer, self._connection.close_for)
 
     def _read(self, packet: Publish) -> tuple[str, Properties, int | None]:
@@ -138,29 +139,29 @@ class Publications:
         if message.qos != 2:
             self._hand_on(message, identifier)
             return
-        session = self._session
-        session.received.add(identifier)
-        ticket = self._services.states.received(session.client_id, identifier)
-        if ticket.settled and ticket.failure is None:
-            self._hand_on(message, identifier)
-            return
+        # The Packet Identifier, what is retained and what is queued for others are committed together. Until then
+        # nothing of the message leaves with QoS 2: whatever happens, it arrives once.
+        self._hand_on(message, identifier, self._note_received(identifier))
 
-        def committed(failure: StorageFailure | None) -> None:
-            if failure is None:  # a QoS 2 message is routed once its Packet Identifier is durable
-                self._hand_on(message, identifier)
-            else:
-                session.received.discard(identifier)
+    def _note_received(self, identifier: int) -> CommitTicket:
+        now = self._services.now()
+        self._session.received[identifier] = now
+        return self._session.record.received(identifier, now, True)
 
-        ticket.when_settled(committed)
-
-    def _hand_on(self, message: ApplicationMessage, identifier: int) -> None:
+    def _hand_on(self, message: ApplicationMessage, identifier: int, after: CommitTicket = COMMITTED) -> None:
         """Retain and route the message, and acknowledge it when what must be durable is."""
         router = self._services.router
         try:
-            ticket, matched = router.publish(message, ChangeOrigin.PUBLISH)
+            ticket, matched = router.publish(message, ChangeOrigin.PUBLISH, after, self._v5)
         except RetainRefused as refusal:
-            self._not_retained(message, identifier, refusal)
+            self._not_retained(message, identifier, refusal, after)
             return
+        except QueueFull as full:
+            self._services.counters.messages_rejected_queue_full += 1
+            self._log.info("{client!r} is refused: {why}", client=message.client_id, why=full)
+            self._answer(message.qos, identifier, ReasonCode.QUOTA_EXCEEDED)
+            return
+        ticket = both(after, ticket)
         qos = message.qos
         if qos:
             head = b"\x40" if qos == 1 else b"\x50"
@@ -180,12 +181,15 @@ class Publications:
     def _not_stored(self, message: ApplicationMessage, identifier: int, failure: StorageFailure) -> bytes | None:
         """Answer a message whose commit failed: a Reason Code in MQTT 5, a close without acknowledgement in MQTT 3."""
         self._services.counters.commits_failed += 1
-        self._session.received.discard(identifier)
+        if self._session.received.pop(identifier, None) is not None:
+            self._session.record.released(identifier)
         if not self._v5:
             return self._connection.close_for(failure)
         return self._refusal(message.qos, identifier, failure_reason(failure))
 
-    def _not_retained(self, message: ApplicationMessage, identifier: int, refusal: RetainRefused) -> None:
+    def _not_retained(
+        self, message: ApplicationMessage, identifier: int, refusal: RetainRefused, after: CommitTicket
+    ) -> None:
         """Tell the publisher where it can be told; else deliver live only. What was retained before stays."""
         counters = self._services.counters
         log = "{client!r} may not retain {topic!r}: {refusal}"
@@ -196,9 +200,12 @@ class Publications:
             return
         counters.retained_not_stored += 1
         self._log.warn(log + " (delivered live only)", client=message.client_id, topic=message.topic, refusal=refusal)
-        self._services.router.route(message)
+        ticket, _ = self._services.router.route(message, after)
         if message.qos:
-            self._answer(message.qos, identifier, ReasonCode.SUCCESS)
+            packet = self._refusal(message.qos, identifier, ReasonCode.SUCCESS)
+            self._connection.acknowledgements.add(
+                both(after, ticket), packet, self._connection.close_for, message.qos == 1
+            )
 
     def _deny(self, message: ApplicationMessage, identifier: int) -> None:
         """Drop a message that is not allowed; MQTT 3 has no way to say so but a positive acknowledgement or a close."""
@@ -209,8 +216,9 @@ class Publications:
 
     def _received_again(self, identifier: int) -> None:
         """Answer a repeated QoS 2 PUBLISH without handing it on again [MQTT5-4.3.3-10]."""
-        ticket = self._services.states.received(self._session.client_id, identifier)
         packet = b"\x50\x02" + identifier.to_bytes(2, "big")
+        # On this connection the first answer goes out before it; after a reconnect it may not be durable yet.
+        ticket = self._session.record.received(identifier, self._session.received[identifier], False)
         self._connection.acknowledgements.add(ticket, packet, self._connection.close_for)
 
     def _refusal(self, qos: int, identifier: int, reason: ReasonCode) -> bytes:
@@ -218,16 +226,13 @@ class Publications:
         return encode(packet, self._connection.protocol_version)
 
     def _answer(self, qos: int, identifier: int, reason: ReasonCode) -> None:
-        """Acknowledge without anything to commit; a PUBREC with a failure ends the QoS 2 exchange."""
-        states = self._services.states
+        """Acknowledge without handing anything on; a PUBREC with a failure ends the QoS 2 exchange."""
+        ticket = COMMITTED
         if qos == 2 and reason >= ReasonCode.UNSPECIFIED_ERROR:
-            self._session.received.discard(identifier)
-            ticket = states.released(self._session.client_id, identifier)
+            if self._session.received.pop(identifier, None) is not None:
+                ticket = self._session.record.released(identifier)
         elif qos == 2:
-            self._session.received.add(identifier)
-            ticket = states.received(self._session.client_id, identifier)
-        else:
-            ticket = COMMITTED
+            ticket = self._note_received(identifier)
         self._connection.acknowledgements.add(
             ticket, self._refusal(qos, identifier, reason), self._connection.close_for, qos == 1
         )

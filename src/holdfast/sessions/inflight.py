@@ -5,16 +5,43 @@ from __future__ import annotations
 import attrs
 from attrs import define
 
+from holdfast.sessions.outgoing import OutgoingMessage
+from holdfast.sessions.states import DeliveryState, KeptMessage
 from holdfast.wire import PacketParser, Properties, encode
 from holdfast.wire.packets import Publish
 
 
-@define
+@define(eq=False)
+class Delivery:
+    """What is remembered of a delivery beyond its packet: its place in the store, and what it takes to redeliver it.
+
+    ``message`` is None where nothing is stored, ``outgoing`` where it is not for a shared subscription.
+    """
+
+    seq: int
+    qos: int
+    retain: bool
+    identifiers: tuple[int, ...]
+    message: KeptMessage | None
+    shared_filter: str | None = None
+    outgoing: OutgoingMessage | None = None
+    noted: bool = False
+
+    def state(self, packet_identifier: int, released: bool = False) -> DeliveryState:
+        """Return what is to be kept of it now."""
+        message = None if self.message is None or released else self.message.identifier
+        return DeliveryState(
+            self.seq, message, self.qos, self.retain, self.identifiers, packet_identifier, released, self.shared_filter
+        )
+
+
+@define(eq=False)
 class Inflight:
     """One PUBLISH on its way, or (``released``) the PUBREL that follows it.
 
     ``packet`` is the PUBLISH as first sent, DUP 0, encoded for ``protocol_version``; ``expires_at`` is in
     milliseconds since the epoch (0 for never); ``replayed`` tells it is a retained message sent for a subscription.
+    ``over`` tells that the exchange is complete.
     """
 
     packet: bytes
@@ -22,7 +49,9 @@ class Inflight:
     protocol_version: int
     expires_at: int = 0
     replayed: bool = False
+    delivery: Delivery | None = None
     released: bool = False
+    over: bool = False
 
     def again(self, protocol_version: int, now: int) -> bytes:
         """Return the PUBLISH for sending it once more, with DUP 1 [MQTT5-3.3.1-1]."""

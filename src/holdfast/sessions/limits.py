@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 from attrs import frozen
+
+
+class WhenFull(Enum):
+    """What becomes of a message for a Client that is away and whose queue is full."""
+
+    DROP_OLDEST = "drop_oldest"
+    DROP_NEWEST = "drop_newest"
+    REJECT = "reject"
 
 
 @frozen
@@ -24,6 +34,7 @@ class Limits:
     max_subscriptions: int | None = None
     max_mqueue_len: int | None = 100_000
     max_mqueue_bytes: int = 64 << 20
+    mqueue_full: WhenFull = WhenFull.DROP_OLDEST
     mqueue_store_qos0: bool = False
     session_expiry_interval: float | None = 7200
     idle_timeout: float = 15

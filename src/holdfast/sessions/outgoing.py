@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 import attrs
 
 from holdfast.messages import ApplicationMessage
-from holdfast.wire import encode_properties, encode_publish
+from holdfast.sessions.states import ISessionStates, KeptMessage
+from holdfast.tickets import COMMITTED, CommitTicket
+from holdfast.wire import NO_PROPERTIES, PacketParser, encode_properties, encode_publish
+from holdfast.wire.packets import Publish
 
 if TYPE_CHECKING:
     from attrs import frozen
@@ -31,17 +34,63 @@ class DeliveryOptions:
 class OutgoingMessage:
     """One Application Message and the encodings made of it so far.
 
-    Every subscriber of the same protocol version and options shares one encoding. ``now`` is in milliseconds since
-    the epoch and only asked of messages that expire.
+    Every subscriber of the same protocol version and options shares one encoding, and every Session that outlives
+    the process one copy in the store. ``now`` is in milliseconds since the epoch and only asked of messages that
+    expire. ``after`` is settled when the message may be sent with QoS 2.
     """
 
-    __slots__ = ("_forms", "_properties", "_topic", "message")
+    __slots__ = ("_forms", "_kept", "_properties", "_topic", "after", "message")
 
-    def __init__(self, message: ApplicationMessage) -> None:
+    def __init__(self, message: ApplicationMessage, after: CommitTicket = COMMITTED) -> None:
         self.message = message
+        self.after = after
+        self._kept: KeptMessage | None = None
         self._topic = message.topic.encode()
         self._forms: dict[tuple[bool, int, bool, tuple[int, ...]], tuple[bytes, bytes]] = {}
         self._properties: dict[tuple[int, ...], bytes] = {}
+
+    @classmethod
+    def of_packet(
+        cls, packet: bytes, protocol_version: int, expires_at: int
+    ) -> tuple[OutgoingMessage, tuple[int, ...]]:
+        """Return the message a PUBLISH packet carries, and the packet's Subscription Identifiers.
+
+        ``expires_at`` is in milliseconds since the epoch, 0 for never.
+        """
+        parser = PacketParser(len(packet), protocol_version)
+        parser.receive_data(packet)
+        publish = parser.next_packet()
+        assert isinstance(publish, Publish)
+        properties = publish.properties
+        identifiers = properties.subscription_identifiers
+        if properties is not NO_PROPERTIES:
+            properties = attrs.evolve(properties, subscription_identifiers=(), message_expiry_interval=None)
+        message = ApplicationMessage(
+            publish.topic,
+            publish.payload,
+            publish.qos,
+            publish.retain,
+            properties=properties,
+            expires_at=expires_at or None,
+        )
+        return cls(message), identifiers
+
+    @property
+    def ticket(self) -> CommitTicket:
+        """What has to be settled before the message may be acknowledged to its publisher."""
+        return COMMITTED if self._kept is None else self._kept.ticket
+
+    def keep(self, states: ISessionStates) -> KeptMessage:
+        """Keep the message for one more delivery."""
+        kept = self._kept
+        if kept is None or not kept.references:
+            kept = self._kept = states.keep(self.message)
+        kept.acquire()
+        return kept
+
+    def found(self, kept: KeptMessage) -> None:
+        """Take note that the message has been kept before."""
+        self._kept = kept
 
     def size(self) -> int:
         """Return the bytes this message occupies while it waits, roughly."""

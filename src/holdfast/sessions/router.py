@@ -13,11 +13,12 @@ from holdfast.interfaces import IAuthorizer
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.service import IRetainedMessages
 from holdfast.sessions.counters import Counters
+from holdfast.sessions.limits import WhenFull
 from holdfast.sessions.outgoing import DeliveryOptions, OutgoingMessage
 from holdfast.sessions.session import Session
 from holdfast.sessions.shared import SharedGroup
 from holdfast.sessions.subscriptions import Subscription, SubscriptionTree
-from holdfast.tickets import COMMITTED, CommitTicket
+from holdfast.tickets import COMMITTED, CommitTicket, both
 from holdfast.topics import split_shared
 
 if TYPE_CHECKING:
@@ -53,8 +54,15 @@ def _merge(subscriptions: list[Subscription]) -> DeliveryOptions | None:
     )
 
 
+class QueueFull(Exception):
+    """The queue of a subscriber that is away has no place left, and its zone asks to reject the message."""
+
+
 class Router:
-    """Knows every subscription, and hands each message to the Sessions it matches and, if retained, to the retainer."""
+    """Knows every subscription, and hands each message to the Sessions it matches and, if retained, to the retainer.
+
+    ``rejecting`` tells that some zone wants messages rejected when a queue is full.
+    """
 
     _log = Logger()
 
@@ -64,11 +72,13 @@ class Router:
         authorizer: IAuthorizer,
         counters: Counters,
         stop_publish_clear_msg: bool = False,
+        rejecting: bool = False,
     ) -> None:
         self._retained = retained
         self._authorizer = authorizer
         self._counters = counters
         self._stop_clears = stop_publish_clear_msg
+        self._rejecting = rejecting
         self._tree: SubscriptionTree[Session] = SubscriptionTree()
         self._groups: dict[tuple[str, str], SharedGroup] = {}
         self._shared_tree: SubscriptionTree[SharedGroup] = SubscriptionTree()
@@ -85,7 +95,7 @@ class Router:
         key = (subscription.group, subscription.topic_filter)
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = SharedGroup()
+            group = self._groups[key] = SharedGroup(f"$share/{subscription.group}/{subscription.topic_filter}")
             self._shared_tree.add(group, subscription)
         group.add(session, subscription)
 
@@ -103,21 +113,31 @@ class Router:
                 self._shared_tree.remove(group, inner)
                 del self._groups[name, inner]
 
-    def publish(self, message: ApplicationMessage, origin: ChangeOrigin) -> tuple[CommitTicket, bool]:
+    def publish(
+        self,
+        message: ApplicationMessage,
+        origin: ChangeOrigin,
+        after: CommitTicket = COMMITTED,
+        may_reject: bool = False,
+    ) -> tuple[CommitTicket, bool]:
         """Retain the message if it asks for it, and route it.
 
-        Returns the ticket of what must be durable before it is acknowledged, and whether anyone was subscribed.
-        Raises ``RetainRefused``, and then has not routed it either.
+        ``after`` is settled when the message may be sent with QoS 2. Returns the ticket of what must be durable before
+        the message is acknowledged, and whether anyone was subscribed. Raises ``RetainRefused`` or, where
+        ``may_reject``, :class:`QueueFull`, and then has not routed it either.
         """
-        ticket = COMMITTED
+        if may_reject and self._rejecting and message.qos:
+            self._check_queues(message)
+        retained = COMMITTED
         if message.retain:
-            ticket = self._retained.retain(message, origin)
+            retained = self._retained.retain(message, origin)
             if self._stop_clears and not message.payload:
-                return ticket, True
-        return ticket, self.route(message)
+                return retained, True
+        ticket, matched = self.route(message, after)
+        return both(retained, ticket), matched
 
-    def route(self, message: ApplicationMessage) -> bool:
-        """Hand the message to every matching Session; return whether there was one."""
+    def route(self, message: ApplicationMessage, after: CommitTicket = COMMITTED) -> tuple[CommitTicket, bool]:
+        """Hand the message to every matching Session; return what must be durable, and whether there was one."""
         route = self._routes.get(message.topic)
         if route is None:
             route = self._find(message.topic)
@@ -129,27 +149,59 @@ class Router:
                 options = None if match.session.limits.ignore_loop_deliver else match.own
             if options is not None:
                 if outgoing is None:
-                    outgoing = OutgoingMessage(message)
+                    outgoing = OutgoingMessage(message, after)
                 self._deliver(match.session, outgoing, options)
         for group in groups:
-            chosen = group.choose()
-            if chosen is not None:
-                session, subscription = chosen
-                if outgoing is None:
-                    outgoing = OutgoingMessage(message)
-                merged = _merge([subscription])
-                assert merged is not None
-                self._deliver(session, outgoing, merged)
-        return bool(matches or groups)
+            if outgoing is None:
+                outgoing = OutgoingMessage(message, after)
+            self._deliver_shared(group, group.choose(), outgoing)
+        return COMMITTED if outgoing is None else outgoing.ticket, bool(matches or groups)
 
-    def _deliver(self, session: Session, outgoing: OutgoingMessage, options: DeliveryOptions) -> None:
+    def give_up_shared(self, session: Session, ended: bool) -> None:
+        """Let other members of its groups have what a Session that is left, or ended, has not got yet.
+
+        A Session that goes on keeps what no other member can take now.
+        """
+        for group in self._groups_of(session):
+            if group.choose(session, online=not ended) is not None:
+                for outgoing in session.give_up_shared(group.shared_filter):
+                    self._deliver_shared(group, group.choose(session, online=not ended), outgoing)
+
+    def _groups_of(self, session: Session) -> list[SharedGroup]:
+        found = []
+        for topic_filter in session.subscriptions:
+            name, inner = split_shared(topic_filter)
+            if name is not None:
+                found.append(self._groups[name, inner])
+        return found
+
+    def _deliver_shared(
+        self, group: SharedGroup, chosen: tuple[Session, Subscription] | None, outgoing: OutgoingMessage
+    ) -> None:
+        if chosen is not None:
+            session, subscription = chosen
+            merged = _merge([subscription])
+            assert merged is not None
+            self._deliver(session, outgoing, merged, group.shared_filter)
+
+    def _check_queues(self, message: ApplicationMessage) -> None:
+        """Refuse a message that a full queue with the policy "reject" stands in the way of."""
+        matches, _ = self._routes.get(message.topic) or self._find(message.topic)
+        for match in matches:
+            session = match.session
+            if match.options.qos and session.limits.mqueue_full is WhenFull.REJECT and session.is_full():
+                raise QueueFull(f"the queue of a subscriber of {message.topic!r} is full")
+
+    def _deliver(
+        self, session: Session, outgoing: OutgoingMessage, options: DeliveryOptions, shared_filter: str | None = None
+    ) -> None:
         if not self._authorizer.checks_delivery:
-            session.deliver(outgoing, options)
+            session.deliver(outgoing, options, shared_filter)
             return
         answer = self._authorizer.may_receive(session.principal, outgoing.message)
         if isinstance(answer, Deferred):
             answer.addErrback(self._denied_by_error)
-        if session.withheld.add(answer, lambda: session.deliver(outgoing, options)) is False:
+        if session.withheld.add(answer, lambda: session.deliver(outgoing, options, shared_filter)) is False:
             self._counters.messages_dropped_not_authorized += 1
 
     def _denied_by_error(self, failure: Failure) -> bool:

@@ -14,7 +14,6 @@ from holdfast.sessions.outbox import Turns
 from holdfast.sessions.pressure import Pressure
 from holdfast.sessions.registry import SessionRegistry
 from holdfast.sessions.router import Router
-from holdfast.sessions.states import ISessionStates
 
 
 @frozen
@@ -27,7 +26,6 @@ class Services:
     registry: SessionRegistry
     router: Router
     retained: IRetainedMessages
-    states: ISessionStates
     authenticator: IAuthenticator
     authorizer: IAuthorizer
     pressure: Pressure

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
-
-from attrs import frozen
 
 from holdfast.interfaces import Principal
 from holdfast.sessions.counters import Counters
-from holdfast.sessions.inflight import Inflight, PacketIdentifiers
-from holdfast.sessions.limits import Limits
+from holdfast.sessions.inflight import Delivery, Inflight, PacketIdentifiers
+from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.sessions.outgoing import DeliveryOptions, Expired, OutgoingMessage
-from holdfast.sessions.states import ISessionStates
+from holdfast.sessions.positions import ReplayPosition
+from holdfast.sessions.queue import MessageQueue, Queued
+from holdfast.sessions.states import ISessionRecord, ISessionStates
 from holdfast.sessions.subscriptions import Subscription
 from holdfast.sessions.withheld import Withheld
-from holdfast.tickets import CommitTicket, StorageFailure
+from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
 
 
 class ILink(Protocol):
@@ -41,19 +40,12 @@ class ILink(Protocol):
         """The window has room for retained messages."""
 
 
-@frozen
-class _Queued:
-    outgoing: OutgoingMessage
-    qos: int
-    retain: bool
-    identifiers: tuple[int, ...]
-
-
 class Session:
     """A Client's Session, with or without a Network Connection.
 
     ``window`` is how many QoS 1 and 2 messages may be unacknowledged: the lesser of the Client's Receive Maximum and
-    ``mqtt.max_inflight``. ``expiry_interval`` is in seconds after disconnecting, None for never, 0 for at once.
+    ``mqtt.max_inflight``. ``expiry_interval`` is in seconds after disconnecting, None for never, 0 for at once. What
+    has to outlive the process goes to the ``record``.
     """
 
     def __init__(
@@ -62,15 +54,18 @@ class Session:
         principal: Principal,
         limits: Limits,
         states: ISessionStates,
+        record: ISessionRecord,
         counters: Counters,
         now: Callable[[], int],
     ) -> None:
         self.client_id = client_id
         self.principal = principal
         self.limits = limits
+        self.record = record
         self.subscriptions: dict[str, Subscription] = {}
         self.inflight: dict[int, Inflight] = {}
-        self.received: set[int] = set()  #: Packet Identifiers of QoS 2 messages from the Client, not yet released
+        #: QoS 2 messages from the Client, not yet released: Packet Identifier -> when it came (ms since the epoch)
+        self.received: dict[int, int] = {}
         self.suspended: dict[str, str] = {}  #: replays cut off by a disconnect: Topic Filter -> last topic sent
         self.withheld = Withheld(self.fill)
         self.link: ILink | None = None
@@ -78,45 +73,54 @@ class Session:
         self.window = limits.max_inflight
         self.has_replays = False  #: whether any replay runs, and (``replaying``) shares the window
         self.replaying = False
-        self.enqueued = 0  #: messages ever put into the queue
-        self.dequeued = 0  #: messages ever taken from it
-        self._queue: deque[_Queued] = deque()
-        self.queue_bytes = 0
+        self.positions: dict[str, ReplayPosition] = {}  #: of replays whose end is not acknowledged yet
+        self.queue = MessageQueue()
+        self._durable = record.durable
+        self._seq = 0
         self._replayed = 0
         self._identifiers = PacketIdentifiers()
         self._states = states
         self._counters = counters
         self._now = now
 
-    @property
-    def queue_length(self) -> int:
-        """How many messages wait for the Client."""
-        return len(self._queue)
+    def deliver(self, outgoing: OutgoingMessage, options: DeliveryOptions, shared_filter: str | None = None) -> None:
+        """Send a message that matches the subscriptions, or queue it until the Client can take it.
 
-    def deliver(self, outgoing: OutgoingMessage, options: DeliveryOptions) -> None:
-        """Send a message that matches the subscriptions, or queue it until the Client can take it."""
+        ``shared_filter`` names the shared subscription it is sent for, if it is.
+        """
         message = outgoing.message
         qos = message.qos
         if qos != options.qos:
             qos = max(qos, options.qos) if self.limits.upgrade_qos else min(qos, options.qos)
         retain = message.retain and options.retain_as_published
         link = self.link
-        if not qos:
-            if link is not None:
-                self._send(link, outgoing, 0, retain, options.identifiers)
-            elif self.limits.mqueue_store_qos0:
-                self._enqueue(_Queued(outgoing, 0, retain, options.identifiers))
-        elif link is not None and not self._queue and self._live_room() > 0:
-            self._send(link, outgoing, qos, retain, options.identifiers)
+        if not qos and link is not None:
+            self._send(link, outgoing, 0, retain, options.identifiers, None)
+            return
+        if not qos and not self.limits.mqueue_store_qos0:
+            return
+        delivery = None
+        if self._durable or shared_filter is not None:
+            delivery = self._delivery(outgoing, qos, retain, options.identifiers, shared_filter)
+        if link is not None and not self.queue and self._live_room() > 0:
+            self._send(link, outgoing, qos, retain, options.identifiers, delivery)
         else:
-            self._enqueue(_Queued(outgoing, qos, retain, options.identifiers))
+            self._enqueue(Queued(outgoing, qos, retain, options.identifiers, delivery))
 
-    def send_retained(self, packet: bytes, packet_identifier: int, qos: int, expires_at: int) -> None:
-        """Send one message of a replay with QoS 1 or 2, under an identifier of :meth:`next_identifier`."""
+    def send_retained(self, packet: bytes, packet_identifier: int, qos: int, expires_at: int) -> Inflight:
+        """Send one message of a replay with QoS 1 or 2, under an identifier of :meth:`next_identifier`.
+
+        With QoS 1 the replay's position stands for what the Client has; with QoS 2 each message is noted.
+        """
         assert self.link is not None
-        entry = Inflight(packet, qos, self.link.protocol_version, expires_at, replayed=True)
+        delivery = None
+        if self._durable and qos == 2:
+            outgoing, identifiers = OutgoingMessage.of_packet(packet, self.link.protocol_version, expires_at)
+            delivery = self._delivery(outgoing, qos, True, identifiers, None)
+        entry = Inflight(packet, qos, self.link.protocol_version, expires_at, True, delivery)
         self._replayed += 1
         self._track(self.link, packet_identifier, entry)
+        return entry
 
     def next_identifier(self) -> int:
         """Return a free Packet Identifier."""
@@ -125,7 +129,7 @@ class Session:
     def replay_room(self) -> int:
         """Return how many QoS 1 and 2 messages replays may send now: half of the window while live ones wait."""
         free = self.window - len(self.inflight)
-        if self._queue:
+        if self.queue:
             free = min(free, max(1, self.window // 2) - self._replayed)
         return free
 
@@ -140,20 +144,22 @@ class Session:
 
     def refused(self, packet_identifier: int) -> bool:
         """The Client has refused a QoS 2 message with PUBREC >= 0x80: the exchange is over [MQTT5-4.3.3-4]."""
-        entry = self.inflight.get(packet_identifier)
-        if entry is None or entry.qos != 2:
-            return False
-        self._complete(packet_identifier, entry)
-        self.fill()
-        return True
+        return self.acknowledged(packet_identifier, 2)
 
     def received_by_client(self, packet_identifier: int) -> CommitTicket | None:
         """The Client has a QoS 2 message; PUBREL follows once the ticket is settled. None if it is not in flight."""
         entry = self.inflight.get(packet_identifier)
         if entry is None or entry.qos != 2:
             return None
+        delivery = entry.delivery
+        if entry.released or delivery is None or delivery.message is None:
+            entry.released = True
+            return COMMITTED
         entry.released = True
-        return self._states.received_by_client(self.client_id, packet_identifier)
+        ticket = self.record.delivering(delivery.state(packet_identifier, True), False)
+        delivery.message.release()  # only the Packet Identifier matters from here on
+        delivery.message = None
+        return ticket
 
     def resume(self, link: ILink) -> None:
         """Send again what was in flight, in its original order [MQTT5-4.4.0-1], then what has been queued."""
@@ -173,19 +179,77 @@ class Session:
     def fill(self) -> None:
         """Send queued messages while the window has room; then let replays go on."""
         link = self.link
-        queue = self._queue
+        queue = self.queue
         if link is None or not (queue or self.has_replays):
             return
         if self.window == 1 and self.replaying and queue and not self._replayed and self._turn_of_replays():
             link.wake_replays()
             return
-        while queue and (not queue[0].qos or self._live_room() > 0):
-            queued = queue.popleft()
-            self.dequeued += 1
-            self.queue_bytes -= queued.outgoing.size()
-            self._send(link, queued.outgoing, queued.qos, queued.retain, queued.identifiers)
+        while queue and (not queue.first.qos or self._live_room() > 0):
+            queued = queue.pop()
+            self._send(link, queued.outgoing, queued.qos, queued.retain, queued.identifiers, queued.delivery)
         if self.has_replays and len(self.inflight) < self.window:
             link.wake_replays()
+
+    def is_full(self) -> bool:
+        """Tell whether the Client is away and its queue has no place left."""
+        most = self.limits.max_mqueue_len
+        return self.link is None and self.queue.exceeds(
+            None if most is None else most - 1, self.limits.max_mqueue_bytes - 1
+        )
+
+    def give_up_shared(self, shared_filter: str) -> list[OutgoingMessage]:
+        """Hand back what was meant for a shared subscription and never came to be this Client's.
+
+        That is what is in flight with QoS 1, and what is queued; a QoS 2 exchange that has begun is completed with this
+        Client or by nobody [MQTT5-4.8.2-4], [MQTT5-4.8.2-5].
+        """
+        given: list[OutgoingMessage] = []
+        for packet_identifier, entry in list(self.inflight.items()):
+            delivery = entry.delivery
+            if entry.qos == 1 and delivery is not None and delivery.shared_filter == shared_filter:
+                assert delivery.outgoing is not None
+                given.append(delivery.outgoing)
+                self._complete(packet_identifier, entry)
+        for queued in self.queue.take_shared(shared_filter):
+            assert queued.delivery is not None
+            given.append(queued.outgoing)
+            self._forget(queued.delivery)
+        return given
+
+    def restore(
+        self, deliveries: Iterable[tuple[Delivery, OutgoingMessage | None, int, bool]], received: Mapping[int, int]
+    ) -> None:
+        """Take back, in order, what was on its way when the process ended: Packet Identifier 0 for what was queued.
+
+        A message in flight is sent again as an MQTT 5 PUBLISH, or re-encoded for the version its Client comes with.
+        """
+        self.received.update(received)
+        for delivery, outgoing, packet_identifier, released in deliveries:
+            self._seq = max(self._seq, delivery.seq)
+            if released:
+                self.inflight[packet_identifier] = Inflight(b"", 2, 5, delivery=delivery, released=True)
+            elif outgoing is None:
+                self.record.delivered(delivery.seq)
+            elif packet_identifier:
+                expires_at = outgoing.message.expires_at or 0
+                now = min(self._now(), expires_at - 1)  # what was on its way may have expired since
+                packet = outgoing.packet(5, delivery.qos, delivery.retain, delivery.identifiers, packet_identifier, now)
+                self.inflight[packet_identifier] = Inflight(packet, delivery.qos, 5, expires_at, False, delivery)
+            else:
+                self.queue.append(Queued(outgoing, delivery.qos, delivery.retain, delivery.identifiers, delivery))
+
+    def end(self) -> None:
+        """Discard all state."""
+        for entry in self.inflight.values():
+            if entry.delivery is not None and entry.delivery.message is not None:
+                entry.delivery.message.release()
+        for queued in self.queue:
+            if queued.delivery is not None and queued.delivery.message is not None:
+                queued.delivery.message.release()
+        self.inflight.clear()
+        self.queue.clear()
+        self.record.ended()
 
     _last_was_replay = True
 
@@ -201,8 +265,43 @@ class Session:
             free = min(free, self.window - self.window // 2 - (len(self.inflight) - self._replayed))
         return free
 
+    def _delivery(
+        self,
+        outgoing: OutgoingMessage,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        shared_filter: str | None,
+    ) -> Delivery:
+        self._seq += 1
+        message = outgoing.keep(self._states) if self._durable else None
+        redeliverable = None if shared_filter is None else outgoing
+        return Delivery(self._seq, qos, retain, identifiers, message, shared_filter, redeliverable)
+
+    def _note(self, delivery: Delivery, packet_identifier: int) -> CommitTicket:
+        """Keep where a delivery stands."""
+        if delivery.message is None:
+            return COMMITTED
+        fresh = not delivery.noted
+        delivery.noted = True
+        return self.record.delivering(delivery.state(packet_identifier), fresh)
+
+    def _forget(self, delivery: Delivery) -> None:
+        """The delivery is over."""
+        if delivery.noted:
+            self.record.delivered(delivery.seq)
+        if delivery.message is not None:
+            delivery.message.release()
+            delivery.message = None
+
     def _send(
-        self, link: ILink, outgoing: OutgoingMessage, qos: int, retain: bool, identifiers: tuple[int, ...]
+        self,
+        link: ILink,
+        outgoing: OutgoingMessage,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        delivery: Delivery | None,
     ) -> None:
         version = link.protocol_version
         packet_identifier = self.next_identifier() if qos else 0
@@ -212,49 +311,77 @@ class Session:
             packet = outgoing.packet(version, qos, retain, identifiers, packet_identifier, now)
         except Expired:
             self._counters.messages_dropped_expired += 1
-            return
-        if link.maximum_packet_size is not None and len(packet) > link.maximum_packet_size:
-            self._counters.messages_dropped_too_large += 1  # [MQTT5-3.1.2-25]
-            return
-        if qos:
-            self._track(link, packet_identifier, Inflight(packet, qos, version, message.expires_at or 0))
         else:
-            link.send_message(packet)
+            if link.maximum_packet_size is None or len(packet) <= link.maximum_packet_size:
+                if qos:
+                    entry = Inflight(packet, qos, version, message.expires_at or 0, False, delivery)
+                    self._track(link, packet_identifier, entry, outgoing.after)
+                    return
+                link.send_message(packet)
+            else:
+                self._counters.messages_dropped_too_large += 1  # [MQTT5-3.1.2-25]
+        if delivery is not None:
+            self._forget(delivery)
 
-    def _track(self, link: ILink, packet_identifier: int, entry: Inflight) -> None:
+    def _track(self, link: ILink, packet_identifier: int, entry: Inflight, after: CommitTicket = COMMITTED) -> None:
         """Put a PUBLISH in flight. At QoS 2 it leaves only once its state is durable."""
         self.inflight[packet_identifier] = entry
-        ticket = self._states.sent(self.client_id, packet_identifier, entry.packet)
-        if entry.qos == 1 or (ticket.settled and ticket.failure is None):
+        delivery = entry.delivery
+        first = delivery is None or not delivery.noted
+        ticket = COMMITTED if delivery is None else self._note(delivery, packet_identifier)
+        if entry.qos == 1:
+            link.send_message(entry.packet)
+            return
+        if ticket is COMMITTED:
+            ticket = after  # else it was submitted later than that, and is settled later
+        if ticket.settled and ticket.failure is None:
             link.send_message(entry.packet)
             return
 
         def settled(failure: StorageFailure | None) -> None:
-            if self.link is link:
-                if failure is None:
+            if entry.over:
+                return
+            if failure is None:
+                if self.link is link:
                     link.send_message(entry.packet)
-                else:
-                    link.storage_failed(failure)
+            elif first and not entry.replayed:  # its publisher is told; it was never sent
+                self._complete(packet_identifier, entry)
+                self.fill()
+            elif self.link is link:
+                link.storage_failed(failure)
 
         ticket.when_settled(settled)
 
     def _complete(self, packet_identifier: int, entry: Inflight) -> None:
         del self.inflight[packet_identifier]
+        entry.over = True
         self._replayed -= entry.replayed
-        self._states.completed(self.client_id, packet_identifier)
+        if entry.delivery is not None:
+            self._forget(entry.delivery)
 
-    def _enqueue(self, queued: _Queued) -> None:
-        self._queue.append(queued)
-        self.enqueued += 1
-        self.queue_bytes += queued.outgoing.size()
+    def _enqueue(self, queued: Queued) -> None:
+        if self.link is None and self.limits.mqueue_full is not WhenFull.DROP_OLDEST and self.is_full():
+            self._counters.messages_dropped_queue_full += 1
+            if queued.delivery is not None:
+                self._forget(queued.delivery)
+            return
+        self.queue.append(queued)
+        if queued.delivery is not None:
+            self._note(queued.delivery, 0)
+            ticket = queued.outgoing.ticket
+            if not ticket.settled:
+                ticket.when_settled(lambda failure: self._unqueue(queued) if failure else None)
         if self.link is not None:
             self.link.queued()
             return
-        most = self.limits.max_mqueue_len
-        while self._queue and (
-            (most is not None and len(self._queue) > most) or self.queue_bytes > self.limits.max_mqueue_bytes
-        ):
-            dropped = self._queue.popleft()  # the oldest: what is newest is worth most to a Client that comes back
-            self.dequeued += 1
-            self.queue_bytes -= dropped.outgoing.size()
+        while self.queue and self.queue.exceeds(self.limits.max_mqueue_len, self.limits.max_mqueue_bytes):
+            dropped = self.queue.pop()  # the oldest: what is newest is worth most to a Client that comes back
             self._counters.messages_dropped_queue_full += 1
+            if dropped.delivery is not None:
+                self._forget(dropped.delivery)
+
+    def _unqueue(self, queued: Queued) -> None:
+        """A message could not be stored, and its publisher is told so: it is not delivered from the queue."""
+        if self.queue.remove(queued):
+            assert queued.delivery is not None
+            self._forget(queued.delivery)

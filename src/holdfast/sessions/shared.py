@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 class SharedGroup:
     """The Sessions that share one Topic Filter under one ShareName, served in turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, shared_filter: str) -> None:
+        self.shared_filter = shared_filter  #: as Clients write it, with $share/NAME/
         self._members: dict[Session, Subscription] = {}
 
     def add(self, session: Session, subscription: Subscription) -> None:
@@ -28,10 +29,15 @@ class SharedGroup:
         """Tell whether no member is left."""
         return not self._members
 
-    def choose(self) -> tuple[Session, Subscription] | None:
-        """Return the member whose turn it is: online ones first, else one whose Session can queue the message."""
+    def choose(self, but: Session | None = None, online: bool = False) -> tuple[Session, Subscription] | None:
+        """Return the member whose turn it is: online ones first, else one whose Session can queue the message.
+
+        ``but`` is left out; with ``online`` so are all that are away.
+        """
         chosen = None
         for session, subscription in self._members.items():
+            if session is but or (online and session.link is None):
+                continue
             if session.link is not None:
                 chosen = session, subscription
                 break

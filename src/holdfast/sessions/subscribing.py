@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from attrs import frozen
 from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.interfaces import IDelayedCall
 
 from holdfast.retained.replay import Replay
 from holdfast.sessions.delivery import ReplayDelivery
 from holdfast.sessions.inbound import failure_reason
+from holdfast.sessions.positions import ReplayPosition
 from holdfast.sessions.subscriptions import Subscription
 from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
 from holdfast.topics import InvalidTopicFilter, check_topic_filter, has_wildcard, split_shared
@@ -20,6 +22,10 @@ from holdfast.wire.packets import Suback, Subscribe, SubscriptionRequest, Unsuba
 if TYPE_CHECKING:
     from holdfast.sessions.connection import Connection
     from holdfast.sessions.session import Session
+
+
+#: seconds between two notes of where a replay to a Session that outlives the process stands
+SAVE_INTERVAL = 1.0
 
 
 @frozen
@@ -42,6 +48,7 @@ class Subscriptions:
         self._limits = connection.limits
         self._v5 = connection.protocol_version == 5
         self._replays: dict[str, _Running] = {}
+        self._saving: IDelayedCall | None = None
 
     @property
     def replay_count(self) -> int:
@@ -98,6 +105,10 @@ class Subscriptions:
 
     def suspend(self) -> None:
         """Stop all replays because the Network Connection is gone, and remember where they were."""
+        self._save()
+        if self._saving is not None:
+            self._saving.cancel()
+            self._saving = None
         for topic_filter, running in self._replays.items():
             self._session.suspended[topic_filter] = running.replay.cursor
             running.replay.stop()
@@ -112,6 +123,9 @@ class Subscriptions:
     def replay_over(self, topic_filter: str) -> None:
         """Forget a replay that has delivered everything."""
         self._replays.pop(topic_filter, None)
+        position = self._session.positions.get(topic_filter)
+        if position is not None:
+            position.delivered = True
         self._set_replaying()
 
     def _set_replaying(self) -> None:
@@ -165,10 +179,15 @@ class Subscriptions:
                 identifiers[0] if identifiers else None,
                 group,
             )
-            ticket = self._services.registry.subscribe(session, key, subscription)
-            codes.append(qos)
             # Shared subscriptions get no replay; Retain Handling 2 none, 1 only when new [MQTT5-3.3.1-9..11].
-            if group is None and (request.retain_handling == 0 or (request.retain_handling == 1 and not existed)):
+            replayed = group is None and (
+                request.retain_handling == 0 or (request.retain_handling == 1 and not existed)
+            )
+            position = session.positions.get(key)
+            replay_after = "" if replayed else position.saved if position is not None else None
+            ticket = self._services.registry.subscribe(session, key, subscription, replay_after)
+            codes.append(qos)
+            if replayed:
                 replays.append(key)
             elif key in self._replays:
                 self._replays[key].replay.reread()  # goes on, under the new options
@@ -191,6 +210,31 @@ class Subscriptions:
         running = self._replays.get(topic_filter)
         if running is not None:
             running.replay.stop()
+        if self._session.record.durable:
+            if not cursor or topic_filter not in self._session.positions:
+                self._session.positions[topic_filter] = ReplayPosition(cursor)
+            self._save_later()
         delivery = ReplayDelivery(self._connection, self._session, topic_filter)
         replay = self._services.retained.replay(topic_filter, delivery, cursor)
         self._replays[topic_filter] = _Running(replay, delivery)
+
+    def _save_later(self) -> None:
+        if self._saving is None and self._session.positions:
+            self._saving = self._services.clock.callLater(SAVE_INTERVAL, self._saved)
+
+    def _saved(self) -> None:
+        self._saving = None
+        self._save()
+        self._save_later()
+
+    def _save(self) -> None:
+        """Keep where the replays stand, where that has changed."""
+        session = self._session
+        for topic_filter, position in list(session.positions.items()):
+            running = self._replays.get(topic_filter)
+            present = position.present("" if running is None else running.replay.cursor)
+            if present is None:
+                del session.positions[topic_filter]
+            if present != position.saved:
+                position.saved = present
+                session.record.subscribed(topic_filter, session.subscriptions[topic_filter], present)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import attrs
 from attrs import frozen
@@ -16,6 +16,8 @@ from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.service import RetainRefused
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.router import Router
+from holdfast.sessions.states import ISessionStates, StoredWill
+from holdfast.tickets import CommitTicket
 from holdfast.wire.packets import Will
 
 
@@ -24,10 +26,16 @@ class _Pending:
     call: IDelayedCall
     principal: Principal
     will: Will
+    restored: bool
 
 
 class Wills:
-    """Publishes Will Messages, at once or after their Will Delay Interval."""
+    """Publishes Will Messages, at once or after their Will Delay Interval.
+
+    A Will is kept from before its Client is admitted until it is published or discarded. One found at start belongs to
+    a Client that died with the broker, or would have come back: it gets its delay, and at least ``restart_grace``
+    seconds, to do so.
+    """
 
     _log = Logger()
 
@@ -37,44 +45,91 @@ class Wills:
         now: Callable[[], int],
         router: Router,
         authorizer: IAuthorizer,
+        states: ISessionStates,
         counters: Counters,
+        restart_grace: float = 60,
     ) -> None:
         self._clock = clock
         self._now = now
         self._router = router
         self._authorizer = authorizer
+        self._states = states
         self._counters = counters
+        self._restart_grace = restart_grace
         self._pending: dict[str, _Pending] = {}
+        self._armed: dict[str, Will] = {}
+
+    def armed(self, principal: Principal, will: Will, session_expiry: float | None) -> CommitTicket:
+        """A Client with a Will is about to be admitted."""
+        self._armed[principal.client_id] = will
+        return self._states.will_kept(principal, will, _delay(will, session_expiry), None)
+
+    def disarmed(self, client_id: str) -> None:
+        """The Client has said goodbye: its Will is discarded [MQTT5-3.1.2-10]."""
+        will = self._armed.get(client_id)
+        if will is not None:
+            self._over(client_id, will)
 
     def client_lost(self, principal: Principal, will: Will, session_expiry: float | None) -> None:
         """Publish after the Will Delay Interval or when the Session ends, whichever is first [MQTT5-3.1.3-9]."""
-        delay: float = will.properties.will_delay_interval or 0
-        if session_expiry is not None:
-            delay = min(delay, session_expiry)
+        delay = _delay(will, session_expiry)
         if delay <= 0:
             self._publish(principal, will)
             return
-        call = self._clock.callLater(delay, self.session_ended, principal.client_id)
-        self._pending[principal.client_id] = _Pending(call, principal, will)
+        self._states.will_kept(principal, will, delay, self._now() + round(1000 * delay))
+        self._schedule(principal, will, delay, False)
 
     def client_back(self, client_id: str) -> None:
         """The Client has come back to its Session in time: its Will is not published [MQTT5-3.1.3-9]."""
+        pending = self._unschedule(client_id)
+        if pending is not None:
+            self._over(client_id, pending.will)
+
+    def forgive(self, client_id: str) -> None:
+        """The Client has come back, even if to a new Session, after the broker was away: its Will is not published."""
+        pending = self._pending.get(client_id)
+        if pending is not None and pending.restored:
+            self.client_back(client_id)
+
+    def session_ended(self, client_id: str) -> None:
+        """Publish the Will that was waiting, if there is one that does not wait for a Client's return."""
+        pending = self._pending.get(client_id)
+        if pending is not None and not pending.restored:
+            self._due(client_id)
+
+    def restore(self, wills: Sequence[StoredWill]) -> None:
+        """Schedule the Wills of the process before."""
+        now = self._now()
+        for stored in wills:
+            delay = stored.delay if stored.due_at is None else (stored.due_at - now) / 1000
+            self._armed[stored.principal.client_id] = stored.will
+            self._schedule(stored.principal, stored.will, max(delay, self._restart_grace), True)
+
+    def stop(self) -> None:
+        """Publish nothing any more: the broker stops, and the next process sees to what is left."""
+        for client_id in list(self._pending):
+            self._unschedule(client_id)
+
+    def _schedule(self, principal: Principal, will: Will, delay: float, restored: bool) -> None:
+        call = self._clock.callLater(delay, self._due, principal.client_id)
+        self._pending[principal.client_id] = _Pending(call, principal, will, restored)
+
+    def _unschedule(self, client_id: str) -> _Pending | None:
         pending = self._pending.pop(client_id, None)
         if pending is not None and pending.call.active():
             pending.call.cancel()
+        return pending
 
-    def session_ended(self, client_id: str) -> None:
-        """Publish the Will that was waiting, if there is one."""
-        pending = self._pending.pop(client_id, None)
+    def _due(self, client_id: str) -> None:
+        pending = self._unschedule(client_id)
         if pending is not None:
-            if pending.call.active():
-                pending.call.cancel()
             self._publish(pending.principal, pending.will)
 
-    def publish_all(self) -> None:
-        """Publish every Will still waiting: the broker stops."""
-        for client_id in list(self._pending):
-            self.session_ended(client_id)
+    def _over(self, client_id: str, will: Will) -> None:
+        """This Will has not to be kept any more; the Client may have come back with another one meanwhile."""
+        if self._armed.get(client_id) is will:
+            del self._armed[client_id]
+            self._states.will_over(client_id)
 
     def _publish(self, principal: Principal, will: Will) -> None:
         answer = self._authorizer.may_publish(principal, will.topic, will.qos, will.retain)
@@ -85,6 +140,8 @@ class Wills:
             self._decided(answer, principal, will)
 
     def _decided(self, allowed: bool, principal: Principal, will: Will) -> None:
+        """Publish the Will; it is forgotten in the same commit that stores what it brings about."""
+        self._over(principal.client_id, will)
         if not allowed:
             self._counters.messages_dropped_not_authorized += 1
             self._log.warn(
@@ -123,3 +180,8 @@ class Wills:
             client=principal.client_id,
             error=failure.getErrorMessage(),
         )
+
+
+def _delay(will: Will, session_expiry: float | None) -> float:
+    delay: float = will.properties.will_delay_interval or 0
+    return delay if session_expiry is None else min(delay, session_expiry)

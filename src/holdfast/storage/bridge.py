@@ -9,7 +9,7 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from twisted.internet.interfaces import IReactorFromThreads
-from zope.interface import Interface, implementer
+from zope.interface import Attribute, Interface, implementer
 
 T = TypeVar("T")
 Job = tuple[Callable[[], Any], Callable[[Any], None]]
@@ -17,6 +17,8 @@ Job = tuple[Callable[[], Any], Callable[[Any], None]]
 
 class IBridge(Interface):
     """Runs work one after the other, in the order given, away from the reactor thread."""
+
+    gathers = Attribute("Whether an idle writer waits for the end of the reactor turn before it begins.")
 
     def call(work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
         """Run ``work``; then, in the reactor thread, call ``done`` with what it returned or raised."""
@@ -35,6 +37,8 @@ def _outcome(work: Callable[[], Any]) -> Any:
 @implementer(IBridge)
 class ThreadBridge:
     """One thread of its own, started by the first call (a process that forks to the background does so before)."""
+
+    gathers = True
 
     def __init__(self, reactor: IReactorFromThreads, name: str = "holdfast-writer") -> None:
         self._reactor = reactor
@@ -66,8 +70,9 @@ class ThreadBridge:
 class SynchronousBridge:
     """For tests: runs work in the calling thread, at once or, in manual mode, when the test says so."""
 
-    def __init__(self, manual: bool = False) -> None:
+    def __init__(self, manual: bool = False, gathers: bool = False) -> None:
         self.manual = manual
+        self.gathers = gathers
         self.waiting: deque[Job] = deque()
 
     def call(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:

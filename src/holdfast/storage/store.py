@@ -87,7 +87,7 @@ class DurableStore:
             self._reactor,
             self._max_pending,
             self._flush_interval,
-            partial(self._reactor.callLater, 0) if isinstance(self._bridge, ThreadBridge) else None,
+            partial(self._reactor.callLater, 0) if self._bridge.gathers else None,
         )
         if self._on_pressure is not None:
             writer.on_pressure(self._on_pressure)

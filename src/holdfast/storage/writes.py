@@ -80,11 +80,10 @@ class Pending:
             grown -= before.size
             # Rows stay in order of submission: what a kind writes last was submitted last.
             del self.writes[identity]
-            if before.fresh:
-                if write.row is None:
-                    self.cancelled += 1
-                    self.size -= before.size
-                    return -before.size
+            if before.fresh and write.row is None:
+                self.cancelled += 1
+                self.size -= before.size
+                return -before.size
             if write.fresh is not before.fresh:
                 write = Write(write.kind, write.key, write.row, write.size, write.rank, before.fresh)
         self.writes[identity] = write

@@ -1,0 +1,1 @@
+"""Session State in the database, through its one writer."""

@@ -1,0 +1,82 @@
+"""Reading all Session State at start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlalchemy import Table
+
+from holdfast.interfaces import Principal
+from holdfast.messages import ApplicationMessage
+from holdfast.sessions.durable.rows import Row, delivery_of, message_of, subscription_of, will_of
+from holdfast.sessions.states import ISessionRecord, KeptMessage, StoredDelivery, StoredSession, StoredWill
+from holdfast.storage import tables
+from holdfast.storage.driver import Connection
+from holdfast.tickets import COMMITTED
+
+
+class Loading:
+    """All Sessions and Wills of a store.
+
+    ``orphans`` are messages that no delivery refers to, ``superseded`` Sessions that a later one of the same Client
+    has replaced: a commit that failed half-way can leave such rows, and they are to be deleted.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        record: Callable[[int, str], ISessionRecord],
+        forget_message: Callable[[int], None],
+    ) -> None:
+        self._connection = connection
+        self._forget = forget_message
+        self._messages: dict[int, tuple[ApplicationMessage, KeptMessage]] = {
+            row[0]: (message_of(row), KeptMessage(row[0], COMMITTED, forget_message))
+            for row in self._rows(tables.session_messages)
+        }
+        newest: dict[str, Row] = {}
+        self.superseded: list[int] = []
+        for row in self._rows(tables.sessions):
+            before = newest.get(row[1])
+            if before is not None:
+                self.superseded.append(before[0])
+            newest[row[1]] = row
+        subscriptions = self._by_session(tables.session_subscriptions)
+        deliveries = self._by_session(tables.session_deliveries)
+        received = self._by_session(tables.session_received)
+        self.sessions: list[StoredSession] = []
+        for identifier, client_id, username, listener, expiry_interval, expires_at in newest.values():
+            self.sessions.append(
+                StoredSession(
+                    record(identifier, client_id),
+                    Principal(client_id, username),
+                    listener,
+                    expiry_interval,
+                    expires_at,
+                    {row[1]: subscription_of(row) for row in subscriptions.get(identifier, ())},
+                    [self._delivery(row) for row in deliveries.get(identifier, ())],
+                    {row[1]: row[2] for row in received.get(identifier, ())},
+                )
+            )
+        self.wills: list[StoredWill] = [will_of(row) for row in self._rows(tables.wills)]
+        self.orphans = [identifier for identifier, (_, kept) in self._messages.items() if not kept.references]
+
+    def _rows(self, table: Table) -> list[Row]:
+        cursor = self._connection.cursor()
+        columns = ", ".join(column.name for column in table.columns)
+        key = ", ".join(column.name for column in table.primary_key)
+        cursor.execute(f"SELECT {columns} FROM {table.name} ORDER BY {key}")  # noqa: S608 - names of our own
+        return list(cursor.fetchall())
+
+    def _by_session(self, table: Table) -> dict[int, list[Row]]:
+        found: dict[int, list[Row]] = {}
+        for row in self._rows(table):
+            found.setdefault(row[0], []).append(row)
+        return found
+
+    def _delivery(self, row: Row) -> StoredDelivery:
+        state = delivery_of(row)
+        message, kept = self._messages.get(state.message or 0, (None, None))
+        if kept is not None:
+            kept.acquire()
+        return StoredDelivery(state, message, kept)

@@ -1,0 +1,89 @@
+"""Session State as rows, in the order of the tables' columns, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.interfaces import Principal
+from holdfast.messages import ApplicationMessage
+from holdfast.sessions.states import DeliveryState, StoredWill
+from holdfast.sessions.subscriptions import Subscription
+from holdfast.topics import split_shared
+from holdfast.wire.packets import Will
+from holdfast.wire.properties import NO_PROPERTIES, WILL, Properties, decode_properties, encode_properties
+
+Row = tuple[Any, ...]
+
+
+def message_row(identifier: int, message: ApplicationMessage) -> Row:
+    """Return the row of ``session_messages``."""
+    return (
+        identifier, message.topic, message.qos, int(message.retain), message.client_id, message.username,
+        message.expires_at, encode_properties(message.properties), message.payload,
+    )  # fmt: skip
+
+
+def message_of(row: Row) -> ApplicationMessage:
+    """Return the message of a row of ``session_messages``."""
+    _, topic, qos, retain, client_id, username, expires_at, properties5, payload = row
+    properties = _properties(properties5, 3)
+    return ApplicationMessage(topic, payload, qos, bool(retain), client_id, username, properties, expires_at)
+
+
+def subscription_row(session: int, topic_filter: str, subscription: Subscription, replay_after: str | None) -> Row:
+    """Return the row of ``session_subscriptions``."""
+    return (
+        session, topic_filter, subscription.qos, int(subscription.no_local), int(subscription.retain_as_published),
+        subscription.retain_handling, subscription.identifier, replay_after,
+    )  # fmt: skip
+
+
+def subscription_of(row: Row) -> tuple[Subscription, str | None]:
+    """Return the subscription of a row of ``session_subscriptions``, and where its replay stands."""
+    _, topic_filter, qos, no_local, as_published, retain_handling, identifier, replay_after = row
+    group, inner = split_shared(topic_filter)
+    subscription = Subscription(inner, qos, bool(no_local), bool(as_published), retain_handling, identifier, group)
+    return subscription, replay_after
+
+
+def delivery_row(session: int, delivery: DeliveryState) -> Row:
+    """Return the row of ``session_deliveries``."""
+    return (
+        session, delivery.seq, delivery.message, delivery.qos, int(delivery.retain),
+        ",".join(map(str, delivery.identifiers)), delivery.packet_identifier or None, int(delivery.released),
+        delivery.shared_filter,
+    )  # fmt: skip
+
+
+def delivery_of(row: Row) -> DeliveryState:
+    """Return the delivery of a row of ``session_deliveries``."""
+    _, seq, message, qos, retain, identifiers, packet_identifier, released, shared_filter = row
+    return DeliveryState(
+        seq,
+        message,
+        qos,
+        bool(retain),
+        tuple(int(one) for one in identifiers.split(",") if one),
+        packet_identifier or 0,
+        bool(released),
+        shared_filter,
+    )
+
+
+def will_row(principal: Principal, will: Will, delay: float, due_at: int | None) -> Row:
+    """Return the row of ``wills``."""
+    return (
+        principal.client_id, principal.username, will.topic, will.qos, int(will.retain), int(delay), due_at,
+        encode_properties(will.properties), will.payload,
+    )  # fmt: skip
+
+
+def will_of(row: Row) -> StoredWill:
+    """Return the Will Message of a row of ``wills``."""
+    client_id, username, topic, qos, retain, delay, due_at, properties5, payload = row
+    will = Will(topic, payload, qos, bool(retain), _properties(properties5, WILL))
+    return StoredWill(Principal(client_id, username), will, delay, due_at)
+
+
+def _properties(block: bytes, packet_type: int) -> Properties:
+    return NO_PROPERTIES if block == b"\0" else decode_properties(block, packet_type)

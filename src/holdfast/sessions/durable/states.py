@@ -1,0 +1,189 @@
+"""Session State in the database: records, kept messages and Wills as rows, written through the one writer."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from functools import partial
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from zope.interface import implementer
+
+from holdfast.interfaces import Principal
+from holdfast.messages import ApplicationMessage
+from holdfast.sessions.durable.kinds import EndedSessions, RowKind
+from holdfast.sessions.durable.loading import Loading
+from holdfast.sessions.durable.rows import delivery_row, message_row, subscription_row, will_row
+from holdfast.sessions.states import (
+    DeliveryState,
+    ISessionRecord,
+    ISessionStates,
+    KeptMessage,
+    StoredSession,
+    StoredWill,
+)
+from holdfast.sessions.subscriptions import Subscription
+from holdfast.storage import tables
+from holdfast.storage.store import DurableStore, OpenStore
+from holdfast.storage.writes import Write
+from holdfast.tickets import COMMITTED, CommitTicket
+from holdfast.wire.packets import Will
+
+#: What a row counts for beside its payload when the bytes that are pending are counted.
+_ROW_OVERHEAD = 150
+
+#: Seconds after which what the database could not take is written again.
+_AGAIN = 1.0
+
+
+@implementer(ISessionStates)
+class DurableSessionStates:
+    """Session State in a durable store, usable while that is open."""
+
+    def __init__(self, store: DurableStore, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._parts: OpenStore
+        self._retry: IDelayedCall | None = None
+        self.messages = RowKind(tables.session_messages, 20, self._failed)
+        self.sessions = RowKind(tables.sessions, 30, self._failed)
+        self.subscriptions = RowKind(tables.session_subscriptions, 40, self._failed)
+        self.deliveries = RowKind(tables.session_deliveries, 50, self._failed)
+        self.received = RowKind(tables.session_received, 60, self._failed)
+        self.wills = RowKind(tables.wills, 70, self._failed)
+        self.ended = EndedSessions(90, self._failed)  # last: what was still being written for them goes too
+        self._kinds = (
+            self.messages, self.sessions, self.subscriptions, self.deliveries, self.received, self.wills, self.ended,
+        )  # fmt: skip
+        store.when_open(self._opened)
+
+    def record(self, client_id: str) -> DurableRecord:
+        """Return a new record; its id is never used again."""
+        return DurableRecord(self, self._parts.clock.next_revision(), client_id)
+
+    def keep(self, message: ApplicationMessage) -> KeptMessage:
+        """Keep a message."""
+        identifier = self._parts.clock.next_revision()
+        row = message_row(identifier, message)
+        ticket = self.submit(self.messages, (identifier,), row, len(message.payload) + _ROW_OVERHEAD, True)
+        return KeptMessage(identifier, ticket, self.forget_message)
+
+    def forget_message(self, identifier: int) -> None:
+        """Forget a message that no delivery refers to any more."""
+        self.add(self.messages, (identifier,), None)
+
+    def will_kept(self, principal: Principal, will: Will, delay: float, due_at: int | None) -> CommitTicket:
+        """Keep a Will Message."""
+        row = will_row(principal, will, delay, due_at)
+        return self.submit(self.wills, (principal.client_id,), row, len(will.payload) + _ROW_OVERHEAD)
+
+    def will_over(self, client_id: str) -> None:
+        """Forget a Will Message."""
+        self.add(self.wills, (client_id,), None)
+
+    def load(self) -> tuple[Sequence[StoredSession], Sequence[StoredWill]]:
+        """Read everything, and discard what nothing refers to."""
+        loading = Loading(self._parts.reader, partial(DurableRecord, self), self.forget_message)
+        for identifier in loading.orphans:
+            self.forget_message(identifier)
+        for identifier in loading.superseded:
+            self.submit(self.ended, (identifier,), (), _ROW_OVERHEAD)
+        return loading.sessions, loading.wills
+
+    def submit(self, kind: RowKind, key: Hashable, row: object, size: int, fresh: bool = False) -> CommitTicket:
+        """Write a row (None: delete it)."""
+        if kind.unwritten and kind.unwritten.pop(key, None) is not None:
+            fresh = False
+        return self._parts.writer.submit(Write(kind, key, row, size, 0, fresh))
+
+    def add(self, kind: RowKind, key: Hashable, row: object, fresh: bool = False) -> None:
+        """Write a row (None: delete it) that nobody waits for."""
+        if kind.unwritten and kind.unwritten.pop(key, None) is not None:
+            fresh = False
+        self._parts.writer.add(Write(kind, key, row, _ROW_OVERHEAD, 0, fresh))
+
+    def _opened(self, parts: OpenStore) -> None:
+        self._parts = parts
+
+    def _failed(self) -> None:
+        if self._retry is None:
+            self._retry = self._clock.callLater(_AGAIN, self._write_again)
+
+    def _write_again(self) -> None:
+        """The database could not take these writes; see whether it can now."""
+        self._retry = None
+        for kind in self._kinds:
+            unwritten, kind.unwritten = kind.unwritten, {}
+            for write in unwritten.values():
+                self._parts.writer.add(Write(kind, write.key, write.row, write.size))
+
+
+@implementer(ISessionRecord)
+class DurableRecord:
+    """The rows of one Session."""
+
+    __slots__ = ("_client_id", "_over", "_principal", "_states", "identifier", "listener")
+
+    durable = True
+
+    def __init__(self, states: DurableSessionStates, identifier: int, client_id: str) -> None:
+        self.identifier = identifier
+        self.listener = ""
+        self._client_id = client_id
+        self._principal = Principal(client_id, None)
+        self._states = states
+        self._over = False
+
+    def attached(self, principal: Principal, listener: str, expiry_interval: float | None) -> CommitTicket:
+        """Write the Session's row, without an expiry."""
+        self._principal = principal
+        self.listener = listener
+        return self.detached(expiry_interval, None)
+
+    def detached(self, expiry_interval: float | None, expires_at: int | None) -> CommitTicket:
+        """Write the Session's row."""
+        interval = None if expiry_interval is None else int(expiry_interval)
+        row = (self.identifier, self._client_id, self._principal.username, self.listener, interval, expires_at)
+        return self._write(self._states.sessions, (self.identifier,), row)
+
+    def ended(self) -> CommitTicket:
+        """Delete every row of the Session; what is noted from now on is not written."""
+        ticket = self._write(self._states.ended, (self.identifier,), ())
+        self._over = True
+        return ticket
+
+    def subscribed(self, topic_filter: str, subscription: Subscription, replay_after: str | None) -> CommitTicket:
+        """Write a subscription's row."""
+        row = subscription_row(self.identifier, topic_filter, subscription, replay_after)
+        return self._write(self._states.subscriptions, (self.identifier, topic_filter), row)
+
+    def unsubscribed(self, topic_filter: str) -> CommitTicket:
+        """Delete a subscription's row."""
+        return self._write(self._states.subscriptions, (self.identifier, topic_filter), None)
+
+    def delivering(self, delivery: DeliveryState, fresh: bool) -> CommitTicket:
+        """Write a delivery's row. The first one needs no ticket of its own: its message has one."""
+        key = (self.identifier, delivery.seq)
+        row = delivery_row(self.identifier, delivery)
+        if delivery.qos < 2 and not delivery.released:
+            if not self._over:
+                self._states.add(self._states.deliveries, key, row, fresh)
+            return COMMITTED
+        return self._write(self._states.deliveries, key, row, fresh)
+
+    def delivered(self, seq: int) -> None:
+        """Delete a delivery's row."""
+        if not self._over:
+            self._states.add(self._states.deliveries, (self.identifier, seq), None)
+
+    def received(self, packet_identifier: int, at: int, fresh: bool) -> CommitTicket:
+        """Write the row of a QoS 2 message that came."""
+        key = (self.identifier, packet_identifier)
+        return self._write(self._states.received, key, (*key, at), fresh)
+
+    def released(self, packet_identifier: int) -> CommitTicket:
+        """Delete the row of a QoS 2 message that came."""
+        return self._write(self._states.received, (self.identifier, packet_identifier), None)
+
+    def _write(self, kind: RowKind, key: Hashable, row: object, fresh: bool = False) -> CommitTicket:
+        if self._over:
+            return COMMITTED
+        return self._states.submit(kind, key, row, _ROW_OVERHEAD, fresh)

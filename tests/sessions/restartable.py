@@ -1,0 +1,73 @@
+"""A whole broker in memory around a real SQLite file, which can be killed and started again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from holdfast.interfaces import IRetainedStore
+from holdfast.retained.sql import SQLRetainedStore
+from holdfast.sessions.durable.states import DurableSessionStates
+from holdfast.sessions.states import ISessionStates
+from holdfast.storage.bridge import SynchronousBridge
+from holdfast.storage.engine import Durability
+from holdfast.storage.store import DurableStore, OpenStore
+from tests.doubles import START, MemoryBroker
+
+
+class RestartableBroker(MemoryBroker):
+    """Commits at the end of each turn or, when ``manual``, when told by :meth:`commit`."""
+
+    def __init__(self, path: Path, manual: bool = False, start: float = START, **options: Any) -> None:
+        self._path = path
+        self._options = options
+        self.bridge = SynchronousBridge(manual, gathers=True)
+        super().__init__(start=start, **options)
+        self.durable.open()
+        self.registry.restore(lambda _: self.limits)
+        self.settle()
+
+    def make_store(self) -> IRetainedStore:
+        """Open the file's store."""
+        self.durable = DurableStore(
+            f"sqlite:///{self._path}", Durability.PROCESS, 1, 0, 1, self.clock, self.now, None, self.bridge
+        )
+        return SQLRetainedStore(self.durable)
+
+    def make_states(self) -> ISessionStates:
+        """Keep Session State in the file too."""
+        return DurableSessionStates(self.durable, self.clock)
+
+    @property
+    def parts(self) -> OpenStore:
+        """The open store."""
+        assert self.durable.parts is not None
+        return self.durable.parts
+
+    def commit(self) -> None:
+        """Commit what is pending, and let the broker act on it."""
+        self.settle()
+        while self.bridge.waiting:
+            self.bridge.step()
+            self.settle()
+
+    def rows(self, table: str) -> int:
+        """Count the committed rows of a table."""
+        (count,) = self.parts.reader.execute(f"SELECT count(*) FROM {table}").fetchone()
+        return int(count)
+
+    def restart(self, after: float = 0, manual: bool = False) -> RestartableBroker:
+        """Kill the process as it is, with what is not committed, and start another one."""
+        self.bridge.waiting.clear()
+        self.parts.writer._batches._connection and self.parts.writer._batches._connection.close()
+        self.parts.reader.close()
+        return RestartableBroker(self._path, manual, self.clock.seconds() + after, **self._options)
+
+    def stop(self, after: float = 0) -> RestartableBroker:
+        """Stop the process as SIGTERM does, and start another one."""
+        self.registry.shut_down()
+        self.commit()
+        closed = self.durable.close()
+        self.commit()
+        assert closed.called
+        return RestartableBroker(self._path, False, self.clock.seconds() + after, **self._options)
