@@ -59,7 +59,8 @@ class RestartableBroker(MemoryBroker):
     def restart(self, after: float = 0, manual: bool = False) -> RestartableBroker:
         """Kill the process as it is, with what is not committed, and start another one."""
         self.bridge.waiting.clear()
-        self.parts.writer._batches._connection and self.parts.writer._batches._connection.close()
+        if self.parts.writer._batches._connection is not None:
+            self.parts.writer._batches._connection.close()
         self.parts.reader.close()
         return RestartableBroker(self._path, manual, self.clock.seconds() + after, **self._options)
 

@@ -590,3 +590,62 @@ def test_async_what_cannot_be_stored_is_logged_and_counted(path: Path, errors: l
     desk.clock.advance(2)
     assert desk.writer.counters.failed == 1
     assert len(errors) == 1
+
+
+# --- what cancels out -----------------------------------------------------------------------------------------------
+
+
+def test_a_fresh_row_deleted_while_it_waits_never_reaches_the_disk(path: Path) -> None:
+    """Both writes are forgotten; their tickets are settled with the batch, which has nothing to commit."""
+    desk = Desk(path, manual=True)
+    desk.submit("first")
+    tickets = [desk.writer.submit(Write(desk.notes, "a", "v", 5, 0, fresh=True)), desk.submit("a", None)]
+    assert desk.writer.pending_bytes == 1
+    desk.bridge.stop()
+    assert kinds(tickets) == [None, None]
+    assert desk.stored() == {"first": "v"}
+    assert (desk.writer.counters.commits, desk.writer.counters.cancelled) == (1, 1)
+    assert desk.writer.pending_bytes == 0
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_row_that_may_be_there_is_deleted_whatever_came_after(path: Path, again: bool) -> None:
+    """A row under way, or stored, is deleted even if it was written and deleted again meanwhile."""
+    desk = Desk(path, manual=True)
+    desk.writer.submit(Write(desk.notes, "a", "v", 1, 0, fresh=True))  # its commit runs
+    desk.submit("a", None)
+    if again:
+        desk.writer.submit(Write(desk.notes, "a", "w", 1, 0, fresh=True))
+        desk.submit("a", None)
+    desk.bridge.stop()
+    assert desk.stored() == {}
+    assert desk.writer.counters.cancelled == 0
+
+
+def test_a_fresh_row_replaced_while_it_waits_is_still_fresh(path: Path) -> None:
+    """Insert, replace, delete: nothing is left to write."""
+    desk = Desk(path, manual=True)
+    desk.submit("first")
+    desk.writer.submit(Write(desk.notes, "a", "v", 1, 0, fresh=True))
+    desk.submit("a", "w")
+    desk.submit("a", None)
+    desk.bridge.stop()
+    assert desk.stored() == {"first": "v"}
+    assert desk.writer.counters.rows == 1
+
+
+def test_writes_nobody_waits_for_are_stored(path: Path) -> None:
+    """``add`` takes writes without tickets, until the writer is closed."""
+    desk = Desk(path)
+    desk.writer.add(Write(desk.notes, "a", "v", 1))
+    assert desk.stored() == {"a": "v"}
+    result_of(desk.writer.close())
+    desk.writer.add(Write(desk.notes, "b", "v", 1))
+    assert desk.stored() == {"a": "v"}
+
+
+def test_kinds_are_told_which_of_their_writes_failed(path: Path) -> None:
+    """Once, with the kind of failure, before the tickets are settled."""
+    desk = Desk(path)
+    desk.submit("a", POISON)
+    assert desk.notes.told == ["a refused"]

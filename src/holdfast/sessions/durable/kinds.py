@@ -93,7 +93,12 @@ def _delete(table: str, key: tuple[str, ...], rows: int) -> str:
     if len(key) == 1:
         return f"DELETE FROM {table} WHERE {key[0]} IN ({', '.join('?' * rows)})"
     places = f"({', '.join('?' * len(key))})"
-    return f"DELETE FROM {table} WHERE ({', '.join(key)}) IN (VALUES {', '.join([places] * rows)})"
+    listed = ", ".join(f"column{number}" for number in range(1, len(key) + 1))
+    # SQLite seeks for each pair of a subquery; for pairs listed directly it would scan the table.
+    return (
+        f"DELETE FROM {table} WHERE ({', '.join(key)}) IN "
+        f"(SELECT {listed} FROM (VALUES {', '.join([places] * rows)}) AS gone)"
+    )
 
 
 def _chunks(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
