@@ -68,6 +68,7 @@ class BrokerProcess:
         while True:
             line_or_end = self._queue.get(timeout=max(0.1, deadline - time.monotonic()))
             if line_or_end is None:
+                self._queue.put(None)
                 _, errors = self.wait()
                 raise AssertionError(f"the broker ended: {errors}\n" + "\n".join(self.lines))
             self.lines.append(line_or_end)

@@ -194,7 +194,7 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
     )
     lock = DirectoryLock(config.data_dir)
     # A Session whose listener is not there any more has the limits of the default zone.
-    defaults = limits_of(config.zone("default"))
+    defaults = limits_of(config.zone(""))
     return BrokerService(
         reactor,
         lock,
