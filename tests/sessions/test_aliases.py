@@ -112,15 +112,18 @@ def test_what_is_remembered_is_bounded() -> None:
     incoming = IncomingAliases(65535)
     for _ in range(3):  # the same again costs nothing
         incoming.resolve(1, names[0])
+    for number, name in enumerate(names[:-2]):
+        incoming.resolve(number + 1, name)
+    incoming.resolve(1, "short")
+    incoming.resolve(count, names[-1])
     with pytest.raises(ProtocolError) as refused:
-        for number, name in enumerate(names):
-            incoming.resolve(number + 1, name)
+        incoming.resolve(1, names[-2])
     assert refused.value.reason is ReasonCode.QUOTA_EXCEEDED
 
 
-def client(broker: MemoryBroker, maximum: int | None, **more: int) -> Client:
-    """Return a Client with this Topic Alias Maximum and a Session."""
-    properties = Properties(topic_alias_maximum=maximum, session_expiry_interval=100, **more)
+def client(broker: MemoryBroker, maximum: int | None, size: int | None = None) -> Client:
+    """Return a Client with this Topic Alias Maximum, Maximum Packet Size, and a Session."""
+    properties = Properties(topic_alias_maximum=maximum, maximum_packet_size=size, session_expiry_interval=100)
     return broker.client("c", 5, clean=False, properties=properties)
 
 
@@ -204,7 +207,7 @@ def test_a_replay_sets_no_aliases(qos: int) -> None:
 def test_an_alias_never_makes_a_packet_too_large() -> None:
     """A message that just fits the Client's Maximum Packet Size is sent as it is [MQTT5-3.1.2-24]."""
     broker = MemoryBroker()
-    receiver = client(broker, 3, maximum_packet_size=100)
+    receiver = client(broker, 3, 100)
     receiver.subscribe("#")
     publisher = broker.client("p")
     room = 100 - len(encode(p.Publish(LONG, b""), 5))
