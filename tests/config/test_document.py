@@ -44,10 +44,13 @@ def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
         retain_available=True,
         wildcard_subscription=True,
         shared_subscription=True,
+        subscription_identifiers=True,
+        response_information="",
         server_keepalive=None,
         keepalive_multiplier=1.5,
         max_inflight=512,
         max_awaiting_rel=1000,
+        await_rel_timeout=None,
         max_subscriptions=None,
         max_mqueue_len=100000,
         max_mqueue_bytes=64 * 1048576,
@@ -73,6 +76,9 @@ def test_every_section_is_read(write: Callable[[str], Path], tmp_path: Path) -> 
             mqtt.max_subscriptions = 5
             mqtt.server_keepalive = "2m"
             mqtt.session_expiry_interval = "infinity"
+            mqtt.subscription_identifiers = false
+            mqtt.response_information = "réponses/"
+            mqtt.await_rel_timeout = "5m"
             force_shutdown.max_bytes = 0
             storage.durability = "async"
             storage.flush_interval = "250ms"
@@ -87,6 +93,8 @@ def test_every_section_is_read(write: Callable[[str], Path], tmp_path: Path) -> 
     assert (config.node.id, config.data_dir) == (255, Path("/srv/holdfast"))
     assert (config.mqtt.max_inflight, config.mqtt.max_subscriptions) == (1, 5)
     assert (config.mqtt.server_keepalive, config.mqtt.session_expiry_interval) == (120, None)
+    assert (config.mqtt.subscription_identifiers, config.mqtt.response_information) == (False, "réponses/")
+    assert config.mqtt.await_rel_timeout == 300
     assert config.force_shutdown.max_bytes == 0
     assert (config.storage.durability, config.storage.flush_interval) == ("async", 0.25)
     assert config.storage.url == "sqlite:////srv/holdfast/holdfast.db"

@@ -274,7 +274,7 @@ def test_every_step_passes_the_authorizer_and_keeps_its_order() -> None:
     """PUBLISH, SUBSCRIBE and delivery wait for their answers; later packets wait behind them."""
     slow = SlowAuthorizer()
     broker = MemoryBroker(authorizer=slow)
-    client = broker.client("c", 5)
+    client = broker.client("c", 5, properties=Properties(request_problem_information=0))
     client.send(
         p.Subscribe(1, (p.SubscriptionRequest("ok"), p.SubscriptionRequest("no"))),
         p.Publish("ok", b"1", 1, packet_identifier=7),

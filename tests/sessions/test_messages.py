@@ -10,6 +10,7 @@ from holdfast.wire import packets as p
 from tests.doubles import MemoryBroker
 
 SESSION = Properties(session_expiry_interval=1000)
+TERSE = Properties(request_problem_information=0)  #: no Reason Strings
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
@@ -54,7 +55,7 @@ def test_a_repeated_qos_2_publish_is_not_handed_on_again() -> None:
 
 def test_an_unknown_pubrel_is_told_in_mqtt_5() -> None:
     """PUBCOMP 0x92, Packet Identifier not found."""
-    client = MemoryBroker().client("c", 5)
+    client = MemoryBroker().client("c", 5, properties=TERSE)
     client.send(p.Pubrel(9))
     assert client.packets() == [p.Pubcomp(9, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)]
 
@@ -361,7 +362,7 @@ def test_a_refused_qos_2_message_ends_the_exchange() -> None:
 def test_an_unknown_pubrec_is_answered() -> None:
     """PUBREL 0x92 in MQTT 5, a plain PUBREL in MQTT 3."""
     broker = MemoryBroker()
-    new, old = broker.client("n", 5), broker.client("o", 4)
+    new, old = broker.client("n", 5, properties=TERSE), broker.client("o", 4)
     for client in (new, old):
         client.send(p.Pubrec(77))
     assert new.packets() == [p.Pubrel(77, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)]

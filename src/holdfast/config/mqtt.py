@@ -5,7 +5,7 @@ from __future__ import annotations
 from attrs import field, frozen
 
 from holdfast.config.fields import Section, option
-from holdfast.config.kinds import Choice, Duration, Flag, Integer, Number, Size, refusal
+from holdfast.config.kinds import Choice, Duration, Flag, Integer, Number, Size, Text, refusal
 from holdfast.config.units import parse_duration
 
 _INFINITY: dict[str, int | None] = {"infinity": None}
@@ -34,6 +34,20 @@ class KeepAlive:
         if not 0 <= seconds <= 65535 or seconds != int(seconds):
             raise refusal(value, self.allowed)
         return int(seconds)
+
+
+@frozen
+class Information:
+    """The kind of an option that becomes a UTF-8 Encoded String in a packet."""
+
+    allowed: str = field(default="a string of at most 65535 bytes in UTF-8", init=False)
+
+    def read(self, value: object) -> str:
+        """Return the string; raises Refused."""
+        text = Text(self.allowed).read(value)
+        if len(text.encode()) > 65535:
+            raise refusal(f"{text[:20]}...", self.allowed)
+        return text
 
 
 @frozen
@@ -71,7 +85,8 @@ class MQTTConfig(Section):
     max_topic_alias: int = option(
         Integer(0, 65535),
         65535,
-        help="Highest Topic Alias a v5 client may use; 0 = none. Told to clients as Topic Alias Maximum.",
+        help="Highest Topic Alias in both directions, 0 = none: told to v5 clients as Topic Alias Maximum, and the most"
+        " the broker uses towards a client that takes them (its own Topic Alias Maximum can only lower it).",
         effect="Lower: less memory for each Network Connection that uses them.",
         example=32,
     )
@@ -95,6 +110,22 @@ class MQTTConfig(Section):
         help="Whether clients may use $share/NAME/FILTER; told to v5 clients as Shared Subscription Available.",
         effect="false: such a Subscription is refused (v5: Shared Subscriptions not supported, 0x9E).",
         example=False,
+    )
+    subscription_identifiers: bool = option(
+        Flag(),
+        True,
+        help="Whether Subscriptions may have a Subscription Identifier; told to v5 clients as Subscription Identifier"
+        " Available.",
+        effect="false: SUBSCRIBE with one ends the connection (Subscription Identifiers not supported, 0xA1).",
+        example=False,
+    )
+    response_information: str = option(
+        Information(),
+        "",
+        help="Response Information for v5 clients that ask for it in CONNECT: by custom, where in the tree of topics"
+        " their Response Topics may lie. An empty string = none is sent.",
+        effect="Clients that ask for it build their Response Topics of it; the broker itself does nothing with it.",
+        example="replies/",
     )
     server_keepalive: int | None = option(
         KeepAlive(),
@@ -126,6 +157,15 @@ class MQTTConfig(Section):
         " v5 clients as Receive Maximum.",
         effect="Higher: clients publish faster over slow links, and more memory is used for each.",
         example=20,
+    )
+    await_rel_timeout: float | None = option(
+        Duration("1s", "4294967295s", infinity=True),
+        "infinity",
+        help="Time after which an Application Message with QoS 2 that its publisher has not released with PUBREL is"
+        " forgotten: its Packet Identifier is free again and it does not count against max_awaiting_rel any more.",
+        effect="Anything but infinity departs from MQTT: a publisher that comes back later and sends the Application"
+        " Message again has it handed on twice.",
+        example="5m",
     )
     max_subscriptions: int | None = option(
         Integer(1, words=_INFINITY, unit="Subscriptions"),

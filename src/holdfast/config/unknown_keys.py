@@ -18,10 +18,10 @@ _EMQX = frozenset(
         "force_shutdown": "max_heap_size",
         "listeners.*": "acceptors access_rules authentication bind enable enable_authn max_conn_rate max_connections"
         " mountpoint proxy_protocol proxy_protocol_timeout ssl_options tcp_options websocket",
-        "mqtt": "await_rel_timeout client_attrs_init clientid_override exclusive_subscription keepalive_check_interval"
+        "mqtt": "client_attrs_init clientid_override exclusive_subscription keepalive_check_interval"
         " message_expiry_interval mqueue_default_priority mqueue_priorities peer_cert_as_clientid peer_cert_as_username"
-        " response_information retry_interval shared_subscription_initial_sticky_pick shared_subscription_strategy"
-        " strict_mode use_username_as_clientid",
+        " retry_interval shared_subscription_initial_sticky_pick shared_subscription_strategy strict_mode"
+        " use_username_as_clientid",
         "node": "cookie name process_limit max_ports role",
         "retainer": "allow_never_expire backend deliver_rate delivery_rate external_backends max_publish_rate"
         " msg_expiry_interval_override",

@@ -9,7 +9,7 @@ from twisted.logger import Logger
 
 from holdfast.interfaces import Credentials, Principal
 from holdfast.sessions.exchange import Exchange
-from holdfast.sessions.handshake import Handshake, Refused, refusal
+from holdfast.sessions.handshake import Handshake, Refused
 from holdfast.sessions.inbound import failure_reason
 from holdfast.tickets import StorageFailure
 from holdfast.wire import ReasonCode
@@ -103,7 +103,7 @@ def reject(connection: Connection, reason: ReasonCode, explanation: str) -> None
         reason=reason.name,
         explanation=explanation,
     )
-    connection.finish(refusal(connection.protocol_version, reason, explanation), None)
+    connection.finish(connection.explanations.refusal(reason, explanation), None)
 
 
 def admit(connection: Connection, packet: Connect) -> Admission | None:

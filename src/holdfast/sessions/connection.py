@@ -17,14 +17,15 @@ from twisted.python.failure import Failure
 
 from holdfast.sessions.acknowledgements import Acknowledgements
 from holdfast.sessions.admission import Admission, admit
+from holdfast.sessions.aliases import OutgoingAliases
 from holdfast.sessions.exchange import Exchange
-from holdfast.sessions.handshake import refusal
+from holdfast.sessions.explanations import Explanations
 from holdfast.sessions.inbound import failure_reason
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.outbox import INetworkConnection, Outbox
 from holdfast.sessions.services import Services
 from holdfast.tickets import StorageFailure
-from holdfast.wire import PacketParser, Properties, ProtocolError, ReasonCode, WireError, encode
+from holdfast.wire import PacketParser, ProtocolError, ReasonCode, WireError
 from holdfast.wire import packets as p
 
 T = TypeVar("T")
@@ -56,11 +57,13 @@ class Connection:
         self.checks_delivery = services.authorizer.checks_delivery
         self.protocol_version = 4
         self.maximum_packet_size: int | None = None
+        self.explanations = Explanations(4)
         self.bridge = False
         self._state = State.NEW
         self._network = network
         self._parser = PacketParser(min(UNTRUSTED_BYTES, limits.max_packet_size))
         self._outbox = Outbox(network, services.turns, self.wake_replays)
+        self._aliases: OutgoingAliases | None = None
         self.acknowledgements = Acknowledgements(self._outbox.send)
         # Which packets are due; any other is a Protocol Error [MQTT5-3.1.0-1], [MQTT5-3.1.0-2].
         self._actions: dict[type[Any], Callable[[Any], None]] = {p.Connect: self._connect}
@@ -197,6 +200,10 @@ class Connection:
         self.protocol_version = packet.protocol_version
         self.bridge = packet.bridge
         self.maximum_packet_size = packet.properties.maximum_packet_size
+        self.explanations = Explanations(packet.protocol_version, packet.properties)
+        aliases = min(packet.properties.topic_alias_maximum or 0, self.limits.max_topic_alias)
+        if aliases:
+            self._aliases = OutgoingAliases(aliases, self.maximum_packet_size)
         self._admission = admit(self, packet)
         if self._admission is not None:
             self._admission.begin()
@@ -232,6 +239,8 @@ class Connection:
         """Send a PUBLISH at the end of this turn; shut the connection down if it has let too much pile up."""
         if self._state is State.CLOSED:
             return
+        if self._aliases is not None:
+            packet = self._aliases.apply(packet)
         outbox = self._outbox
         outbox.messages += 1
         outbox.send(packet)
@@ -276,9 +285,9 @@ class Connection:
             return
         last = b""
         if self._state is State.ADMITTING:
-            last = refusal(self.protocol_version, reason, explanation)
-        elif self._state is State.ESTABLISHED and self.protocol_version == 5:
-            last = self._fitting_disconnect(reason, explanation)
+            last = self.explanations.refusal(reason, explanation)
+        elif self._state is State.ESTABLISHED:  # no DISCONNECT before CONNACK [MQTT5-3.14.0-1]
+            last = self.explanations.disconnect(reason, explanation)
         self.finish(last, self._due_will())
 
     def close_for(self, failure: StorageFailure) -> bytes | None:
@@ -314,13 +323,6 @@ class Connection:
     def _due_will(self) -> p.Will | None:
         return self._exchange.will if self._exchange is not None else None
 
-    def _fitting_disconnect(self, reason: ReasonCode, explanation: str) -> bytes:
-        """Return DISCONNECT, without its Reason String where that exceeds the Maximum Packet Size [MQTT5-3.14.2-3]."""
-        packet = encode(p.Disconnect(reason, Properties(reason_string=explanation)), 5)
-        if self.maximum_packet_size is not None and len(packet) > self.maximum_packet_size:
-            packet = encode(p.Disconnect(reason), 5)
-        return packet
-
     def _refuse(self, error: WireError) -> None:
         """End the Network Connection because the Client broke the rules."""
         self.counters.protocol_errors += 1
@@ -331,7 +333,7 @@ class Connection:
             reason=error.reason.name,
         )
         if self._state is State.NEW and error.protocol_version is not None:
-            self.finish(refusal(error.protocol_version, error.reason, str(error)), None)
+            self.finish(Explanations(error.protocol_version).refusal(error.reason, str(error)), None)
         else:
             self.close(error.reason, str(error))
 

@@ -80,20 +80,20 @@ class Exchange:
         body = identifier.to_bytes(2, "big")
         if ticket is not None:
             connection.acknowledgements.add(ticket, b"\x62\x02" + body, connection.close_for)
-        elif connection.protocol_version == 5:
-            connection.send(b"\x62\x03" + body + bytes((ReasonCode.PACKET_IDENTIFIER_NOT_FOUND,)))
         else:
-            connection.send(b"\x62\x02" + body)
+            reason = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+            answer = p.Pubrel(identifier, reason)
+            connection.send(connection.explanations.encode(answer, "no QoS 2 message has this identifier now"))
 
     def _pingreq(self, _packet: p.Pingreq) -> None:
         self._connection.send(_PINGRESP)
 
     def _disconnect(self, packet: p.Disconnect) -> None:
-        """The Client says goodbye; its Will is discarded unless it asks otherwise [MQTT5-3.14.4-3]."""
+        """The Client says goodbye; its Will is discarded if that is a normal end [MQTT5-3.14.4-3], else published."""
         expiry = packet.properties.session_expiry_interval
         if expiry is not None:
-            if self.session.expiry_interval == 0 and expiry:
+            if expiry and not self._handshake.packet.properties.session_expiry_interval:  # [MQTT5-3.14.2.2.2]
                 raise ProtocolError("a Session Expiry Interval of 0 cannot be changed in DISCONNECT")
             self.session.expiry_interval = self._handshake.capped(expiry)
-        keep_will = packet.reason_code == ReasonCode.DISCONNECT_WITH_WILL_MESSAGE
-        self._connection.finish(b"", self.will if keep_will else None)
+        normal = packet.reason_code == ReasonCode.SUCCESS
+        self._connection.finish(b"", None if normal else self.will)

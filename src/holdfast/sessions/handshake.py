@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 
 from holdfast.sessions.limits import Limits
-from holdfast.wire import ConnectReturnCode, Properties, ReasonCode, connect_return_code, encode
+from holdfast.wire import ConnectReturnCode, Properties, ReasonCode, encode
 from holdfast.wire.packets import Connack, Connect
 
 _NEVER = 0xFFFFFFFF
@@ -51,6 +51,9 @@ class Handshake:
                 raise Refused(
                     ReasonCode.TOPIC_NAME_INVALID, f"the Will Topic has more than {limits.max_topic_levels} levels"
                 )
+        most = packet.properties.maximum_packet_size
+        if most is not None and len(self._accepted(False, "")) > most:  # [MQTT5-3.1.2-24]
+            raise Refused(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, f"CONNACK does not fit a packet of {most} bytes")
 
     @property
     def expiry_interval(self) -> float | None:
@@ -81,10 +84,21 @@ class Handshake:
         return server if server is not None and self.v5 else self.packet.keep_alive
 
     def accepted(self, session_present: bool) -> bytes:
-        """Return the CONNACK that accepts the connection, telling every limit that is not the standard's default."""
+        """Return the CONNACK that accepts the connection, telling every limit that is not the standard's default.
+
+        Response Information is given to Clients that ask for it [MQTT5-3.1.2-28] and take a packet of that size.
+        """
         if not self.v5:
             present = session_present and self.packet.protocol_version == 4
             return encode(Connack(present, ConnectReturnCode.ACCEPTED), 4)
+        asked = self.packet.properties
+        if self._limits.response_information and asked.request_response_information:
+            packet = self._accepted(session_present, self._limits.response_information)
+            if asked.maximum_packet_size is None or len(packet) <= asked.maximum_packet_size:
+                return packet
+        return self._accepted(session_present, "")
+
+    def _accepted(self, session_present: bool, response_information: str) -> bytes:
         limits = self._limits
         expiry = self.expiry_interval
         asked = self.packet.properties.session_expiry_interval or 0
@@ -93,20 +107,14 @@ class Handshake:
             session_expiry_interval=granted if granted != asked else None,
             receive_maximum=limits.max_awaiting_rel,
             maximum_qos=limits.max_qos_allowed if limits.max_qos_allowed < 2 else None,
-            retain_available=int(limits.retain_available),
+            retain_available=None if limits.retain_available else 0,
             maximum_packet_size=limits.max_packet_size,
             assigned_client_identifier=self.client_id if self.assigned else None,
             topic_alias_maximum=limits.max_topic_alias or None,
             wildcard_subscription_available=None if limits.wildcard_subscription else 0,
             shared_subscription_available=None if limits.shared_subscription else 0,
+            subscription_identifier_available=None if limits.subscription_identifiers else 0,
             server_keep_alive=limits.server_keepalive,
+            response_information=response_information or None,
         )
         return encode(Connack(session_present, ReasonCode.SUCCESS, properties), 5)
-
-
-def refusal(protocol_version: int, reason: ReasonCode, explanation: str) -> bytes:
-    """Return the CONNACK that refuses a connection, or b"" where MQTT 3 can only close it."""
-    if protocol_version == 5:
-        return encode(Connack(False, reason, Properties(reason_string=explanation)), 5)
-    code = connect_return_code(reason)
-    return b"" if code is None else encode(Connack(False, code), 4)

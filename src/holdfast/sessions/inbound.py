@@ -10,10 +10,11 @@ from twisted.logger import Logger
 
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.service import RetainRefused
+from holdfast.sessions.aliases import IncomingAliases
 from holdfast.sessions.router import QueueFull
 from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure, both
-from holdfast.wire import NO_PROPERTIES, Properties, ProtocolError, ReasonCode, encode
-from holdfast.wire.packets import Puback, Publish, Pubrec, Pubrel
+from holdfast.wire import NO_PROPERTIES, Properties, ProtocolError, ReasonCode
+from holdfast.wire.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel
 
 if TYPE_CHECKING:
     from holdfast.sessions.connection import Connection
@@ -37,7 +38,7 @@ class Publications:
         self._session = session
         self._services = connection.services
         self._limits = connection.limits
-        self._aliases: dict[int, str] = {}
+        self._aliases = IncomingAliases(connection.limits.max_topic_alias)
         self._v5 = connection.protocol_version == 5
 
     def publish(self, packet: Publish) -> None:
@@ -52,7 +53,9 @@ class Publications:
         limits = self._limits
         qos = packet.qos
         if qos > limits.max_qos_allowed:
-            raise ProtocolError(f"QoS {qos} is not supported", ReasonCode.QOS_NOT_SUPPORTED)  # [MQTT5-3.2.2-11]
+            raise ProtocolError(  # [MQTT5-3.2.2-11]
+                f"QoS {qos} is not supported, at most {limits.max_qos_allowed} is", ReasonCode.QOS_NOT_SUPPORTED
+            )
         if packet.retain and not limits.retain_available:
             raise ProtocolError("retained messages are not supported", ReasonCode.RETAIN_NOT_SUPPORTED)
         if topic.count("/") >= limits.max_topic_levels:
@@ -60,9 +63,13 @@ class Publications:
                 f"a Topic Name has at most {limits.max_topic_levels} levels here", ReasonCode.TOPIC_NAME_INVALID
             )
         if qos:
-            if qos == 2 and packet.packet_identifier in self._session.received:
-                self._received_again(packet.packet_identifier)
-                return
+            if qos == 2:
+                if limits.await_rel_timeout is not None:
+                    since = services.now() - round(1000 * limits.await_rel_timeout)
+                    services.counters.unreleased_forgotten += self._session.forget_unreleased(since)
+                if packet.packet_identifier in self._session.received:
+                    self._received_again(packet.packet_identifier)
+                    return
             self._check_receive_maximum()
         message = ApplicationMessage(
             topic,
@@ -92,7 +99,9 @@ class Publications:
         if known or not self._v5:
             answer = b"\x70\x02" + identifier.to_bytes(2, "big")
         else:
-            answer = b"\x70\x03" + identifier.to_bytes(2, "big") + bytes((ReasonCode.PACKET_IDENTIFIER_NOT_FOUND,))
+            answer = self._connection.explanations.encode(
+                Pubcomp(identifier, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND), "no QoS 2 message has this identifier now"
+            )
         ticket = self._session.record.released(identifier) if known else COMMITTED
         self._connection.acknowledgements.add(ticket, answer, self._connection.close_for)
 
@@ -104,17 +113,7 @@ class Publications:
             raise ProtocolError("a Client does not send Subscription Identifiers in PUBLISH")
         alias = properties.topic_alias
         if alias is not None:
-            if alias > self._limits.max_topic_alias:
-                raise ProtocolError(
-                    f"the Topic Alias {alias} exceeds the Topic Alias Maximum", ReasonCode.TOPIC_ALIAS_INVALID
-                )
-            if topic:
-                self._aliases[alias] = topic
-            else:
-                known = self._aliases.get(alias)
-                if known is None:
-                    raise ProtocolError(f"the Topic Alias {alias} has no Topic Name")
-                topic = known
+            topic = self._aliases.resolve(alias, topic)
         expiry = properties.message_expiry_interval
         if alias is not None or expiry is not None:
             properties = attrs.evolve(properties, topic_alias=None, message_expiry_interval=None)
@@ -159,7 +158,7 @@ class Publications:
         except QueueFull as full:
             self._services.counters.messages_rejected_queue_full += 1
             self._log.info("{client!r} is refused: {why}", client=message.client_id, why=full)
-            self._answer(message.qos, identifier, ReasonCode.QUOTA_EXCEEDED)
+            self._answer(message.qos, identifier, ReasonCode.QUOTA_EXCEEDED, str(full))
             return
         ticket = both(after, ticket)
         qos = message.qos
@@ -185,7 +184,7 @@ class Publications:
             self._session.record.released(identifier)
         if not self._v5:
             return self._connection.close_for(failure)
-        return self._refusal(message.qos, identifier, failure_reason(failure))
+        return self._refusal(message.qos, identifier, failure_reason(failure), "the broker cannot store this now")
 
     def _not_retained(
         self, message: ApplicationMessage, identifier: int, refusal: RetainRefused, after: CommitTicket
@@ -196,13 +195,13 @@ class Publications:
         if self._v5 and message.qos:
             counters.retained_refused += 1
             self._log.warn(log, client=message.client_id, topic=message.topic, refusal=refusal)
-            self._answer(message.qos, identifier, ReasonCode.QUOTA_EXCEEDED)
+            self._answer(message.qos, identifier, ReasonCode.QUOTA_EXCEEDED, str(refusal))
             return
         counters.retained_not_stored += 1
         self._log.warn(log + " (delivered live only)", client=message.client_id, topic=message.topic, refusal=refusal)
         ticket, _ = self._services.router.route(message, after)
         if message.qos:
-            packet = self._refusal(message.qos, identifier, ReasonCode.SUCCESS)
+            packet = self._refusal(message.qos, identifier, ReasonCode.SUCCESS, "")
             self._connection.acknowledgements.add(
                 both(after, ticket), packet, self._connection.close_for, message.qos == 1
             )
@@ -212,7 +211,8 @@ class Publications:
         self._services.counters.messages_dropped_not_authorized += 1
         self._log.warn("{client!r} may not publish to {topic!r}", client=message.client_id, topic=message.topic)
         if message.qos:
-            self._answer(message.qos, identifier, ReasonCode.NOT_AUTHORIZED if self._v5 else ReasonCode.SUCCESS)
+            reason = ReasonCode.NOT_AUTHORIZED if self._v5 else ReasonCode.SUCCESS
+            self._answer(message.qos, identifier, reason, "publishing this is not allowed")
 
     def _received_again(self, identifier: int) -> None:
         """Answer a repeated QoS 2 PUBLISH without handing it on again [MQTT5-4.3.3-10]."""
@@ -221,11 +221,11 @@ class Publications:
         ticket = self._session.record.received(identifier, self._session.received[identifier], False)
         self._connection.acknowledgements.add(ticket, packet, self._connection.close_for)
 
-    def _refusal(self, qos: int, identifier: int, reason: ReasonCode) -> bytes:
+    def _refusal(self, qos: int, identifier: int, reason: ReasonCode, why: str) -> bytes:
         packet = Puback(identifier, reason) if qos == 1 else Pubrec(identifier, reason)
-        return encode(packet, self._connection.protocol_version)
+        return self._connection.explanations.encode(packet, why)
 
-    def _answer(self, qos: int, identifier: int, reason: ReasonCode) -> None:
+    def _answer(self, qos: int, identifier: int, reason: ReasonCode, why: str) -> None:
         """Acknowledge without handing anything on; a PUBREC with a failure ends the QoS 2 exchange."""
         ticket = COMMITTED
         if qos == 2 and reason >= ReasonCode.UNSPECIFIED_ERROR:
@@ -234,5 +234,5 @@ class Publications:
         elif qos == 2:
             ticket = self._note_received(identifier)
         self._connection.acknowledgements.add(
-            ticket, self._refusal(qos, identifier, reason), self._connection.close_for, qos == 1
+            ticket, self._refusal(qos, identifier, reason, why), self._connection.close_for, qos == 1
         )

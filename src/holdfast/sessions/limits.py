@@ -27,10 +27,13 @@ class Limits:
     retain_available: bool = True
     wildcard_subscription: bool = True
     shared_subscription: bool = True
+    subscription_identifiers: bool = True
+    response_information: str = ""  #: for Clients that ask for it, "" for none
     server_keepalive: int | None = None
     keepalive_multiplier: float = 1.5
     max_inflight: int = 512
     max_awaiting_rel: int = 1000
+    await_rel_timeout: float | None = None
     max_subscriptions: int | None = None
     max_mqueue_len: int | None = 100_000
     max_mqueue_bytes: int = 64 << 20

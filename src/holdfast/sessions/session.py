@@ -161,6 +161,14 @@ class Session:
         delivery.message = None
         return ticket
 
+    def forget_unreleased(self, before: int) -> int:
+        """Forget QoS 2 messages from the Client that came before this (ms since the epoch); return how many."""
+        old = [packet_identifier for packet_identifier, at in self.received.items() if at < before]
+        for packet_identifier in old:
+            del self.received[packet_identifier]
+            self.record.released(packet_identifier)
+        return len(old)
+
     def resume(self, link: ILink) -> None:
         """Send again what was in flight, in its original order [MQTT5-4.4.0-1], then what has been queued."""
         now = self._now()

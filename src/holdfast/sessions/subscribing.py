@@ -11,12 +11,13 @@ from twisted.internet.interfaces import IDelayedCall
 
 from holdfast.retained.replay import Replay
 from holdfast.sessions.delivery import ReplayDelivery
+from holdfast.sessions.explanations import why_refused
 from holdfast.sessions.inbound import failure_reason
 from holdfast.sessions.positions import ReplayPosition
 from holdfast.sessions.subscriptions import Subscription
 from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
 from holdfast.topics import InvalidTopicFilter, check_topic_filter, has_wildcard, split_shared
-from holdfast.wire import ReasonCode, encode
+from holdfast.wire import ProtocolError, ReasonCode, encode
 from holdfast.wire.packets import Suback, Subscribe, SubscriptionRequest, Unsuback, Unsubscribe
 
 if TYPE_CHECKING:
@@ -57,6 +58,12 @@ class Subscriptions:
 
     def subscribe(self, packet: Subscribe) -> None:
         """Grant what may be granted, answer with SUBACK, and start replays [MQTT5-3.8.4]."""
+        if packet.properties.subscription_identifiers and not self._limits.subscription_identifiers:
+            raise ProtocolError(
+                "Subscription Identifiers are not offered", ReasonCode.SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED
+            )
+        if not self._can_answer(Suback(packet.packet_identifier, (0,) * len(packet.subscriptions))):
+            return
         verdicts: list[Verdict] = []
         waiting: list[Deferred[None]] = []
         for request in packet.subscriptions:
@@ -80,6 +87,8 @@ class Subscriptions:
 
     def unsubscribe(self, packet: Unsubscribe) -> None:
         """Remove subscriptions, stop their replays, answer with UNSUBACK [MQTT5-3.10.4]."""
+        if not self._can_answer(Unsuback(packet.packet_identifier, (0,) * len(packet.topic_filters))):
+            return
         codes = []
         ticket = COMMITTED
         for topic_filter in packet.topic_filters:
@@ -152,6 +161,14 @@ class Subscriptions:
             return ReasonCode.QUOTA_EXCEEDED
         return None
 
+    def _can_answer(self, answer: Suback | Unsuback) -> bool:
+        """Tell whether the Client takes an answer of this size; else its connection is over [MQTT5-3.1.2-24]."""
+        connection = self._connection
+        if connection.maximum_packet_size is None or connection.explanations.fits(encode(answer, 5)):
+            return True
+        connection.close(ReasonCode.PACKET_TOO_LARGE, "the answer would exceed the Maximum Packet Size")
+        return False
+
     def _decided(self, packet: Subscribe, verdicts: list[Verdict]) -> None:
         connection = self._connection
         session = self._session
@@ -193,13 +210,18 @@ class Subscriptions:
                 self._replays[key].replay.reread()  # goes on, under the new options
         if not self._v5:
             codes = [code if code < ReasonCode.UNSPECIFIED_ERROR else 0x80 for code in codes]
-        answer = encode(Suback(packet.packet_identifier, tuple(codes)), connection.protocol_version)
+        suback = Suback(packet.packet_identifier, tuple(codes))
+        if self._v5 and max(codes) >= ReasonCode.UNSPECIFIED_ERROR:
+            answer = connection.explanations.encode(suback, why_refused(codes, self._limits))
+        else:
+            answer = encode(suback, connection.protocol_version)
 
         def failed(failure: StorageFailure) -> bytes | None:
             if not self._v5:
                 return connection.close_for(failure)
             refused = tuple(max(code, failure_reason(failure)) for code in codes)
-            return encode(Suback(packet.packet_identifier, refused), 5)
+            suback = Suback(packet.packet_identifier, refused)
+            return connection.explanations.encode(suback, "the broker cannot store this now")
 
         connection.acknowledgements.add(ticket, answer, failed)
         for key in replays:

@@ -190,7 +190,7 @@ def read_properties(cursor: Cursor, packet_type: int) -> Properties:
         if definition.check is not None:
             reason = definition.check(value)
             if reason is not None:
-                raise ProtocolError(f"{definition.field} may not be {value!r}", reason)
+                raise ProtocolError(f"{definition.field} may not be {value!r:.60}", reason)
         if definition.repeatable and not (packet_type == 8 and identifier == 0x0B):
             found.setdefault(definition.field, []).append(value)
         elif definition.field in found:

@@ -1,0 +1,116 @@
+"""Topic Aliases [MQTT5-3.3.2.3.4]: numbers that stand for Topic Names on one Network Connection, in both directions."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from holdfast.wire import ProtocolError, ReasonCode, encode_variable_byte_integer
+
+#: Bytes of Topic Names remembered for one Network Connection and direction.
+MOST_BYTES = 16 << 20
+
+#: The shortest Topic Name, in bytes, that gets an alias: one that pays with its second message. An alias takes three.
+SHORTEST = 6
+
+#: The most bytes by which an alias makes a packet longer: itself, and both lengths growing by a byte.
+_GROWTH = 5
+
+_LONGEST_PACKET = 5 + 268_435_455
+
+
+class IncomingAliases:
+    """The aliases a Client has set."""
+
+    __slots__ = ("_bytes", "_most", "_topics")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._topics: dict[int, str] = {}
+        self._bytes = 0
+
+    def resolve(self, alias: int, topic: str) -> str:
+        """Return the Topic Name the alias stands for: ``topic``, and from now on that, unless it is empty."""
+        if alias > self._most:
+            raise ProtocolError(
+                f"the Topic Alias {alias} exceeds the Topic Alias Maximum of {self._most}",
+                ReasonCode.TOPIC_ALIAS_INVALID,
+            )
+        known = self._topics.get(alias)
+        if not topic:
+            if known is None:
+                raise ProtocolError(f"the Topic Alias {alias} has no Topic Name")
+            return known
+        if topic != known:
+            self._bytes += len(topic) - len(known or "")
+            if self._bytes > MOST_BYTES:
+                raise ProtocolError("the Topic Names with an alias are too long together", ReasonCode.QUOTA_EXCEEDED)
+            self._topics[alias] = topic
+        return topic
+
+
+class OutgoingAliases:
+    """The aliases the Server has set towards a Client, at most ``most``; the least recently used is given away.
+
+    They are put into PUBLISH packets as they are sent, so that what is kept for sending again, and encodings that are
+    shared with other Clients, have none.
+    """
+
+    __slots__ = ("_bytes", "_free", "_longest", "_most", "_numbers")
+
+    def __init__(self, most: int, maximum_packet_size: int | None) -> None:
+        self._most = most
+        self._longest = min(maximum_packet_size or _LONGEST_PACKET, _LONGEST_PACKET) - _GROWTH
+        self._numbers: OrderedDict[bytes, int] = OrderedDict()
+        self._free: list[int] = []
+        self._bytes = 0
+
+    def apply(self, packet: bytes) -> bytes:
+        """Return an MQTT 5 PUBLISH with its Topic Name replaced by the alias, or with an alias set for it, or as it is.
+
+        A retained message sent for a subscription sets none: it is the only one of its topic for a while.
+        """
+        start = 2
+        while packet[start - 1] > 127:
+            start += 1
+        topic_end = start + 2 + (packet[start] << 8 | packet[start + 1])
+        topic = packet[start + 2 : topic_end]
+        if len(topic) < SHORTEST:
+            return packet
+        number = self._numbers.get(topic)
+        if number is not None:
+            self._numbers.move_to_end(topic)
+            name = b"\0\0"
+        elif packet[0] & 1 or len(packet) > self._longest:
+            return packet
+        else:
+            number = self._assign(topic)
+            name = packet[start:topic_end]
+        position = properties = topic_end + 2 if packet[0] & 6 else topic_end
+        length = shift = 0
+        while True:
+            byte = packet[position]
+            position += 1
+            length |= (byte & 127) << shift
+            if byte < 128:
+                break
+            shift += 7
+        head = b"%b%b%b\x23%c%c" % (
+            name,
+            packet[topic_end:properties],
+            encode_variable_byte_integer(length + 3),
+            number >> 8,
+            number & 255,
+        )
+        size = encode_variable_byte_integer(len(head) + len(packet) - position)
+        return b"".join((packet[:1], size, head, packet[position:]))
+
+    def _assign(self, topic: bytes) -> int:
+        numbers = self._numbers
+        self._bytes += len(topic)
+        while len(numbers) >= self._most or (numbers and self._bytes > MOST_BYTES):
+            forgotten, number = numbers.popitem(last=False)
+            self._bytes -= len(forgotten)
+            self._free.append(number)
+        number = self._free.pop() if self._free else len(numbers) + 1
+        numbers[topic] = number
+        return number

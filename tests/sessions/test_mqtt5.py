@@ -1,0 +1,634 @@
+"""What MQTT 5 asks for beyond carrying messages: capabilities, Reason Strings, packet sizes, Reason Codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from zope.interface import implementer
+
+from holdfast.auth.anonymous import UnrestrictedAuthorizer
+from holdfast.interfaces import IAuthenticator, IAuthorizer, Principal
+from holdfast.retained.service import RetainerLimits
+from holdfast.sessions.explanations import LONGEST
+from holdfast.sessions.limits import Limits, WhenFull
+from holdfast.wire import Properties, ReasonCode, encode, encode_variable_byte_integer
+from holdfast.wire import packets as p
+from tests.doubles import Client, MemoryBroker
+from tests.sessions.restartable import RestartableBroker
+
+TERSE = Properties(request_problem_information=0)
+VERSIONS = pytest.mark.parametrize("version", [3, 4, 5])
+
+
+def connack(client: Client) -> p.Connack:
+    assert client.connack is not None
+    return client.connack
+
+
+def ended_with(client: Client) -> int:
+    """Return the Reason Code of the DISCONNECT, which must be the last packet [MQTT5-3.14.4-1]."""
+    assert client.network.closed
+    *_, last = client.packets()
+    assert isinstance(last, p.Disconnect)
+    return last.reason_code
+
+
+def publish_packet(topic: bytes, properties: bytes) -> bytes:
+    """Return a QoS 0 PUBLISH made by hand."""
+    body = len(topic).to_bytes(2, "big") + topic + encode_variable_byte_integer(len(properties)) + properties
+    return b"\x30" + encode_variable_byte_integer(len(body)) + body
+
+
+# --- capabilities in CONNACK
+
+
+def test_connack_tells_only_what_is_not_the_default() -> None:
+    """What is available goes without saying [MQTT5-3.2.2.3.4], [MQTT5-3.2.2.3.5], [MQTT5-3.2.2.3.11] to 13."""
+    told = connack(MemoryBroker().client("c", 5)).properties
+    assert (told.maximum_qos, told.retain_available) == (None, None)
+    assert (told.wildcard_subscription_available, told.shared_subscription_available) == (None, None)
+    assert (told.subscription_identifier_available, told.response_information) == (None, None)
+    nothing = Limits(
+        max_qos_allowed=0,
+        retain_available=False,
+        wildcard_subscription=False,
+        shared_subscription=False,
+        subscription_identifiers=False,
+        max_topic_alias=0,
+    )
+    told = connack(MemoryBroker(limits=nothing).client("c", 5)).properties
+    assert (told.maximum_qos, told.retain_available) == (0, 0)
+    assert (told.wildcard_subscription_available, told.shared_subscription_available) == (0, 0)
+    assert (told.subscription_identifier_available, told.topic_alias_maximum) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("configured", "asked", "given"),
+    [("replies/", 1, "replies/"), ("replies/", 0, None), ("replies/", None, None), ("", 1, None)],
+)
+def test_response_information_is_given_to_those_who_ask(configured: str, asked: int | None, given: str | None) -> None:
+    """mqtt.response_information; a Client that has not asked gets none [MQTT5-3.1.2-28]."""
+    broker = MemoryBroker(limits=Limits(response_information=configured))
+    properties = Properties(request_response_information=asked)
+    assert connack(broker.client("c", 5, properties=properties)).properties.response_information == given
+
+
+def test_response_information_that_does_not_fit_is_left_out() -> None:
+    """CONNACK stays within the Maximum Packet Size [MQTT5-3.1.2-24]."""
+    broker = MemoryBroker(limits=Limits(response_information="r" * 100))
+    properties = Properties(request_response_information=1, maximum_packet_size=100)
+    accepted = connack(broker.client("c", 5, properties=properties))
+    assert (accepted.reason_code, accepted.properties.response_information) == (0, None)
+
+
+def test_subscription_identifiers_can_be_switched_off() -> None:
+    """mqtt.subscription_identifiers = false: SUBSCRIBE with one gets DISCONNECT 0xA1 [MQTT5-3.2.2.3.12]."""
+    broker = MemoryBroker(limits=Limits(subscription_identifiers=False))
+    client = broker.client("c", 5)
+    assert client.subscribe("t", qos=1) == [p.Suback(1, (1,))]
+    client.send(p.Subscribe(2, (p.SubscriptionRequest("u"),), Properties(subscription_identifiers=(7,))))
+    assert ended_with(client) == ReasonCode.SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED
+
+
+@pytest.mark.parametrize("will", [p.Will("w", b"", 2), p.Will("w", b"", 0, True)])
+@VERSIONS
+def test_a_will_beyond_the_capabilities_refuses_the_connection(version: int, will: p.Will) -> None:
+    """CONNACK 0x9B or 0x9A [MQTT5-3.2.2-12], [MQTT5-3.2.2-13].
+
+    MQTT 3 has no return code for it, so the connection is closed without CONNACK [MQTT311-3.2.2-6].
+    """
+    client = MemoryBroker(limits=Limits(max_qos_allowed=1, retain_available=False)).client("c", version, will=will)
+    assert client.network.closed
+    if version == 5:
+        expected = ReasonCode.QOS_NOT_SUPPORTED if will.qos else ReasonCode.RETAIN_NOT_SUPPORTED
+        assert connack(client).reason_code == expected
+    else:
+        assert client.connack is None
+
+
+@VERSIONS
+def test_retain_that_is_not_available_ends_the_connection(version: int) -> None:
+    """DISCONNECT 0x9A [MQTT5-3.2.2-14]; MQTT 3 is closed; an empty payload is no exception; nothing is delivered."""
+    broker = MemoryBroker(limits=Limits(retain_available=False))
+    watcher = broker.client("w")
+    watcher.subscribe("#")
+    for payload in (b"x", b""):
+        client = broker.client("c", version)
+        client.send(p.Publish("t", payload, 0, True))
+        assert client.network.closed
+        if version == 5:
+            assert ended_with(client) == ReasonCode.RETAIN_NOT_SUPPORTED
+        else:
+            assert client.packets() == []
+    assert watcher.messages() == []
+
+
+def test_subscriptions_get_at_most_the_maximum_qos() -> None:
+    """A SUBSCRIBE with a higher QoS is granted the highest there is [MQTT5-3.2.2-9], [MQTT5-3.2.2-10]."""
+    client = MemoryBroker(limits=Limits(max_qos_allowed=1)).client("c", 5)
+    assert client.subscribe("a", qos=2) == [p.Suback(1, (1,))]
+
+
+# --- Reason Strings
+
+
+@implementer(IAuthorizer)
+class Deny(UnrestrictedAuthorizer):
+    """Allows nothing."""
+
+    def may_publish(self, principal, topic, qos, retain):  # type: ignore[no-untyped-def]
+        return False
+
+    def may_subscribe(self, principal, topic_filter, qos):  # type: ignore[no-untyped-def]
+        return False
+
+
+def denied() -> MemoryBroker:
+    return MemoryBroker(authorizer=Deny())
+
+
+def limited() -> MemoryBroker:
+    return MemoryBroker(
+        limits=Limits(shared_subscription=False, wildcard_subscription=False, max_subscriptions=1),
+        retainer=RetainerLimits(max_payload_size=3),
+    )
+
+
+FAILURES: list[tuple[Callable[[], MemoryBroker], p.Packet, p.Packet, str]] = [
+    (denied, p.Publish("t", b"", 1, packet_identifier=1), p.Puback(1, 0x87), "not allowed"),
+    (denied, p.Publish("t", b"", 2, packet_identifier=1), p.Pubrec(1, 0x87), "not allowed"),
+    (denied, p.Subscribe(1, (p.SubscriptionRequest("t"),)), p.Suback(1, (0x87,)), "not allowed"),
+    (limited, p.Publish("t", b"long", 1, True, False, 1), p.Puback(1, 0x97), "retainer.max_payload_size is 3"),
+    (limited, p.Publish("t", b"long", 2, True, False, 1), p.Pubrec(1, 0x97), "retainer.max_payload_size is 3"),
+    (
+        limited,
+        p.Subscribe(1, tuple(map(p.SubscriptionRequest, ("a", "b", "#", "$share/g/a", "a#")))),
+        p.Suback(1, (0, 0x97, 0xA2, 0x9E, 0x8F)),
+        "at most 1 Subscriptions here; shared subscriptions are not offered here; wildcards are not",
+    ),
+    (limited, p.Pubrel(1), p.Pubcomp(1, 0x92), "no QoS 2 message has this identifier"),
+    (limited, p.Pubrec(1), p.Pubrel(1, 0x92), "no QoS 2 message has this identifier"),
+]
+
+
+@pytest.mark.parametrize(("make", "packet", "answer", "why"), FAILURES)
+def test_a_failure_is_explained_to_those_who_want_it(
+    make: Callable[[], MemoryBroker], packet: p.Packet, answer: p.Packet, why: str
+) -> None:
+    """Reason Strings, but not with Request Problem Information 0 [MQTT5-3.1.2-29], nor where they do not fit."""
+    broker = make()
+    talkative = broker.client("a", 5)
+    talkative.send(packet)
+    (explained,) = talkative.packets()
+    assert type(explained) is type(answer)
+    assert why in (explained.properties.reason_string or "")  # type: ignore[union-attr]
+    terse = broker.client("b", 5, properties=TERSE)
+    terse.send(packet)
+    assert terse.packets() == [answer]
+    narrow = broker.client("c", 5, properties=Properties(maximum_packet_size=len(encode(explained, 5)) - 1))
+    narrow.send(packet)
+    assert narrow.packets() == [answer]
+    exact = broker.client("d", 5, properties=Properties(maximum_packet_size=len(encode(explained, 5))))
+    exact.send(packet)
+    assert exact.packets() == [explained]
+
+
+@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("packet", [failure[1] for failure in FAILURES])
+def test_mqtt_3_gets_no_reasons(version: int, packet: p.Packet) -> None:
+    """Its packets have no room for them, and are what they were."""
+    broker = MemoryBroker(authorizer=Deny(), retainer=RetainerLimits(max_payload_size=3))
+    client = broker.client("c", version)
+    client.send(packet)
+    (answer,) = client.packets()
+    assert answer in (p.Puback(1), p.Pubrec(1), p.Pubcomp(1), p.Pubrel(1)) or isinstance(answer, p.Suback)
+
+
+def test_a_full_queue_is_explained() -> None:
+    """PUBACK 0x97 names the topic whose subscriber cannot take more."""
+    broker = MemoryBroker(limits=Limits(max_mqueue_len=0, mqueue_full=WhenFull.REJECT))
+    away = broker.client("away", 5, clean=False, properties=Properties(session_expiry_interval=100))
+    away.subscribe("t", qos=1)
+    away.drop()
+    client = broker.client("c", 5)
+    client.publish("t", qos=1)
+    (answer,) = client.got(p.Puback)
+    assert answer.reason_code == ReasonCode.QUOTA_EXCEEDED
+    assert "'t'" in (answer.properties.reason_string or "")
+
+
+def test_successes_are_not_explained() -> None:
+    """A Reason String goes with failures only."""
+    client = MemoryBroker().client("c", 5)
+    client.send(p.Subscribe(1, (p.SubscriptionRequest("t"),)), p.Unsubscribe(2, ("t", "u")))
+    client.publish("t", qos=1, identifier=3)
+    assert client.packets() == [p.Suback(1, (0,)), p.Unsuback(2, (0, 0x11)), p.Puback(3, 0x10)]
+
+
+def test_connack_and_disconnect_are_explained_to_everyone() -> None:
+    """Request Problem Information is not about these two [MQTT5-3.1.2-29]."""
+    broker = MemoryBroker(limits=Limits(max_clientid_len=23))
+    refused = connack(broker.client("c" * 24, 5, properties=TERSE))
+    assert refused.properties.reason_string == "a Client Identifier has at most 23 bytes here"
+    client = broker.client("c", 5, properties=TERSE)
+    client.send(p.Pingreq(), p.Connect("c", 5))
+    (_, disconnect) = client.packets()
+    assert isinstance(disconnect, p.Disconnect)
+    assert disconnect.properties.reason_string
+
+
+def test_what_a_client_sent_is_quoted_only_in_part() -> None:
+    """However long it is: a Reason String stays short, and can always be encoded."""
+    client = MemoryBroker().client("c", 5)
+    client.raw(publish_packet(b"t", b"\x08\xff\xff" + b"+" * 65535))
+    *_, disconnect = client.packets()
+    assert isinstance(disconnect, p.Disconnect)
+    assert disconnect.reason_code == ReasonCode.PROTOCOL_ERROR
+    assert len(disconnect.properties.reason_string or "") <= LONGEST
+
+
+# --- the Client's Maximum Packet Size
+
+
+def smallest_connack(broker: MemoryBroker) -> int:
+    return len(encode(connack(broker.client("x", 5)), 5))
+
+
+def test_connack_stays_within_the_maximum_packet_size() -> None:
+    """One that cannot be sent is replaced by a refusal, without its Reason String if need be [MQTT5-3.1.2-24]."""
+    broker = MemoryBroker()
+    size = smallest_connack(broker)
+    first = broker.client("c", 5, properties=Properties(maximum_packet_size=size))
+    assert connack(first).reason_code == 0
+    client = broker.client("c", 5, properties=Properties(maximum_packet_size=size - 1))
+    assert encode(connack(client), 5) == b"\x20\x03\x00\x83\x00"
+    assert client.network.closed
+    assert not first.network.closed  # not taken over for a connection that cannot be admitted
+    for tiny in (1, 4):
+        client = broker.client("d", 5, properties=Properties(maximum_packet_size=tiny))
+        assert client.network.closed
+        assert client.network.take() == b""
+    assert broker.registry.session_count == 2
+
+
+def test_a_refusal_leaves_out_its_reason_string_where_it_does_not_fit() -> None:
+    """CONNACK with 0x85 and nothing else [MQTT5-3.2.2-19]."""
+    properties = Properties(maximum_packet_size=30)
+    refused = connack(MemoryBroker(limits=Limits(max_clientid_len=23)).client("c" * 24, 5, properties=properties))
+    assert refused == p.Connack(False, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
+
+
+@pytest.mark.parametrize("kind", ["subscribe", "unsubscribe"])
+def test_an_answer_too_large_ends_the_connection(kind: str) -> None:
+    """SUBACK and UNSUBACK have a code for each filter; DISCONNECT 0x95 where they do not fit, and nothing is done."""
+    broker = MemoryBroker()
+    client = broker.client(
+        "c", 5, clean=False, properties=Properties(maximum_packet_size=40, request_problem_information=0)
+    )
+    names = tuple(f"t/{number}" for number in range(36))
+    request = p.Subscribe(1, tuple(map(p.SubscriptionRequest, names[:35])))
+    client.send(request)
+    assert client.packets() == [p.Suback(1, (0,) * 35)]
+    client.send(p.Unsubscribe(2, names[1:36]))
+    assert client.packets() == [p.Unsuback(2, (0,) * 34 + (0x11,))]
+    before = set(broker.registry._sessions["c"].subscriptions)
+    if kind == "subscribe":
+        client.send(p.Subscribe(3, tuple(map(p.SubscriptionRequest, names))))
+    else:
+        client.send(p.Unsubscribe(3, names))
+    assert before == {"t/0"}
+    (disconnect,) = client.packets()
+    assert disconnect == p.Disconnect(ReasonCode.PACKET_TOO_LARGE)
+    assert client.network.closed
+
+
+# --- the end of a connection
+
+
+@implementer(IAuthenticator)
+class Refusing:
+    """Refuses with a reason that CONNACK does not know."""
+
+    def authenticate(self, credentials: object) -> Principal | ReasonCode:
+        return ReasonCode.KEEP_ALIVE_TIMEOUT
+
+
+def test_connack_carries_only_its_own_reason_codes() -> None:
+    """What it does not know becomes Unspecified error [MQTT5-3.2.2-8]."""
+    assert connack(MemoryBroker(authenticator=Refusing()).client("c", 5)).reason_code == ReasonCode.UNSPECIFIED_ERROR
+
+
+def test_no_disconnect_before_connack(tmp_path: Path) -> None:
+    """A Client that waits for CONNACK is told the end with that [MQTT5-3.14.0-1]."""
+    broker = RestartableBroker(tmp_path / "h.db", manual=True)
+    session = Properties(session_expiry_interval=100)
+    taken = broker.client("same", 5, clean=False, properties=session)
+    other = broker.client("same", 5, clean=False, properties=session)
+    stopped = broker.client("stopped", 5, clean=False, properties=session)
+    broker.registry.shut_down()
+    broker.commit()
+    answers = [client.packets() for client in (taken, other, stopped)]
+    codes = [ReasonCode.UNSPECIFIED_ERROR, ReasonCode.SERVER_UNAVAILABLE, ReasonCode.SERVER_UNAVAILABLE]
+    for (answer,), code in zip(answers, codes, strict=True):
+        assert isinstance(answer, p.Connack)
+        assert answer.reason_code == code
+
+
+def test_nothing_follows_disconnect() -> None:
+    """Neither from the Server after its own [MQTT5-3.14.4-1], nor for what a Client sends after its own."""
+    broker = MemoryBroker()
+    client = broker.client("c", 5)
+    client.subscribe("t", qos=1)
+    client.send(p.Publish("t", b"1", 1, packet_identifier=5), p.Connect("c", 5), p.Publish("t", b"2"), p.Pingreq())
+    assert [type(packet) for packet in client.packets()] == [p.Publish, p.Puback, p.Disconnect]
+    broker.client("p").publish("t", b"3", qos=1)
+    assert client.packets() == []
+    watcher = broker.client("w")
+    watcher.subscribe("t")
+    client = broker.client("d", 5)
+    client.send(p.Disconnect(), p.Publish("t", b"after"), p.Pingreq())
+    assert client.packets() == []
+    assert watcher.messages() == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "published"),
+    [(0x00, False), (0x04, True), (0x80, True), (0x83, True), (0x97, True)],
+)
+def test_a_will_is_discarded_by_a_normal_disconnection_only(reason: int, published: bool) -> None:
+    """DISCONNECT 0x00 discards it [MQTT5-3.14.4-3]; any other Reason Code leaves it due [MQTT5-3.1.2-8]."""
+    broker = MemoryBroker()
+    watcher = broker.client("w")
+    watcher.subscribe("gone")
+    client = broker.client("c", 5, will=p.Will("gone", b"!"))
+    client.send(p.Disconnect(reason))
+    assert watcher.messages() == ([("gone", b"!", 0, False)] if published else [])
+
+
+@pytest.mark.parametrize(
+    ("connect", "disconnect", "cap", "kept"),
+    [
+        (50, None, None, 50),
+        (50, 20, None, 20),
+        (50, 0, None, 0),
+        (50, 90, None, 90),
+        (50, 0xFFFFFFFF, 60, 60),
+        (0xFFFFFFFF, None, None, None),
+        (0xFFFFFFFF, 0xFFFFFFFF, None, None),
+        (50, 40, 0, 0),  # not 0 in CONNECT, though the Server made it so
+        (0, 0, None, 0),
+        (None, None, None, 0),
+    ],
+)
+def test_session_expiry_as_changed_by_disconnect(
+    connect: int | None, disconnect: int | None, cap: int | None, kept: int | None
+) -> None:
+    """Without one in DISCONNECT that of CONNECT stays in force [MQTT5-3.14.2.2.2]; the zone's limit holds for both."""
+    broker = MemoryBroker(limits=Limits(session_expiry_interval=cap))
+    client = broker.client("c", 5, properties=Properties(session_expiry_interval=connect))
+    client.send(p.Disconnect(0, Properties(session_expiry_interval=disconnect)))
+    assert client.packets() == []
+    if kept is None:
+        broker.advance(10**9)
+        assert broker.registry.session_count == 1
+        return
+    if kept:
+        broker.advance(kept - 1)
+        assert broker.registry.session_count == 1
+        broker.advance(2)
+    assert broker.registry.session_count == 0
+
+
+@pytest.mark.parametrize("connect", [0, None])
+def test_session_expiry_cannot_begin_with_disconnect(connect: int | None) -> None:
+    """0 in CONNECT, also by absence, cannot be changed: DISCONNECT 0x82, and the Will is due [MQTT5-3.14.2.2.2]."""
+    broker = MemoryBroker()
+    watcher = broker.client("w")
+    watcher.subscribe("gone")
+    properties = Properties(session_expiry_interval=connect)
+    client = broker.client("c", 5, will=p.Will("gone", b"!"), properties=properties)
+    client.send(p.Disconnect(0, Properties(session_expiry_interval=20)))
+    assert ended_with(client) == ReasonCode.PROTOCOL_ERROR
+    assert watcher.messages() == [("gone", b"!", 0, False)]
+
+
+@pytest.mark.parametrize(
+    ("clean", "delay", "expiry", "published"),
+    [
+        (False, 10, 100, False),  # back in time
+        (True, 10, 100, True),  # the Session has ended
+        (False, 0, 100, True),  # due at once
+        (False, 10, 0, True),  # the Session ended with its connection
+    ],
+)
+def test_a_will_when_its_client_is_taken_over(clean: bool, delay: int, expiry: int, published: bool) -> None:
+    """The Will is sent unless the new connection comes to the Session within the delay [MQTT5-3.1.3-9]."""
+    broker = MemoryBroker()
+    watcher = broker.client("w")
+    watcher.subscribe("gone")
+    will = p.Will("gone", b"!", properties=Properties(will_delay_interval=delay))
+    properties = Properties(session_expiry_interval=expiry)
+    broker.client("c", 5, clean=False, will=will, properties=properties)
+    broker.client("c", 5, clean=clean, properties=properties)
+    broker.advance(50)
+    assert watcher.messages() == ([("gone", b"!", 0, False)] if published else [])
+
+
+@pytest.mark.parametrize(("delay", "expiry", "after"), [(10, 100, 10), (100, 10, 10), (0, 100, 0), (10, 0, 0)])
+def test_a_will_delay_ends_with_the_session_at_the_latest(delay: int, expiry: int, after: int) -> None:
+    """The Will Delay Interval or the Session's end, whichever comes first [MQTT5-3.1.3-9]."""
+    broker = MemoryBroker()
+    watcher = broker.client("w")
+    watcher.subscribe("gone")
+    will = p.Will("gone", b"!", properties=Properties(will_delay_interval=delay))
+    broker.client("c", 5, will=will, properties=Properties(session_expiry_interval=expiry)).drop()
+    if after:
+        broker.advance(after - 1)
+        assert watcher.messages() == []
+        broker.advance(1)
+    assert watcher.messages() == [("gone", b"!", 0, False)]
+
+
+# --- PUBLISH
+
+
+@pytest.mark.parametrize(
+    ("topic", "properties", "reason"),
+    [
+        (b"t", b"\x23\x00\x00", ReasonCode.TOPIC_ALIAS_INVALID),  # [MQTT5-3.3.2-8]
+        (b"t", b"\x23\x00\x0b", ReasonCode.TOPIC_ALIAS_INVALID),  # [MQTT5-3.3.2-9]
+        (b"", b"\x23\x00\x05", ReasonCode.PROTOCOL_ERROR),  # never set
+        (b"", b"", ReasonCode.PROTOCOL_ERROR),
+        (b"t", b"\x08\x00\x03r/#", ReasonCode.PROTOCOL_ERROR),  # [MQTT5-3.3.2-14]
+        (b"t", b"\x08\x00\x03r/+", ReasonCode.PROTOCOL_ERROR),
+        (b"t", b"\x08\x00\x01\xff", ReasonCode.MALFORMED_PACKET),  # [MQTT5-3.3.2-13]
+        (b"t", b"\x01\x02", ReasonCode.PROTOCOL_ERROR),
+        (b"t", b"\x0b\x01", ReasonCode.PROTOCOL_ERROR),  # [MQTT5-3.3.4-6]
+    ],
+)
+def test_a_publish_that_is_wrong_ends_with_its_reason(topic: bytes, properties: bytes, reason: ReasonCode) -> None:
+    """Topic Aliases, Response Topics and indicators the standard forbids."""
+    client = MemoryBroker(limits=Limits(max_topic_alias=10)).client("c", 5)
+    client.raw(publish_packet(topic, properties))
+    assert ended_with(client) == reason
+
+
+def test_topic_aliases_end_with_their_connection() -> None:
+    """A new connection to the same Session knows none of the former's [MQTT5-3.3.2-7]."""
+    broker = MemoryBroker()
+    properties = Properties(session_expiry_interval=100)
+    client = broker.client("c", 5, clean=False, properties=properties)
+    client.publish("t", properties=Properties(topic_alias=1))
+    client.drop()
+    client = broker.client("c", 5, clean=False, properties=properties)
+    assert connack(client).session_present
+    client.publish("", properties=Properties(topic_alias=1))
+    assert ended_with(client) == ReasonCode.PROTOCOL_ERROR
+
+
+def test_a_payload_is_not_checked_against_its_format_indicator() -> None:
+    """The Server may check that it is UTF-8 [MQTT5-3.3.2.3.2], and does not: both go through as they came."""
+    broker = MemoryBroker()
+    client = broker.client("c", 5)
+    client.subscribe("t")
+    broker.client("p", 5).publish("t", b"\xff\xfe", properties=Properties(payload_format_indicator=1))
+    (packet,) = client.got(p.Publish)
+    assert (packet.payload, packet.properties.payload_format_indicator) == (b"\xff\xfe", 1)
+
+
+@VERSIONS
+def test_acknowledgements_of_nothing_change_nothing(version: int) -> None:
+    """PUBACK, PUBCOMP and a refusing PUBREC for an unknown Packet Identifier, or one of another QoS, are ignored."""
+    broker = MemoryBroker()
+    client = broker.client("c", version)
+    client.subscribe("t", qos=2)
+    publisher = broker.client("p")
+    publisher.publish("t", b"1", qos=1)
+    publisher.publish("t", b"2", qos=2)
+    one, two = (packet.packet_identifier for packet in client.got(p.Publish))
+    client.send(p.Puback(77), p.Pubcomp(77), p.Pubrec(77, 0x80 if version == 5 else 0))
+    client.send(p.Puback(two), p.Pubcomp(one))
+    if version == 5:
+        client.send(p.Pubrec(one, 0x80))
+        assert client.packets() == []
+    assert not client.network.closed
+    assert len(broker.registry._sessions["c"].inflight) == 2
+    client.packets()
+    client.send(p.Puback(one), p.Pubrec(two))
+    assert client.packets() == [p.Pubrel(two)]
+    client.send(p.Pubcomp(two))
+    assert broker.registry._sessions["c"].inflight == {}
+
+
+@VERSIONS
+def test_a_packet_identifier_held_by_a_qos_2_exchange(version: int) -> None:
+    """QoS 2 with it is the same message again, whatever DUP says [MQTT5-4.3.3-10]; all else is told apart by its type.
+
+    The standard offers 0x91 for the latter; a Client that has lost its state would lose its message by it.
+    """
+    broker = MemoryBroker()
+    watcher = broker.client("w")
+    watcher.subscribe("t", qos=2)
+    client = broker.client("c", version)
+    client.publish("t", b"1", qos=2, identifier=5)
+    client.publish("t", b"again", qos=2, identifier=5)
+    client.publish("t", b"2", qos=1, identifier=5)
+    client.send(p.Subscribe(5, (p.SubscriptionRequest("u"),)), p.Unsubscribe(5, ("u",)), p.Pubrel(5))
+    assert client.packets() == [
+        p.Pubrec(5), p.Pubrec(5), p.Puback(5), p.Suback(5, (0,)), p.Unsuback(5, (0,) if version == 5 else ()),
+        p.Pubcomp(5),
+    ]  # fmt: skip
+    assert [payload for _, payload, _, _ in watcher.messages()] == [b"1", b"2"]
+    client.publish("t", b"3", qos=2, identifier=5)
+    assert [payload for _, payload, _, _ in watcher.messages()] == [b"3"]
+
+
+# --- other packets
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ("82 03 0001 00", ReasonCode.PROTOCOL_ERROR),  # SUBSCRIBE without a filter [MQTT5-3.8.3-2]
+        ("a2 03 0001 00", ReasonCode.PROTOCOL_ERROR),  # UNSUBSCRIBE without one [MQTT5-3.10.3-2]
+        ("c0 01 00", ReasonCode.MALFORMED_PACKET),  # PINGREQ with a body
+        ("c1 00", ReasonCode.MALFORMED_PACKET),
+        ("d0 00", ReasonCode.PROTOCOL_ERROR),  # PINGRESP is the Server's
+        ("82 09 0001 02 0b00 0001 74 00", ReasonCode.PROTOCOL_ERROR),  # Subscription Identifier 0
+    ],
+)
+def test_a_packet_that_is_wrong_ends_with_its_reason(data: str, reason: ReasonCode) -> None:
+    """DISCONNECT tells it in MQTT 5."""
+    client = MemoryBroker().client("c", 5)
+    client.raw(bytes.fromhex(data))
+    assert ended_with(client) == reason
+
+
+@pytest.mark.parametrize("data", ["82 02 0001", "a2 02 0001", "c0 01 00"])
+def test_a_packet_that_is_wrong_closes_mqtt_3(data: str) -> None:
+    """Without a word [MQTT311-4.8.0-1]."""
+    client = MemoryBroker().client("c", 4)
+    client.raw(bytes.fromhex(data))
+    assert client.network.closed
+    assert client.packets() == []
+
+
+def test_unsuback_has_a_code_for_each_filter_in_order() -> None:
+    """Also for one that stands there twice [MQTT5-3.11.3-1]."""
+    client = MemoryBroker().client("c", 5)
+    client.subscribe("a", "b", "$share/g/a")
+    client.send(p.Unsubscribe(9, ("x", "b", "a", "b", "$share/h/a", "$share/g/a")))
+    assert client.packets() == [p.Unsuback(9, (0x11, 0, 0, 0x11, 0x11, 0))]
+
+
+# --- QoS 2 messages that are never released
+
+
+def test_unreleased_messages_are_kept_for_ever_by_default() -> None:
+    """As the standard has it [MQTT5-4.3.3-10]."""
+    broker = MemoryBroker()
+    properties = Properties(session_expiry_interval=0xFFFFFFFF)
+    broker = MemoryBroker(limits=Limits(session_expiry_interval=None))
+    client = broker.client("c", 5, clean=False, properties=properties)
+    client.publish("t", b"1", qos=2, identifier=1)
+    broker.advance(10**8)
+    client.publish("t", b"2", qos=2, identifier=2)
+    assert list(broker.registry._sessions["c"].received) == [1, 2]
+
+
+def test_unreleased_messages_are_forgotten_where_asked_for(tmp_path: Path) -> None:
+    """mqtt.await_rel_timeout: when a later QoS 2 message comes, also after a restart; they are counted."""
+    broker = RestartableBroker(tmp_path / "h.db", limits=Limits(await_rel_timeout=60, max_awaiting_rel=2))
+    session = Properties(session_expiry_interval=1000, request_problem_information=0)
+    client = broker.client("c", 5, clean=False, properties=session)
+    client.publish("t", b"1", qos=2, identifier=1)
+    broker.advance(30)
+    broker = broker.restart()
+    client = broker.client("c", 5, clean=False, properties=session)
+    client.publish("t", b"2", qos=2, identifier=2)
+    assert broker.rows("session_received") == 2
+    broker.advance(31)
+    client.publish("t", b"3", qos=2, identifier=3)
+    assert not client.network.closed  # there was room for it
+    assert broker.counters.unreleased_forgotten == 1
+    assert broker.rows("session_received") == 2
+    client.packets()
+    client.send(p.Pubrel(1), p.Pubrel(2))
+    assert client.packets() == [p.Pubcomp(1, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND), p.Pubcomp(2)]
+
+
+def test_a_message_sent_again_after_it_was_forgotten_is_handed_on_again() -> None:
+    """The price of mqtt.await_rel_timeout, which is why it is off unless asked for."""
+    broker = MemoryBroker(limits=Limits(await_rel_timeout=60))
+    watcher = broker.client("w")
+    watcher.subscribe("t")
+    client = broker.client("c", 5)
+    for _ in range(2):
+        client.publish("t", b"1", qos=2, identifier=1)
+        broker.advance(60)
+    assert len(watcher.messages()) == 1
+    broker.advance(1)
+    client.publish("t", b"1", qos=2, identifier=1)
+    assert len(watcher.messages()) == 1
