@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Table
 
 from holdfast.sessions.durable import kinds
 from holdfast.sessions.durable.kinds import EndedSessions, RowKind
@@ -43,7 +44,7 @@ def test_any_number_of_rows_is_written_and_deleted(connection: sqlite3.Connectio
 
 @pytest.mark.parametrize("rows", [1, 2, 256])
 @pytest.mark.parametrize("table", [tables.session_messages, tables.session_deliveries, tables.session_received])
-def test_rows_are_deleted_by_seeking(connection: sqlite3.Connection, table: tables.Table, rows: int) -> None:
+def test_rows_are_deleted_by_seeking(connection: sqlite3.Connection, table: Table, rows: int) -> None:
     """No deletion scans a table, however many rows it names."""
     key = tuple(column.name for column in table.primary_key)
     statement = kinds._delete(table.name, key, rows)
