@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 from zope.interface import implementer
 
 from holdfast.auth.anonymous import AnonymousAuthenticator, UnrestrictedAuthorizer
-from holdfast.interfaces import IAuthenticator, IAuthorizer, IRetainedStore
+from holdfast.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator, IRetainedStore
 from holdfast.retained.memory import MemoryRetainedStore
 from holdfast.retained.replay import Flow
 from holdfast.retained.service import RetainedMessages, RetainerLimits
@@ -91,6 +91,7 @@ class MemoryBroker:
         states: ISessionStates | None = None,
         stop_publish_clear_msg: bool = False,
         start: float = START,
+        enhanced_authenticator: IEnhancedAuthenticator | None = None,
     ) -> None:
         self.clock = TurnClock()
         self.clock.advance(start)
@@ -116,6 +117,7 @@ class MemoryBroker:
             chosen,
             Pressure(),
             self.counters,
+            enhanced_authenticator,
         )
 
     def make_store(self) -> IRetainedStore:

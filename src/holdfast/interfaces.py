@@ -172,6 +172,46 @@ class IAuthenticator(Interface):
         """Return the Principal, or the Reason Code of the refusal, now or later."""
 
 
+@frozen
+class Challenge:
+    """The exchange goes on: what the Server says next to the Client (None for no Authentication Data)."""
+
+    data: bytes | None
+
+
+@frozen
+class Authenticated:
+    """The exchange is over: who the Client is, and the Server's last word to it."""
+
+    principal: Principal
+    data: bytes | None = None
+
+
+#: what an exchange answers to the Client's Authentication Data
+AuthenticationStep = Challenge | Authenticated | ReasonCode
+
+
+class IAuthenticationExchange(Interface):
+    """One run of an Authentication Method with one Client."""
+
+    def step(data: bytes | None) -> AuthenticationStep | Deferred[AuthenticationStep]:
+        """Take the Client's next Authentication Data; return what follows, or the Reason Code of the refusal.
+
+        Not called again before it has answered, nor after it has answered with anything but a Challenge. Whatever a
+        Client may send, it is answered: an exception counts as a failure of this broker.
+        """
+
+
+class IEnhancedAuthenticator(Interface):
+    """Decides who may connect by Authentication Methods, each an exchange of AUTH packets [MQTT5-4.12]."""
+
+    def begin(method: str, credentials: Credentials) -> IAuthenticationExchange | None:
+        """Return a new exchange, None where this Authentication Method is not offered.
+
+        Also called for each re-authentication of a Client, with the same method and credentials as before.
+        """
+
+
 class IAuthorizer(Interface):
     """Decides what a Principal may do. Every method answers True or False, now or later."""
 

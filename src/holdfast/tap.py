@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from twisted.application.service import IService
 from twisted.python import usage
 
 from holdfast.auth.anonymous import AnonymousAuthenticator, UnrestrictedAuthorizer
+from holdfast.auth.scram import ScramAuthenticator
+from holdfast.auth.users import read_users
 from holdfast.broker import BrokerService, complain
 from holdfast.config import Config, ConfigError, default, load
 from holdfast.config.document import Zone
@@ -82,9 +84,14 @@ class Options(usage.Options):
                 cwd=Path.cwd(),
             )
         except ConfigError as error:
-            for problem in error.problems:
-                print(problem, file=sys.__stderr__)
-            raise SystemExit(1) from None
+            refuse(error)
+
+
+def refuse(error: ConfigError) -> NoReturn:
+    """Tell all that is wrong on stderr, and end the process with status 1."""
+    for problem in error.problems:
+        print(problem, file=sys.__stderr__)
+    raise SystemExit(1) from None
 
 
 def milliseconds() -> int:
@@ -148,7 +155,10 @@ def retainer_of(config: Config, store: SQLRetainedStore, reactor: Any) -> Retain
 
 
 def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | None = None) -> BrokerService:
-    """Compose the whole broker from its configuration; nothing is opened yet."""
+    """Compose the whole broker from its configuration; nothing is opened yet.
+
+    Raises ConfigError when a file that the configuration names cannot be used.
+    """
     sys.setswitchinterval(SWITCH_INTERVAL)
     gc.set_threshold(*COLLECTION_THRESHOLDS)
     pressure = Pressure()
@@ -166,6 +176,7 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
     )
     retained = retainer_of(config, SQLRetainedStore(durable), reactor)
     authenticator, authorizer = AnonymousAuthenticator(), UnrestrictedAuthorizer()
+    scram = None if config.scram_file is None else ScramAuthenticator(read_users(config.scram_file))
     states = DurableSessionStates(durable, reactor)
     limits = {name: limits_of(config.zone(listener.zone)) for name, listener in config.listeners.items()}
     rejecting = any(one.mqueue_full is WhenFull.REJECT for one in limits.values())
@@ -183,6 +194,7 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
         authorizer,
         pressure,
         counters,
+        scram,
     )
     listeners = []
     for name, listener in config.listeners.items():
@@ -215,7 +227,10 @@ def makeService(options: Options) -> IService:
     """Return the broker for twistd."""
     from twisted.internet import reactor
 
-    return make_broker(options.config, reactor)
+    try:
+        return make_broker(options.config, reactor)
+    except ConfigError as error:
+        refuse(error)
 
 
 __all__ = ["Options", "complain", "makeService", "make_broker"]

@@ -60,6 +60,7 @@ def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
         upgrade_qos=False,
         ignore_loop_deliver=False,
     )
+    assert (config.authentication.scram_file, config.scram_file) == ("", None)
     assert attrs.astuple(config.force_shutdown) == (True, 100000, 32 * 1048576)
     assert attrs.astuple(config.storage)[1:] == ("full", 1.0, 64 * 1048576)
     assert attrs.astuple(config.retainer) == (
@@ -156,6 +157,15 @@ def test_paths_begin_at_the_folder_of_the_file_not_at_the_current_one(
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert load(Path("../holdfast.toml")).data_dir == tmp_path / "kept"
+
+
+@pytest.mark.parametrize(("name", "path"), [("users", "{folder}/users"), ("../u", "{parent}/u"), ("/etc/u", "/etc/u")])
+def test_the_file_of_scram_users_begins_at_the_folder_of_the_configuration(
+    write: Callable[[str], Path], tmp_path: Path, name: str, path: str
+) -> None:
+    config = load(write(f'[authentication]\nscram_file = "{name}"\n'))
+    assert config.scram_file == Path(path.format(folder=tmp_path, parent=tmp_path.parent))
+    assert config.override([], "/srv", None, False, Path("/elsewhere")).scram_file == config.scram_file
 
 
 def test_a_current_folder_that_is_gone_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ from tests.config.conftest import Problems
             "colour = 1",
             1,
             "colour",
-            "unknown key; known here: force_shutdown, listeners, mqtt, node, retainer, storage",
+            "unknown key; known here: authentication, force_shutdown, listeners, mqtt, node, retainer, storage",
         ),
         ("[nodes]", 1, "nodes", "unknown key; did you mean node?"),
         ("[mqtt]\nmax_paket_size = 1", 2, "mqtt.max_paket_size", "unknown key; did you mean mqtt.max_packet_size?"),
@@ -78,7 +78,12 @@ from tests.config.conftest import Problems
         ("[mqtt]\nstrict_mode = true", 2, "mqtt.strict_mode", "known to EMQX, not supported here (yet)"),
         ("[zones.z.mqtt]\nmqueue_priorities = 1", 2, "zones.z.mqtt.mqueue_priorities", "known to EMQX"),
         ("[zones.z.force_gc]\ncount = 1", 1, "zones.z.force_gc", "known to EMQX"),
-        ("[[authentication]]", 1, "authentication", "known to EMQX"),
+        (
+            '[authentication]\nscram_file = "~/users"',
+            *(2, "authentication.scram_file", "found a path that begins with ~, which is not expanded"),
+        ),
+        ("[authentication]\nscram_file = 1", 2, "authentication.scram_file", "found 1; allowed: the path of a file"),
+        ("[[authentication]]", 1, "authentication", "found an array; allowed: a table, [authentication]"),
         ('[listeners.a]\nbind = "1883"', 2, "listeners.a.bind", "known to EMQX"),
         ("[listeners.tcp.default]\nbind = 1883", 1, "listeners.tcp.default", "EMQX's listeners.TYPE.NAME is not"),
         # several keys together

@@ -10,6 +10,7 @@ import click
 
 from holdfast.cli.check_config import check_config
 from holdfast.cli.reference import config
+from holdfast.cli.scram import scram
 
 
 def _print_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
@@ -41,3 +42,4 @@ def main() -> None:
 
 main.add_command(check_config)
 main.add_command(config)
+main.add_command(scram)

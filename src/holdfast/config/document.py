@@ -11,6 +11,7 @@ import attrs
 from attrs import field, frozen
 
 from holdfast.config import toml_file
+from holdfast.config.authentication import AuthenticationConfig
 from holdfast.config.endpoints import EndpointString
 from holdfast.config.fields import Section, named_tables, partial_table, table
 from holdfast.config.force_shutdown import ForceShutdownConfig
@@ -62,6 +63,10 @@ class Config(Section):
             " named default, with the values shown here.",
         ),
     )
+    authentication: AuthenticationConfig = field(
+        factory=AuthenticationConfig,
+        metadata=table(AuthenticationConfig, "How clients can show who they are."),
+    )
     mqtt: MQTTConfig = field(factory=MQTTConfig, metadata=table(MQTTConfig, "What clients may ask of the protocol."))
     force_shutdown: ForceShutdownConfig = field(
         factory=ForceShutdownConfig,
@@ -92,6 +97,12 @@ class Config(Section):
     def data_dir(self) -> Path:
         """The folder of everything this broker keeps; absolute."""
         return Path(os.path.abspath(self.folder / self.node.data_dir))
+
+    @property
+    def scram_file(self) -> Path | None:
+        """The file of the users of SCRAM-SHA-256, absolute; None for none."""
+        name = self.authentication.scram_file
+        return Path(os.path.abspath(self.folder / name)) if name else None
 
     def zone(self, name: str) -> Zone:
         """Return the options for a zone; those of the empty name are the general ones. Raises KeyError."""

@@ -217,8 +217,9 @@ class MQTTConfig(Section):
     idle_timeout: float = option(
         Duration("100ms", "1h"),
         "15s",
-        help="Time from accepting a Network Connection to its CONNECT packet.",
-        effect="Connections that stay silent for longer are closed.",
+        help="Time from accepting a Network Connection to its CONNECT packet and, where that names an Authentication"
+        " Method, to the end of its AUTH packets. Also the time a re-authentication may take.",
+        effect="Connections that take longer are closed.",
         example="5s",
     )
     will_restart_grace: float = option(

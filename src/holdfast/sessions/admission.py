@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from holdfast.interfaces import Credentials, Principal
+from holdfast.interfaces import Principal
+from holdfast.sessions.authentication import Authentication, credentials_of
 from holdfast.sessions.exchange import Exchange
 from holdfast.sessions.handshake import Handshake, Refused
 from holdfast.sessions.inbound import failure_reason
@@ -31,20 +32,22 @@ class Admission:
         self.client_id = self._handshake.client_id
 
     def begin(self) -> None:
-        """Ask the authenticator."""
-        packet = self._handshake.packet
-        credentials = Credentials(
-            self.client_id, packet.username, packet.password, self._connection.listener, packet.protocol_version
-        )
+        """Ask the authenticator, or begin the exchange of the Authentication Method the Client names."""
+        if self._handshake.packet.properties.authentication_method is not None:
+            Authentication(self._connection, self._handshake, self._authenticated).begin()
+            return
+        credentials = credentials_of(self._connection, self._handshake)
         answer = self._connection.services.authenticator.authenticate(credentials)
         if isinstance(answer, Deferred):
             self._connection.wait_for(answer, ReasonCode.SERVER_UNAVAILABLE, self._authenticated)
         else:
             self._authenticated(answer)
 
-    def _authenticated(self, answer: Principal | ReasonCode) -> None:
+    def _authenticated(
+        self, answer: Principal | ReasonCode, explanation: str = "the connection is not allowed"
+    ) -> None:
         if not isinstance(answer, Principal):
-            reject(self._connection, answer, "the connection is not allowed")
+            reject(self._connection, answer, explanation)
             return
         will = self._handshake.packet.will
         if will is None:

@@ -136,6 +136,10 @@ class Connection:
     def wait_for(self, answer: Deferred[T], otherwise: T, then: Callable[[T], None]) -> None:
         """Hold until the answer is there, then act on it; on an error act on ``otherwise``."""
         self.hold()
+        self.when_answered(answer, otherwise, then).addCallback(lambda _: self.release())
+
+    def when_answered(self, answer: Deferred[T], otherwise: T, then: Callable[[T], None]) -> Deferred[None]:
+        """Act on the answer when it is there, on an error on ``otherwise``; packets go on meanwhile."""
 
         def failed(failure: Failure) -> T:
             self._log.error(
@@ -150,20 +154,16 @@ class Connection:
                 except WireError as error:
                     self._refuse(error)
 
-        answer.addErrback(failed)
-        answer.addCallback(answered)
-        answer.addBoth(self._answered)
+        return answer.addErrback(failed).addCallback(answered).addErrback(self._broken)
 
     def denied_by_error(self, failure: Failure) -> bool:
         """Deny when the authorizer fails."""
         self._log.error("authorizing {client!r} failed: {error}", client=self.name, error=failure.getErrorMessage())
         return False
 
-    def _answered(self, result: Any) -> None:
-        if isinstance(result, Failure):
-            self._log.failure("unexpected error for {client!r}", result, client=self.name)
-            self.close(ReasonCode.UNSPECIFIED_ERROR, "internal error")
-        self.release()
+    def _broken(self, failure: Failure) -> None:
+        self._log.failure("unexpected error for {client!r}", failure, client=self.name)
+        self.close(ReasonCode.UNSPECIFIED_ERROR, "internal error")
 
     def _pump(self) -> None:
         """Act on every whole packet that has arrived, one after the other."""
@@ -207,6 +207,10 @@ class Connection:
         self._admission = admit(self, packet)
         if self._admission is not None:
             self._admission.begin()
+
+    def expect(self, actions: dict[type[Any], Callable[[Any], None]]) -> None:
+        """Take these packets before CONNACK is sent."""
+        self._actions = actions
 
     def attach(self, exchange: Exchange) -> None:
         """The Client has its Session, and leaves it with this connection; CONNACK is still to come."""
@@ -351,9 +355,9 @@ class Connection:
     # --- time
 
     def _idle(self) -> None:
-        """No CONNECT came in time, or it was not answered in time."""
+        """No CONNECT came in time, or it was not answered in time, or its authentication took too long."""
         self._timer = None
-        self._log.info("a connection through {listener} sent no CONNECT in time", listener=self.listener)
+        self._log.info("{client!r} was not admitted in time", client=self.name)
         self.finish(b"", None)
 
     def _check_keep_alive(self) -> None:

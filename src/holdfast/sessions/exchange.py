@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from holdfast.sessions.authentication import Reauthentication
 from holdfast.sessions.handshake import Handshake
 from holdfast.sessions.inbound import Publications
 from holdfast.sessions.session import Session
@@ -28,6 +29,7 @@ class Exchange:
         self._handshake = handshake
         self._publications = Publications(connection, session)
         self._subscriptions = Subscriptions(connection, session)
+        self._reauthentication = Reauthentication(connection, handshake, session.principal)
         #: which packets a Client may send now; any other is a Protocol Error
         self.actions: dict[type[Any], Callable[[Any], None]] = {
             p.Publish: self._publications.publish,
@@ -39,6 +41,7 @@ class Exchange:
             p.Unsubscribe: self._subscriptions.unsubscribe,
             p.Pingreq: self._pingreq,
             p.Disconnect: self._disconnect,
+            **self._reauthentication.actions,
         }
 
     def begin(self) -> None:
@@ -54,6 +57,7 @@ class Exchange:
         if session.link is self._connection:
             session.link = None
         self._subscriptions.suspend()
+        self._reauthentication.stop()
         self._connection.services.registry.disconnect(self._connection, session, will)
 
     def wake_replays(self) -> None:

@@ -29,6 +29,8 @@ class Handshake:
         self.v5 = packet.protocol_version == 5
         self.client_id = packet.client_id
         self.assigned = False
+        #: the last word of the Authentication Method to the Client, which goes into CONNACK
+        self.authentication_data: bytes | None = None
         if not packet.client_id:
             if not self.v5 and not packet.clean_start:  # [MQTT311-3.1.3-8]
                 raise Refused(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "a Client Identifier is needed for a Session")
@@ -39,8 +41,6 @@ class Handshake:
                 ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
                 f"a Client Identifier has at most {limits.max_clientid_len} bytes here",
             )
-        if packet.properties.authentication_method is not None:
-            raise Refused(ReasonCode.BAD_AUTHENTICATION_METHOD, "extended authentication is not offered")
         will = packet.will
         if will is not None:
             if will.qos > limits.max_qos_allowed:
@@ -111,6 +111,8 @@ class Handshake:
             maximum_packet_size=limits.max_packet_size,
             assigned_client_identifier=self.client_id if self.assigned else None,
             topic_alias_maximum=limits.max_topic_alias or None,
+            authentication_method=self.packet.properties.authentication_method,  # [MQTT5-4.12.0-5], [MQTT5-4.12.0-6]
+            authentication_data=self.authentication_data,
             wildcard_subscription_available=None if limits.wildcard_subscription else 0,
             shared_subscription_available=None if limits.shared_subscription else 0,
             subscription_identifier_available=None if limits.subscription_identifiers else 0,

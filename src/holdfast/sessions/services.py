@@ -7,7 +7,7 @@ from collections.abc import Callable
 from attrs import frozen
 from twisted.internet.interfaces import IReactorTime
 
-from holdfast.interfaces import IAuthenticator, IAuthorizer
+from holdfast.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator
 from holdfast.retained.service import IRetainedMessages
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.outbox import Turns
@@ -18,7 +18,10 @@ from holdfast.sessions.router import Router
 
 @frozen
 class Services:
-    """The parts a connection needs. ``now`` gives milliseconds since the epoch."""
+    """The parts a connection needs. ``now`` gives milliseconds since the epoch.
+
+    Without an ``enhanced_authenticator`` no Authentication Method is offered.
+    """
 
     clock: IReactorTime
     now: Callable[[], int]
@@ -30,3 +33,4 @@ class Services:
     authorizer: IAuthorizer
     pressure: Pressure
     counters: Counters
+    enhanced_authenticator: IEnhancedAuthenticator | None = None

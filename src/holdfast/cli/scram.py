@@ -1,0 +1,88 @@
+"""``holdfast scram``: look after the users of the Authentication Method SCRAM-SHA-256."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from holdfast.auth.users import ITERATIONS, Unusable, new_verifier, prepared, remove_user, set_user
+from holdfast.config import ConfigError
+
+_FILE = click.argument("file", type=click.Path(path_type=Path))
+
+
+def _prepared(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    try:
+        return prepared(value)
+    except Unusable as unusable:
+        raise click.BadParameter(str(unusable)) from None
+
+
+_USERNAME = click.argument("username", callback=_prepared)
+
+
+@click.group()
+def scram() -> None:
+    """Look after the file of users that authentication.scram_file names.
+
+    The broker reads the file when it starts; a change takes effect at the next start.
+    """
+
+
+@scram.command("set")
+@_FILE
+@_USERNAME
+@click.option(
+    "--password-stdin", is_flag=True, help="Read the password from standard input, up to the end of its line."
+)
+@click.option(
+    "--iterations",
+    type=click.IntRange(ITERATIONS.start, ITERATIONS.stop - 1),
+    default=15000,
+    show_default=True,
+    help="How much work a guess at the password is for who has stolen the file, and each login for the client.",
+)
+@click.pass_context
+def set_password(context: click.Context, file: Path, username: str, password_stdin: bool, iterations: int) -> None:
+    """Add a user, or give a user another password. Asks for it twice, unless --password-stdin is given."""
+    try:
+        verifier = new_verifier(_password_of_stdin() if password_stdin else _password(), iterations)
+        known = set_user(file, username, verifier)
+    except (ConfigError, Unusable) as error:
+        click.echo(str(error), err=True)
+        context.exit(1)
+    change = "has another password" if known else "was added"
+    click.echo(f"{click.format_filename(file)}: {username} {change}")
+
+
+@scram.command("remove")
+@_FILE
+@_USERNAME
+@click.pass_context
+def remove(context: click.Context, file: Path, username: str) -> None:
+    """Remove a user."""
+    try:
+        known = remove_user(file, username)
+    except ConfigError as error:
+        click.echo(str(error), err=True)
+        context.exit(1)
+    if not known:
+        click.echo(f"{click.format_filename(file)}: there is no user {username}", err=True)
+        context.exit(1)
+    click.echo(f"{click.format_filename(file)}: {username} was removed")
+
+
+def _password() -> str:
+    answer = click.prompt("Password", hide_input=True, confirmation_prompt=True)
+    assert isinstance(answer, str)
+    return answer
+
+
+def _password_of_stdin() -> str:
+    line = sys.stdin.buffer.readline()
+    try:
+        return line.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise Unusable("the password is not UTF-8") from None
