@@ -15,6 +15,7 @@ from holdfast.retained.replay import Flow
 from holdfast.retained.service import RetainedMessages, RetainerLimits
 from holdfast.sessions.connection import Connection
 from holdfast.sessions.counters import Counters
+from holdfast.sessions.figures import Figures
 from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.sessions.outbox import INetworkConnection, Turns
 from holdfast.sessions.pressure import Pressure
@@ -22,6 +23,7 @@ from holdfast.sessions.registry import SessionRegistry
 from holdfast.sessions.router import Router
 from holdfast.sessions.services import Services
 from holdfast.sessions.states import ISessionStates, MemorySessionStates
+from holdfast.sessions.sys_topics import SysTopics
 from holdfast.sessions.wills import Wills
 from holdfast.storage.revisions import RevisionClock
 from holdfast.wire import NO_PROPERTIES, PacketParser, Properties, encode
@@ -90,6 +92,7 @@ class MemoryBroker:
         authorizer: IAuthorizer | None = None,
         states: ISessionStates | None = None,
         stop_publish_clear_msg: bool = False,
+        sys_msg_interval: float = 0,
         start: float = START,
         enhanced_authenticator: IEnhancedAuthenticator | None = None,
     ) -> None:
@@ -106,6 +109,9 @@ class MemoryBroker:
         kept = states or self.make_states()
         self.wills = Wills(self.clock, self.now, self.router, chosen, kept, self.counters)
         self.registry = SessionRegistry(self.clock, self.now, self.router, self.wills, kept, self.counters)
+        figures = Figures("1.2.3", self.clock, self.registry, self.router, self.retained, self.counters)
+        self.sys_topics = SysTopics(self.clock, self.router, chosen, figures.measure, sys_msg_interval)
+        self.sys_topics.startService()
         self.services = Services(
             self.clock,
             self.now,
@@ -117,6 +123,7 @@ class MemoryBroker:
             chosen,
             Pressure(),
             self.counters,
+            self.sys_topics,
             enhanced_authenticator,
         )
 

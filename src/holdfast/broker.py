@@ -16,6 +16,7 @@ from holdfast.listening import CannotListen, Listening
 from holdfast.retained.service import RetainedMessages
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.registry import SessionRegistry
+from holdfast.sessions.sys_topics import SysTopics
 from holdfast.storage.engine import StoreUnusable
 from holdfast.storage.lock import DirectoryLock, DirectoryUnusable
 
@@ -53,6 +54,7 @@ class BrokerService(Service):
         lock: DirectoryLock,
         store: Store,
         retained: RetainedMessages,
+        sys_topics: SysTopics,
         registry: SessionRegistry,
         limits_of: Callable[[str], Limits],
         listening: Listening,
@@ -63,6 +65,7 @@ class BrokerService(Service):
         self._lock = lock
         self._store = store
         self._retained = retained
+        self._sys_topics = sys_topics
         self._registry = registry
         self._limits_of = limits_of
         self._listening = listening
@@ -88,6 +91,7 @@ class BrokerService(Service):
         """Begin to serve, and say so once the reactor runs."""
         Service.startService(self)
         self._retained.startService()
+        self._sys_topics.startService()
         self._reactor.callWhenRunning(self._ready)
 
     @inlineCallbacks
@@ -97,6 +101,7 @@ class BrokerService(Service):
             return
         self._stopping = True
         Service.stopService(self)
+        self._sys_topics.stopService()
         closing = self._listening.close()
         self._registry.shut_down()
         yield DeferredList(closing)

@@ -6,6 +6,7 @@ import gc
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
@@ -27,14 +28,17 @@ from holdfast.retained.sql import SQLRetainedStore
 from holdfast.sessions.connection import Connection
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.durable.states import DurableSessionStates
+from holdfast.sessions.figures import Figures
 from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.sessions.outbox import INetworkConnection, Turns
 from holdfast.sessions.pressure import Pressure
 from holdfast.sessions.registry import SessionRegistry
 from holdfast.sessions.router import Router
 from holdfast.sessions.services import Services
+from holdfast.sessions.sys_topics import SysTopics
 from holdfast.sessions.wills import Wills
 from holdfast.storage.engine import Durability
+from holdfast.storage.figures import figures as storage_figures
 from holdfast.storage.lock import DirectoryLock
 from holdfast.storage.store import DurableStore
 
@@ -183,6 +187,16 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
     router = Router(retained, authorizer, counters, config.retainer.stop_publish_clear_msg, rejecting)
     wills = Wills(reactor, milliseconds, router, authorizer, states, counters, config.mqtt.will_restart_grace)
     registry = SessionRegistry(reactor, milliseconds, router, wills, states, counters)
+    figures = Figures(
+        version("holdfast"),
+        reactor,
+        registry,
+        router,
+        retained,
+        counters,
+        partial(storage_figures, durable, durability, config.storage.flush_interval),
+    )
+    sys_topics = SysTopics(reactor, router, authorizer, figures.measure, config.sys_topics.sys_msg_interval)
     services = Services(
         reactor,
         milliseconds,
@@ -194,6 +208,7 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
         authorizer,
         pressure,
         counters,
+        sys_topics,
         scram,
     )
     listeners = []
@@ -215,6 +230,7 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
         lock,
         durable,
         retained,
+        sys_topics,
         registry,
         lambda listener: limits.get(listener, defaults),
         Listening(reactor, listeners),

@@ -7,6 +7,7 @@ same answer, and tests hold both against :func:`matches`.
 from __future__ import annotations
 
 SHARED_PREFIX = "$share/"
+SYS_PREFIX = "$SYS/"
 
 
 class InvalidTopicName(ValueError):
@@ -34,6 +35,11 @@ def matches(topic_filter: str, topic: str) -> bool:
         if position == len(levels) - 1 and wanted[position + 1 :] == ["#"]:
             return True
     return len(wanted) == len(levels)
+
+
+def is_sys(topic: str) -> bool:
+    """Tell whether a Topic Name or Topic Filter is one of the broker's own, ``$SYS`` and all below it."""
+    return topic.startswith(SYS_PREFIX) or topic == "$SYS"
 
 
 def has_wildcard(topic_filter: str) -> bool:

@@ -67,6 +67,7 @@ def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
         *(True, 0.0, 60.0, 50000, 1048576, 0, False, 2600, 86400.0),
         *((1000, 100, 1048576),),
     )
+    assert config.sys_topics.sys_msg_interval == 10.0
 
 
 def test_every_section_is_read(write: Callable[[str], Path], tmp_path: Path) -> None:
@@ -87,6 +88,8 @@ def test_every_section_is_read(write: Callable[[str], Path], tmp_path: Path) -> 
             msg_expiry_interval = "1d12h"
             flow_control.batch_read_number = 0
             flow_control.batch_deliver_number = 0
+            [sys_topics]
+            sys_msg_interval = "1m"
             [listeners.one]
             endpoint = 'tcp:1:interface=\\:\\:1'
         """)
@@ -100,9 +103,15 @@ def test_every_section_is_read(write: Callable[[str], Path], tmp_path: Path) -> 
     assert (config.storage.durability, config.storage.flush_interval) == ("async", 0.25)
     assert config.storage.url == "sqlite:////srv/holdfast/holdfast.db"
     assert config.retainer.msg_expiry_interval == 129600
+    assert config.sys_topics.sys_msg_interval == 60
     assert list(config.listeners) == ["one"]
     flow = config.retainer.flow_control
     assert (flow.read_rows, flow.deliver_rows) == (1000, 1000)
+
+
+@pytest.mark.parametrize("value", ["disabled", "0s"])
+def test_the_broker_s_own_topics_can_be_switched_off(write: Callable[[str], Path], value: str) -> None:
+    assert load(write(f'[sys_topics]\nsys_msg_interval = "{value}"\n')).sys_topics.sys_msg_interval == 0
 
 
 def test_a_configuration_cannot_be_changed() -> None:

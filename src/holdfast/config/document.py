@@ -24,6 +24,7 @@ from holdfast.config.problems import ConfigError, ConfigProblem
 from holdfast.config.reader import Complaint, Reader
 from holdfast.config.retainer import RetainerConfig
 from holdfast.config.storage import StorageConfig, StoreURL, resolved_url
+from holdfast.config.sys_topics import SysTopicsConfig
 
 _COMMAND_LINE = Source("command line")
 _DEFAULTS = Source("built-in defaults")
@@ -84,6 +85,9 @@ class Config(Section):
     )
     retainer: RetainerConfig = field(
         factory=RetainerConfig, metadata=table(RetainerConfig, "The retained messages, and how they are replayed.")
+    )
+    sys_topics: SysTopicsConfig = field(
+        factory=SysTopicsConfig, metadata=table(SysTopicsConfig, "The topics in which the broker tells of itself.")
     )
 
     #: The folder at which relative paths begin; absolute.

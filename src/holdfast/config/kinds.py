@@ -131,12 +131,16 @@ class Text:
 
 @frozen
 class Duration:
-    """Seconds, written with a unit: ``"30s"``, ``"1h30m"``, ``"500ms"``; ``"infinity"``, where allowed, is None."""
+    """Seconds, written with a unit: ``"30s"``, ``"1h30m"``, ``"500ms"``; ``"infinity"``, where allowed, is None.
+
+    Other words may stand for special values.
+    """
 
     minimum: str
     maximum: str
     infinity: bool = False
     zero: str = ""
+    words: Mapping[str, float] = field(factory=dict)
 
     @property
     def allowed(self) -> str:
@@ -144,7 +148,8 @@ class Duration:
         text = f"a duration with its unit (ms, s, m, h, d, w) from {self.minimum} to {self.maximum}"
         if self.zero:
             text = f"{text}, or 0s ({self.zero})"
-        return f'{text} or "infinity"' if self.infinity else text
+        words = [*self.words, "infinity"] if self.infinity else self.words
+        return " or ".join([text, *map(literal, words)])
 
     def read(self, value: object) -> float | None:
         """Return the seconds, None for ``"infinity"``; raises Refused."""
@@ -152,6 +157,8 @@ class Duration:
             return None
         if not isinstance(value, str):
             raise refusal(value, self.allowed)
+        if value in self.words:
+            return self.words[value]
         try:
             seconds = parse_duration(value)
         except ValueError:

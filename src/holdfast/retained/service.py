@@ -139,6 +139,11 @@ class RetainedMessages(Service):
         """Return how much is retained, as of the last commit."""
         return self._store.statistics()
 
+    @property
+    def replay_count(self) -> int:
+        """How many replays run."""
+        return len(self.feed)
+
     def _put(self, change: RetainedChange, kind: ChangeKind, origin: ChangeOrigin) -> CommitTicket:
         ticket = self._store.put(change)
         if not ticket.settled:

@@ -15,12 +15,13 @@ Refusal = Callable[[StorageFailure], bytes | None]
 
 
 class _Entry:
-    __slots__ = ("counted", "packet", "ready")
+    __slots__ = ("counted", "packet", "ready", "then")
 
     def __init__(self, packet: bytes, counted: bool) -> None:
         self.packet: bytes | None = packet
         self.counted = counted
         self.ready = False
+        self.then: Callable[[], None] | None = None
 
 
 class Acknowledgements:
@@ -53,6 +54,18 @@ class Acknowledgements:
 
         ticket.when_settled(settled)
 
+    def then(self, call: Callable[[], None]) -> None:
+        """Call this once all answers so far are out; never, if the Network Connection is gone by then."""
+        if self._closed:
+            return
+        if not self._entries:
+            call()
+            return
+        entry = _Entry(b"", False)
+        entry.then = call
+        entry.ready = True
+        self._entries.append(entry)
+
     def close(self) -> None:
         """Send nothing any more: the Network Connection is gone. What is being stored still gets stored."""
         self._closed = True
@@ -63,4 +76,7 @@ class Acknowledgements:
             entry = entries.popleft()
             self.publishes -= entry.counted
             if entry.packet is not None and not self._closed:
-                self._send(entry.packet)
+                if entry.then is None:
+                    self._send(entry.packet)
+                else:
+                    entry.then()

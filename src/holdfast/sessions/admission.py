@@ -13,6 +13,7 @@ from holdfast.sessions.exchange import Exchange
 from holdfast.sessions.handshake import Handshake, Refused
 from holdfast.sessions.inbound import failure_reason
 from holdfast.tickets import StorageFailure
+from holdfast.topics import is_sys
 from holdfast.wire import ReasonCode
 from holdfast.wire.packets import Connect
 
@@ -52,6 +53,9 @@ class Admission:
         will = self._handshake.packet.will
         if will is None:
             self._admit(answer)
+            return
+        if is_sys(will.topic):
+            self._will_decided(False, answer)
             return
         allowed = self._connection.services.authorizer.may_publish(answer, will.topic, will.qos, will.retain)
         if isinstance(allowed, Deferred):

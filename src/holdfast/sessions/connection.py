@@ -62,9 +62,9 @@ class Connection:
         self._state = State.NEW
         self._network = network
         self._parser = PacketParser(min(UNTRUSTED_BYTES, limits.max_packet_size))
-        self._outbox = Outbox(network, services.turns, self.wake_replays)
+        self._outbox = Outbox(network, services.turns, self.wake_replays, services.counters)
         self._aliases: OutgoingAliases | None = None
-        self.acknowledgements = Acknowledgements(self._outbox.send)
+        self.acknowledgements = Acknowledgements(self._outbox.send_other)
         # Which packets are due; any other is a Protocol Error [MQTT5-3.1.0-1], [MQTT5-3.1.0-2].
         self._actions: dict[type[Any], Callable[[Any], None]] = {p.Connect: self._connect}
         self._holds = 0
@@ -96,6 +96,7 @@ class Connection:
         if self._state is State.CLOSED:
             return
         self._heard_at = self.services.clock.seconds()
+        self.counters.bytes_received += len(data)
         self._parser.receive_data(data)
         if self._holds:
             self._pause_if_full()
@@ -170,12 +171,15 @@ class Connection:
         if self._pumping:
             return
         self._pumping = True
-        next_packet = self._parser.next_packet
+        parser = self._parser
+        next_packet = parser.next_packet
+        packets = 0
         try:
             while not self._holds and self._state is not State.CLOSED:
                 packet = next_packet()
                 if packet is None:
                     return
+                packets += 1
                 action = self._actions.get(type(packet))
                 if action is None:
                     raise ProtocolError(f"{type(packet).__name__.upper()} is out of place")
@@ -186,6 +190,10 @@ class Connection:
             self._refuse(error)
         finally:
             self._pumping = False
+            counters = self.counters
+            counters.packets_received += packets
+            counters.message_bytes_received += parser.publish_bytes
+            parser.publish_bytes = 0
 
     def _pause_if_full(self) -> None:
         if not self._paused and self._parser.buffered >= UNTRUSTED_BYTES:
@@ -196,6 +204,7 @@ class Connection:
 
     def _connect(self, packet: p.Connect) -> None:
         self._state = State.ADMITTING
+        self.counters.connects += 1
         self._actions = {}
         self.protocol_version = packet.protocol_version
         self.bridge = packet.bridge
@@ -235,9 +244,9 @@ class Connection:
         return self._outbox.bytes
 
     def send(self, packet: bytes) -> None:
-        """Send a packet at the end of this turn."""
+        """Send a packet other than a PUBLISH at the end of this turn."""
         if self._state is not State.CLOSED:
-            self._outbox.send(packet)
+            self._outbox.send_other(packet)
 
     def send_message(self, packet: bytes) -> None:
         """Send a PUBLISH at the end of this turn; shut the connection down if it has let too much pile up."""
@@ -248,15 +257,20 @@ class Connection:
         outbox = self._outbox
         outbox.messages += 1
         outbox.send(packet)
-        self.counters.messages_sent += 1
         if outbox.bytes > self._most_bytes or outbox.messages > self._most_messages:
             self._shut_down()
 
     def send_messages(self, packets: bytes, count: int) -> None:
         """Send retained messages, already joined. There was room for them, so they are not counted as piled up."""
         if self._state is not State.CLOSED:
-            self._outbox.send(packets)
-            self.counters.messages_sent += count
+            self._outbox.send(packets, count)
+
+    def send_uncounted(self, packet: bytes) -> None:
+        """Send a PUBLISH of the broker's own topics at the end of this turn; it does not count as a message."""
+        if self._state is not State.CLOSED:
+            self._outbox.send_uncounted(packet)
+            if self._outbox.bytes > self._most_bytes:
+                self._shut_down()
 
     def queued(self) -> None:
         """Messages wait for this Client's window: see that they stay within bounds."""
@@ -305,10 +319,10 @@ class Connection:
 
     def finish(self, last: bytes, will: p.Will | None) -> None:
         """Send what is collected and these last bytes, close, and leave the Session."""
-        unsent = self._outbox.take()
+        unsent = self._outbox.take(last)
         network = self._network
         self._end(will)
-        network.close(unsent + last)
+        network.close(unsent)
 
     def _shut_down(self) -> None:
         """End a connection that takes its messages too slowly (``force_shutdown``)."""

@@ -7,7 +7,11 @@ from attrs import define
 
 @define
 class Counters:
-    """Running totals; every refusal, drop and forced close is visible here."""
+    """Running totals; every refusal, drop and forced close is visible here.
+
+    "messages" are PUBLISH packets, "packets" those of every type. What is sent counts when the transport is given it.
+    Of the broker's own topics only the bytes on the wire count (``bytes_sent``).
+    """
 
     connections: int = 0
     connections_refused: int = 0
@@ -25,3 +29,11 @@ class Counters:
     commits_failed: int = 0
     takeovers: int = 0
     protocol_errors: int = 0
+    connects: int = 0
+    sessions_expired: int = 0
+    packets_received: int = 0
+    packets_sent: int = 0
+    bytes_received: int = 0
+    bytes_sent: int = 0
+    message_bytes_received: int = 0
+    message_bytes_sent: int = 0

@@ -13,6 +13,7 @@ from holdfast.retained.service import RetainRefused
 from holdfast.sessions.aliases import IncomingAliases
 from holdfast.sessions.router import QueueFull
 from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure, both
+from holdfast.topics import is_sys
 from holdfast.wire import NO_PROPERTIES, Properties, ProtocolError, ReasonCode
 from holdfast.wire.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel
 
@@ -81,6 +82,9 @@ class Publications:
             properties,
             expires_at,
         )
+        if topic[0] == "$" and is_sys(topic):
+            self._deny(message, packet.packet_identifier)
+            return
         answer = services.authorizer.may_publish(self._session.principal, topic, qos, packet.retain)
         if answer is True:
             self._accept(message, packet.packet_identifier)

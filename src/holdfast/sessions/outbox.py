@@ -7,6 +7,8 @@ from collections.abc import Callable
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import Interface
 
+from holdfast.sessions.counters import Counters
+
 
 class INetworkConnection(Interface):
     """The transport as the Session layer sees it."""
@@ -64,15 +66,35 @@ class Turns:
 class Outbox:
     """Collects one connection's packets and writes what belongs together in one piece.
 
-    ``bytes`` and ``messages`` count what has been accepted here and has not yet left this process.
+    ``bytes`` and ``messages`` count what has been accepted here and has not yet left this process. What goes to the
+    transport is counted for the whole broker piece by piece, so that a message on its way costs no counting.
     """
 
-    __slots__ = ("_chunks", "_connection", "_scheduled", "_turns", "_writing", "bytes", "messages", "on_room")
+    __slots__ = (
+        "_chunks",
+        "_connection",
+        "_counters",
+        "_extra",
+        "_other_bytes",
+        "_others",
+        "_scheduled",
+        "_turns",
+        "_writing",
+        "bytes",
+        "messages",
+        "on_room",
+    )
 
-    def __init__(self, connection: INetworkConnection, turns: Turns, on_room: Callable[[], None]) -> None:
+    def __init__(
+        self, connection: INetworkConnection, turns: Turns, on_room: Callable[[], None], counters: Counters
+    ) -> None:
         self._connection = connection
         self._turns = turns
+        self._counters = counters
         self._chunks: list[bytes] = []
+        # Of the chunks: how many packets more than chunks are to be counted; how many of those are not messages; and
+        # the bytes of all that are not.
+        self._extra = self._others = self._other_bytes = 0
         self._scheduled = False
         self._writing = False
         self.bytes = 0
@@ -80,13 +102,26 @@ class Outbox:
         #: called when there is room again after there was none
         self.on_room = on_room
 
-    def send(self, packet: bytes) -> None:
-        """Queue one packet, or several joined."""
-        self._chunks.append(packet)
-        self.bytes += len(packet)
+    def send(self, packets: bytes, count: int = 1) -> None:
+        """Queue a PUBLISH, or so many joined."""
+        if count != 1:
+            self._extra += count - 1
+        self._chunks.append(packets)
+        self.bytes += len(packets)
         if not (self._scheduled or self._writing):
             self._scheduled = True
             self._turns.at_end(self.flush)
+
+    def send_other(self, packet: bytes) -> None:
+        """Queue a packet of any other type."""
+        self._others += 1
+        self._other_bytes += len(packet)
+        self.send(packet)
+
+    def send_uncounted(self, packet: bytes) -> None:
+        """Queue a packet that is to be counted as bytes only."""
+        self._other_bytes += len(packet)
+        self.send(packet, 0)
 
     def flush(self) -> None:
         """Write what has been collected, unless the transport is still busy with what it has."""
@@ -95,6 +130,7 @@ class Outbox:
             return
         chunks = self._chunks
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        self._count(len(data))
         chunks.clear()
         if self._connection.write(data):
             self.bytes = self.messages = 0
@@ -118,8 +154,23 @@ class Outbox:
         if not self._writing:
             self.on_room()
 
-    def take(self) -> bytes:
-        """Hand over what has been collected and not yet written, and forget it."""
+    def take(self, last: bytes) -> bytes:
+        """Hand over what has been collected and not yet written, with a last packet (or b""), and forget it."""
+        if last:
+            self._others += 1
+            self._other_bytes += len(last)
+            self._chunks.append(last)
         data = b"".join(self._chunks)
+        self._count(len(data))
         self._chunks.clear()
         return data
+
+    def _count(self, size: int) -> None:
+        """Count the chunks at hand, of so many bytes together: they leave now."""
+        counters = self._counters
+        packets = len(self._chunks) + self._extra
+        counters.packets_sent += packets
+        counters.messages_sent += packets - self._others
+        counters.bytes_sent += size
+        counters.message_bytes_sent += size - self._other_bytes
+        self._extra = self._others = self._other_bytes = 0

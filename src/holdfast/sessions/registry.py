@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -66,6 +66,9 @@ class SessionRegistry:
     def connection_count(self) -> int:
         """How many Clients are connected."""
         return len(self._connections)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self._sessions.values())
 
     def restore(self, limits_of: Callable[[str], Limits]) -> None:
         """Take back every Session and Will of the process before; ``limits_of`` gives the limits by listener.
@@ -195,12 +198,16 @@ class SessionRegistry:
         self._wills.stop()
 
     def _expire(self, session: Session, delay: float) -> None:
-        self._expiring[session.client_id] = self._clock.callLater(delay, self._end, session)
+        self._expiring[session.client_id] = self._clock.callLater(delay, self._expired, session)
 
     def _cancel_expiry(self, client_id: str) -> None:
         call = self._expiring.pop(client_id, None)
         if call is not None and call.active():
             call.cancel()
+
+    def _expired(self, session: Session) -> None:
+        self._counters.sessions_expired += 1
+        self._end(session)
 
     def _end(self, session: Session) -> None:
         """Discard a Session and all its state."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -156,6 +157,24 @@ class Router:
                 outgoing = OutgoingMessage(message, after)
             self._deliver_shared(group, group.choose(), outgoing)
         return COMMITTED if outgoing is None else outgoing.ticket, bool(matches or groups)
+
+    def online(self, topic: str) -> Iterator[tuple[Session, DeliveryOptions]]:
+        """Yield the Sessions a message on this topic is for, without those that are away."""
+        matches, groups = self._routes.get(topic) or self._find(topic)
+        for match in matches:
+            if match.session.link is not None:
+                yield match.session, match.options
+        for group in groups:
+            chosen = group.choose(online=True)
+            if chosen is not None:
+                options = _merge([chosen[1]])
+                assert options is not None
+                yield chosen[0], options
+
+    @property
+    def shared_count(self) -> int:
+        """How many shared subscriptions there are."""
+        return sum(map(len, self._groups.values()))
 
     def give_up_shared(self, session: Session, ended: bool) -> None:
         """Let other members of its groups have what a Session that is left, or ended, has not got yet.

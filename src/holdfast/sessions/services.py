@@ -14,6 +14,7 @@ from holdfast.sessions.outbox import Turns
 from holdfast.sessions.pressure import Pressure
 from holdfast.sessions.registry import SessionRegistry
 from holdfast.sessions.router import Router
+from holdfast.sessions.sys_topics import SysTopics
 
 
 @frozen
@@ -33,4 +34,5 @@ class Services:
     authorizer: IAuthorizer
     pressure: Pressure
     counters: Counters
+    sys_topics: SysTopics
     enhanced_authenticator: IEnhancedAuthenticator | None = None

@@ -30,6 +30,9 @@ class ILink(Protocol):
     def send(self, packet: bytes) -> None:
         """Send any other packet."""
 
+    def send_uncounted(self, packet: bytes) -> None:
+        """Send a PUBLISH of the broker's own topics, which does not count as a message."""
+
     def queued(self) -> None:
         """Messages wait for this Client's window: see that it stays within bounds."""
 

@@ -29,6 +29,9 @@ class SharedGroup:
         """Tell whether no member is left."""
         return not self._members
 
+    def __len__(self) -> int:
+        return len(self._members)
+
     def choose(self, but: Session | None = None, online: bool = False) -> tuple[Session, Subscription] | None:
         """Return the member whose turn it is: online ones first, else one whose Session can queue the message.
 

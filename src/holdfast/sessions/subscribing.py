@@ -16,7 +16,7 @@ from holdfast.sessions.inbound import failure_reason
 from holdfast.sessions.positions import ReplayPosition
 from holdfast.sessions.subscriptions import Subscription
 from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
-from holdfast.topics import InvalidTopicFilter, check_topic_filter, has_wildcard, split_shared
+from holdfast.topics import InvalidTopicFilter, check_topic_filter, has_wildcard, is_sys, split_shared
 from holdfast.wire import ProtocolError, ReasonCode, encode
 from holdfast.wire.packets import Suback, Subscribe, SubscriptionRequest, Unsuback, Unsubscribe
 
@@ -227,6 +227,16 @@ class Subscriptions:
         for key in replays:
             self._start(key, "")
         self._set_replaying()
+        own = [key for key in replays if is_sys(key)]
+        if own:
+            connection.acknowledgements.then(partial(self._tell_present, ticket, own))
+
+    def _tell_present(self, ticket: CommitTicket, own: list[str]) -> None:
+        """Tell the present values of the broker's own topics, after the SUBACK that grants these subscriptions."""
+        for key in own:
+            subscription = self._session.subscriptions.get(key)
+            if subscription is not None and ticket.failure is None:
+                self._services.sys_topics.tell(self._session, subscription)
 
     def _start(self, topic_filter: str, cursor: str) -> None:
         running = self._replays.get(topic_filter)

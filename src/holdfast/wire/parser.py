@@ -27,6 +27,7 @@ class PacketParser:
         "_waiting",
         "max_packet_size",
         "protocol_version",
+        "publish_bytes",
     )
 
     def __init__(self, max_packet_size: int, protocol_version: int | None = None) -> None:
@@ -38,6 +39,8 @@ class PacketParser:
         self._waiting = 0  # bytes in _chunks
         self._missing = 0  # how many bytes must come before looking again makes sense
         self._error: WireError | None = None
+        #: bytes of the PUBLISH packets parsed since whoever counts them set it to 0
+        self.publish_bytes = 0
 
     @property
     def buffered(self) -> int:
@@ -90,6 +93,7 @@ class PacketParser:
             self._position = end
             if version is not None:
                 if first in _PUBLISH_FLAGS:
+                    self.publish_bytes += end - position
                     return decode_publish(first, data, start, end, version)
                 return decode(first, data, start, end, version)
             packet = decode(first, data, start, end, 4)

@@ -1,0 +1,28 @@
+"""Loads: how fast a running total grows, averaged over the last minutes."""
+
+from __future__ import annotations
+
+from math import exp
+
+#: the time constant of each average, in seconds, by the name of its topic
+PERIODS = {"1min": 60.0, "5min": 300.0, "15min": 900.0}
+
+
+class Load:
+    """The growth of one running total per minute, as averages that forget exponentially, the way mosquitto has them.
+
+    An average moves towards the growth of the last interval by ``1 - exp(-interval / period)``. All begin at 0.
+    """
+
+    def __init__(self, total: int = 0) -> None:
+        self._total = total
+        self._averages = dict.fromkeys(PERIODS, 0.0)
+
+    def update(self, total: int, interval: float) -> dict[str, float]:
+        """Take note of the total after so many seconds (none: nothing changes); return the averages by period."""
+        if interval > 0:
+            per_minute = 60 * (total - self._total) / interval
+            self._total = total
+            for name, period in PERIODS.items():
+                self._averages[name] = per_minute + exp(-interval / period) * (self._averages[name] - per_minute)
+        return self._averages
