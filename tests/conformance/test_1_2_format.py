@@ -9,7 +9,18 @@ import pytest
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode, encode, encode_variable_byte_integer
 from holdfast.wire import packets as p
-from tests.conformance.expect import VERSIONS, block, connect, lasting, packet, payloads, refused, resent, string
+from tests.conformance.expect import (
+    VERSIONS,
+    Forbidding,
+    block,
+    connect,
+    lasting,
+    packet,
+    payloads,
+    refused,
+    resent,
+    string,
+)
 from tests.doubles import Client, MemoryBroker
 
 
@@ -49,7 +60,9 @@ def _everywhere() -> list[pytest.param]:  # type: ignore[valid-type]
     found = []
     for version in (3, 4, 5):
         places = IN_CONNECT | AFTERWARDS | (IN_PROPERTIES if version == 5 else {})
-        found += [pytest.param(version, place in IN_CONNECT, make, id=f"{version} {place}") for place, make in places.items()]
+        found += [
+            pytest.param(version, place in IN_CONNECT, make, id=f"{version} {place}") for place, make in places.items()
+        ]
     return found
 
 
@@ -64,7 +77,9 @@ def _send(version: int, first: bool, data: bytes) -> Client:
 
 
 @EVERYWHERE
-@pytest.mark.parametrize("text", [b"\xed\xa0\x80", b"\xed\xbf\xbf", b"\xc1\x81", b"a\x80", b"\xf5\x80\x80\x80", b"\xe2\x82"])
+@pytest.mark.parametrize(
+    "text", [b"\xed\xa0\x80", b"\xed\xbf\xbf", b"\xc1\x81", b"a\x80", b"\xf5\x80\x80\x80", b"\xe2\x82"]
+)
 def test_strings_that_are_not_utf_8_end_the_connection(version: int, first: bool, make: Place, text: bytes) -> None:
     """In every field; surrogates are no characters.
 
@@ -93,7 +108,9 @@ def test_a_byte_order_mark_is_a_character(version: int) -> None:
     assert client.messages() == [("\ufefft", b"with", 0, False)]
 
 
-@pytest.mark.parametrize(("size", "length"), [(127, 1), (128, 2), (16_383, 2), (16_384, 3), (2_097_151, 3), (2_097_152, 4)])
+@pytest.mark.parametrize(
+    ("size", "length"), [(127, 1), (128, 2), (16_383, 2), (16_384, 3), (2_097_151, 3), (2_097_152, 4)]
+)
 def test_lengths_are_sent_in_the_fewest_bytes(size: int, length: int) -> None:
     """At every boundary, in what the broker forwards [MQTT5-1.5.5-1]."""
     broker = MemoryBroker(limits=Limits(max_packet_size=1 << 22))
@@ -287,3 +304,29 @@ def test_user_properties_hold_any_characters() -> None:
     client.publish("t", properties=Properties(user_properties=pairs))
     assert [one.properties.user_properties for one in client.got(p.Publish)] == [pairs]
     assert payloads(client) == []
+
+
+def test_the_broker_adds_no_user_properties() -> None:
+    """Whatever it answers, even where the request had some, so that none can exceed the Maximum Packet Size.
+
+    [MQTT5-3.2.2-20], [MQTT5-3.4.2-3], [MQTT5-3.5.2-3], [MQTT5-3.6.2-3], [MQTT5-3.7.2-3], [MQTT5-3.9.2-2],
+    [MQTT5-3.11.2-2], [MQTT5-3.14.2-4].
+    """
+    own = Properties(user_properties=(("name", "value"),))
+    client = Client(MemoryBroker(authorizer=Forbidding("secret")), 5)
+    client.send(
+        p.Connect("c", 5, properties=own),
+        p.Subscribe(1, (p.SubscriptionRequest("secret"),), own),
+        p.Unsubscribe(2, ("none",), own),
+        p.Publish("secret", b"", 1, packet_identifier=3, properties=own),
+        p.Publish("secret", b"", 2, packet_identifier=4, properties=own),
+        p.Pubrel(99, 0x92, own),
+        p.Pubrec(99, 0, own),
+        p.Connect("c", 5),
+    )
+    answers = client.packets()
+    kinds = (p.Connack, p.Suback, p.Unsuback, p.Puback, p.Pubrec, p.Pubcomp, p.Pubrel, p.Disconnect)
+    assert tuple(map(type, answers)) == kinds
+    for one in answers:
+        assert isinstance(one, kinds)
+        assert one.properties.user_properties == ()

@@ -85,7 +85,9 @@ def test_a_refusal_tells_no_session_and_closes(version: int) -> None:
     assert client.network.closed
 
 
-@pytest.mark.parametrize("reason", [ReasonCode.QUOTA_EXCEEDED, ReasonCode.PACKET_TOO_LARGE, ReasonCode.USE_ANOTHER_SERVER])
+@pytest.mark.parametrize(
+    "reason", [ReasonCode.QUOTA_EXCEEDED, ReasonCode.PACKET_TOO_LARGE, ReasonCode.USE_ANOTHER_SERVER]
+)
 def test_a_refusal_mqtt_3_has_no_code_for_is_a_close(reason: ReasonCode) -> None:
     """Without CONNACK [MQTT311-3.2.2-6]."""
     client = Client(MemoryBroker(authenticator=Door(reason)), 4)

@@ -44,7 +44,10 @@ class Notes:
         self.order_of_application.append(self.name)
         for write in writes:
             if write.row is None:
-                cursor.execute(f"DELETE FROM {self.name} WHERE rowid IN (SELECT rowid FROM {self.name} WHERE key = ?)", (write.key,))
+                cursor.execute(
+                    f"DELETE FROM {self.name} WHERE rowid IN (SELECT rowid FROM {self.name} WHERE key = ?)",
+                    (write.key,),
+                )
             else:
                 cursor.execute(f"INSERT OR REPLACE INTO {self.name} VALUES (?, ?)", (write.key, write.row))
         return len(writes)
