@@ -1,4 +1,4 @@
-"""What the tests of single statements share: packets written as bytes, refusals, Sessions that last, who may come in."""
+"""What the tests of single statements share: packets as bytes, refusals, Sessions that last, who may come in."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_a_length_in_more_bytes_than_needed_is_malformed() -> None:
         refused(client, ReasonCode.MALFORMED_PACKET)
 
 
-WITH_FLAGS = {
+WITH_FLAGS: dict[str, tuple[int, Callable[[int], bytes]]] = {
     "puback": (0x40, lambda _: b"\0\1"),
     "pubrec": (0x50, lambda _: b"\0\1"),
     "pubrel": (0x62, lambda _: b"\0\1"),
