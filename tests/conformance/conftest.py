@@ -1,4 +1,4 @@
-"""One real broker for all conformance tests; each test uses topics of its own."""
+"""One real broker for the conformance tests that ask for it; each of them uses topics of its own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 
 from tests.paho import PahoClient
 from tests.processes import BrokerProcess
+
+pytest.register_assert_rewrite("tests.conformance.expect")
 
 VERSIONS = {"v3.1.1": 4, "v5.0": 5}
 

@@ -18,7 +18,10 @@ Connect = Callable[..., PahoClient]
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_a_retained_message_is_stored_with_its_qos(connect: Connect, house: str, qos: int) -> None:
-    """[MQTT311-3.3.1-5], [MQTT5-3.3.1-5]: the message and its QoS are there for future subscribers."""
+    """The message and its QoS are there for future subscribers [MQTT311-3.3.1-5], [MQTT5-3.3.1-5].
+
+    Over TCP, which keeps bytes in order and loses none [MQTT311-7.1.1-1], [MQTT5-4.2.0-1].
+    """
     connect().publish(f"{house}/t", "kept", qos=qos, retain=True)
     subscriber = connect()
     subscriber.subscribe(f"{house}/#", qos=2)
@@ -145,7 +148,7 @@ def test_a_leading_wildcard_does_not_match_dollar_topics(connect: Connect) -> No
 
 
 def test_retained_messages_outlive_their_publisher(connect: Connect, house: str) -> None:
-    """Retained messages are no part of the Session [MQTT311-3.1.2.4], [MQTT5-4.1.0-1]."""
+    """Retained messages are no part of the Session [MQTT311-3.1.2-7], [MQTT5-4.1]."""
     publisher = connect()
     publisher.publish(f"{house}/t", "x", retain=True)
     publisher.close()

@@ -61,7 +61,10 @@ def test_mqtt_js(broker: BrokerProcess, version: int) -> None:
 
 @VERSIONS
 def test_paho_persistent_session_and_will(broker: BrokerProcess, version: int) -> None:
-    """A Session is resumed with what it missed; a Will is published when the socket just closes."""
+    """A Session is resumed with what it missed; a Will is published when the socket just closes.
+
+    A client that knows nothing of Holdfast needs nothing else [MQTT5-7.0.0-2], [MQTT311-7.0.0-2].
+    """
     options = {"client_id": "keeper", "clean": False, "expiry": 100}
     keeper = PahoClient(broker.port, version, **options)  # type: ignore[arg-type]
     keeper.subscribe("news/#", "wills/#", qos=2)

@@ -36,7 +36,7 @@ def test_connack_tells_the_limits() -> None:
 
 
 def test_an_unknown_protocol_level_is_told() -> None:
-    """CONNACK 0x01 in MQTT 3 terms, 0x84 in MQTT 5's [MQTT311-3.1.2-2]."""
+    """CONNACK 0x84, in the form of MQTT 5 for a level above it [MQTT5-3.1.2-2]."""
     broker = MemoryBroker()
     client = Client(broker)
     client.raw(b"\x10\x0e\x00\x04MQTT\x06\x02\x00\x00\x00\x02ab")
@@ -48,7 +48,7 @@ def test_an_unknown_protocol_level_is_told() -> None:
 
 
 def test_the_first_packet_must_be_connect() -> None:
-    """Anything else before CONNECT closes the connection without an answer [MQTT5-3.1.0-1]."""
+    """Anything else before CONNECT closes the connection without an answer [MQTT5-3.1.0-1], [MQTT311-3.1.0-1]."""
     broker = MemoryBroker()
     client = Client(broker)
     client.send(p.Pingreq())
@@ -58,7 +58,7 @@ def test_the_first_packet_must_be_connect() -> None:
 
 @VERSIONS
 def test_a_second_connect_is_a_protocol_error(version: int) -> None:
-    """A second CONNECT ends the connection [MQTT5-3.1.0-2]."""
+    """A second CONNECT ends the connection [MQTT5-3.1.0-2], [MQTT311-3.1.0-2]."""
     client = MemoryBroker().client("c", version)
     client.send(p.Connect("c", version))
     assert client.network.closed
@@ -95,7 +95,7 @@ def test_ping(version: int) -> None:
 
 @VERSIONS
 def test_silence_beyond_the_keep_alive_closes(version: int) -> None:
-    """One and a half times the Keep Alive without a packet ends the connection [MQTT5-3.1.2-22]."""
+    """One and a half times the Keep Alive without a packet ends the connection [MQTT5-3.1.2-22], [MQTT311-3.1.2-24]."""
     broker = MemoryBroker()
     client = broker.client("c", version, keep_alive=10)
     broker.advance(14)
@@ -110,7 +110,7 @@ def test_silence_beyond_the_keep_alive_closes(version: int) -> None:
 
 @VERSIONS
 def test_take_over(version: int) -> None:
-    """A second connection with the same Client Identifier ends the first [MQTT5-3.1.4-3]."""
+    """A second connection with the same Client Identifier ends the first [MQTT5-3.1.4-3], [MQTT311-3.1.4-2]."""
     broker = MemoryBroker()
     first = broker.client("same", version)
     second = broker.client("same", version)
@@ -132,10 +132,11 @@ def test_a_session_needs_a_client_identifier_in_mqtt_3() -> None:
 
 @pytest.mark.parametrize(("version", "code"), [(4, 2), (5, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)])
 def test_a_client_identifier_too_long_is_told(version: int, code: int) -> None:
-    """mqtt.max_clientid_len."""
+    """mqtt.max_clientid_len; CONNACK, then a close [MQTT5-3.1.3-8], [MQTT311-3.1.3-9]."""
     client = MemoryBroker(limits=Limits(max_clientid_len=23)).client("x" * 24, version)
     assert client.connack is not None
     assert client.connack.reason_code == code
+    assert client.network.closed
 
 
 def test_a_packet_over_the_limit_is_told() -> None:
@@ -350,7 +351,7 @@ def test_a_delayed_will_is_not_published_if_the_client_comes_back() -> None:
 
 
 def test_a_delayed_will_goes_out_when_the_session_ends() -> None:
-    """The Session's end publishes the Will even before its delay is over [MQTT5-3.1.3-9]."""
+    """The Session's end publishes the Will even before its delay is over [MQTT5-3.1.2-8]."""
     broker = MemoryBroker()
     watcher = broker.client("w", 5)
     watcher.subscribe("gone")
@@ -390,7 +391,7 @@ def test_slow_consumers_are_shut_down_with_a_reason() -> None:
 
 @pytest.mark.parametrize("expiry", [0, 50])
 def test_session_expiry_cannot_be_raised_from_zero_at_disconnect(expiry: int) -> None:
-    """From 0 to something is a Protocol Error [MQTT5-3.14.2-2]; otherwise DISCONNECT changes it."""
+    """From 0 to something is a Protocol Error [MQTT5-3.14.2.2.2]; otherwise DISCONNECT changes it."""
     broker = MemoryBroker()
     client = broker.client("c", 5, properties=Properties(session_expiry_interval=expiry))
     client.send(p.Disconnect(0, Properties(session_expiry_interval=20)))

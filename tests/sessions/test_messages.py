@@ -255,7 +255,7 @@ def test_retain_as_published() -> None:
 
 
 def test_shared_subscriptions_serve_members_in_turn() -> None:
-    """One member gets each message; an offline one only when nobody is online [MQTT5-4.8.2-4]."""
+    """One member gets each message; an offline one only when nobody is online [MQTT5-4.8.2]."""
     broker = MemoryBroker()
     members = [broker.client(name, 5) for name in "abc"]
     for member in members:
@@ -324,7 +324,7 @@ def test_more_unacknowledged_than_allowed_ends_with_its_reason() -> None:
 
 
 def test_a_message_larger_than_the_client_takes_is_dropped_for_it() -> None:
-    """Maximum Packet Size of CONNECT: dropped for that Client, counted, never truncated [MQTT5-3.1.2-24]."""
+    """Maximum Packet Size of CONNECT: dropped for that Client, counted, never truncated [MQTT5-3.1.2-25]."""
     broker = MemoryBroker()
     small = broker.client("small", 5, properties=Properties(maximum_packet_size=100))
     small.subscribe("#", qos=1)
@@ -346,7 +346,7 @@ def test_no_subscriber_is_told_in_mqtt_5() -> None:
 
 
 def test_a_refused_qos_2_message_ends_the_exchange() -> None:
-    """PUBREC >= 0x80 from the Client frees the window [MQTT5-4.3.3-4]."""
+    """PUBREC >= 0x80 from the Client frees the window [MQTT5-4.4.0-2]."""
     broker = MemoryBroker(limits=Limits(max_inflight=1))
     client = broker.client("c", 5)
     client.subscribe("t", qos=2)

@@ -1,0 +1,95 @@
+"""What the tests of single statements share: packets as bytes, refusals, Sessions that last, who may come in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+from zope.interface import implementer
+
+from holdfast.auth.anonymous import UnrestrictedAuthorizer
+from holdfast.interfaces import Credentials, IAuthenticator, IAuthorizer, Principal
+from holdfast.messages import ApplicationMessage
+from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode, encode_properties, encode_variable_byte_integer
+from holdfast.wire import packets as p
+from tests.doubles import Client, MemoryBroker
+
+VERSIONS = pytest.mark.parametrize("version", [3, 4, 5])
+
+
+def string(data: bytes) -> bytes:
+    """Return a field with its two-byte length, whatever it contains."""
+    return len(data).to_bytes(2, "big") + data
+
+
+def packet(first: int, body: bytes) -> bytes:
+    """Return a Control Packet with this first byte."""
+    return bytes((first,)) + encode_variable_byte_integer(len(body)) + body
+
+
+def block(version: int, properties: Properties = NO_PROPERTIES) -> bytes:
+    """Return a property block, which MQTT 3 does not have."""
+    return encode_properties(properties) if version == 5 else b""
+
+
+def connect(version: int, flags: int = 2, payload: bytes = string(b"c"), name: bytes = b"", level: int = 0) -> bytes:
+    """Return a CONNECT with these Connect Flags and this payload."""
+    head = string(name or (b"MQIsdp" if version == 3 else b"MQTT")) + bytes((level or version, flags))
+    return packet(0x10, head + b"\0\0" + block(version) + payload)
+
+
+def refused(client: Client, reason: ReasonCode) -> None:
+    """The connection is closed, and in MQTT 5 DISCONNECT or CONNACK told why."""
+    answers = [one for one in client.packets() if isinstance(one, p.Disconnect | p.Connack)]
+    assert client.network.closed
+    assert [one.reason_code for one in answers] == ([reason] if client.version == 5 else [])
+
+
+def lasting(
+    broker: MemoryBroker, client_id: str, version: int, properties: Properties = NO_PROPERTIES, **connect: Any
+) -> Client:
+    """Return a Client whose Session outlives its connection, and is resumed."""
+    if version == 5:
+        properties = attrs.evolve(properties, session_expiry_interval=1000)
+    return broker.client(client_id, version, clean=False, properties=properties, **connect)
+
+
+def resent(client: Client) -> list[p.Publish]:
+    """Return the PUBLISH packets that came right behind CONNACK."""
+    return [one for one in client.backlog if isinstance(one, p.Publish)]
+
+
+def payloads(client: Client) -> list[bytes]:
+    """Return what arrives, acknowledging it."""
+    return [payload for _, payload, _, _ in client.messages()]
+
+
+@implementer(IAuthenticator)
+class Door:
+    """Lets everyone in while ``answer`` is None, else refuses with it; remembers what was shown."""
+
+    def __init__(self, answer: ReasonCode | None = None) -> None:
+        self.answer = answer
+        self.shown: list[Credentials] = []
+
+    def authenticate(self, credentials: Credentials) -> Principal | ReasonCode:
+        self.shown.append(credentials)
+        return Principal(credentials.client_id, credentials.username) if self.answer is None else self.answer
+
+
+@implementer(IAuthorizer)
+class Forbidding(UnrestrictedAuthorizer):
+    """Denies whatever concerns these topics."""
+
+    def __init__(self, *topics: str) -> None:
+        self.topics = set(topics)
+
+    def may_publish(self, principal: Principal, topic: str, qos: int, retain: bool) -> bool:
+        return topic not in self.topics
+
+    def may_subscribe(self, principal: Principal, topic_filter: str, qos: int) -> bool:
+        return topic_filter not in self.topics
+
+    def may_receive(self, principal: Principal, message: ApplicationMessage) -> bool:
+        return message.topic not in self.topics

@@ -1,0 +1,332 @@
+"""Data representation and packet format: sections 1.5 and 2 of MQTT 5.0, 1.4 and 2 of MQTT 3.1.1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from holdfast.sessions.limits import Limits
+from holdfast.wire import Properties, ReasonCode, encode, encode_variable_byte_integer
+from holdfast.wire import packets as p
+from tests.conformance.expect import (
+    VERSIONS,
+    Forbidding,
+    block,
+    connect,
+    lasting,
+    packet,
+    payloads,
+    refused,
+    resent,
+    string,
+)
+from tests.doubles import Client, MemoryBroker
+
+
+def _publish_with(identifier: int) -> Callable[[int, bytes], bytes]:
+    """Return a PUBLISH that carries the string in a property (an MQTT 5 one)."""
+    return lambda _version, text: packet(0x30, string(b"t") + string_block(bytes((identifier,)) + string(text)))
+
+
+def string_block(content: bytes) -> bytes:
+    return bytes((len(content),)) + content
+
+
+Place = Callable[[int, bytes], bytes]
+IN_CONNECT: dict[str, Place] = {
+    "client identifier": lambda v, text: connect(v, payload=string(text)),
+    "will topic": lambda v, text: connect(v, 6, string(b"c") + block(v) + string(text) + string(b"")),
+    "user name": lambda v, text: connect(v, 0x82, string(b"c") + string(text)),
+}
+AFTERWARDS: dict[str, Place] = {
+    "topic name": lambda v, text: packet(0x30, string(text) + block(v)),
+    "topic filter": lambda v, text: packet(0x82, b"\0\1" + block(v) + string(text) + b"\0"),
+    "topic filter to unsubscribe": lambda v, text: packet(0xA2, b"\0\1" + block(v) + string(text)),
+}
+IN_PROPERTIES: dict[str, Place] = {
+    "response topic": _publish_with(0x08),
+    "content type": _publish_with(0x03),
+    "user property name": lambda _, text: packet(
+        0x30, string(b"t") + string_block(b"\x26" + string(text) + string(b"value"))
+    ),
+    "user property value": lambda _, text: packet(
+        0x30, string(b"t") + string_block(b"\x26" + string(b"name") + string(text))
+    ),
+}
+
+
+def _everywhere() -> list[pytest.param]:  # type: ignore[valid-type]
+    found = []
+    for version in (3, 4, 5):
+        places = IN_CONNECT | AFTERWARDS | (IN_PROPERTIES if version == 5 else {})
+        found += [
+            pytest.param(version, place in IN_CONNECT, make, id=f"{version} {place}") for place, make in places.items()
+        ]
+    return found
+
+
+EVERYWHERE = pytest.mark.parametrize(("version", "first", "make"), _everywhere())
+
+
+def _send(version: int, first: bool, data: bytes) -> Client:
+    broker = MemoryBroker()
+    client = Client(broker, version) if first else broker.client("c", version)
+    client.raw(data)
+    return client
+
+
+@EVERYWHERE
+@pytest.mark.parametrize(
+    "text", [b"\xed\xa0\x80", b"\xed\xbf\xbf", b"\xc1\x81", b"a\x80", b"\xf5\x80\x80\x80", b"\xe2\x82"]
+)
+def test_strings_that_are_not_utf_8_end_the_connection(version: int, first: bool, make: Place, text: bytes) -> None:
+    """In every field; surrogates are no characters.
+
+    [MQTT5-1.5.4-1], [MQTT5-1.5.7-1], [MQTT5-3.1.3-4], [MQTT5-3.1.3-11], [MQTT5-3.1.3-12], [MQTT5-3.3.2-1],
+    [MQTT5-3.3.2-13], [MQTT5-3.3.2-19], [MQTT5-3.8.3-1], [MQTT5-3.10.3-1], [MQTT311-1.4.0-1], [MQTT311-3.1.3-4],
+    [MQTT311-3.1.3-10], [MQTT311-3.1.3-11], [MQTT311-3.3.2-1], [MQTT311-3.8.3-1], [MQTT311-3.10.3-1].
+    """
+    assert not _send(version, first, make(version, b"fine")).network.closed
+    refused(_send(version, first, make(version, text)), ReasonCode.MALFORMED_PACKET)
+
+
+@EVERYWHERE
+def test_strings_with_the_null_character_end_the_connection(version: int, first: bool, make: Place) -> None:
+    """In every field [MQTT5-1.5.4-2], [MQTT5-4.7.3-2], [MQTT311-1.4.0-2], [MQTT311-4.7.3-2]."""
+    refused(_send(version, first, make(version, b"a\0b")), ReasonCode.MALFORMED_PACKET)
+
+
+@VERSIONS
+def test_a_byte_order_mark_is_a_character(version: int) -> None:
+    """EF BB BF stays part of a Topic Name [MQTT5-1.5.4-3], [MQTT311-1.4.0-3]."""
+    broker = MemoryBroker()
+    client = broker.client("c", version)
+    client.subscribe("\ufefft")
+    client.publish("t", b"without")
+    client.publish("\ufefft", b"with")
+    assert client.messages() == [("\ufefft", b"with", 0, False)]
+
+
+@pytest.mark.parametrize(
+    ("size", "length"), [(127, 1), (128, 2), (16_383, 2), (16_384, 3), (2_097_151, 3), (2_097_152, 4)]
+)
+def test_lengths_are_sent_in_the_fewest_bytes(size: int, length: int) -> None:
+    """At every boundary, in what the broker forwards [MQTT5-1.5.5-1]."""
+    broker = MemoryBroker(limits=Limits(max_packet_size=1 << 22))
+    client = broker.client("c", 5)
+    client.subscribe("t")
+    client.publish("t", b"x" * (size - 4))  # topic and an empty property block make up the rest
+    sent = client.network.take()[-(1 + length + size) :]
+    assert sent[:1] == b"\x30"
+    assert sent[1 : 1 + length] == encode_variable_byte_integer(size)
+
+
+def test_a_length_in_more_bytes_than_needed_is_malformed() -> None:
+    """In a Remaining Length and in a Property Length [MQTT5-1.5.5-1]."""
+    for data in (b"\xc0\x80\x00", packet(0x30, string(b"t") + b"\x80\x00")):
+        client = MemoryBroker().client("c", 5)
+        client.raw(data)
+        refused(client, ReasonCode.MALFORMED_PACKET)
+
+
+WITH_FLAGS: dict[str, tuple[int, Callable[[int], bytes]]] = {
+    "puback": (0x40, lambda _: b"\0\1"),
+    "pubrec": (0x50, lambda _: b"\0\1"),
+    "pubrel": (0x62, lambda _: b"\0\1"),
+    "pubcomp": (0x70, lambda _: b"\0\1"),
+    "subscribe": (0x82, lambda v: b"\0\1" + block(v) + string(b"t") + b"\0"),
+    "unsubscribe": (0xA2, lambda v: b"\0\1" + block(v) + string(b"t")),
+    "pingreq": (0xC0, lambda _: b""),
+    "disconnect": (0xE0, lambda _: b""),
+}
+
+
+@VERSIONS
+@pytest.mark.parametrize("kind", list(WITH_FLAGS))
+def test_reserved_flags_of_the_fixed_header_are_checked(version: int, kind: str) -> None:
+    """Any other value than the one laid down is malformed, and ends the connection.
+
+    [MQTT5-2.1.3-1], [MQTT5-3.6.1-1], [MQTT5-3.8.1-1], [MQTT5-3.10.1-1], [MQTT5-3.14.1-1], [MQTT311-2.2.2-1],
+    [MQTT311-2.2.2-2], [MQTT311-3.6.1-1], [MQTT311-3.8.1-1], [MQTT311-3.10.1-1], [MQTT311-3.14.1-1].
+    """
+    right, body = WITH_FLAGS[kind]
+    for flags in set(range(16)) - {right & 15}:
+        client = MemoryBroker().client("c", version)
+        client.raw(packet(right & 0xF0 | flags, body(version)))
+        refused(client, ReasonCode.MALFORMED_PACKET)
+    client = MemoryBroker().client("c", version)
+    client.raw(packet(right, body(version)))
+    assert client.got(p.Disconnect) == []
+
+
+def test_reserved_flags_of_auth_are_checked() -> None:
+    """All four are 0, else the packet is malformed [MQTT5-3.15.1-1]."""
+    for flags in range(1, 16):
+        client = MemoryBroker().client("c", 5)
+        client.raw(packet(0xF0 | flags, b"\x18\x00"))
+        refused(client, ReasonCode.MALFORMED_PACKET)
+
+
+@VERSIONS
+def test_what_the_broker_sends_has_the_flags_laid_down(version: int) -> None:
+    """0010 for PUBREL, 0 for all others but PUBLISH [MQTT5-2.1.3-1], [MQTT311-2.2.2-1]."""
+    broker = MemoryBroker()
+    client = Client(broker, version)
+    client.send(
+        p.Connect("c", version),
+        p.Subscribe(1, (p.SubscriptionRequest("t", 2),)),
+        p.Publish("t", b"", 1, packet_identifier=2),
+        p.Publish("t", b"", 2, packet_identifier=3),
+        p.Pubrel(3),
+        p.Pubrec(2),
+        p.Unsubscribe(4, ("t",)),
+        p.Pingreq(),
+    )
+    data = client.network.take()
+    firsts = set()
+    while data:
+        firsts.add(data[0])
+        data = data[2 + data[1] :]
+    assert {first for first in firsts if first >> 4 != 3} == {0x20, 0x90, 0x40, 0x50, 0x70, 0x62, 0xB0, 0xD0}
+
+
+@VERSIONS
+def test_a_qos_0_message_has_no_packet_identifier(version: int) -> None:
+    """Neither the one that comes nor the one that goes out [MQTT5-2.2.1-2], [MQTT311-2.3.1-5]."""
+    client = MemoryBroker().client("c", version)
+    client.subscribe("t", qos=2)
+    data = packet(0x30, string(b"t") + block(version) + b"payload")
+    client.raw(data)
+    assert client.network.take() == data
+
+
+@VERSIONS
+@pytest.mark.parametrize("kind", ["publish 1", "publish 2", "subscribe", "unsubscribe"])
+def test_a_packet_identifier_is_not_0(version: int, kind: str) -> None:
+    """0 in a packet that needs one ends the connection [MQTT5-2.2.1-3], [MQTT311-2.3.1-1]."""
+    data = {
+        "publish 1": packet(0x32, string(b"t") + b"\0\0" + block(version)),
+        "publish 2": packet(0x34, string(b"t") + b"\0\0" + block(version)),
+        "subscribe": packet(0x82, b"\0\0" + block(version) + string(b"t") + b"\0"),
+        "unsubscribe": packet(0xA2, b"\0\0" + block(version) + string(b"t")),
+    }[kind]
+    client = MemoryBroker().client("c", version)
+    client.raw(data)
+    refused(client, ReasonCode.PROTOCOL_ERROR)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_the_broker_uses_no_packet_identifier_twice(version: int) -> None:
+    """All 65,535 in flight differ and none is 0; the one that becomes free is the next.
+
+    [MQTT5-2.2.1-4], [MQTT5-4.3.2-1], [MQTT5-4.3.3-1], [MQTT311-2.3.1-4].
+    """
+    broker = MemoryBroker(limits=Limits(max_inflight=65_535))
+    client = broker.client("c", version)
+    client.subscribe("t", qos=2)
+    publisher = broker.client("p")
+    publisher.raw(encode(p.Publish("t", b"", 1, packet_identifier=1), 4) * 65_534)
+    publisher.publish("t", qos=2)
+    identifiers = [one.packet_identifier for one in client.got(p.Publish)]
+    assert sorted(identifiers) == list(range(1, 65_536))
+    publisher.publish("t", qos=1)
+    assert client.got(p.Publish) == []
+    client.send(p.Puback(identifiers[1234]))
+    assert [one.packet_identifier for one in client.got(p.Publish)] == [identifiers[1234]]
+
+
+@VERSIONS
+def test_a_message_sent_again_keeps_its_packet_identifier(version: int) -> None:
+    """And the identifier is not used for another one before [MQTT311-2.3.1-4]."""
+    broker = MemoryBroker()
+    client = lasting(broker, "c", version)
+    client.subscribe("t", qos=1)
+    publisher = broker.client("p")
+    publisher.publish("t", b"1", qos=1)
+    (first,) = client.got(p.Publish)
+    client.drop()
+    publisher.publish("t", b"2", qos=1)
+    client = lasting(broker, "c", version)
+    again, other = resent(client)
+    assert (again.payload, again.packet_identifier) == (b"1", first.packet_identifier)
+    assert other.packet_identifier != first.packet_identifier
+
+
+@VERSIONS
+def test_acknowledgements_carry_the_identifier_of_their_publish(version: int) -> None:
+    """PUBACK, PUBREC, PUBCOMP and PUBREL, in both directions [MQTT5-2.2.1-5], [MQTT311-2.3.1-6]."""
+    broker = MemoryBroker()
+    publisher = broker.client("p", version)
+    client = broker.client("c", version)
+    client.subscribe("t", qos=2)
+    publisher.publish("t", qos=1, identifier=1001)
+    publisher.publish("t", qos=2, identifier=2002)
+    publisher.send(p.Pubrel(2002))
+    assert publisher.packets() == [p.Puback(1001), p.Pubrec(2002), p.Pubcomp(2002)]
+    identifier = next(one.packet_identifier for one in client.got(p.Publish) if one.qos == 2)
+    client.send(p.Pubrec(identifier))
+    assert client.packets() == [p.Pubrel(identifier)]
+
+
+@VERSIONS
+def test_suback_and_unsuback_carry_the_identifier_of_their_request(version: int) -> None:
+    """Even where nothing was granted or removed.
+
+    [MQTT5-2.2.1-6], [MQTT5-3.8.4-1], [MQTT5-3.8.4-2], [MQTT5-3.10.4-4], [MQTT5-3.10.4-5], [MQTT311-2.3.1-7],
+    [MQTT311-3.8.4-1], [MQTT311-3.8.4-2], [MQTT311-3.10.4-4], [MQTT311-3.10.4-5].
+    """
+    client = MemoryBroker().client("c", version)
+    client.send(p.Subscribe(300, (p.SubscriptionRequest("t"),)), p.Subscribe(301, (p.SubscriptionRequest("#/t"),)))
+    assert [suback.packet_identifier for suback in client.got(p.Suback)] == [300, 301]
+    client.send(p.Unsubscribe(400, ("t",)), p.Unsubscribe(401, ("nothing",)))
+    assert [unsuback.packet_identifier for unsuback in client.got(p.Unsuback)] == [400, 401]
+
+
+def test_no_properties_are_a_length_of_0() -> None:
+    """In SUBACK, UNSUBACK and PUBLISH [MQTT5-2.2.2-1]; a Client that leaves the length out is refused."""
+    client = MemoryBroker().client("c", 5)
+    client.send(p.Subscribe(1, (p.SubscriptionRequest("t"),)))
+    assert client.network.take() == bytes.fromhex("90 04 0001 00 00")
+    client.publish("t", b"x")
+    assert client.network.take() == bytes.fromhex("30 05 0001 74 00 78")
+    client.send(p.Unsubscribe(2, ("t",)))
+    assert client.network.take() == bytes.fromhex("b0 04 0002 00 00")
+    client.raw(bytes.fromhex("30 03 0001 74"))
+    refused(client, ReasonCode.MALFORMED_PACKET)
+
+
+def test_user_properties_hold_any_characters() -> None:
+    """Names and values beyond ASCII, empty ones too, arrive as they were [MQTT5-1.5.7-1]."""
+    client = MemoryBroker().client("c", 5)
+    client.subscribe("t")
+    pairs = (("", ""), ("ключ", "値"), ("\ufeff", "\U0001f600"))
+    client.publish("t", properties=Properties(user_properties=pairs))
+    assert [one.properties.user_properties for one in client.got(p.Publish)] == [pairs]
+    assert payloads(client) == []
+
+
+def test_the_broker_adds_no_user_properties() -> None:
+    """Whatever it answers, even where the request had some, so that none can exceed the Maximum Packet Size.
+
+    [MQTT5-3.2.2-20], [MQTT5-3.4.2-3], [MQTT5-3.5.2-3], [MQTT5-3.6.2-3], [MQTT5-3.7.2-3], [MQTT5-3.9.2-2],
+    [MQTT5-3.11.2-2], [MQTT5-3.14.2-4].
+    """
+    own = Properties(user_properties=(("name", "value"),))
+    client = Client(MemoryBroker(authorizer=Forbidding("secret")), 5)
+    client.send(
+        p.Connect("c", 5, properties=own),
+        p.Subscribe(1, (p.SubscriptionRequest("secret"),), own),
+        p.Unsubscribe(2, ("none",), own),
+        p.Publish("secret", b"", 1, packet_identifier=3, properties=own),
+        p.Publish("secret", b"", 2, packet_identifier=4, properties=own),
+        p.Pubrel(99, 0x92, own),
+        p.Pubrec(99, 0, own),
+        p.Connect("c", 5),
+    )
+    answers = client.packets()
+    kinds = (p.Connack, p.Suback, p.Unsuback, p.Puback, p.Pubrec, p.Pubcomp, p.Pubrel, p.Disconnect)
+    assert tuple(map(type, answers)) == kinds
+    for one in answers:
+        assert isinstance(one, kinds)
+        assert one.properties.user_properties == ()

@@ -1,0 +1,368 @@
+"""PUBLISH but for the RETAIN flag: section 3.3 of both standards, and the acknowledgements, 3.4 to 3.7."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.retained.service import RetainerLimits
+from holdfast.sessions.limits import Limits
+from holdfast.wire import Properties, ReasonCode
+from holdfast.wire import packets as p
+from tests.conformance.expect import VERSIONS, Forbidding, block, lasting, packet, payloads, refused, resent, string
+from tests.doubles import MemoryBroker
+from tests.retained.late import LateStore
+
+
+@VERSIONS
+@pytest.mark.parametrize("qos", [1, 2])
+def test_dup_is_1_for_what_is_sent_again_and_only_then(version: int, qos: int) -> None:
+    """The first time 0, after reconnecting 1.
+
+    [MQTT5-3.3.1-1], [MQTT5-4.3.2-2], [MQTT5-4.3.3-2], [MQTT311-3.3.1-1].
+    """
+    broker = MemoryBroker()
+    client = lasting(broker, "c", version)
+    client.subscribe("t", qos=2)
+    broker.client("p").publish("t", qos=qos)
+    assert [(one.qos, one.dup) for one in client.got(p.Publish)] == [(qos, False)]
+    client.drop()
+    assert [(one.qos, one.dup) for one in resent(lasting(broker, "c", version))] == [(qos, True)]
+
+
+@VERSIONS
+def test_dup_is_0_at_qos_0(version: int) -> None:
+    """In what is sent; a Client that sets it is refused.
+
+    [MQTT5-3.3.1-2], [MQTT5-4.3.1-1], [MQTT311-3.3.1-2], [MQTT311-4.3.1-1].
+    """
+    client = MemoryBroker().client("c", version)
+    client.subscribe("t", qos=2)
+    client.publish("t")
+    assert [(one.qos, one.dup) for one in client.got(p.Publish)] == [(0, False)]
+    client.raw(packet(0x38, string(b"t") + block(version)))
+    refused(client, ReasonCode.MALFORMED_PACKET)
+
+
+@VERSIONS
+@pytest.mark.parametrize("qos", [1, 2])
+def test_dup_of_what_comes_in_is_not_passed_on(version: int, qos: int) -> None:
+    """A repeated PUBLISH is a first one to the subscriber [MQTT5-3.3.1-3], [MQTT311-3.3.1-3]."""
+    broker = MemoryBroker()
+    client = broker.client("c", version)
+    client.subscribe("t", qos=2)
+    broker.client("p", version).send(p.Publish("t", b"", qos, False, True, 9))
+    assert [one.dup for one in client.got(p.Publish)] == [False]
+
+
+@VERSIONS
+def test_there_is_no_qos_3(version: int) -> None:
+    """Both QoS bits set are malformed [MQTT5-3.3.1-4], [MQTT311-3.3.1-4]."""
+    client = MemoryBroker().client("c", version)
+    client.raw(packet(0x36, string(b"t") + b"\0\1" + block(version)))
+    refused(client, ReasonCode.MALFORMED_PACKET)
+
+
+@VERSIONS
+@pytest.mark.parametrize("topic", ["a/+", "+", "#", "a/#", "a+b", "a#"])
+def test_a_topic_name_has_no_wildcards(version: int, topic: str) -> None:
+    """In PUBLISH and in a Will [MQTT5-3.3.2-2], [MQTT5-4.7.0-1], [MQTT311-3.3.2-2], [MQTT311-4.7.1-1]."""
+    broker = MemoryBroker()
+    client = broker.client("c", version)
+    client.publish(topic)
+    refused(client, ReasonCode.TOPIC_NAME_INVALID)
+    client = broker.client("w", version, will=p.Will(topic, b""))
+    assert client.network.closed
+    assert client.connack is None or client.connack.reason_code == ReasonCode.TOPIC_NAME_INVALID
+
+
+@VERSIONS
+def test_a_message_arrives_under_its_own_topic_name(version: int) -> None:
+    """Whichever Topic Filter it matched, live or retained [MQTT5-3.3.2-3], [MQTT311-3.3.2-3]."""
+    broker = MemoryBroker()
+    client = broker.client("c", version)
+    client.subscribe("a/+/c", "d/#", "e")
+    sent = ["a/b/c", "a//c", "d", "d/x/y", "e"]
+    for topic in [*sent, "a/b", "e/f"]:
+        client.publish(topic, retain=True)
+    assert [topic for topic, _, _, _ in client.messages()] == sent
+    client.send(p.Subscribe(9, tuple(map(p.SubscriptionRequest, ("a/+/c", "d/#", "e")))))
+    assert sorted(topic for topic, _, _, _ in client.messages()) == sorted(sent)
+
+
+@pytest.mark.parametrize("how", ["live", "queued", "retained"])
+def test_properties_arrive_unaltered(how: str) -> None:
+    """Also from the queue of a Session and from the retained messages.
+
+    [MQTT5-3.3.2-4], [MQTT5-3.3.2-15], [MQTT5-3.3.2-16], [MQTT5-3.3.2-17], [MQTT5-3.3.2-18], [MQTT5-3.3.2-20].
+    """
+    sent = Properties(
+        payload_format_indicator=1,
+        response_topic="answers/é",
+        correlation_data=bytes(range(256)),
+        content_type="text/plain",
+        user_properties=(("b", "2"), ("a", "1"), ("b", "3"), ("b", "2")),
+    )
+    broker = MemoryBroker()
+    client = lasting(broker, "c", 5)
+    publisher = broker.client("p", 5)
+    if how == "retained":
+        publisher.publish("t", b"text", 1, True, sent)
+    client.send(p.Subscribe(1, (p.SubscriptionRequest("t", 1),)))
+    if how == "live":
+        publisher.publish("t", b"text", 1, properties=sent)
+    elif how == "queued":
+        client.drop()
+        publisher.publish("t", b"text", 1, properties=sent)
+        client = lasting(broker, "c", 5)
+    came = resent(client) if how == "queued" else client.got(p.Publish)
+    assert [(one.payload, one.properties) for one in came] == [(b"text", sent)]
+
+
+def test_topic_aliases_end_with_the_connection() -> None:
+    """A resumed Session begins without any [MQTT5-3.3.2-7]."""
+    broker = MemoryBroker()
+    client = lasting(broker, "c", 5)
+    client.publish("t", properties=Properties(topic_alias=1))
+    client.publish("", properties=Properties(topic_alias=1))
+    assert not client.network.closed
+    client.drop()
+    client = lasting(broker, "c", 5)
+    client.publish("", properties=Properties(topic_alias=1))
+    refused(client, ReasonCode.PROTOCOL_ERROR)
+
+
+def test_the_topic_alias_0_ends_the_connection() -> None:
+    """The lowest is 1 [MQTT5-3.3.2-8]."""
+    client = MemoryBroker().client("c", 5)
+    client.raw(packet(0x30, string(b"t") + bytes.fromhex("03 23 0000")))
+    refused(client, ReasonCode.TOPIC_ALIAS_INVALID)
+
+
+def test_every_topic_alias_up_to_the_maximum_is_taken() -> None:
+    """And may be given another Topic Name [MQTT5-3.3.2-12]."""
+    client = MemoryBroker(limits=Limits(max_topic_alias=10)).client("c", 5)
+    client.subscribe("#")
+    for alias in range(1, 11):
+        client.publish(f"first/{alias}", properties=Properties(topic_alias=alias))
+        client.publish(f"t/{alias}", properties=Properties(topic_alias=alias))
+    client.messages()
+    for alias in range(1, 11):
+        client.publish("", properties=Properties(topic_alias=alias))
+    assert [topic for topic, _, _, _ in client.messages()] == [f"t/{alias}" for alias in range(1, 11)]
+
+
+@pytest.mark.parametrize("topic", ["a/+", "#", "a+"])
+def test_a_response_topic_has_no_wildcards(topic: str) -> None:
+    """In PUBLISH and in a Will [MQTT5-3.3.2-14]."""
+    properties = Properties(response_topic=topic)
+    client = MemoryBroker().client("c", 5)
+    client.publish("t", properties=properties)
+    refused(client, ReasonCode.PROTOCOL_ERROR)
+    client = MemoryBroker().client("w", 5, will=p.Will("w", b"", properties=properties))
+    assert client.connack is not None
+    assert client.connack.reason_code == ReasonCode.PROTOCOL_ERROR
+
+
+@VERSIONS
+def test_the_answer_follows_the_qos(version: int) -> None:
+    """None, PUBACK, PUBREC [MQTT5-3.3.4-1], [MQTT5-4.3.2-4], [MQTT5-4.3.3-8], [MQTT311-3.3.4-1]."""
+    broker = MemoryBroker()
+    broker.client("s").subscribe("t")
+    client = broker.client("c", version)
+    for qos, answers in ((0, []), (1, [p.Puback(5)]), (2, [p.Pubrec(5)])):
+        client.publish("t", qos=qos, identifier=5)
+        assert client.packets() == answers
+
+
+@VERSIONS
+@pytest.mark.parametrize("filters", [("a/b", "a/+", "#"), ("#", "a/+", "a/b"), ("a/+", "a/b", "#")])
+def test_overlapping_subscriptions_give_the_highest_qos(version: int, filters: tuple[str, ...]) -> None:
+    """In one copy, whichever was made first [MQTT5-3.3.4-2], [MQTT311-3.3.5-1]."""
+    client = MemoryBroker().client("c", version)
+    for topic_filter, qos in zip(filters, (1, 2, 0), strict=True):
+        client.subscribe(topic_filter, qos=qos)
+    client.publish("a/b", b"x", qos=2)
+    assert client.messages() == [("a/b", b"x", 2, False)]
+
+
+def test_subscription_identifiers_tell_which_subscriptions_matched() -> None:
+    """All of them in the one copy that is sent; only that of its own subscription in a retained message.
+
+    [MQTT5-3.3.4-3], [MQTT5-3.3.4-4].
+    """
+    client = MemoryBroker().client("c", 5)
+    for topic_filter, identifier in (("a/b", 268_435_455), ("a/+", 2), ("a/#", None), ("x", 4)):
+        client.subscribe(topic_filter, identifier=identifier)
+    client.publish("a/b", retain=True)
+    assert [sorted(one.properties.subscription_identifiers) for one in client.got(p.Publish)] == [[2, 268_435_455]]
+    came = client.subscribe("a/+", identifier=7)
+    assert [one.properties.subscription_identifiers for one in came if isinstance(one, p.Publish)] == [(7,)]
+
+
+def test_a_client_sends_no_subscription_identifiers() -> None:
+    """One in a PUBLISH from a Client ends the connection [MQTT5-3.3.4-6]."""
+    client = MemoryBroker().client("c", 5)
+    client.publish("t", properties=Properties(subscription_identifiers=(1,)))
+    refused(client, ReasonCode.PROTOCOL_ERROR)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_more_than_the_servers_receive_maximum_ends_the_connection(qos: int) -> None:
+    """Up to it every message is taken [MQTT5-3.3.4-7]."""
+    client = MemoryBroker(LateStore, limits=Limits(max_awaiting_rel=3)).client("c", 5)
+    assert client.connack is not None
+    assert client.connack.properties.receive_maximum == 3
+    for number in range(1, 4):  # none of them is acknowledged before it is stored
+        client.publish(f"t/{number}", b"x", qos, True)
+    assert not client.network.closed
+    client.publish("t/4", b"x", qos, True)
+    refused(client, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
+
+
+@pytest.mark.parametrize("how", ["live", "queued", "retained"])
+def test_no_more_than_the_clients_receive_maximum_is_unacknowledged(how: str) -> None:
+    """The next message follows a PUBACK, a PUBCOMP, or a PUBREC with a failure.
+
+    [MQTT5-3.3.4-9], [MQTT5-4.9.0-1], [MQTT5-4.9.0-2].
+    """
+    broker = MemoryBroker()
+    few = Properties(receive_maximum=2)
+    client = lasting(broker, "c", 5, few)
+    publisher = broker.client("p")
+    if how != "retained":
+        client.subscribe("t/#", qos=2)
+    if how == "queued":
+        client.drop()
+    for number in range(6):
+        publisher.publish(f"t/{number}", qos=2 if number != 1 else 1, retain=how == "retained")
+    if how == "queued":
+        client = lasting(broker, "c", 5, few)
+        came = resent(client)
+    else:
+        if how == "retained":
+            client.send(p.Subscribe(1, (p.SubscriptionRequest("t/#", 2),)))
+        came = client.got(p.Publish)
+    assert len(came) == 2
+    client.send(p.Puback(came[1].packet_identifier))
+    assert len(client.got(p.Publish)) == 1
+    client.send(p.Pubrec(came[0].packet_identifier))
+    assert client.got(p.Publish) == []
+    client.send(p.Pubcomp(came[0].packet_identifier))
+    (last,) = client.got(p.Publish)
+    client.send(p.Pubrec(last.packet_identifier, ReasonCode.UNSPECIFIED_ERROR))
+    assert len(client.got(p.Publish)) == 1
+
+
+@pytest.mark.xfail(strict=True, reason="everything in flight is sent again at once")
+def test_a_lower_receive_maximum_holds_for_what_is_sent_again() -> None:
+    """A Client may come back with less room than before [MQTT5-3.3.4-9], [MQTT5-4.9.0-2]."""
+    broker = MemoryBroker()
+    client = lasting(broker, "c", 5)
+    client.subscribe("t", qos=1)
+    publisher = broker.client("p")
+    for number in range(5):
+        publisher.publish("t", b"%d" % number, qos=1)
+    client.drop()
+    client = lasting(broker, "c", 5, Properties(receive_maximum=2))
+    first = resent(client)
+    assert [one.payload for one in first] == [b"0", b"1"]
+    client.send(*(p.Puback(one.packet_identifier) for one in first))
+    assert [one.payload for one in client.got(p.Publish)] == [b"2", b"3"]
+
+
+def test_an_exhausted_window_holds_up_nothing_but_publish() -> None:
+    """Answers go out, and packets are acted on [MQTT5-3.3.4-10], [MQTT5-4.9.0-3]."""
+    broker = MemoryBroker()
+    client = broker.client("c", 5, properties=Properties(receive_maximum=1))
+    client.subscribe("t", qos=2)
+    for _ in range(3):
+        client.publish("t", qos=2)
+    client.packets()
+    client.send(
+        p.Pingreq(),
+        p.Subscribe(50, (p.SubscriptionRequest("zero"),)),
+        p.Publish("zero", b"0"),
+        p.Publish("t", b"", 1, packet_identifier=51),
+        p.Publish("t", b"", 2, packet_identifier=52),
+        p.Pubrel(52),
+        p.Unsubscribe(53, ("zero",)),
+    )
+    kinds = [type(one) for one in client.packets()]
+    assert kinds == [p.Pingresp, p.Suback, p.Publish, p.Puback, p.Pubrec, p.Pubcomp, p.Unsuback]
+
+
+@VERSIONS
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_message_that_is_not_allowed_is_acknowledged_and_dropped(version: int, qos: int) -> None:
+    """MQTT 3 has only a positive acknowledgement to give; MQTT 5 is told [MQTT311-3.3.5-2]."""
+    broker = MemoryBroker(authorizer=Forbidding("secret"))
+    client = broker.client("c", version)
+    client.subscribe("#")
+    client.publish("secret", b"x", qos, True)
+    code = ReasonCode.NOT_AUTHORIZED if version == 5 else 0
+    assert client.packets() == [[], [p.Puback(2, code)], [p.Pubrec(2, code)]][qos]
+    if qos == 2 and version != 5:
+        client.send(p.Pubrel(2))
+        assert client.packets() == [p.Pubcomp(2)]
+    assert broker.retained.statistics().count == 0
+
+
+#: what an acknowledgement may say: PUBACK and PUBREC, PUBREL and PUBCOMP
+ACKNOWLEDGED = {0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99}
+RELEASED = {0x00, 0x92}
+
+
+def test_acknowledgements_have_reason_codes_of_their_own_table() -> None:
+    """For every outcome a message can have [MQTT5-3.4.2-1], [MQTT5-3.5.2-1], [MQTT5-3.6.2-1], [MQTT5-3.7.2-1]."""
+    broker = MemoryBroker(authorizer=Forbidding("secret"), retainer=RetainerLimits(max_payload_size=10))
+    broker.client("s").subscribe("ok")
+    client = broker.client("c", 5)
+    found: dict[type[object], set[int]] = {}
+    for qos in (1, 2):
+        client.publish("ok", qos=qos)
+        client.publish("nobody", qos=qos)
+        client.publish("secret", qos=qos)
+        client.publish("ok", b"x" * 11, qos=qos, retain=True)
+    client.send(p.Pubrel(5), p.Pubrel(99), p.Pubrec(99))
+    for one in client.packets():
+        assert isinstance(one, p.Puback | p.Pubrec | p.Pubrel | p.Pubcomp)
+        found.setdefault(type(one), set()).add(one.reason_code)
+    assert found[p.Puback] == found[p.Pubrec] == {0x00, 0x10, 0x87, 0x97}
+    assert found[p.Puback] <= ACKNOWLEDGED
+    assert found[p.Pubrel] == {0x92}
+    assert found[p.Pubcomp] == RELEASED
+
+
+def test_acknowledgements_fit_the_clients_maximum_packet_size() -> None:
+    """A Reason String is left out where there is no room for it.
+
+    [MQTT5-3.4.2-2], [MQTT5-3.5.2-2], [MQTT5-3.6.2-2], [MQTT5-3.7.2-2].
+    """
+    broker = MemoryBroker(authorizer=Forbidding("secret"))
+    client = broker.client("c", 5, properties=Properties(maximum_packet_size=20))
+    for sent in (
+        p.Publish("secret", b"", 1, packet_identifier=1),
+        p.Publish("secret", b"", 2, packet_identifier=2),
+        p.Pubrec(99),
+        p.Pubrel(99),
+    ):
+        client.send(sent)
+        answer = client.network.take()
+        assert 5 <= len(answer) <= 20
+
+
+@VERSIONS
+@pytest.mark.parametrize("kind", ["live", "persistent"])
+def test_an_empty_message_is_delivered_as_any_other(version: int, kind: str) -> None:
+    """A payload of no bytes is a message [MQTT5-3.3.4-1], [MQTT311-3.3.4-1]."""
+    broker = MemoryBroker()
+    client = lasting(broker, "c", version)
+    client.subscribe("t", qos=1)
+    if kind == "persistent":
+        client.drop()
+    broker.client("p").publish("t", b"", qos=1)
+    if kind == "persistent":
+        client = lasting(broker, "c", version)
+        assert [one.payload for one in resent(client)] == [b""]
+    else:
+        assert payloads(client) == [b""]
