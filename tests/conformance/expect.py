@@ -15,6 +15,9 @@ from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode, encode_properti
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
 
+#: for Clients that are to be told no Reason Strings
+TERSE = Properties(request_problem_information=0)
+
 VERSIONS = pytest.mark.parametrize("version", [3, 4, 5])
 
 

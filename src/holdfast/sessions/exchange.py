@@ -47,7 +47,7 @@ class Exchange:
     def begin(self) -> None:
         """Resume the Session: what was in flight, what was queued, then replays that had been cut off."""
         self.session.link = self._connection
-        self.session.resume(self._connection)
+        self.session.resume()
         if not self._connection.is_closed:  # resuming may have shut a slow connection down
             self._subscriptions.resume()
 

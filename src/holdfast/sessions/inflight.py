@@ -41,7 +41,7 @@ class Inflight:
 
     ``packet`` is the PUBLISH as first sent, DUP 0, encoded for ``protocol_version``; ``expires_at`` is in
     milliseconds since the epoch (0 for never); ``replayed`` tells it is a retained message sent for a subscription.
-    ``over`` tells that the exchange is complete.
+    ``waiting`` tells that it may not leave before its state is durable, ``over`` that the exchange is complete.
     """
 
     packet: bytes
@@ -51,6 +51,7 @@ class Inflight:
     replayed: bool = False
     delivery: Delivery | None = None
     released: bool = False
+    waiting: bool = False
     over: bool = False
 
     def again(self, protocol_version: int, now: int) -> bytes:

@@ -67,6 +67,8 @@ class Session:
         self.record = record
         self.subscriptions: dict[str, Subscription] = {}
         self.inflight: dict[int, Inflight] = {}
+        #: of these, what is to be sent again once the window of a resumed Session has room
+        self._unsent: dict[int, Inflight] = {}
         #: QoS 2 messages from the Client, not yet released: Packet Identifier -> when it came (ms since the epoch)
         self.received: dict[int, int] = {}
         self.suspended: dict[str, str] = {}  #: replays cut off by a disconnect: Topic Filter -> last topic sent
@@ -139,7 +141,7 @@ class Session:
     def acknowledged(self, packet_identifier: int, qos: int) -> bool:
         """The Client has the message for good (PUBACK for QoS 1, PUBCOMP for QoS 2). False if none is in flight."""
         entry = self.inflight.get(packet_identifier)
-        if entry is None or entry.qos != qos:
+        if entry is None or entry.qos != qos or entry.released != (qos == 2):
             return False
         self._complete(packet_identifier, entry)
         self.fill()
@@ -147,7 +149,12 @@ class Session:
 
     def refused(self, packet_identifier: int) -> bool:
         """The Client has refused a QoS 2 message with PUBREC >= 0x80: the exchange is over [MQTT5-4.3.3-4]."""
-        return self.acknowledged(packet_identifier, 2)
+        entry = self.inflight.get(packet_identifier)
+        if entry is None or entry.qos != 2:
+            return False
+        self._complete(packet_identifier, entry)
+        self.fill()
+        return True
 
     def received_by_client(self, packet_identifier: int) -> CommitTicket | None:
         """The Client has a QoS 2 message; PUBREL follows once the ticket is settled. None if it is not in flight."""
@@ -172,27 +179,24 @@ class Session:
             self.record.released(packet_identifier)
         return len(old)
 
-    def resume(self, link: ILink) -> None:
-        """Send again what was in flight, in its original order [MQTT5-4.4.0-1], then what has been queued."""
-        now = self._now()
-        for packet_identifier, entry in list(self.inflight.items()):
-            if entry.released:
-                link.send(b"\x62\x02" + packet_identifier.to_bytes(2, "big"))
-            else:
-                packet = entry.again(link.protocol_version, now)
-                if link.maximum_packet_size is not None and len(packet) > link.maximum_packet_size:
-                    self._counters.messages_dropped_too_large += 1
-                    self._complete(packet_identifier, entry)
-                else:
-                    link.send_message(packet)
+    def resume(self) -> None:
+        """Send again what was in flight, in its original order [MQTT5-4.4.0-1], then what has been queued.
+
+        A Client that comes back with a lower Receive Maximum is sent no more at a time [MQTT5-3.3.4-9].
+        """
+        self._unsent = {
+            packet_identifier: entry for packet_identifier, entry in self.inflight.items() if not entry.waiting
+        }
         self.fill()
 
     def fill(self) -> None:
         """Send queued messages while the window has room; then let replays go on."""
         link = self.link
         queue = self.queue
-        if link is None or not (queue or self.has_replays):
+        if link is None or not (queue or self.has_replays or self._unsent):
             return
+        if self._unsent:
+            self._send_again(link)
         if self.window == 1 and self.replaying and queue and not self._replayed and self._turn_of_replays():
             link.wake_replays()
             return
@@ -259,6 +263,7 @@ class Session:
             if queued.delivery is not None and queued.delivery.message is not None:
                 queued.delivery.message.release()
         self.inflight.clear()
+        self._unsent.clear()
         self.queue.clear()
         self.record.ended()
 
@@ -334,6 +339,23 @@ class Session:
         if delivery is not None:
             self._forget(delivery)
 
+    def _send_again(self, link: ILink) -> None:
+        """Send again, with DUP 1, what was in flight as the Session was resumed, as far as the window has room."""
+        unsent = self._unsent
+        now = self._now()
+        while unsent and len(self.inflight) - len(unsent) < self.window:
+            packet_identifier = next(iter(unsent))
+            entry = unsent.pop(packet_identifier)
+            if entry.released:
+                link.send(b"\x62\x02" + packet_identifier.to_bytes(2, "big"))
+                continue
+            packet = entry.again(link.protocol_version, now)
+            if link.maximum_packet_size is not None and len(packet) > link.maximum_packet_size:
+                self._counters.messages_dropped_too_large += 1
+                self._complete(packet_identifier, entry)
+            else:
+                link.send_message(packet)
+
     def _track(self, link: ILink, packet_identifier: int, entry: Inflight, after: CommitTicket = COMMITTED) -> None:
         """Put a PUBLISH in flight. At QoS 2 it leaves only once its state is durable."""
         self.inflight[packet_identifier] = entry
@@ -348,13 +370,18 @@ class Session:
         if ticket.settled and ticket.failure is None:
             link.send_message(entry.packet)
             return
+        entry.waiting = True
 
         def settled(failure: StorageFailure | None) -> None:
+            entry.waiting = False
             if entry.over:
                 return
             if failure is None:
                 if self.link is link:
                     link.send_message(entry.packet)
+                elif self.link is not None:  # the Session was resumed meanwhile, by a Client that may be another
+                    self._unsent[packet_identifier] = entry
+                    self.fill()
             elif first and not entry.replayed:  # its publisher is told; it was never sent
                 self._complete(packet_identifier, entry)
                 self.fill()
@@ -365,6 +392,7 @@ class Session:
 
     def _complete(self, packet_identifier: int, entry: Inflight) -> None:
         del self.inflight[packet_identifier]
+        self._unsent.pop(packet_identifier, None)
         entry.over = True
         self._replayed -= entry.replayed
         if entry.delivery is not None:
