@@ -17,7 +17,7 @@ from holdfast.retained.service import RetainedMessages
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.registry import SessionRegistry
 from holdfast.sessions.sys_topics import SysTopics
-from holdfast.storage.engine import StoreUnusable
+from holdfast.storage.database import StoreUnusable
 from holdfast.storage.lock import DirectoryLock, DirectoryUnusable
 
 

@@ -37,7 +37,7 @@ from holdfast.sessions.router import Router
 from holdfast.sessions.services import Services
 from holdfast.sessions.sys_topics import SysTopics
 from holdfast.sessions.wills import Wills
-from holdfast.storage.engine import Durability
+from holdfast.storage.database import Durability
 from holdfast.storage.figures import figures as storage_figures
 from holdfast.storage.lock import DirectoryLock
 from holdfast.storage.store import DurableStore

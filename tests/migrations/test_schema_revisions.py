@@ -15,13 +15,14 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, inspect, text
 
 from holdfast.storage import schema
-from holdfast.storage.engine import Database, Durability
+from holdfast.storage.database import Durability
+from holdfast.storage.sqlite import SQLiteDatabase
 from holdfast.storage.tables import metadata, retained_messages
 
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Engine:
-    return Database(tmp_path / "x.db", Durability.PROCESS).engine()
+    return SQLiteDatabase(tmp_path / "x.db", Durability.PROCESS).engine()
 
 
 @pytest.fixture
@@ -81,10 +82,10 @@ def test_sweeps_use_their_partial_index(upgraded: Connection, statement: str, in
 
 def test_upgrading_a_current_database_changes_nothing(upgraded: Connection) -> None:
     before = upgraded.execute(text("SELECT name, sql FROM sqlite_master ORDER BY name")).fetchall()
-    upgraded.execute(text("UPDATE store_meta SET revision_mark = 5"))
+    upgraded.execute(text("UPDATE nodes SET revision_mark = 5"))
     schema.upgrade(upgraded)
     assert upgraded.execute(text("SELECT name, sql FROM sqlite_master ORDER BY name")).fetchall() == before
-    assert upgraded.execute(text("SELECT revision_mark FROM store_meta")).scalar_one() == 5
+    assert upgraded.execute(text("SELECT revision_mark FROM nodes")).scalar_one() == 5
 
 
 def test_an_upgrade_that_is_broken_off_leaves_the_database_as_it_was(engine: Engine) -> None:
@@ -93,12 +94,6 @@ def test_an_upgrade_that_is_broken_off_leaves_the_database_as_it_was(engine: Eng
         transaction.rollback()
     with engine.connect() as connection:
         assert inspect(connection).get_table_names() == []
-
-
-def test_there_is_exactly_one_meta_row(upgraded: Connection) -> None:
-    assert upgraded.execute(text("SELECT * FROM store_meta")).fetchall() == [(1, 0, 0, 0, 0)]
-    with pytest.raises(Exception, match="one_row"):
-        upgraded.execute(text("INSERT INTO store_meta VALUES (2, 0, 0, 0, 0)"))
 
 
 def test_without_the_brokers_connection_nothing_is_migrated() -> None:

@@ -25,7 +25,7 @@ def found_by(planned: Plan, topic: str) -> bool:
         return count == least if planned.exact else count >= least
     terms = planned.terms([count])
     assert terms is not None
-    return any(term.levels == count and fnmatchcase(topic, term.glob) for term in terms)
+    return any(term.levels == count and fnmatchcase(topic, term.pattern) for term in terms)
 
 
 @given(topic_filters(), topics)
@@ -110,13 +110,13 @@ def test_ranges_alone_are_enough_for(topic_filter: str) -> None:
 def test_a_pattern_escapes_what_is_special_to_glob() -> None:
     terms = plan("+/a*b?c[d]").terms([2])
     assert terms is not None
-    assert [term.glob for term in terms] == ["*/a[*]b[?]c[[]d]"]
+    assert [term.pattern for term in terms] == ["*/a[*]b[?]c[[]d]"]
 
 
 def test_there_is_a_term_for_each_level_count_that_can_match() -> None:
     terms = plan("+/x/#").terms([1, 2, 4])
     assert terms is not None
-    assert [(term.levels, term.glob) for term in terms] == [(2, "*/x"), (4, "*/x/*/*")]
+    assert [(term.levels, term.pattern) for term in terms] == [(2, "*/x"), (4, "*/x/*/*")]
 
 
 def test_too_many_or_too_long_terms_are_not_made() -> None:

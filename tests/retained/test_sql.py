@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -14,9 +15,9 @@ from zope.interface.verify import verifyObject
 
 from holdfast.interfaces import IRetainedStore, RetainedStatistics
 from holdfast.messages import RetainedChange
-from holdfast.retained import reading, statements
+from holdfast.retained import reading
 from holdfast.retained.sql import SQLRetainedStore
-from holdfast.retained.upserts import MOST_ROWS
+from holdfast.retained.sqlite import MOST_ROWS, SQLiteStatements
 from holdfast.tickets import FailureKind, StorageFailure
 from tests.retained.store_contract import (
     LATE,
@@ -70,9 +71,11 @@ class TestSQLRetainedStoreWithoutGlob(StoreContract):
 
     @pytest.fixture(autouse=True)
     def _no_glob(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        check_of = statements.check_of
+        check_of = SQLiteStatements.check_of
         monkeypatch.setattr(
-            statements, "check_of", lambda plan, levels: None if plan.levels else check_of(plan, levels)
+            SQLiteStatements,
+            "check_of",
+            lambda self, plan, levels: None if plan.levels else check_of(self, plan, levels),
         )
         monkeypatch.setattr(reading, "_LISTED_ROWS", 3)
 
@@ -254,14 +257,14 @@ def test_a_grown_packet_does_not_break_the_byte_bound(monkeypatch: pytest.Monkey
 def test_a_database_that_cannot_be_read_fails_the_read() -> None:
     with opened() as (bench, store):
         put(store, "a")
-        assert bench.store.parts is not None
-        bench.store.parts.reader.execute("PRAGMA query_only=OFF")
-        bench.store.parts.reader.execute("ALTER TABLE retained RENAME TO lost")
+        connection = sqlite3.connect(bench.path)
+        connection.execute("ALTER TABLE retained RENAME TO lost")
         for deferred in (store.read(selection("#"), "", 10, 10, 1000, False), store.get("a")):
             with pytest.raises(StorageFailure) as raised:
                 result_of(deferred)
             assert raised.value.kind is FailureKind.UNAVAILABLE
-        bench.store.parts.reader.execute("ALTER TABLE lost RENAME TO retained")
+        connection.execute("ALTER TABLE lost RENAME TO retained")
+        connection.close()
 
 
 def test_the_view_shows_what_is_retained_in_plain_sql() -> None:
@@ -272,8 +275,8 @@ def test_the_view_shows_what_is_retained_in_plain_sql() -> None:
         put(store, "expired", expires_at=1)
         put(store, "gone")
         clear(store, "gone")
-        assert bench.store.parts is not None
-        rows = bench.store.parts.reader.execute(
+        connection = sqlite3.connect(bench.path)
+        rows = connection.execute(
             "SELECT topic, payload, qos, client_id, username, stored_at, expires_at, size, properties_json "
             "FROM retained_messages ORDER BY topic"
         ).fetchall()
@@ -281,3 +284,4 @@ def test_the_view_shows_what_is_retained_in_plain_sql() -> None:
             ("a", b"one", 1, "c", "u", NOW, None, 3, None),
             ("later", b"x", 0, None, None, NOW, LATE >> 20, 1, None),
         ]
+        connection.close()

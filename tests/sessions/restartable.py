@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from holdfast.retained.sql import SQLRetainedStore
 from holdfast.sessions.durable.states import DurableSessionStates
 from holdfast.sessions.states import ISessionStates
 from holdfast.storage.bridge import SynchronousBridge
-from holdfast.storage.engine import Durability
+from holdfast.storage.database import Durability
 from holdfast.storage.store import DurableStore, OpenStore
 from tests.doubles import START, MemoryBroker
 
@@ -53,7 +54,9 @@ class RestartableBroker(MemoryBroker):
 
     def rows(self, table: str) -> int:
         """Count the committed rows of a table."""
-        (count,) = self.parts.reader.execute(f"SELECT count(*) FROM {table}").fetchone()
+        connection = sqlite3.connect(self._path)
+        (count,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+        connection.close()
         return int(count)
 
     def restart(self, after: float = 0, manual: bool = False) -> RestartableBroker:
@@ -61,7 +64,7 @@ class RestartableBroker(MemoryBroker):
         self.bridge.waiting.clear()
         if self.parts.writer._batches._connection is not None:
             self.parts.writer._batches._connection.close()
-        self.parts.reader.close()
+        self.parts.readers.close()
         return RestartableBroker(self._path, manual, self.clock.seconds() + after, **self._options)
 
     def stop(self, after: float = 0) -> RestartableBroker:

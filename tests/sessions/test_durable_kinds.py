@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Table
 
-from holdfast.sessions.durable import kinds
 from holdfast.sessions.durable.kinds import EndedSessions, RowKind
-from holdfast.storage import tables
+from holdfast.storage import bulk, tables
+from holdfast.storage.bulk import SQLiteBulk
 from holdfast.storage.writes import Write
 from holdfast.tickets import FailureKind, StorageFailure
 from tests.storage.doubles import fresh_file
@@ -26,7 +26,7 @@ def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 def received(*, failures: list[str] | None = None) -> RowKind:
     told = [] if failures is None else failures
-    return RowKind(tables.session_received, 1, lambda: told.append("failed"))
+    return RowKind(tables.session_received, 1, SQLiteBulk(), lambda: told.append("failed"))
 
 
 @pytest.mark.parametrize("count", [1, 2, 255, 256, 257, 1000])
@@ -47,7 +47,7 @@ def test_any_number_of_rows_is_written_and_deleted(connection: sqlite3.Connectio
 def test_rows_are_deleted_by_seeking(connection: sqlite3.Connection, table: Table, rows: int) -> None:
     """No deletion scans a table, however many rows it names."""
     key = tuple(column.name for column in table.primary_key)
-    statement = kinds._delete(table.name, key, rows)
+    statement = bulk._sqlite_delete(table, key, rows)
     steps = connection.execute(f"EXPLAIN QUERY PLAN {statement}", [1] * rows * len(key)).fetchall()
     assert any(f"SEARCH {table.name}" in step[3] for step in steps)
     assert not any(f"SCAN {table.name}" in step[3] for step in steps)
@@ -60,7 +60,7 @@ def test_an_ended_session_takes_its_rows_along(connection: sqlite3.Connection) -
         connection.execute("INSERT INTO session_subscriptions VALUES (?, 't', 0, 0, 0, 0, NULL, NULL)", (session,))
         connection.execute("INSERT INTO session_deliveries VALUES (?, 1, 9, 1, 0, '', NULL, 0, NULL)", (session,))
         connection.execute("INSERT INTO session_received VALUES (?, 1, 1)", (session,))
-    kind = EndedSessions(90, lambda: None)
+    kind = EndedSessions(90, SQLiteBulk(), lambda: None)
     kind.apply(connection.cursor(), [Write(kind, (1,), (), 1)])
     for table, column in (
         ("sessions", "id"),

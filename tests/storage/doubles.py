@@ -14,7 +14,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from holdfast.storage.bridge import SynchronousBridge
-from holdfast.storage.engine import Database, Durability
+from holdfast.storage.database import Durability
+from holdfast.storage.sqlite import SQLiteDatabase
 from holdfast.storage.store import DurableStore
 
 
@@ -146,7 +147,7 @@ class FaultyConnection:
         self._connection.close()
 
 
-class FaultyDatabase(Database):
+class FaultyDatabase(SQLiteDatabase):
     """A database whose writer's connections are faulty; ``opened`` counts them."""
 
     def __init__(self, path: Path, faults: Faults) -> None:

@@ -9,13 +9,17 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from holdfast.storage.engine import Database, Durability, StoreUnusable, open_database
+from holdfast.storage.database import Durability, StoreUnusable
+from holdfast.storage.engine import open_database
+from holdfast.storage.sqlite import SQLiteDatabase
 from holdfast.tickets import FailureKind, StorageFailure
 from tests.storage.doubles import InjectedError, fresh_file
 
 
-def opened(path: Path, durability: Durability = Durability.FULL) -> Database:
-    return open_database(f"sqlite:///{path}", durability, busy_timeout=0)
+def opened(path: Path, durability: Durability = Durability.FULL) -> SQLiteDatabase:
+    database = open_database(f"sqlite:///{path}", durability, busy_timeout=0)
+    assert isinstance(database, SQLiteDatabase)
+    return database
 
 
 def pragma(connection: sqlite3.Connection, name: str) -> object:
@@ -57,7 +61,7 @@ def test_a_reader_cannot_write(tmp_path: Path) -> None:
     database = opened(fresh_file(tmp_path))
     reader = database.connect_reader()
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
-        reader.execute("DELETE FROM store_meta")
+        reader.execute("DELETE FROM nodes")
     reader.close()
 
 
@@ -71,9 +75,9 @@ def test_an_engines_transaction_covers_ddl(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["postgresql://u:secret@h/x", "sqlite://", "sqlite:///relative.db", "sqlite:///:memory:", "nonsense"]
+    "url", ["mysql://u:secret@h/x", "sqlite://", "sqlite:///relative.db", "sqlite:///:memory:", "nonsense"]
 )
-def test_only_absolute_sqlite_urls_are_taken_and_passwords_are_not_shown(url: str) -> None:
+def test_only_absolute_paths_and_postgres_are_taken_and_passwords_are_not_shown(url: str) -> None:
     with pytest.raises(StoreUnusable, match="write sqlite:////absolute/path") as raised:
         open_database(url, Durability.FULL)
     assert "secret" not in str(raised.value)
@@ -147,10 +151,10 @@ def test_a_database_locked_by_another_process_is_refused(tmp_path: Path) -> None
 def test_other_errors_of_the_first_transaction_are_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, words: str
 ) -> None:
-    def failing(_self: Database) -> sqlite3.Connection:
+    def failing(_self: SQLiteDatabase) -> sqlite3.Connection:
         raise InjectedError(code)
 
-    monkeypatch.setattr(Database, "connect", failing)
+    monkeypatch.setattr(SQLiteDatabase, "connect", failing)
     with pytest.raises(StoreUnusable, match=words):
         opened(fresh_file(tmp_path))
 
@@ -183,14 +187,14 @@ def test_a_file_that_cannot_be_logged_ahead_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_errors_are_of_the_database_or_of_the_row(tmp_path: Path, error: Exception, kind: FailureKind) -> None:
-    failure = Database(tmp_path / "x.db", Durability.FULL).failure(error)
+    failure = SQLiteDatabase(tmp_path / "x.db", Durability.FULL).failure(error)
     assert failure.kind is kind
     assert type(error).__name__ in str(failure)
 
 
 def test_a_failure_stays_what_it_is(tmp_path: Path) -> None:
     failure = StorageFailure(FailureKind.FULL, "quota")
-    assert Database(tmp_path / "x.db", Durability.FULL).failure(failure) is failure
+    assert SQLiteDatabase(tmp_path / "x.db", Durability.FULL).failure(failure) is failure
 
 
 def test_each_durability_says_what_may_be_lost() -> None:

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.storage import schema
-from holdfast.storage.engine import Database, Durability, StoreUnusable
+from holdfast.storage.database import Durability, StoreUnusable
+from holdfast.storage.sqlite import SQLiteDatabase
 from tests.storage.doubles import fresh_file
 
 
-def database(path: Path) -> Database:
-    return Database(path, Durability.PROCESS)
+def database(path: Path) -> SQLiteDatabase:
+    return SQLiteDatabase(path, Durability.PROCESS)
 
 
 def alter(path: Path, *statements: str) -> None:
@@ -42,7 +43,7 @@ def test_an_empty_database_is_not_current(tmp_path: Path) -> None:
 def test_an_older_schema_is_refused_with_the_command_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = fresh_file(tmp_path)
     monkeypatch.setattr(schema, "newest_version", lambda: "9999")
-    with pytest.raises(StoreUnusable, match=r"older schema 0002, this is 9999.*holdfast db upgrade"):
+    with pytest.raises(StoreUnusable, match=r"older schema 0003, this is 9999.*holdfast db upgrade"):
         schema.prepare(database(path))
 
 

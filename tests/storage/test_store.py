@@ -14,7 +14,7 @@ from twisted.internet.task import Clock
 from holdfast.messages import RetainedChange
 from holdfast.retained.sql import SQLRetainedStore
 from holdfast.storage import store as store_module
-from holdfast.storage.engine import Durability, StoreUnusable
+from holdfast.storage.database import Durability, StoreUnusable
 from holdfast.storage.meta import StoreMeta, read_meta
 from holdfast.storage.store import DurableStore, OpenStore
 from tests.retained.store_contract import NOW, message
@@ -110,7 +110,7 @@ def test_with_a_real_thread_everything_acknowledged_is_in_the_file(tmp_path: Pat
     assert retained.statistics().count == 2000
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT count(*) FROM retained").fetchone() == (2000,)
-    assert read_meta(connection).revision_mark >= retained.next_revision() - (1 << 8) - 255
+    assert read_meta(connection.cursor()).revision_mark >= retained.next_revision() - (1 << 8) - 255
     connection.close()
     closed: list[Any] = []
     store.close().addBoth(closed.append)

@@ -102,7 +102,7 @@ class Desk:
     def mark(self) -> int:
         connection = sqlite3.connect(self.path)
         try:
-            return int(connection.execute("SELECT revision_mark FROM store_meta").fetchone()[0])
+            return int(connection.execute("SELECT max(revision_mark) FROM nodes").fetchone()[0])
         finally:
             connection.close()
 

@@ -18,8 +18,6 @@ else:
 JUST_AFTER = "\x01"
 #: The character after "/": ends what lies below a topic.
 AFTER_SEPARATOR = "0"
-#: SQLite refuses longer GLOB patterns (bytes).
-LONGEST_GLOB = 50_000
 #: More level counts than this are not asked for one by one.
 MOST_TERMS = 100
 
@@ -40,11 +38,30 @@ class KeyRange:
 
 
 @frozen
+class Pattern:
+    """How a database writes patterns: any characters, and what stands before or around one that is itself meant."""
+
+    wild: str
+    special: frozenset[str]
+    before: str
+    after: str = ""
+    longest: int = 50_000  #: bytes; SQLite refuses more
+
+    def escaped(self, level: str) -> str:
+        """Return a topic level as a pattern for itself."""
+        return "".join(f"{self.before}{one}{self.after}" if one in self.special else one for one in level)
+
+
+GLOB = Pattern("*", frozenset("*?["), "[", "]")
+LIKE = Pattern("%", frozenset("%_\\"), "\\")
+
+
+@frozen
 class Term:
-    """Topics of exactly so many levels, of which the GLOB pattern holds for those that match the filter."""
+    """Topics of exactly so many levels, of which the pattern holds for those that match the filter."""
 
     levels: int
-    glob: str
+    pattern: str
 
 
 @frozen
@@ -67,7 +84,7 @@ class Plan:
         """Whether the filter is a Topic Name: at most one topic matches."""
         return self.exact and self.levels is None
 
-    def terms(self, levels_present: Iterable[int]) -> tuple[Term, ...] | None:
+    def terms(self, levels_present: Iterable[int], form: Pattern = GLOB) -> tuple[Term, ...] | None:
         """Return what to ask of topics in the ranges: one of the terms holds for each match, and for nothing else.
 
         ``levels_present`` are the level counts that occur at all. None says that a database cannot check it: there
@@ -76,11 +93,11 @@ class Plan:
         assert self.levels is not None
         least = len(self.levels)
         counts = [least] if self.exact else sorted(count for count in levels_present if count >= least)
-        start = "/".join("*" if level == "+" else _escaped(level) for level in self.levels)
-        if len(counts) > MOST_TERMS or (counts and len(start.encode()) + 2 * (counts[-1] - least) > LONGEST_GLOB):
+        start = "/".join(form.wild if level == "+" else form.escaped(level) for level in self.levels)
+        if len(counts) > MOST_TERMS or (counts and len(start.encode()) + 2 * (counts[-1] - least) > form.longest):
             return None
-        # There are as many separators in the pattern as in the topic, so that each "*" is left with exactly one level.
-        return tuple(Term(count, start + "/*" * (count - least)) for count in counts)
+        # The pattern has as many separators as the topic, so that each wild part is left with exactly one level.
+        return tuple(Term(count, start + f"/{form.wild}" * (count - least)) for count in counts)
 
     def candidate(self, topic: str) -> str | None:
         """Return a string not before a topic of the ranges, such that nothing between the two matches.
@@ -136,10 +153,6 @@ def _ranges(leading: list[str], exact: bool, multi: bool) -> tuple[KeyRange, ...
     if not exact:
         return (below,)
     return (itself, below) if multi else (itself,)
-
-
-def _escaped(level: str) -> str:
-    return "".join(f"[{character}]" if character in "*?[" else character for character in level)
 
 
 def _after_subtree(levels: list[str]) -> str:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections.abc import Callable
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from holdfast.interfaces import Batch, Selection, Slice
-from holdfast.retained import statements
 from holdfast.retained.matching import JUST_AFTER, KeyRange, Plan
 from holdfast.retained.slices import cut, packets_of
-from holdfast.retained.upserts import Totals
+from holdfast.retained.statements import Statements, Totals
+from holdfast.storage.driver import Connection
 from holdfast.topics import matches
 
 if TYPE_CHECKING:
@@ -23,9 +21,6 @@ else:
 #: Topics matched in Python at a time, when SQL cannot check the filter.
 _LISTED_ROWS = 512
 _SCANNED_BEHIND_A_JUMP = 32
-#: Virtual machine instructions between two looks at the clock: some hundred rows.
-_INSTRUCTIONS = 10_000
-_QOS = bytes.maketrans(b"012", b"\0\1\2")
 
 
 @frozen
@@ -46,19 +41,20 @@ class Reading:
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, plan: Plan, selection: Selection, totals: Totals, bounds: Bounds,
-        detailed: bool,
+        self, connection: Connection, statements: Statements, plan: Plan, selection: Selection, totals: Totals,
+        bounds: Bounds, detailed: bool,
     ) -> None:  # fmt: skip
         self._connection = connection
         self._cursor = connection.cursor()
+        self._statements = statements
         self._plan = plan
         self._selection = selection
-        self._largest_packet = totals.largest_packet
+        self._largest_packet, levels = statements.known(self._cursor, totals)
         self._bounds = bounds
         self._detailed = detailed
         self._version5 = selection.protocol_version == 5
-        check = statements.check_of(plan, totals.levels)
-        self._check, bound = check or (statements.LISTED, {})
+        check = statements.check_of(plan, levels)
+        self._check, bound = check or statements.listed(())
         self._listed = check is None
         self._windowed = plan.levels is not None
         self._most_scanned = min(bounds.scan_rows, _LISTED_ROWS) if self._listed else bounds.scan_rows
@@ -76,13 +72,12 @@ class Reading:
     def batch(self, after: str, rows: int, slice_rows: int, max_bytes: int) -> Batch:
         """Read at most ``rows`` messages and ``max_bytes`` of packets after a topic, in slices of ``slice_rows``.
 
-        Raises sqlite3.Error.
+        Raises what the driver raises.
         """
-        self._connection.set_progress_handler(self._impatient, _INSTRUCTIONS)
-        try:
+        with self._statements.interruptible(self._connection, self._impatient, self._bounds.read_time):
+            if self._windowed:
+                self._statements.be_patient(self._cursor)
             return self._batch(after, rows, slice_rows, max_bytes)
-        finally:
-            self._connection.set_progress_handler(None, 0)
 
     def _batch(self, after: str, rows: int, slice_rows: int, max_bytes: int) -> Batch:
         seconds = self._bounds.seconds
@@ -96,10 +91,11 @@ class Reading:
                 found, exhausted = None, True
                 if window is not None:
                     found, exhausted = self._slice(window, min(rows, slice_rows), max_bytes, not slices)
-            except sqlite3.OperationalError as error:
-                if getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_INTERRUPT:
+            except Exception as error:
+                if self._windowed or not self._statements.was_interrupted(error):
                     raise
                 self._windowed = True
+                self._statements.be_patient(self._cursor)
                 continue
             if found is not None:
                 slices.append(found)
@@ -144,11 +140,10 @@ class Reading:
         if not self._windowed:
             self._patience = seconds() + self._bounds.read_time / 4
             return rest, None
-        statement = statements.window(rest.high is not None)
         while True:
             self._scan = min(2 * self._scan, self._most_scanned)
             bound = {"low": rest.low, "high": rest.high, "offset": self._scan - 1}
-            first, end = self._cursor.execute(statement, bound).fetchone()
+            first, end = self._statements.window(self._cursor, rest.high is not None, bound)
             start = None if first is None else self._plan.candidate(first)
             if start is None or (rest.high is not None and start >= rest.high):
                 return None, None
@@ -162,7 +157,7 @@ class Reading:
     def _slice(self, window: KeyRange, limit: int, room: int, alone: bool) -> tuple[Slice | None, bool]:
         """Read one slice, and tell whether the window is exhausted; ``alone`` lets one message exceed the room."""
         selection, bounded = self._selection, window.high is not None
-        conditions = statements.conditions(
+        conditions = self._statements.conditions(
             bounded,
             selection.except_client is not None,
             selection.max_packet_size is not None,
@@ -172,16 +167,15 @@ class Reading:
         bound = self._bound
         bound.update(low=window.low, high=window.high, limit=limit)
         if self._listed:
-            (topics,) = self._cursor.execute(statements.topics(bounded), bound).fetchone()
+            topics = self._statements.topics(self._cursor, bounded, bound)
             topic_filter = self._plan.topic_filter
-            bound["listed"] = json.dumps([topic for topic in json.loads(topics) if matches(topic_filter, topic)])
+            bound.update(self._statements.listed([topic for topic in topics if matches(topic_filter, topic)])[1])
         exhausted = True
         if self._largest_packet * limit > room:
-            (lengths,) = self._cursor.execute(statements.lengths(conditions, self._version5), bound).fetchone()
-            if lengths is None:
+            sizes = self._statements.lengths(self._cursor, conditions, self._version5, bound)
+            if not sizes:
                 return None, True
-            sizes = list(map(int, lengths.split(",")))
-            fitting = sum(1 for total in accumulate(sizes) if total <= room) or alone
+            fitting = sum(1 for total in accumulate(sizes) if total <= room) or int(alone)
             if not fitting:
                 return None, False
             if fitting < len(sizes):
@@ -192,21 +186,17 @@ class Reading:
             return None, True
         if len(found.packets) > room:  # they have grown since their sizes were known
             version = selection.protocol_version
-            fitting = sum(1 for _, end, _ in packets_of(found, version) if end <= room) or alone
+            fitting = sum(1 for _, end, _ in packets_of(found, version) if end <= room) or int(alone)
             if fitting < found.count:
                 return (cut(found, fitting, version)[0] if fitting else None), False
         return found, exhausted and found.count < limit
 
     def _read(self, conditions: str) -> Slice | None:
-        statement = statements.read(conditions, self._version5, self._detailed)
-        row = self._cursor.execute(statement, self._bound).fetchone()
-        last, count, packets, soonest = row[:4]
-        if not count:
+        found = self._statements.read(self._cursor, conditions, self._version5, self._detailed, self._bound)
+        if found is None:
             return None
-        if self._detailed:
-            qos, expires_at = row[4].encode().translate(_QOS), tuple(map(int, row[5].split(",")))
-            return Slice(last, count, packets, qos, expires_at, soonest)
-        if soonest and self._version5:
+        if found.soonest_expiry and self._version5 and not self._detailed:
             self._detailed = True  # their Message Expiry Interval is written at delivery [MQTT5-3.3.2-6]
             return self._read(conditions)
-        return Slice(last, count, packets, soonest_expiry=soonest)
+        soonest = found.soonest_expiry
+        return Slice(found.last, found.count, found.packets, found.qos, found.expires_at, soonest)

@@ -1,29 +1,26 @@
-"""Retained messages in SQLite: read inline, in the reactor's turn, in bounded bites; written through the one writer."""
+"""Retained messages in a database: read in bounded bites, written through the one writer."""
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from holdfast.interfaces import Batch, IRetainedStore, RetainedStatistics, Selection
 from holdfast.messages import RetainedChange, RetainedMessage
-from holdfast.retained import statements
 from holdfast.retained.matching import plan
 from holdfast.retained.reading import Bounds, Reading
 from holdfast.retained.rows import message_of, row_of
-from holdfast.retained.upserts import RetainedUpserts, Totals
+from holdfast.retained.sqlite import SQLiteStatements
+from holdfast.retained.statements import Statements, Totals
+from holdfast.retained.upserts import RetainedUpserts
 from holdfast.storage.driver import Connection
+from holdfast.storage.meta import add_to_totals
 from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.storage.writes import Write
 from holdfast.tickets import CommitTicket, FailureKind, StorageFailure
-
-T = TypeVar("T")
 
 #: What a row counts for beside its payload when the bytes that are pending are counted.
 _ROW_OVERHEAD = 400
@@ -46,7 +43,8 @@ class SQLRetainedStore:
     ) -> None:
         self.node = store.node
         self._bounds = Bounds(scan_rows, read_time, seconds)
-        self._upserts = RetainedUpserts(Totals())
+        self._statements = statements_for(store.dialect)
+        self._upserts = RetainedUpserts(self._statements, store.node, self._observe)
         self._parts: OpenStore
         store.when_open(self._opened)
 
@@ -72,19 +70,32 @@ class SQLRetainedStore:
     def read(
         self, selection: Selection, after: str, rows: int, slice_rows: int, max_bytes: int, detailed: bool
     ) -> Deferred[Batch]:
-        """Read a batch, now; fails with :class:`StorageFailure` when the database cannot be read."""
-        return self._reading(self._read, selection, after, rows, slice_rows, max_bytes, detailed)
+        """Read a batch; fails with :class:`StorageFailure` when the database cannot be read."""
+        totals = self._upserts.totals
+
+        def work(connection: Connection) -> Batch:
+            reading = Reading(
+                connection, self._statements, plan(selection.topic_filter), selection, totals, self._bounds, detailed
+            )
+            return reading.batch(after, rows, slice_rows, max_bytes)
+
+        return self._parts.readers.read(work)
 
     def get(self, topic: str) -> Deferred[RetainedMessage | None]:
-        """Read the message of a topic, now."""
-        return self._reading(self._get, topic)
+        """Read the message of a topic."""
+
+        def work(connection: Connection) -> RetainedMessage | None:
+            columns = self._statements.get(connection.cursor(), topic)
+            return None if columns is None else message_of(columns)
+
+        return self._parts.readers.read(work)
 
     def expire(self, now: int, limit: int) -> Deferred[Sequence[str]]:
         """Turn expired rows into tombstones, in a transaction of its own, after all that was put before."""
         revision = self.next_revision()
 
         def work(connection: Connection) -> tuple[list[str], Totals]:
-            return _expire(connection, now, limit, revision)
+            return self._expire(connection, now, limit, revision)
 
         def account(result: tuple[list[str], Totals]) -> Sequence[str]:
             topics, change = result
@@ -97,9 +108,7 @@ class SQLRetainedStore:
         """Delete old tombstones, in a transaction of its own, after all that was put before."""
 
         def work(connection: Connection) -> int:
-            cursor = connection.cursor()
-            cursor.execute(statements.PURGE, (before, limit))
-            return cursor.rowcount
+            return self._statements.purge(connection.cursor(), before, limit)
 
         return self._parts.writer.run(work)
 
@@ -110,40 +119,31 @@ class SQLRetainedStore:
 
     def _opened(self, parts: OpenStore) -> None:
         self._parts = parts
-        (levels,) = parts.reader.cursor().execute(statements.LEVELS).fetchone()
         meta = parts.meta
-        self._upserts.totals = Totals(
-            meta.retained_count, meta.retained_bytes, meta.largest_packet, frozenset(json.loads(levels))
-        )
+        self._upserts.totals = Totals(meta.retained_count, meta.retained_bytes, meta.largest_packet)
+        parts.readers.read(lambda connection: self._statements.levels(connection.cursor())).addCallback(self._know)
 
-    def _reading(self, work: Callable[..., T], *arguments: Any) -> Deferred[T]:
-        try:
-            return succeed(work(*arguments))
-        except sqlite3.Error as error:
-            return fail(self._parts.database.failure(error))
+    def _observe(self, revision: int) -> None:
+        self._parts.clock.observe(revision)
 
-    def _get(self, topic: str) -> RetainedMessage | None:
-        cursor = self._parts.reader.cursor()
-        cursor.execute(statements.GET, (topic,))
-        columns = cursor.fetchone()
-        return None if columns is None else message_of(columns)
+    def _know(self, levels: frozenset[int]) -> None:
+        self._upserts.totals.levels |= levels
 
-    def _read(
-        self, selection: Selection, after: str, rows: int, slice_rows: int, max_bytes: int, detailed: bool
-    ) -> Batch:
-        totals = self._upserts.totals
-        return Reading(
-            self._parts.reader, plan(selection.topic_filter), selection, totals, self._bounds, detailed
-        ).batch(after, rows, slice_rows, max_bytes)
+    def _expire(self, connection: Connection, now: int, limit: int, revision: int) -> tuple[list[str], Totals]:
+        """Bury at most ``limit`` rows: one step to find them, one to change them, whatever their number."""
+        cursor = connection.cursor()
+        topics, size = self._statements.expired(cursor, now, limit)
+        change = Totals(-len(topics), -size)
+        if topics:
+            self._statements.bury(cursor, topics, now, revision)
+            add_to_totals(cursor, self.node, change.count, change.payload_bytes, 0)
+        return topics, change
 
 
-def _expire(connection: Connection, now: int, limit: int, revision: int) -> tuple[list[str], Totals]:
-    """Bury at most ``limit`` rows: one step to find them, one to change them, whatever their number."""
-    cursor = connection.cursor()
-    cursor.execute(statements.EXPIRED, (now, limit))
-    topics, count, size = cursor.fetchone()
-    change = Totals(-count, -size)
-    if count:
-        cursor.execute(statements.BURY, {"now": now, "revision": revision, "topics": topics})
-        cursor.execute(statements.ADD_TO_META, (change.count, change.payload_bytes, 0))
-    return json.loads(topics), change
+def statements_for(dialect: str) -> Statements:
+    """Return the SQL of a database's dialect."""
+    if dialect == "sqlite":
+        return SQLiteStatements()
+    from holdfast.retained.postgres import PostgresStatements  # its driver is an extra
+
+    return PostgresStatements()

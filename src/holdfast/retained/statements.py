@@ -1,164 +1,125 @@
-"""The SQL of retained messages, for SQLite: texts only, each built once per shape and prepared once per connection.
-
-A run of packets comes as one aggregate row: Python's driver gives up and takes back its interpreter lock for every
-row it steps over, and one row is one step.
-"""
+"""What is asked of a database about retained messages; :mod:`sqlite` and :mod:`postgres` have the SQL."""
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from attrs import define
 
 from holdfast.retained.matching import Plan
-from holdfast.retained.rows import COLUMNS, MESSAGE_COLUMNS
+from holdfast.retained.rows import Row
+from holdfast.storage.driver import Connection, Cursor
 
-# Built from constants and counts alone: values are always bound.
-# ruff: noqa: S608
+if TYPE_CHECKING:
+    from attrs import frozen
+else:
+    from attrs import define as frozen
 
 #: What the level counts and patterns of a plan become: a condition (with a leading AND) and what to bind for it.
 Check = tuple[str, dict[str, Any]]
 
-_PACKET = {False: "prefix3 || topic || payload", True: "prefix5 || topic || properties5 || payload"}
-# Of a blob, length() reads the record's header only; size stands for the payload.
-_LENGTH = {
-    False: "length(prefix3) + length(CAST(topic AS BLOB)) + size",
-    True: "length(prefix5) + length(CAST(topic AS BLOB)) + length(properties5) + size",
-}
-_COLUMNS = ", ".join(COLUMNS)
-_PLACES = f"({', '.join('?' * len(COLUMNS))})"
-_REPLACED = ", ".join(f"{column} = excluded.{column}" for column in COLUMNS[1:])
-_GONE = (
-    "tombstone = 1, qos = 0, size = 0, expires_at = NULL, client_id = NULL, username = NULL, "
-    "properties_json = NULL, prefix3 = x'', prefix5 = x'', properties5 = x'', payload = x''"
-)
 
-GET = f"SELECT {', '.join(MESSAGE_COLUMNS)} FROM retained WHERE topic = ? AND tombstone = 0"
-LEVELS = "SELECT json_group_array(levels) FROM retained_levels"
-ADD_TO_META = (
-    "UPDATE store_meta SET retained_count = retained_count + ?, retained_bytes = retained_bytes + ?, "
-    "largest_packet = max(largest_packet, ?)"
-)
-EXPIRED = (
-    "SELECT json_group_array(topic), count(*), coalesce(sum(size), 0) FROM (SELECT topic, size FROM retained "
-    "WHERE expires_at IS NOT NULL AND expires_at <= ? ORDER BY expires_at LIMIT ?)"
-)
-BURY = (
-    f"UPDATE retained SET {_GONE}, stored_at = :now, revision = max(revision, :revision) "
-    "WHERE topic IN (SELECT value FROM json_each(:topics))"
-)
-PURGE = (
-    "DELETE FROM retained WHERE topic IN "
-    "(SELECT topic FROM retained WHERE tombstone = 1 AND stored_at < ? ORDER BY stored_at LIMIT ?)"
-)
-_FROM = "SELECT topic FROM retained WHERE topic >= :low{high} ORDER BY topic LIMIT 1"
-_TOPICS = (
-    "SELECT json_group_array(topic) FROM "
-    "(SELECT topic FROM retained WHERE topic >= :low{high} AND tombstone = 0 ORDER BY topic)"
-)
-#: matched by the caller, who names the topics
-LISTED = " AND topic IN (SELECT value FROM json_each(:listed))"
+@define
+class Totals:
+    """How the store's totals stand, or how a transaction changes them.
 
-
-@lru_cache
-def upsert(rows: int) -> str:
-    """Write so many rows; a stored row of the same or a higher revision stays as it is."""
-    return (
-        f"INSERT INTO retained ({_COLUMNS}) VALUES {', '.join([_PLACES] * rows)} "
-        f"ON CONFLICT (topic) DO UPDATE SET {_REPLACED} WHERE excluded.revision > retained.revision"
-    )
-
-
-@lru_cache
-def replaced(rows: int) -> str:
-    """Of so many topics: how many are live, their bytes, and the highest revision among them."""
-    return (
-        "SELECT count(*) - coalesce(sum(tombstone), 0), coalesce(sum(size), 0), coalesce(max(revision), -1) "
-        f"FROM retained WHERE topic IN ({', '.join('?' * rows)})"
-    )
-
-
-@lru_cache
-def revisions(rows: int) -> str:
-    """Of so many topics: the revision of each that is stored."""
-    return f"SELECT topic, revision FROM retained WHERE topic IN ({', '.join('?' * rows)})"
-
-
-@lru_cache
-def add_levels(count: int) -> str:
-    """Record so many level counts."""
-    return f"INSERT OR IGNORE INTO retained_levels (levels) VALUES {', '.join(['(?)'] * count)}"
-
-
-@lru_cache
-def window(bounded: bool) -> str:
-    """Find the first topic from ``low`` (up to ``high`` when bounded), and the one ``offset`` topics after it."""
-    return f"SELECT ({_FROM}), ({_FROM} OFFSET :offset)".format(high=" AND topic < :high" if bounded else "")
-
-
-@lru_cache
-def topics(bounded: bool) -> str:
-    """List the topics from ``low`` (up to ``high`` when bounded) as one JSON array."""
-    return _TOPICS.format(high=" AND topic < :high" if bounded else "")
-
-
-@lru_cache(maxsize=256)
-def read(conditions: str, version5: bool, detailed: bool) -> str:
-    """Read at most ``limit`` messages as one row: last topic, count, packets, number of expiries, QoS, expiries.
-
-    The order within the aggregates is the subquery's: with a LIMIT, SQLite can neither flatten it nor drop its order.
-    Without the CAST, Python would decode the packets as UTF-8.
+    ``highest`` is the highest revision a transaction has met or used.
     """
-    details = ", group_concat(qos, ''), group_concat(coalesce(expires_at, 0))" if detailed else ""
-    columns = ", qos" if detailed else ""
-    return (
-        "SELECT max(topic), count(*), CAST(group_concat(packet, '') AS BLOB), coalesce(min(expires_at), 0)"
-        f"{details} FROM (SELECT topic, {_PACKET[version5]} AS packet, expires_at{columns} FROM retained "
-        f"WHERE {conditions} ORDER BY topic LIMIT :limit)"
-    )
+
+    count: int = 0
+    payload_bytes: int = 0
+    largest_packet: int = 0
+    levels: frozenset[int] = frozenset()
+    highest: int = 0
+
+    def add(self, other: Totals) -> None:
+        """Add a change."""
+        self.count += other.count
+        self.payload_bytes += other.payload_bytes
+        self.largest_packet = max(self.largest_packet, other.largest_packet)
+        self.highest = max(self.highest, other.highest)
+        if not other.levels <= self.levels:
+            self.levels |= other.levels
 
 
-@lru_cache(maxsize=256)
-def lengths(conditions: str, version5: bool) -> str:
-    """Read the lengths of the packets that :func:`read` would bring, without touching a payload."""
-    return (
-        f"SELECT group_concat(length) FROM (SELECT {_LENGTH[version5]} AS length FROM retained "
-        f"WHERE {conditions} ORDER BY topic LIMIT :limit)"
-    )
+@frozen
+class Found:
+    """A run of packets, as one answer of the database: see :class:`holdfast.interfaces.Slice`.
+
+    ``qos`` and ``expires_at`` are empty unless asked for.
+    """
+
+    last: str
+    count: int
+    packets: bytes
+    soonest_expiry: int
+    qos: bytes = b""
+    expires_at: tuple[int, ...] = ()
 
 
-@lru_cache(maxsize=256)
-def conditions(bounded: bool, no_local: bool, limited: bool, version5: bool, check: str) -> str:
-    """Say which rows of a range are wanted; the names bound are those of a Selection."""
-    parts = [
-        "topic >= :low",
-        "tombstone = 0",
-        "(expires_at IS NULL OR expires_at > :now)",
-        "(revision <= :not_after OR revision & 255 <> :node)",
-    ]
-    if bounded:
-        parts.insert(1, "topic < :high")
-    if no_local:
-        parts.append("client_id IS NOT :except_client")
-    if limited:
-        parts.append(f"{_LENGTH[version5]} <= :max_packet_size")
-    return " AND ".join(parts) + check
+class Statements(Protocol):
+    """One database's way to ask. What is bound (``bound``) for a range has the names of :func:`conditions`."""
 
+    # --- reading, in the reader's thread
 
-def check_of(plan: Plan, levels_present: frozenset[int]) -> Check | None:
-    """Return what is left to check of a plan inside its ranges, None when SQL cannot check it."""
-    if plan.levels is None:
-        return "", {}
-    if plan.counted:
-        return (" AND levels = :levels" if plan.exact else " AND levels >= :levels"), {"levels": len(plan.levels)}
-    terms = plan.terms(levels_present)
-    if terms is None:
-        return None
-    if not terms:
-        return " AND 0", {}
-    # The "+" keeps SQLite from deriving a range from the bound pattern, for which it would prepare anew each time.
-    alternatives = [f"levels = :levels{number} AND +topic GLOB :glob{number}" for number in range(len(terms))]
-    bound: dict[str, Any] = {}
-    for number, term in enumerate(terms):
-        bound[f"levels{number}"] = term.levels
-        bound[f"glob{number}"] = term.glob
-    return f" AND ({' OR '.join(alternatives)})", bound
+    def interruptible(
+        self, connection: Connection, impatient: Callable[[], bool], read_time: float
+    ) -> AbstractContextManager[None]:
+        """Let statements be broken off when ``impatient`` says so, or by a multiple of ``read_time`` (seconds)."""
+
+    def be_patient(self, cursor: Cursor) -> None:
+        """Break off no more statements: from here on they are bounded otherwise."""
+
+    def was_interrupted(self, error: Exception) -> bool:
+        """Tell whether this is what breaking off a statement raises."""
+
+    def known(self, cursor: Cursor, totals: Totals) -> tuple[int, frozenset[int]]:
+        """Return the largest packet's length and the level counts, as of now; ``totals`` are this process's."""
+
+    def levels(self, cursor: Cursor) -> frozenset[int]:
+        """Return the level counts ever present."""
+
+    def get(self, cursor: Cursor, topic: str) -> tuple[Any, ...] | None:
+        """Return the MESSAGE_COLUMNS of a topic that is retained."""
+
+    def check_of(self, plan: Plan, levels_present: frozenset[int]) -> Check | None:
+        """Return what is left to check of a plan inside its ranges, None when SQL cannot check it."""
+
+    def listed(self, topics: Sequence[str]) -> Check:
+        """Return the condition for being one of these topics."""
+
+    def conditions(self, bounded: bool, no_local: bool, limited: bool, version5: bool, check: str) -> str:
+        """Say which rows of a range are wanted; the names bound are those of a Selection."""
+
+    def window(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> tuple[str | None, str | None]:
+        """Find the first topic from ``low`` (up to ``high`` when bounded), and the one ``offset`` topics after it."""
+
+    def topics(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> list[str]:
+        """List the topics from ``low`` (up to ``high`` when bounded)."""
+
+    def lengths(self, cursor: Cursor, conditions: str, version5: bool, bound: dict[str, Any]) -> list[int]:
+        """Return the lengths of the packets that :meth:`read` would bring, without touching a payload."""
+
+    def read(
+        self, cursor: Cursor, conditions: str, version5: bool, detailed: bool, bound: dict[str, Any]
+    ) -> Found | None:
+        """Read at most ``limit`` messages as one row, None if there are none."""
+
+    # --- writing, in the writer's thread, inside its transaction
+
+    def write(self, cursor: Cursor, rows: Sequence[Row], node: int, change: Totals) -> None:
+        """Write rows, sorted by topic, unless newer ones are there; add what that does to the totals to ``change``."""
+
+    def add_levels(self, cursor: Cursor, levels: Collection[int]) -> None:
+        """Record level counts."""
+
+    def expired(self, cursor: Cursor, now: int, limit: int) -> tuple[list[str], int]:
+        """Find rows that have expired: their topics, and the bytes of their payloads together."""
+
+    def bury(self, cursor: Cursor, topics: Sequence[str], now: int, revision: int) -> None:
+        """Turn the rows of these topics into tombstones."""
+
+    def purge(self, cursor: Cursor, before: int, limit: int) -> int:
+        """Delete tombstones older than this; return how many."""

@@ -21,8 +21,9 @@ T = TypeVar("T")
 class BatchStore:
     """Stores batches on the writer's connection, which it opens when first needed and again after it broke."""
 
-    def __init__(self, database: WritableDatabase) -> None:
+    def __init__(self, database: WritableDatabase, node: int) -> None:
         self._database = database
+        self._node = node
         self._connection: Connection | None = None
 
     def store(self, writes: Sequence[Write], mark: int) -> Stored:
@@ -37,7 +38,7 @@ class BatchStore:
         while waiting:
             part = waiting.pop()
             try:
-                stored.accounts += self.transact(partial(_apply, part, mark))
+                stored.accounts += self.transact(partial(self._apply, part, mark))
             except Exception as error:  # noqa: BLE001 - every failure has a kind, and its writes are told
                 failure = self._database.failure(error)
                 if failure.kind is FailureKind.REFUSED and len(part) > 1:
@@ -80,6 +81,15 @@ class BatchStore:
             finally:
                 connection.close()
 
+    def _apply(self, writes: Sequence[Write], mark: int, connection: Connection) -> list[tuple[IWriteKind, Any]]:
+        cursor = connection.cursor()
+        by_kind: dict[IWriteKind, list[Write]] = {}
+        for write in writes:
+            by_kind.setdefault(write.kind, []).append(write)
+        accounts = [(kind, kind.apply(cursor, by_kind[kind])) for kind in sorted(by_kind, key=_order)]
+        raise_mark(cursor, self._node, mark)
+        return accounts
+
     def _connected(self) -> Connection:
         if self._connection is None:
             self._connection = self._database.connect()
@@ -92,16 +102,6 @@ class BatchStore:
             # Nobody knows what state this connection is in: closing it undoes the transaction, a new one starts clean.
             self._connection = None
             connection.close()
-
-
-def _apply(writes: Sequence[Write], mark: int, connection: Connection) -> list[tuple[IWriteKind, Any]]:
-    cursor = connection.cursor()
-    by_kind: dict[IWriteKind, list[Write]] = {}
-    for write in writes:
-        by_kind.setdefault(write.kind, []).append(write)
-    accounts = [(kind, kind.apply(cursor, by_kind[kind])) for kind in sorted(by_kind, key=_order)]
-    raise_mark(connection, mark)
-    return accounts
 
 
 def _order(kind: IWriteKind) -> tuple[int, str]:

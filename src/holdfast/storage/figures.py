@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.storage.engine import Durability
+from holdfast.storage.database import Durability
 from holdfast.storage.store import DurableStore
 
 

@@ -10,6 +10,11 @@ COUNTER_BITS = 12
 HIGHEST_NODE = (1 << NODE_BITS) - 1
 
 
+def after(revision: int, node: int) -> int:
+    """Return the node's first revision above another node's."""
+    return ((revision >> NODE_BITS) + 1) << NODE_BITS | node
+
+
 class RevisionClock:
     """Stamps changes with strictly increasing revisions, whatever the wall clock does.
 

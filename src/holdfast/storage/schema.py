@@ -11,7 +11,7 @@ from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy import Connection, inspect
 
-from holdfast.storage.engine import Database, StoreUnusable
+from holdfast.storage.database import Database, StoreUnusable
 
 
 def _config() -> Config:
@@ -57,16 +57,16 @@ def prepare(database: Database) -> None:
             return
         if version is None:
             if inspect(connection).get_table_names():
-                raise StoreUnusable(f"{database.path}: belongs to another program; name another file")
+                raise StoreUnusable(f"{database.location}: belongs to another program; name another file")
             upgrade(connection)
         elif _knows(version):
             raise StoreUnusable(
-                f"{database.path}: has the older schema {version}, this is {newest_version()}; "
+                f"{database.location}: has the older schema {version}, this is {newest_version()}; "
                 f"stop the broker, take a backup and run: holdfast db upgrade"
             )
         else:
             raise StoreUnusable(
-                f"{database.path}: has the schema {version}, which this version does not know; "
+                f"{database.location}: has the schema {version}, which this version does not know; "
                 f"start the newer version of the broker that wrote it, or restore a backup"
             )
 

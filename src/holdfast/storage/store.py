@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,8 +10,10 @@ from attrs import define
 from twisted.internet.defer import Deferred, inlineCallbacks
 
 from holdfast.storage.bridge import IBridge, ThreadBridge
-from holdfast.storage.engine import Database, Durability, StoreUnusable, open_database
-from holdfast.storage.meta import StoreMeta, read_meta
+from holdfast.storage.database import Database, Durability, StoreUnusable
+from holdfast.storage.engine import open_database
+from holdfast.storage.meta import StoreMeta, join, read_meta
+from holdfast.storage.readers import InlineReader, IReaders, WaitingReaders
 from holdfast.storage.revisions import RevisionClock
 from holdfast.storage.schema import prepare
 from holdfast.storage.writer import MAX_PENDING, Writer
@@ -20,15 +21,18 @@ from holdfast.storage.writer import MAX_PENDING, Writer
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+#: Threads that read from a database over a network.
+READERS = 2
+
 
 @define
 class OpenStore:
-    """What an open store offers its users. The reader belongs to the reactor thread."""
+    """What an open store offers its users."""
 
     database: Database
     writer: Writer
     clock: RevisionClock
-    reader: sqlite3.Connection
+    readers: IReaders
     meta: StoreMeta
 
 
@@ -51,6 +55,7 @@ class DurableStore:
         now: Callable[[], int],
         on_pressure: Callable[[bool], None] | None = None,
         bridge: IBridge | None = None,
+        reading_bridge: Callable[[], IBridge] | None = None,
     ) -> None:
         self.node = node
         self.parts: OpenStore | None = None
@@ -62,7 +67,18 @@ class DurableStore:
         self._now = now
         self._on_pressure = on_pressure
         self._bridge = bridge or ThreadBridge(reactor)
+        self._reading_bridge = reading_bridge or (lambda: ThreadBridge(reactor, "holdfast-reader"))
         self._users: list[Callable[[OpenStore], None]] = []
+
+    @property
+    def dialect(self) -> str:
+        """The dialect of its database: "sqlite" or "postgresql"."""
+        return "sqlite" if self._url.startswith("sqlite:") else "postgresql"
+
+    @property
+    def shared(self) -> bool:
+        """Whether other nodes may use the same database."""
+        return self.dialect != "sqlite"
 
     def when_open(self, user: Callable[[OpenStore], None]) -> None:
         """Call the user with the open store: now if it is open, and whenever it is opened."""
@@ -72,13 +88,22 @@ class DurableStore:
 
     def open(self) -> None:
         """Open the database, building a fresh one if there is none. Raises :class:`StoreUnusable`."""
-        database = open_database(self._url, self._durability)
+        database = open_database(self._url, self._durability, self.node)
         try:
             prepare(database)
-            reader = database.connect_reader()
-            meta = read_meta(reader)
-        except sqlite3.Error as error:
-            raise StoreUnusable(f"{database.path}: cannot be used ({error})") from error
+            connection = database.connect()
+            try:
+                join(connection, self.node)
+                meta = read_meta(connection.cursor())
+            finally:
+                connection.close()
+            readers: IReaders = (
+                WaitingReaders(database, [self._reading_bridge() for _ in range(READERS)], self._reactor)
+                if database.remote
+                else InlineReader(database)
+            )
+        except database.errors as error:
+            raise StoreUnusable(f"{database.location}: cannot be used ({error})") from error
         clock = RevisionClock(self.node, meta.revision_mark, self._now)
         writer = Writer(
             database,
@@ -91,7 +116,7 @@ class DurableStore:
         )
         if self._on_pressure is not None:
             writer.on_pressure(self._on_pressure)
-        self.parts = OpenStore(database, writer, clock, reader, meta)
+        self.parts = OpenStore(database, writer, clock, readers, meta)
         for user in self._users:
             user(self.parts)
 
@@ -104,5 +129,5 @@ class DurableStore:
         try:
             yield parts.writer.close()
         finally:
-            parts.reader.close()
+            parts.readers.close()
             self._bridge.stop()

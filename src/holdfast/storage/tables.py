@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
-    CheckConstraint,
     Column,
     Index,
     Integer,
@@ -65,11 +64,12 @@ Index(
 #: The numbers of topic levels ever present in ``retained``: a filter with ``+`` and ``#`` asks for each of them.
 retained_levels = Table("retained_levels", metadata, Column("levels", Integer, primary_key=True, autoincrement=False))
 
-#: One row, written in every commit: the highest revision used, and running totals that spare counting at start.
-store_meta = Table(
-    "store_meta",
+#: A row for each node that has written here, written in each of its commits: the highest revision it used, and its
+#: share of the running totals, which spare counting at start (negative for a node that clears what others have set).
+nodes = Table(
+    "nodes",
     metadata,
-    Column("id", SmallInteger, CheckConstraint("id = 1", name="one_row"), primary_key=True, autoincrement=False),
+    Column("node", SmallInteger, primary_key=True, autoincrement=False),
     Column("revision_mark", BigInteger, nullable=False),
     Column("retained_count", BigInteger, nullable=False),
     Column("retained_bytes", BigInteger, nullable=False),
@@ -150,9 +150,11 @@ session_received = Table(
 )
 
 #: Will Messages of connected Clients, and those waiting for their delay (``due_at`` set). ``delay`` is in seconds.
+#: ``node`` is whose Client it is: 0 where the database has but one broker.
 wills = Table(
     "wills",
     metadata,
+    Column("node", SmallInteger, primary_key=True, autoincrement=False),
     Column("client_id", Text, primary_key=True),
     Column("username", Text),
     Column("topic", TopicName, nullable=False),

@@ -64,7 +64,7 @@ class Writer:
         self.counters = WriterCounters()
         self.pending_bytes = 0
         self._database = database
-        self._batches = BatchStore(database)
+        self._batches = BatchStore(database, clock.node)
         self._bridge = bridge
         self._clock = clock
         self._reactor = reactor

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import lru_cache
-from itertools import chain
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from sqlalchemy import Table
 from zope.interface import implementer
 
 from holdfast.storage import tables
+from holdfast.storage.bulk import Bulk
 from holdfast.storage.driver import Cursor
 from holdfast.storage.writes import IWriteKind, Write
 from holdfast.tickets import FailureKind, StorageFailure
-
-# Built from table definitions and counts alone: values are always bound.
-# ruff: noqa: S608
-
-#: The most rows of one statement. Smaller ones are powers of two, so that few texts have to be prepared.
-MOST_ROWS = 256
 
 
 @implementer(IWriteKind)
@@ -30,22 +23,19 @@ class RowKind:
     same key are: memory is ahead of the database then, and catches up when ``when_failed``'s receiver says so.
     """
 
-    def __init__(self, table: Table, order: int, when_failed: Callable[[], None]) -> None:
+    def __init__(self, table: Table, order: int, bulk: Bulk, when_failed: Callable[[], None]) -> None:
         self.name = table.name
         self.order = order
         self.unwritten: dict[Hashable, Write] = {}
-        self._columns = tuple(column.name for column in table.columns)
+        self._table = table
+        self._bulk = bulk
         self._key = tuple(column.name for column in table.primary_key)
         self._when_failed = when_failed
 
     def apply(self, cursor: Cursor, writes: Sequence[Write]) -> None:
         """Insert, replace and delete rows."""
-        rows = [write.row for write in writes if write.row is not None]
-        for chunk in _chunks(rows):
-            cursor.execute(_upsert(self.name, self._columns, self._key, len(chunk)), list(chain.from_iterable(chunk)))
-        keys = [write.key for write in writes if write.row is None]
-        for chunk in _chunks(keys):
-            cursor.execute(_delete(self.name, self._key, len(chunk)), list(chain.from_iterable(chunk)))
+        self._bulk.upsert(cursor, self._table, [write.row for write in writes if write.row is not None])
+        self._bulk.delete(cursor, self._table, self._key, [_tuple(write.key) for write in writes if write.row is None])
 
     def committed(self, account: Any) -> None:
         """Nothing is counted."""
@@ -61,50 +51,23 @@ class RowKind:
 class EndedSessions(RowKind):
     """Ends Sessions: the key is the Session's id alone, and all its rows go."""
 
-    def __init__(self, order: int, when_failed: Callable[[], None]) -> None:
-        super().__init__(tables.sessions, order, when_failed)
+    def __init__(self, order: int, bulk: Bulk, when_failed: Callable[[], None]) -> None:
+        super().__init__(tables.sessions, order, bulk, when_failed)
         self.name = "ended sessions"
         self._tables = (
-            ("sessions", ("id",)),
-            ("session_subscriptions", ("session_id",)),
-            ("session_deliveries", ("session_id",)),
-            ("session_received", ("session_id",)),
+            (tables.sessions, ("id",)),
+            (tables.session_subscriptions, ("session_id",)),
+            (tables.session_deliveries, ("session_id",)),
+            (tables.session_received, ("session_id",)),
         )
 
     def apply(self, cursor: Cursor, writes: Sequence[Write]) -> None:
         """Delete every row of these Sessions."""
-        for chunk in _chunks([write.key for write in writes]):
-            for name, key in self._tables:
-                cursor.execute(_delete(name, key, len(chunk)), list(chain.from_iterable(chunk)))
+        keys = [_tuple(write.key) for write in writes]
+        for table, key in self._tables:
+            self._bulk.delete(cursor, table, key, keys)
 
 
-@lru_cache(maxsize=256)
-def _upsert(table: str, columns: tuple[str, ...], key: tuple[str, ...], rows: int) -> str:
-    places = f"({', '.join('?' * len(columns))})"
-    changed = ", ".join(f"{column} = excluded.{column}" for column in columns if column not in key)
-    return (
-        f"INSERT INTO {table} ({', '.join(columns)}) VALUES {', '.join([places] * rows)} "
-        f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changed}"
-    )
-
-
-@lru_cache(maxsize=256)
-def _delete(table: str, key: tuple[str, ...], rows: int) -> str:
-    if len(key) == 1:
-        return f"DELETE FROM {table} WHERE {key[0]} IN ({', '.join('?' * rows)})"
-    places = f"({', '.join('?' * len(key))})"
-    listed = ", ".join(f"column{number}" for number in range(1, len(key) + 1))
-    # SQLite seeks for each pair of a subquery; for pairs listed directly it would scan the table.
-    return (
-        f"DELETE FROM {table} WHERE ({', '.join(key)}) IN "
-        f"(SELECT {listed} FROM (VALUES {', '.join([places] * rows)}) AS gone)"
-    )
-
-
-def _chunks(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    start, left = 0, len(rows)
-    while left:
-        count = min(MOST_ROWS, 1 << left.bit_length() - 1)
-        yield rows[start : start + count]
-        start += count
-        left -= count
+def _tuple(key: Hashable) -> tuple[Any, ...]:
+    assert isinstance(key, tuple)
+    return key

@@ -16,7 +16,7 @@ from holdfast.tickets import COMMITTED
 
 
 class Loading:
-    """All Sessions and Wills of a store.
+    """All Sessions and Wills of a store, or of one ``node`` where several share the store.
 
     ``orphans`` are messages that no delivery refers to, ``superseded`` Sessions that a later one of the same Client
     has replaced: a commit that failed half-way can leave such rows, and they are to be deleted.
@@ -25,10 +25,12 @@ class Loading:
     def __init__(
         self,
         connection: Connection,
+        node: int | None,
         record: Callable[[int, str], ISessionRecord],
         forget_message: Callable[[int], None],
     ) -> None:
         self._connection = connection
+        self._node = node
         self._forget = forget_message
         self._messages: dict[int, tuple[ApplicationMessage, KeptMessage]] = {
             row[0]: (message_of(row), KeptMessage(row[0], COMMITTED, forget_message))
@@ -65,7 +67,12 @@ class Loading:
         cursor = self._connection.cursor()
         columns = ", ".join(column.name for column in table.columns)
         key = ", ".join(column.name for column in table.primary_key)
-        cursor.execute(f"SELECT {columns} FROM {table.name} ORDER BY {key}")  # noqa: S608 - names of our own
+        whose, bound = "", list[int]()
+        if self._node is not None:  # the ids of Sessions and messages are revisions, whose low byte is the node
+            first = next(iter(table.primary_key)).name
+            whose = "WHERE node = ? " if table is tables.wills else f"WHERE {first} & 255 = ? "
+            bound = [self._node]
+        cursor.execute(f"SELECT {columns} FROM {table.name} {whose}ORDER BY {key}", bound)  # noqa: S608 - our own names
         return list(cursor.fetchall())
 
     def _by_session(self, table: Table) -> dict[int, list[Row]]:

@@ -70,17 +70,17 @@ def delivery_of(row: Row) -> DeliveryState:
     )
 
 
-def will_row(principal: Principal, will: Will, delay: float, due_at: int | None) -> Row:
+def will_row(node: int, principal: Principal, will: Will, delay: float, due_at: int | None) -> Row:
     """Return the row of ``wills``."""
     return (
-        principal.client_id, principal.username, will.topic, will.qos, int(will.retain), int(delay), due_at,
+        node, principal.client_id, principal.username, will.topic, will.qos, int(will.retain), int(delay), due_at,
         encode_properties(will.properties), will.payload,
     )  # fmt: skip
 
 
 def will_of(row: Row) -> StoredWill:
     """Return the Will Message of a row of ``wills``."""
-    client_id, username, topic, qos, retain, delay, due_at, properties5, payload = row
+    _, client_id, username, topic, qos, retain, delay, due_at, properties5, payload = row
     will = Will(topic, payload, qos, bool(retain), _properties(properties5, WILL))
     return StoredWill(Principal(client_id, username), will, delay, due_at)
 

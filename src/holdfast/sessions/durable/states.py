@@ -23,6 +23,7 @@ from holdfast.sessions.states import (
 )
 from holdfast.sessions.subscriptions import Subscription
 from holdfast.storage import tables
+from holdfast.storage.bulk import bulk_for
 from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.storage.writes import Write
 from holdfast.tickets import COMMITTED, CommitTicket
@@ -43,13 +44,16 @@ class DurableSessionStates:
         self._clock = clock
         self._parts: OpenStore
         self._retry: IDelayedCall | None = None
-        self.messages = RowKind(tables.session_messages, 20, self._failed)
-        self.sessions = RowKind(tables.sessions, 30, self._failed)
-        self.subscriptions = RowKind(tables.session_subscriptions, 40, self._failed)
-        self.deliveries = RowKind(tables.session_deliveries, 50, self._failed)
-        self.received = RowKind(tables.session_received, 60, self._failed)
-        self.wills = RowKind(tables.wills, 70, self._failed)
-        self.ended = EndedSessions(90, self._failed)  # last: what was still being written for them goes too
+        self._node = store.node if store.shared else 0
+        self._shared = store.shared
+        bulk = bulk_for(store.dialect)
+        self.messages = RowKind(tables.session_messages, 20, bulk, self._failed)
+        self.sessions = RowKind(tables.sessions, 30, bulk, self._failed)
+        self.subscriptions = RowKind(tables.session_subscriptions, 40, bulk, self._failed)
+        self.deliveries = RowKind(tables.session_deliveries, 50, bulk, self._failed)
+        self.received = RowKind(tables.session_received, 60, bulk, self._failed)
+        self.wills = RowKind(tables.wills, 70, bulk, self._failed)
+        self.ended = EndedSessions(90, bulk, self._failed)  # last: what was still being written for them goes too
         self._kinds = (
             self.messages, self.sessions, self.subscriptions, self.deliveries, self.received, self.wills, self.ended,
         )  # fmt: skip
@@ -72,16 +76,21 @@ class DurableSessionStates:
 
     def will_kept(self, principal: Principal, will: Will, delay: float, due_at: int | None) -> CommitTicket:
         """Keep a Will Message."""
-        row = will_row(principal, will, delay, due_at)
-        return self.submit(self.wills, (principal.client_id,), row, len(will.payload) + _ROW_OVERHEAD)
+        row = will_row(self._node, principal, will, delay, due_at)
+        return self.submit(self.wills, (self._node, principal.client_id), row, len(will.payload) + _ROW_OVERHEAD)
 
     def will_over(self, client_id: str) -> None:
         """Forget a Will Message."""
-        self.add(self.wills, (client_id,), None)
+        self.add(self.wills, (self._node, client_id), None)
 
     def load(self) -> tuple[Sequence[StoredSession], Sequence[StoredWill]]:
         """Read everything, and discard what nothing refers to."""
-        loading = Loading(self._parts.reader, partial(DurableRecord, self), self.forget_message)
+        node = self._node if self._shared else None
+        connection = self._parts.database.connect_reader()
+        try:
+            loading = Loading(connection, node, partial(DurableRecord, self), self.forget_message)
+        finally:
+            connection.close()
         for identifier in loading.orphans:
             self.forget_message(identifier)
         for identifier in loading.superseded:

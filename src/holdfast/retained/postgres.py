@@ -1,0 +1,262 @@
+"""The SQL of retained messages, for Postgres. Several nodes may write: what is there is locked before it is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+from psycopg import errors
+
+from holdfast.retained.matching import LIKE, Plan
+from holdfast.retained.rows import COLUMNS, MESSAGE_COLUMNS, Row, longest_packet
+from holdfast.retained.statements import Check, Found, Totals
+from holdfast.storage import tables
+from holdfast.storage.bulk import array_of
+from holdfast.storage.driver import Cursor
+from holdfast.storage.revisions import HIGHEST_NODE, after
+
+# Built from constants and counts alone: values are always bound.
+# ruff: noqa: S608
+
+_TOPIC = "convert_to(topic, 'UTF8')"
+_PACKET = {
+    False: f"prefix3 || {_TOPIC} || payload",
+    True: f"prefix5 || {_TOPIC} || properties5 || payload",
+}
+_LENGTH = {
+    False: "octet_length(prefix3) + octet_length(topic) + size",
+    True: "octet_length(prefix5) + octet_length(topic) + octet_length(properties5) + size",
+}
+_COLUMNS = ", ".join(COLUMNS)
+_REPLACED = ", ".join(f"{column} = excluded.{column}" for column in COLUMNS[1:])
+_GET = f"SELECT {', '.join(MESSAGE_COLUMNS)} FROM retained WHERE topic = ? AND tombstone = 0"
+_LEVELS = "SELECT coalesce(array_agg(levels), '{}') FROM retained_levels"
+_KNOWN = "SELECT coalesce(max(largest_packet), 0), (SELECT array_agg(levels) FROM retained_levels) FROM nodes"
+_EXPIRED = (
+    "SELECT coalesce(array_agg(topic), '{}'), CAST(coalesce(sum(size), 0) AS BIGINT) FROM (SELECT topic, size "
+    "FROM retained WHERE expires_at IS NOT NULL AND expires_at <= ? ORDER BY expires_at LIMIT ? "
+    "FOR UPDATE SKIP LOCKED) AS found"
+)
+_BURY = (
+    "UPDATE retained SET tombstone = 1, qos = 0, size = 0, expires_at = NULL, client_id = NULL, username = NULL, "
+    "properties_json = NULL, prefix3 = '', prefix5 = '', properties5 = '', payload = '', stored_at = :now, "
+    "revision = greatest(revision, :revision) WHERE topic = ANY(:topics)"
+)
+_PURGE = (
+    "DELETE FROM retained WHERE topic IN (SELECT topic FROM retained WHERE tombstone = 1 AND stored_at < ? "
+    "ORDER BY stored_at LIMIT ? FOR UPDATE SKIP LOCKED)"
+)
+_STORED = (
+    "SELECT topic, revision, tombstone, size FROM retained WHERE topic = ANY(CAST(? AS text[])) ORDER BY topic "
+    "FOR UPDATE"
+)
+_UPSERT = (
+    f"INSERT INTO retained ({_COLUMNS}) SELECT * FROM unnest({', '.join(map(array_of, tables.retained.columns))}) "
+    f"ON CONFLICT (topic) DO UPDATE SET {_REPLACED} WHERE excluded.revision > retained.revision "
+    "RETURNING topic, xmax = 0"
+)
+_ADD_LEVELS = "INSERT INTO retained_levels SELECT * FROM unnest(CAST(? AS integer[])) ON CONFLICT (levels) DO NOTHING"
+_FROM = "SELECT topic FROM retained WHERE topic >= :low{high} ORDER BY topic LIMIT 1"
+_TOPICS = (
+    "SELECT coalesce(array_agg(topic ORDER BY topic), '{{}}') FROM retained WHERE topic >= :low{high} AND tombstone = 0"
+)
+
+#: The most rows of one statement: it is built in memory.
+MOST_ROWS = 2000
+
+
+class PostgresStatements:
+    """Asks Postgres."""
+
+    def __init__(self) -> None:
+        #: rows of ours that were given a higher revision when written, by topic: the one they had
+        self._raised: dict[str, int] = {}
+
+    @contextmanager
+    def interruptible(self, connection: Any, impatient: Callable[[], bool], read_time: float) -> Iterator[None]:
+        """Let the server break off what takes fifty times as long: it stalls nobody but other readers."""
+        connection.cursor().execute(f"SET statement_timeout = {max(1, round(50_000 * read_time))}")
+        yield
+
+    def be_patient(self, cursor: Cursor) -> None:
+        """Let statements take their time."""
+        cursor.execute("SET statement_timeout = 0")
+
+    def was_interrupted(self, error: Exception) -> bool:
+        """Tell whether a statement was broken off."""
+        return isinstance(error, errors.QueryCanceled)
+
+    def known(self, cursor: Cursor, totals: Totals) -> tuple[int, frozenset[int]]:
+        """Ask: other nodes write too."""
+        cursor.execute(_KNOWN)
+        largest, levels = cursor.fetchone()
+        return largest, frozenset(levels or ())
+
+    def levels(self, cursor: Cursor) -> frozenset[int]:
+        """Read the level counts."""
+        cursor.execute(_LEVELS)
+        return frozenset(cursor.fetchone()[0])
+
+    def get(self, cursor: Cursor, topic: str) -> tuple[Any, ...] | None:
+        """Read one message."""
+        cursor.execute(_GET, (topic,))
+        row: tuple[Any, ...] | None = cursor.fetchone()
+        return row
+
+    def check_of(self, plan: Plan, levels_present: frozenset[int]) -> Check | None:
+        """Check by level counts and LIKE patterns."""
+        if plan.levels is None:
+            return "", {}
+        if plan.counted:
+            return (" AND levels = :levels" if plan.exact else " AND levels >= :levels"), {"levels": len(plan.levels)}
+        terms = plan.terms(levels_present, LIKE)
+        if terms is None:
+            return None
+        if not terms:
+            return " AND false", {}
+        alternatives = [f"levels = :levels{number} AND topic LIKE :like{number}" for number in range(len(terms))]
+        bound: dict[str, Any] = {}
+        for number, term in enumerate(terms):
+            bound[f"levels{number}"] = term.levels
+            bound[f"like{number}"] = term.pattern
+        return f" AND ({' OR '.join(alternatives)})", bound
+
+    def listed(self, topics: Sequence[str]) -> Check:
+        """Name the topics in an array."""
+        return " AND topic = ANY(CAST(:listed AS text[]))", {"listed": list(topics)}
+
+    def conditions(self, bounded: bool, no_local: bool, limited: bool, version5: bool, check: str) -> str:
+        """Say which rows are wanted."""
+        return _conditions(bounded, no_local, limited, version5, check)
+
+    def window(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> tuple[str | None, str | None]:
+        """Find two topics."""
+        cursor.execute(_window(bounded), bound)
+        first, end = cursor.fetchone()
+        return first, end
+
+    def topics(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> list[str]:
+        """List topics."""
+        cursor.execute(_TOPICS.format(high=" AND topic < :high" if bounded else ""), bound)
+        topics: list[str] = cursor.fetchone()[0]
+        return topics
+
+    def lengths(self, cursor: Cursor, conditions: str, version5: bool, bound: dict[str, Any]) -> list[int]:
+        """Read lengths."""
+        cursor.execute(_lengths(conditions, version5), bound)
+        lengths: list[int] | None = cursor.fetchone()[0]
+        return lengths or []
+
+    def read(
+        self, cursor: Cursor, conditions: str, version5: bool, detailed: bool, bound: dict[str, Any]
+    ) -> Found | None:
+        """Read a run of packets."""
+        cursor.execute(_read(conditions, version5, detailed), bound)
+        row = cursor.fetchone()
+        if not row[1]:
+            return None
+        if not detailed:
+            return Found(*row)
+        last, length, packets, soonest, qos, expires_at = row
+        return Found(last, length, packets, soonest, bytes(qos), tuple(expires_at))
+
+    def write(self, cursor: Cursor, rows: Sequence[Row], node: int, change: Totals) -> None:
+        """Write rows. One that lost to a higher revision, of a node whose clock is ahead, gets a yet higher one.
+
+        Raises SerializationFailure when another node has come between the look and the write: the transaction is to be
+        done again.
+        """
+        for start in range(0, len(rows), MOST_ROWS):
+            self._write(cursor, rows[start : start + MOST_ROWS], node, change)
+
+    def add_levels(self, cursor: Cursor, levels: Collection[int]) -> None:
+        """Record level counts."""
+        cursor.execute(_ADD_LEVELS, (sorted(levels),))
+
+    def expired(self, cursor: Cursor, now: int, limit: int) -> tuple[list[str], int]:
+        """Find what has expired and no other node is at."""
+        cursor.execute(_EXPIRED, (now, limit))
+        topics, size = cursor.fetchone()
+        return topics, size
+
+    def bury(self, cursor: Cursor, topics: Sequence[str], now: int, revision: int) -> None:
+        """Make tombstones."""
+        cursor.execute(_BURY, {"now": now, "revision": revision, "topics": list(topics)})
+
+    def purge(self, cursor: Cursor, before: int, limit: int) -> int:
+        """Delete tombstones."""
+        cursor.execute(_PURGE, (before, limit))
+        return cursor.rowcount
+
+    def _write(self, cursor: Cursor, rows: Sequence[Row], node: int, change: Totals) -> None:
+        cursor.execute(_STORED, ([row.topic for row in rows],))
+        stored = {topic: rest for topic, *rest in cursor.fetchall()}
+        winners = []
+        for row in rows:
+            before = stored.get(row.topic)
+            if before is None or row.revision > before[0]:
+                self._raised.pop(row.topic, None)
+                winners.append(row)
+                continue
+            change.highest = max(change.highest, before[0])
+            # Ours is newer if another node wrote what is there, or if what is there is ours and was raised before.
+            if before[0] & HIGHEST_NODE != node or row.revision > self._raised.get(row.topic, row.revision):
+                self._raised[row.topic] = row.revision
+                winners.append(row._replace(revision=after(before[0], node)))
+                change.highest = max(change.highest, winners[-1].revision)
+        if not winners:
+            return
+        cursor.execute(_UPSERT, list(map(list, zip(*winners, strict=True))))
+        inserted = dict(cursor.fetchall())
+        if len(inserted) < len(winners) or any(new is (topic in stored) for topic, new in inserted.items()):
+            raise errors.SerializationFailure("another node has written these topics at the same moment")
+        for row in winners:
+            tombstone, size = stored[row.topic][1:] if row.topic in stored else (1, 0)
+            change.count += tombstone - row.tombstone
+            change.payload_bytes += row.size - size
+        levels = frozenset(row.levels for row in winners)
+        change.add(Totals(largest_packet=max(map(longest_packet, winners)), levels=levels))
+
+
+@lru_cache
+def _window(bounded: bool) -> str:
+    return f"SELECT ({_FROM}), ({_FROM} OFFSET :offset)".format(high=" AND topic < :high" if bounded else "")
+
+
+@lru_cache(maxsize=256)
+def _read(conditions: str, version5: bool, detailed: bool) -> str:
+    """Last topic, count, packets, soonest expiry; QoS and expiries of all."""
+    details = ", array_agg(qos ORDER BY topic), array_agg(coalesce(expires_at, 0) ORDER BY topic)" if detailed else ""
+    columns = ", qos" if detailed else ""
+    return (
+        "SELECT max(topic), count(*), string_agg(packet, '' ORDER BY topic), coalesce(min(expires_at), 0)"
+        f"{details} FROM (SELECT topic, {_PACKET[version5]} AS packet, "
+        f"expires_at{columns} FROM retained WHERE {conditions} ORDER BY topic LIMIT :limit) AS found"
+    )
+
+
+@lru_cache(maxsize=256)
+def _lengths(conditions: str, version5: bool) -> str:
+    return (
+        f"SELECT array_agg(length ORDER BY topic) FROM (SELECT topic, {_LENGTH[version5]} AS length FROM retained "
+        f"WHERE {conditions} ORDER BY topic LIMIT :limit) AS found"
+    )
+
+
+@lru_cache(maxsize=256)
+def _conditions(bounded: bool, no_local: bool, limited: bool, version5: bool, check: str) -> str:
+    parts = [
+        "topic >= :low",
+        "tombstone = 0",
+        "(expires_at IS NULL OR expires_at > :now)",
+        "(revision <= :not_after OR revision & 255 <> :node)",
+    ]
+    if bounded:
+        parts.insert(1, "topic < :high")
+    if no_local:
+        parts.append("client_id IS DISTINCT FROM :except_client")
+    if limited:
+        parts.append(f"{_LENGTH[version5]} <= :max_packet_size")
+    return " AND ".join(parts) + check

@@ -1,0 +1,288 @@
+"""The SQL of retained messages, for SQLite: each text built once per shape and prepared once per connection.
+
+A run of packets comes as one aggregate row: Python's driver gives up and takes back its interpreter lock for every
+row it steps over, and one row is one step.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from itertools import chain
+from typing import Any
+
+from holdfast.retained.matching import Plan
+from holdfast.retained.rows import COLUMNS, MESSAGE_COLUMNS, Row, longest_packet
+from holdfast.retained.statements import Check, Found, Totals
+from holdfast.storage.driver import Cursor
+
+# Built from constants and counts alone: values are always bound.
+# ruff: noqa: S608
+
+_PACKET = {False: "prefix3 || topic || payload", True: "prefix5 || topic || properties5 || payload"}
+# Of a blob, length() reads the record's header only; size stands for the payload.
+_LENGTH = {
+    False: "length(prefix3) + length(CAST(topic AS BLOB)) + size",
+    True: "length(prefix5) + length(CAST(topic AS BLOB)) + length(properties5) + size",
+}
+_COLUMNS = ", ".join(COLUMNS)
+_PLACES = f"({', '.join('?' * len(COLUMNS))})"
+_REPLACED = ", ".join(f"{column} = excluded.{column}" for column in COLUMNS[1:])
+_GONE = (
+    "tombstone = 1, qos = 0, size = 0, expires_at = NULL, client_id = NULL, username = NULL, "
+    "properties_json = NULL, prefix3 = x'', prefix5 = x'', properties5 = x'', payload = x''"
+)
+_GET = f"SELECT {', '.join(MESSAGE_COLUMNS)} FROM retained WHERE topic = ? AND tombstone = 0"
+_LEVELS = "SELECT json_group_array(levels) FROM retained_levels"
+_EXPIRED = (
+    "SELECT json_group_array(topic), coalesce(sum(size), 0) FROM (SELECT topic, size FROM retained "
+    "WHERE expires_at IS NOT NULL AND expires_at <= ? ORDER BY expires_at LIMIT ?)"
+)
+_BURY = (
+    f"UPDATE retained SET {_GONE}, stored_at = :now, revision = max(revision, :revision) "
+    "WHERE topic IN (SELECT value FROM json_each(:topics))"
+)
+_PURGE = (
+    "DELETE FROM retained WHERE topic IN "
+    "(SELECT topic FROM retained WHERE tombstone = 1 AND stored_at < ? ORDER BY stored_at LIMIT ?)"
+)
+_FROM = "SELECT topic FROM retained WHERE topic >= :low{high} ORDER BY topic LIMIT 1"
+_TOPICS = (
+    "SELECT json_group_array(topic) FROM "
+    "(SELECT topic FROM retained WHERE topic >= :low{high} AND tombstone = 0 ORDER BY topic)"
+)
+_QOS = bytes.maketrans(b"012", b"\0\1\2")
+
+#: The most rows of one statement. Smaller ones are powers of two, so that few texts have to be prepared.
+MOST_ROWS = 512
+#: Virtual machine instructions between two looks at the clock: some hundred rows.
+_INSTRUCTIONS = 10_000
+
+
+class SQLiteStatements:
+    """Asks SQLite."""
+
+    @contextmanager
+    def interruptible(self, connection: Any, impatient: Callable[[], bool], read_time: float) -> Iterator[None]:
+        """Look at the clock every now and then."""
+        connection.set_progress_handler(impatient, _INSTRUCTIONS)
+        try:
+            yield
+        finally:
+            connection.set_progress_handler(None, 0)
+
+    def be_patient(self, cursor: Cursor) -> None:
+        """Nothing to do: whoever is patient says so when asked."""
+
+    def was_interrupted(self, error: Exception) -> bool:
+        """Tell whether a statement was broken off."""
+        return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT
+
+    def known(self, cursor: Cursor, totals: Totals) -> tuple[int, frozenset[int]]:
+        """Return what this process knows: nobody else writes."""
+        return totals.largest_packet, totals.levels
+
+    def levels(self, cursor: Cursor) -> frozenset[int]:
+        """Read the level counts."""
+        cursor.execute(_LEVELS)
+        return frozenset(json.loads(cursor.fetchone()[0]))
+
+    def get(self, cursor: Cursor, topic: str) -> tuple[Any, ...] | None:
+        """Read one message."""
+        cursor.execute(_GET, (topic,))
+        row: tuple[Any, ...] | None = cursor.fetchone()
+        return row
+
+    def check_of(self, plan: Plan, levels_present: frozenset[int]) -> Check | None:
+        """Check by level counts and GLOB patterns."""
+        if plan.levels is None:
+            return "", {}
+        if plan.counted:
+            return (" AND levels = :levels" if plan.exact else " AND levels >= :levels"), {"levels": len(plan.levels)}
+        terms = plan.terms(levels_present)
+        if terms is None:
+            return None
+        if not terms:
+            return " AND 0", {}
+        # The "+" keeps SQLite from deriving a range from the bound pattern, for which it would prepare anew each time.
+        alternatives = [f"levels = :levels{number} AND +topic GLOB :glob{number}" for number in range(len(terms))]
+        bound: dict[str, Any] = {}
+        for number, term in enumerate(terms):
+            bound[f"levels{number}"] = term.levels
+            bound[f"glob{number}"] = term.pattern
+        return f" AND ({' OR '.join(alternatives)})", bound
+
+    def listed(self, topics: Sequence[str]) -> Check:
+        """Name the topics in a JSON array."""
+        return " AND topic IN (SELECT value FROM json_each(:listed))", {"listed": json.dumps(topics)}
+
+    def conditions(self, bounded: bool, no_local: bool, limited: bool, version5: bool, check: str) -> str:
+        """Say which rows are wanted."""
+        return _conditions(bounded, no_local, limited, version5, check)
+
+    def window(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> tuple[str | None, str | None]:
+        """Find two topics."""
+        cursor.execute(_window(bounded), bound)
+        first, end = cursor.fetchone()
+        return first, end
+
+    def topics(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> list[str]:
+        """List topics as one JSON array."""
+        cursor.execute(_TOPICS.format(high=" AND topic < :high" if bounded else ""), bound)
+        topics: list[str] = json.loads(cursor.fetchone()[0])
+        return topics
+
+    def lengths(self, cursor: Cursor, conditions: str, version5: bool, bound: dict[str, Any]) -> list[int]:
+        """Read lengths as one text."""
+        cursor.execute(_lengths(conditions, version5), bound)
+        (lengths,) = cursor.fetchone()
+        return [] if lengths is None else list(map(int, lengths.split(",")))
+
+    def read(
+        self, cursor: Cursor, conditions: str, version5: bool, detailed: bool, bound: dict[str, Any]
+    ) -> Found | None:
+        """Read a run of packets."""
+        cursor.execute(_read(conditions, version5, detailed), bound)
+        row = cursor.fetchone()
+        if not row[1]:
+            return None
+        if not detailed:
+            return Found(*row)
+        last, length, packets, soonest, qos, expires_at = row
+        return Found(
+            last, length, packets, soonest, qos.encode().translate(_QOS), tuple(map(int, expires_at.split(",")))
+        )
+
+    def write(self, cursor: Cursor, rows: Sequence[Row], node: int, change: Totals) -> None:
+        """Write rows; a stored row of the same or a higher revision stays as it is."""
+        for chunk in _chunks(rows):
+            cursor.execute(_replaced(len(chunk)), [row.topic for row in chunk])
+            count, size, highest = cursor.fetchone()
+            if highest >= min(row.revision for row in chunk):
+                for winners in _chunks(_winners(cursor, chunk)):
+                    self.write(cursor, winners, node, change)
+                continue
+            cursor.execute(_upsert(len(chunk)), list(chain.from_iterable(chunk)))
+            change.add(
+                Totals(
+                    len(chunk) - sum(row.tombstone for row in chunk) - count,
+                    sum(row.size for row in chunk) - size,
+                    max(map(longest_packet, chunk)),
+                    frozenset(row.levels for row in chunk),
+                )
+            )
+
+    def add_levels(self, cursor: Cursor, levels: Collection[int]) -> None:
+        """Record level counts."""
+        cursor.execute(_add_levels(len(levels)), list(levels))
+
+    def expired(self, cursor: Cursor, now: int, limit: int) -> tuple[list[str], int]:
+        """Find what has expired, in one step."""
+        cursor.execute(_EXPIRED, (now, limit))
+        topics, size = cursor.fetchone()
+        return json.loads(topics), size
+
+    def bury(self, cursor: Cursor, topics: Sequence[str], now: int, revision: int) -> None:
+        """Make tombstones, in one step."""
+        cursor.execute(_BURY, {"now": now, "revision": revision, "topics": json.dumps(topics)})
+
+    def purge(self, cursor: Cursor, before: int, limit: int) -> int:
+        """Delete tombstones, in one step."""
+        cursor.execute(_PURGE, (before, limit))
+        return cursor.rowcount
+
+
+@lru_cache
+def _upsert(rows: int) -> str:
+    return (
+        f"INSERT INTO retained ({_COLUMNS}) VALUES {', '.join([_PLACES] * rows)} "
+        f"ON CONFLICT (topic) DO UPDATE SET {_REPLACED} WHERE excluded.revision > retained.revision"
+    )
+
+
+@lru_cache
+def _replaced(rows: int) -> str:
+    """Of so many topics: how many are live, their bytes, and the highest revision among them."""
+    return (
+        "SELECT count(*) - coalesce(sum(tombstone), 0), coalesce(sum(size), 0), coalesce(max(revision), -1) "
+        f"FROM retained WHERE topic IN ({', '.join('?' * rows)})"
+    )
+
+
+@lru_cache
+def _revisions(rows: int) -> str:
+    return f"SELECT topic, revision FROM retained WHERE topic IN ({', '.join('?' * rows)})"
+
+
+@lru_cache
+def _add_levels(count: int) -> str:
+    return f"INSERT OR IGNORE INTO retained_levels (levels) VALUES {', '.join(['(?)'] * count)}"
+
+
+@lru_cache
+def _window(bounded: bool) -> str:
+    return f"SELECT ({_FROM}), ({_FROM} OFFSET :offset)".format(high=" AND topic < :high" if bounded else "")
+
+
+@lru_cache(maxsize=256)
+def _read(conditions: str, version5: bool, detailed: bool) -> str:
+    """Last topic, count, packets, soonest expiry; QoS and expiries of all.
+
+    The order within the aggregates is the subquery's: with a LIMIT, SQLite can neither flatten it nor drop its order.
+    Without the CAST, Python would decode the packets as UTF-8.
+    """
+    details = ", group_concat(qos, ''), group_concat(coalesce(expires_at, 0))" if detailed else ""
+    columns = ", qos" if detailed else ""
+    return (
+        "SELECT max(topic), count(*), CAST(group_concat(packet, '') AS BLOB), coalesce(min(expires_at), 0)"
+        f"{details} FROM (SELECT topic, {_PACKET[version5]} AS packet, expires_at{columns} FROM retained "
+        f"WHERE {conditions} ORDER BY topic LIMIT :limit)"
+    )
+
+
+@lru_cache(maxsize=256)
+def _lengths(conditions: str, version5: bool) -> str:
+    return (
+        f"SELECT group_concat(length) FROM (SELECT {_LENGTH[version5]} AS length FROM retained "
+        f"WHERE {conditions} ORDER BY topic LIMIT :limit)"
+    )
+
+
+@lru_cache(maxsize=256)
+def _conditions(bounded: bool, no_local: bool, limited: bool, version5: bool, check: str) -> str:
+    parts = [
+        "topic >= :low",
+        "tombstone = 0",
+        "(expires_at IS NULL OR expires_at > :now)",
+        "(revision <= :not_after OR revision & 255 <> :node)",
+    ]
+    if bounded:
+        parts.insert(1, "topic < :high")
+    if no_local:
+        parts.append("client_id IS NOT :except_client")
+    if limited:
+        parts.append(f"{_LENGTH[version5]} <= :max_packet_size")
+    return " AND ".join(parts) + check
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
+
+
+def _winners(cursor: Cursor, rows: Sequence[Row]) -> list[Row]:
+    """Leave out the rows that lose to what is stored: the totals must not count them."""
+    cursor.execute(_revisions(len(rows)), [row.topic for row in rows])
+    stored = dict(cursor.fetchall())
+    return [row for row in rows if row.revision > stored.get(row.topic, -1)]
+
+
+def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    start, left = 0, len(rows)
+    while left:
+        count = min(MOST_ROWS, 1 << left.bit_length() - 1)
+        yield rows[start : start + count]
+        start += count
+        left -= count

@@ -1,0 +1,63 @@
+"""What a database has to offer to the store, and what all of them share."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Protocol
+
+from sqlalchemy import Engine
+
+from holdfast.storage.driver import Connection, WritableDatabase
+from holdfast.tickets import StorageFailure
+
+
+class StoreUnusable(Exception):
+    """The database cannot be used; the message tells the operator what was found and what to do."""
+
+
+class Durability(Enum):
+    """When a change counts as stored."""
+
+    FULL = "full"
+    PROCESS = "process"
+    ASYNC = "async"
+
+    def loss_window(self, flush_interval: float) -> str:
+        """Say what may be lost of what was acknowledged; ``flush_interval`` (seconds) matters to ``async`` only."""
+        if self is Durability.FULL:
+            return "acknowledged once committed and synced to disk: no loss when killed, none when power fails"
+        if self is Durability.PROCESS:
+            return "acknowledged once committed: no loss when killed; when power fails, the commits not yet synced"
+        return f"acknowledged at once: when killed, up to {flush_interval:g} s of changes; more when power fails"
+
+
+class Database(WritableDatabase, Protocol):
+    """A database of either make. Its connections are those of the driver, in autocommit mode."""
+
+    @property
+    def dialect(self) -> str:
+        """What SQLAlchemy calls its dialect: "sqlite" or "postgresql"."""
+
+    @property
+    def location(self) -> str:
+        """What to call it in messages; never with a password."""
+
+    @property
+    def errors(self) -> type[Exception]:
+        """The root of its driver's exceptions."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether it is asked over a network: reading takes a thread, and it may be away for a while."""
+
+    def connect_reader(self) -> Connection:
+        """Open a connection that only reads."""
+
+    def engine(self) -> Engine:
+        """Return an SQLAlchemy engine over writing connections, each closed when given back."""
+
+    def is_away(self, error: BaseException) -> bool:
+        """Tell whether the error says that the database cannot be reached, or not now: later it may."""
+
+    def failure(self, error: BaseException) -> StorageFailure:
+        """Say why something failed: FULL, UNAVAILABLE, or REFUSED for what only this row can be blamed for."""

@@ -1,0 +1,203 @@
+"""The Postgres database: how its connections are opened, and what its errors mean."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any, Self
+
+import psycopg
+from psycopg import errors, pq
+from psycopg.rows import RowFactory
+from sqlalchemy import Connection as SQLAlchemyConnection
+from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.engine import URL
+from sqlalchemy.pool import NullPool
+
+from holdfast.storage.database import Durability, StoreUnusable
+from holdfast.storage.driver import Connection
+from holdfast.tickets import FailureKind, StorageFailure
+
+OLDEST_SERVER = 13
+#: Seconds to wait for a server that does not answer a connection attempt.
+_CONNECT_TIMEOUT = 5
+#: A server that is gone is noticed after this many milliseconds, rather than after the system's quarter of an hour.
+_TCP_USER_TIMEOUT = 15_000
+#: How long to wait for the lock of a connection just closed, which the server may not have noticed yet (milliseconds).
+_LOCK_TIMEOUT = 5_000
+#: The first of the two numbers of every advisory lock of ours ("hold"); the second is the node's, or 0 for the schema.
+_LOCKS = 0x686F6C64
+#: Failures that the row itself is to blame for: written again, they would fail again.
+_ROW_ERRORS = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded, UnicodeError)
+
+
+class Cursor(psycopg.Cursor[Any]):
+    """A cursor that takes parameters as the rest of the program writes them, ``?`` or ``:name``.
+
+    Its results come in binary: of what is mostly bytes, text would be twice as long.
+    """
+
+    def __init__(self, connection: psycopg.Connection[Any], *, row_factory: RowFactory[Any] | None = None) -> None:
+        super().__init__(connection, row_factory=row_factory or connection.row_factory)
+        self.format = pq.Format.BINARY
+
+    def execute(self, query: Any, params: Any = None, **options: Any) -> Self:
+        """Run one statement."""
+        return super().execute(_translated(query), params, **options)
+
+
+@lru_cache(maxsize=512)
+def _translated(statement: str) -> str:
+    """Return a statement with the driver's own parameters. None of ours has these characters in a literal."""
+    return re.sub(r"(?<!:):(\w+)", r"%(\1)s", statement.replace("%", "%%").replace("?", "%s"))
+
+
+class PostgresDatabase:
+    """A Postgres database, with connections for this node's one writer and any number of readers.
+
+    ``node`` (0 for tools) is what its writer locks: no two writers of one node work on a database.
+    """
+
+    begin_statement = "BEGIN"
+    dialect = "postgresql"
+    errors = psycopg.Error
+    remote = True
+
+    def __init__(self, url: URL, durability: Durability, node: int = 0) -> None:
+        self.durability = durability
+        self._node = node
+        self._url = url
+
+    @property
+    def location(self) -> str:
+        """The URL without its password."""
+        return self._url.render_as_string(hide_password=True)
+
+    def connect(self) -> psycopg.Connection[Any]:
+        """Open the writer's connection and lock the node. Raises psycopg.Error, or :class:`StorageFailure`."""
+        connection = self._open()
+        try:
+            if self.durability is not Durability.FULL:
+                connection.execute("SET synchronous_commit = off")
+            if self._node and not self._lock(connection):
+                raise StorageFailure(
+                    FailureKind.UNAVAILABLE,
+                    f"{self.location}: another broker with node.id = {self._node} uses this database; "
+                    "give each broker an id of its own",
+                )
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def connect_reader(self) -> Connection:
+        """Open a connection that only reads. Raises psycopg.Error."""
+        connection = self._open()
+        connection.execute("SET default_transaction_read_only = on")
+        return connection
+
+    def engine(self) -> Engine:
+        """Return an SQLAlchemy engine over writing connections, each closed when given back.
+
+        Its transactions exclude each other: of brokers that start together, one builds the schema.
+        """
+        engine = create_engine(
+            "postgresql+psycopg://", creator=lambda: psycopg.connect(**self._parameters()), poolclass=NullPool
+        )
+
+        @event.listens_for(engine, "begin")
+        def begin(connection: SQLAlchemyConnection) -> None:
+            connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s, 0)", (_LOCKS,))
+
+        return engine
+
+    def checkpoint(self, connection: Connection) -> None:
+        """There is nothing to bring in order: the server does."""
+
+    def is_away(self, error: BaseException) -> bool:
+        """Tell whether the server is gone, stops, starts, or takes no connection now."""
+        return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError, StorageFailure)) and not isinstance(
+            error, (errors.DiskFull, errors.QueryCanceled, errors.ProgramLimitExceeded)
+        )
+
+    def failure(self, error: BaseException) -> StorageFailure:
+        """Say why something failed: FULL, UNAVAILABLE, or REFUSED for what only this row can be blamed for."""
+        if isinstance(error, StorageFailure):
+            return error
+        if isinstance(error, errors.DiskFull):
+            kind = FailureKind.FULL
+        elif isinstance(error, _ROW_ERRORS):
+            kind = FailureKind.REFUSED
+        elif isinstance(error, (psycopg.Error, OSError, MemoryError)):
+            kind = FailureKind.UNAVAILABLE
+        else:
+            kind = FailureKind.REFUSED
+        return StorageFailure(kind, f"{self.location}: {type(error).__name__}: {_first_line(error)}")
+
+    def check(self) -> None:
+        """Prove that the database is there and can be written. Raises :class:`StoreUnusable`."""
+        try:
+            connection = self.connect()
+        except StorageFailure as failure:
+            raise StoreUnusable(str(failure)) from failure
+        except psycopg.Error as error:
+            raise StoreUnusable(f"{self.location}: cannot be reached ({_first_line(error)}); start the server or "
+                                "correct storage.url") from error  # fmt: skip
+        try:
+            self._check(connection)
+        finally:
+            connection.close()
+
+    def _check(self, connection: psycopg.Connection[Any]) -> None:
+        version = connection.info.server_version // 10_000
+        if version < OLDEST_SERVER:
+            raise StoreUnusable(f"{self.location}: is Postgres {version}; {OLDEST_SERVER} or newer is needed")
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding != "UTF8":
+            raise StoreUnusable(
+                f"{self.location}: has the encoding {encoding}, which cannot hold every topic; "
+                "create a database with ENCODING 'UTF8'"
+            )
+        row = connection.execute(
+            "SELECT pg_is_in_recovery(), has_schema_privilege(current_schema(), 'CREATE')"
+        ).fetchone()
+        standby, allowed = row or (False, False)
+        if standby:
+            raise StoreUnusable(f"{self.location}: is a standby, which cannot be written; name the primary")
+        if not allowed:
+            raise StoreUnusable(
+                f"{self.location}: its user may not create tables; GRANT CREATE ON SCHEMA public to it, or make it "
+                "the owner of the database"
+            )
+
+    def _lock(self, connection: psycopg.Connection[Any]) -> bool:
+        connection.execute(f"SET lock_timeout = {_LOCK_TIMEOUT}")
+        try:
+            connection.execute("SELECT pg_advisory_lock(?, ?)", (_LOCKS, self._node))
+        except errors.LockNotAvailable:
+            return False
+        connection.execute("SET lock_timeout = 0")
+        return True
+
+    def _open(self) -> psycopg.Connection[Any]:
+        connection = psycopg.connect(**self._parameters(), autocommit=True, prepare_threshold=1)
+        connection.cursor_factory = Cursor
+        return connection
+
+    def _parameters(self) -> dict[str, Any]:
+        given = self._url.translate_connect_args(username="user", database="dbname")
+        return {
+            "connect_timeout": _CONNECT_TIMEOUT,
+            "tcp_user_timeout": _TCP_USER_TIMEOUT,
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 2,
+            "application_name": "holdfast",
+            "client_encoding": "utf8",
+            **given,
+            **{name: value for name, value in self._url.query.items() if isinstance(value, str)},
+        }
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__

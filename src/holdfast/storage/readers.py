@@ -1,0 +1,168 @@
+"""Readers: where what is read from the database runs, and what becomes of it when the database is away."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.interfaces import IReactorTime
+from zope.interface import Interface, implementer
+
+from holdfast.storage.bridge import IBridge
+from holdfast.storage.database import Database
+from holdfast.storage.driver import Connection
+from holdfast.tickets import StorageFailure
+
+T = TypeVar("T")
+
+#: Seconds between two attempts to reach a database that is away.
+_AGAIN = 0.5
+
+
+class IReaders(Interface):
+    """Runs what reads."""
+
+    def read(work: Callable[[Connection], T]) -> Deferred[T]:
+        """Run the work with a connection that only reads, and answer in the reactor thread.
+
+        Fails with :class:`StorageFailure` when the database cannot be read. May be cancelled.
+        """
+
+    def close() -> None:
+        """Close the connections; what has not been answered never will be."""
+
+
+@implementer(IReaders)
+class InlineReader:
+    """Reads in the reactor's turn: for a database in a local file, whose answers are there faster than a thread."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection = database.connect_reader()
+
+    def read(self, work: Callable[[Connection], T]) -> Deferred[T]:
+        """Run the work now."""
+        try:
+            return succeed(work(self._connection))
+        except self._database.errors as error:
+            return fail(self._database.failure(error))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+class _Job:
+    def __init__(self, work: Callable[[Connection], Any], cancel: Callable[[_Job], None]) -> None:
+        self.work = work
+        self.answer: Deferred[Any] = Deferred(lambda _: cancel(self))
+
+
+class _Reader:
+    """One thread and its connection. It is used by one job at a time."""
+
+    def __init__(self, database: Database, bridge: IBridge) -> None:
+        self._database = database
+        self._connection: Connection | None = None
+        self.bridge = bridge
+
+    def run(self, work: Callable[[Connection], Any]) -> Any:
+        """Run the work, in the thread. A connection that failed is not used again."""
+        if self._connection is None:
+            self._connection = self._database.connect_reader()
+        try:
+            return work(self._connection)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+@implementer(IReaders)
+class WaitingReaders:
+    """Reads in threads, first come first served; while the database is away, what is to be read waits for it.
+
+    After ``patience`` seconds (None: never) it is given up.
+    """
+
+    def __init__(
+        self, database: Database, bridges: list[IBridge], clock: IReactorTime, patience: float | None = None
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._patience = patience
+        self._idle = deque(_Reader(database, bridge) for bridge in bridges)
+        self._all = tuple(self._idle)
+        self._waiting: deque[_Job] = deque()
+        self._since: float | None = None
+        self._retrying = False
+
+    @property
+    def available(self) -> bool:
+        """Whether the database answered when it was asked last."""
+        return self._since is None
+
+    def read(self, work: Callable[[Connection], T]) -> Deferred[T]:
+        """Queue the work."""
+        job = _Job(work, self._cancel)
+        self._waiting.append(job)
+        self._start()
+        return cast("Deferred[T]", job.answer)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._waiting.clear()
+        for reader in self._all:
+            reader.bridge.call(reader.close, lambda _: None)
+            reader.bridge.stop()
+
+    def _cancel(self, job: _Job) -> None:
+        if job in self._waiting:
+            self._waiting.remove(job)
+
+    def _start(self) -> None:
+        while self._waiting and self._idle and not self._retrying:
+            reader, job = self._idle.popleft(), self._waiting.popleft()
+            reader.bridge.call(partial(reader.run, job.work), partial(self._done, reader, job))
+
+    def _done(self, reader: _Reader, job: _Job, outcome: Any) -> None:
+        self._idle.append(reader)
+        failure = self._database.failure(outcome) if isinstance(outcome, self._database.errors) else None
+        if failure is not None and self._database.is_away(outcome):
+            self._unavailable(job, failure)
+            return
+        self._since = None
+        if not job.answer.called:  # else it was cancelled
+            if isinstance(outcome, BaseException):
+                job.answer.errback(failure or outcome)
+            else:
+                job.answer.callback(outcome)
+        self._start()
+
+    def _unavailable(self, job: _Job, failure: StorageFailure) -> None:
+        now = self._clock.seconds()
+        if self._since is None:
+            self._since = now
+        if self._patience is not None and now - self._since >= self._patience:
+            waiting, self._waiting = self._waiting, deque()
+            for each in (job, *waiting):
+                if not each.answer.called:
+                    each.answer.errback(failure)
+            return
+        if not job.answer.called:
+            self._waiting.appendleft(job)
+        if not self._retrying:
+            self._retrying = True
+            self._clock.callLater(_AGAIN, self._again)
+
+    def _again(self) -> None:
+        self._retrying = False
+        self._start()

