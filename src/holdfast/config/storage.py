@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
@@ -14,13 +15,18 @@ from holdfast.config.kinds import Choice, Duration, Refused, Size, Text
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,40})://")
 _SQLITE = "sqlite:///"
+_POSTGRES = "postgresql+psycopg"
 
 
 @frozen
 class StoreURL:
     """The kind of an option that holds the database's URL."""
 
-    allowed: str = field(default="sqlite:///relative/path, sqlite:////absolute/path or an empty string", init=False)
+    allowed: str = field(
+        default="sqlite:///relative/path, sqlite:////absolute/path, postgresql+psycopg://USER:PASSWORD@HOST:PORT/DATABASE"
+        " or an empty string",
+        init=False,
+    )
 
     def read(self, value: object) -> str:
         """Return the URL; raises Refused, without showing the value of what may hold a password."""
@@ -30,8 +36,10 @@ class StoreURL:
         scheme = _SCHEME.match(url)
         if scheme is None:
             raise Refused(f"found no scheme such as sqlite://; allowed: {self.allowed}")
+        if scheme[1] == _POSTGRES:
+            return self._postgres(url)
         if re.match(r"(?i)postgres(ql)?(\+|:)", url):
-            raise Refused("Postgres is not supported by this version yet; use sqlite:///...")
+            raise Refused(f"found the scheme {scheme[0]}; for Postgres write {_POSTGRES}://...")
         if scheme[1] != "sqlite":
             raise Refused(f"found the scheme {scheme[0]}; allowed: {self.allowed}")
         path = url.removeprefix(_SQLITE)
@@ -39,6 +47,17 @@ class StoreURL:
             raise Refused(f"found no path of a file after {_SQLITE}; allowed: {self.allowed}")
         if "?" in path:
             raise Refused(f"found a ? in the path; allowed: {self.allowed}, without parameters")
+        return url
+
+    def _postgres(self, url: str) -> str:
+        """Return the URL; what it leaves out, libpq takes from its environment and files (PGPASSWORD, ~/.pgpass)."""
+        try:
+            parsed = urlsplit(url)
+            parsed.port  # noqa: B018 - reading it checks it
+        except ValueError:  # its text may show what stands where the password is
+            raise Refused(f"found a URL whose host or port cannot be read; allowed: {self.allowed}") from None
+        if not parsed.path.strip("/"):
+            raise Refused(f"found no name of a database after the host; allowed: {self.allowed}")
         return url
 
 
@@ -49,8 +68,9 @@ class StorageConfig(Section):
     url: str = option(
         StoreURL(),
         "",
-        help="Database of the retained messages. A relative path begins at the folder of this file. Empty ="
-        " holdfast.db in node.data_dir.",
+        help="Database of the retained messages and Sessions. A relative path begins at the folder of this file."
+        " Empty = holdfast.db in node.data_dir. What a Postgres URL leaves out comes from libpq's environment and"
+        " files, such as PGPASSWORD and ~/.pgpass.",
         effect="The broker starts with what the other database holds; nothing is moved.",
         example="sqlite:////var/lib/holdfast/retained.db",
     )
@@ -88,8 +108,10 @@ class StorageConfig(Section):
 def resolved_url(url: str, folder: Path, data_dir: Path) -> str:
     """Return the URL with an absolute path; an empty one becomes that of holdfast.db in ``data_dir``.
 
-    Raises Refused when the resulting path cannot stand in a URL.
+    That of a Postgres database stays as it is. Raises Refused when the resulting path cannot stand in a URL.
     """
+    if url.startswith(_POSTGRES):
+        return url
     path = folder / url.removeprefix(_SQLITE) if url else data_dir / "holdfast.db"
     absolute = os.path.abspath(path)
     if "?" in absolute:

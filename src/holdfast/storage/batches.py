@@ -17,6 +17,9 @@ from holdfast.tickets import FailureKind
 
 T = TypeVar("T")
 
+#: How often a batch is done again because of other nodes before it waits a while.
+_MOST_CONFLICTS = 10
+
 
 class BatchStore:
     """Stores batches on the writer's connection, which it opens when first needed and again after it broke."""
@@ -30,16 +33,22 @@ class BatchStore:
         """Write everything in one transaction, with ``mark`` as the highest revision used.
 
         A transaction that fails because of a row is rolled back and tried again in halves, until the row stands alone
-        and is refused. When the database fails, so does all that is not committed yet.
+        and is refused. When the database fails, so does all that is not committed yet;
+        when it is away, that is left for later.
         """
         started = perf_counter()
         stored = Stored([], {})
         waiting = [writes] if writes else []  # all may have been cancelled
+        conflicts = 0
         while waiting:
             part = waiting.pop()
             try:
                 stored.accounts += self.transact(partial(self._apply, part, mark))
             except Exception as error:  # noqa: BLE001 - every failure has a kind, and its writes are told
+                if self._database.is_conflict(error) and conflicts < _MOST_CONFLICTS:
+                    conflicts += 1
+                    waiting.append(part)
+                    continue
                 failure = self._database.failure(error)
                 if failure.kind is FailureKind.REFUSED and len(part) > 1:
                     middle = len(part) // 2
@@ -49,6 +58,9 @@ class BatchStore:
                     waiting.append(part)
                     part = [write for rest in reversed(waiting) for write in rest]
                     waiting.clear()
+                    if self._database.is_away(error):
+                        stored.away, stored.left = failure, part
+                        break
                 stored.failures.update({(write.kind, write.key): failure for write in part})
             else:
                 stored.rows += len(part)

@@ -56,8 +56,5 @@ class Database(WritableDatabase, Protocol):
     def engine(self) -> Engine:
         """Return an SQLAlchemy engine over writing connections, each closed when given back."""
 
-    def is_away(self, error: BaseException) -> bool:
-        """Tell whether the error says that the database cannot be reached, or not now: later it may."""
-
     def failure(self, error: BaseException) -> StorageFailure:
         """Say why something failed: FULL, UNAVAILABLE, or REFUSED for what only this row can be blamed for."""

@@ -54,5 +54,11 @@ class WritableDatabase(Protocol):
     def checkpoint(self, connection: Connection) -> None:
         """Bring the files in order before the writer's connection is closed."""
 
+    def is_away(self, error: BaseException) -> bool:
+        """Tell whether the error says that the database cannot be reached, or not now: later it may."""
+
+    def is_conflict(self, error: BaseException) -> bool:
+        """Tell whether the transaction was in another one's way, so that it is worth doing again at once."""
+
     def failure(self, error: BaseException) -> StorageFailure:
         """Say in our terms why a write failed; REFUSED when the fault lies with the row, not with the database."""

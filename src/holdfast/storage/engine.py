@@ -39,3 +39,8 @@ def open_database(url: str, durability: Durability, node: int = 0, busy_timeout:
     database = SQLiteDatabase(Path(parsed.database), durability, busy_timeout)
     database.check()
     return database
+
+
+def shown(url: str) -> str:
+    """Return a database's URL as it may be shown: without its password."""
+    return make_url(url).render_as_string(hide_password=True)

@@ -120,6 +120,10 @@ class PostgresDatabase:
             error, (errors.DiskFull, errors.QueryCanceled, errors.ProgramLimitExceeded)
         )
 
+    def is_conflict(self, error: BaseException) -> bool:
+        """Tell whether another node's transaction was in the way."""
+        return isinstance(error, (errors.SerializationFailure, errors.DeadlockDetected))
+
     def failure(self, error: BaseException) -> StorageFailure:
         """Say why something failed: FULL, UNAVAILABLE, or REFUSED for what only this row can be blamed for."""
         if isinstance(error, StorageFailure):

@@ -86,6 +86,10 @@ class SQLiteDatabase:
         """A file is never away: what fails is told at once."""
         return False
 
+    def is_conflict(self, error: BaseException) -> bool:
+        """There is one writer, so there are no conflicts."""
+        return False
+
     def failure(self, error: BaseException) -> StorageFailure:
         """Say why a write failed: FULL, UNAVAILABLE, or REFUSED for what only this row can be blamed for."""
         if isinstance(error, StorageFailure):

@@ -20,11 +20,14 @@ from holdfast.storage.bridge import IBridge
 from holdfast.storage.complaints import Complaints
 from holdfast.storage.driver import Connection, WritableDatabase
 from holdfast.storage.revisions import RevisionClock
-from holdfast.storage.writes import IWriteKind, Pending, Stored, Write, WriterCounters
+from holdfast.storage.writes import IWriteKind, Pending, Stored, Write, WriterCounters, put_back
 from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure
 
 T = TypeVar("T")
 
+#: Seconds until a database that is away is tried again: doubled from the first to the longest.
+_FIRST_DELAY = 0.1
+_LONGEST_DELAY = 5.0
 #: Bytes pending above which publishers are asked to pause.
 MAX_PENDING = 16 << 20
 
@@ -83,6 +86,8 @@ class Writer:
         self._timer: IDelayedCall | None = None
         self._due = False
         self._closed: StorageFailure | None = None
+        self._away = 0  #: attempts since the database was there
+        self._retry: IDelayedCall | None = None
 
     def on_pressure(self, hook: Callable[[bool], None]) -> None:
         """Call the hook with True when more than ``max_pending`` bytes wait, with False once half of that is gone."""
@@ -154,6 +159,9 @@ class Writer:
         if self._closed is not None:
             return fail(self._closed)
         self._closed = StorageFailure(FailureKind.UNAVAILABLE, "the store is closed")
+        if self._retry is not None:  # one last attempt
+            self._retry.cancel()
+            self._retry = None
         return self._send(self._batches.close)
 
     def _send(self, work: Callable[[], T]) -> Deferred[T]:
@@ -168,7 +176,7 @@ class Writer:
 
     def _start(self) -> None:
         """Hand the next batch over, unless one is being committed, settled, or an interval has to pass first."""
-        if self._running is not None or self._settling or not self._queue:
+        if self._running is not None or self._settling or self._retry is not None or not self._queue:
             return
         if self._flush_interval is not None and not self._due:
             if self._timer is None:
@@ -200,6 +208,10 @@ class Writer:
         assert batch is not None
         if not isinstance(batch, _Errand):
             outcome = self._account(batch, outcome)
+            if outcome.away is not None and self._wait(batch, outcome):
+                batch = self._stored_of(batch, outcome)
+            else:
+                self._away = 0
         self._finished.append((batch, outcome))
         if self._draining:
             return
@@ -213,6 +225,41 @@ class Writer:
                 self._start()
         finally:
             self._draining = self._settling = False
+
+    @property
+    def available(self) -> bool:
+        """Whether the database was there when it was last written to."""
+        return not self._away
+
+    def _wait(self, batch: Pending, outcome: Stored) -> bool:
+        """Keep what a database that is away has left, and try again soon; not if the writer is to close."""
+        failure = outcome.away
+        assert failure is not None
+        if self._closed is not None:
+            outcome.failures.update({(write.kind, write.key): failure for write in outcome.left})
+            return False
+        self._complaints.complain("away", f"{len(outcome.left)} changes wait for the database: {failure}")
+        queued = None
+        if self._queue and type(self._queue[0]) is Pending:
+            queued = self._queue.popleft()
+        merged = put_back(outcome.left, batch, queued)
+        self._queue.appendleft(merged)
+        self.pending_bytes += merged.size - (queued.size if queued is not None else 0)
+        self._feel_pressure()
+        delay = min(_LONGEST_DELAY, _FIRST_DELAY * 2**self._away)
+        self._away += 1
+        self._retry = self._reactor.callLater(delay, self._try_again)
+        return True
+
+    def _stored_of(self, batch: Pending, outcome: Stored) -> Pending:
+        """Return the batch with the tickets only of what has been stored or refused."""
+        left = {(write.kind, write.key) for write in outcome.left}
+        batch.tickets = [entry for entry in batch.tickets if entry[0] is not None and entry[0] not in left]
+        return batch
+
+    def _try_again(self) -> None:
+        self._retry = None
+        self._hurry()
 
     def _account(self, batch: Pending, outcome: Stored | BaseException) -> Stored:
         if isinstance(outcome, BaseException):  # not one of the database's failures: those come in a Stored

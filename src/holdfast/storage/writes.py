@@ -91,15 +91,40 @@ class Pending:
         return grown
 
 
+def put_back(left: Sequence[Write], batch: Pending, queued: Pending | None) -> Pending:
+    """Return what is pending once a batch has left these writes: with what was ``queued`` behind it, if anything.
+
+    The tickets of what was stored are not among its own. None of the writes is fresh any more: the commit whose outcome
+    is unknown may have stored it.
+    """
+    merged = Pending()
+    for write in left:
+        merged.add(Write(write.kind, write.key, write.row, write.size, write.rank))
+    identities = set(merged.writes)
+    merged.tickets = [entry for entry in batch.tickets if entry[0] is None or entry[0] in identities]
+    if queued is not None:
+        for write in queued.writes.values():
+            merged.add(write)
+        merged.tickets += queued.tickets
+        merged.coalesced += queued.coalesced
+        merged.cancelled += queued.cancelled
+    return merged
+
+
 @define
 class Stored:
-    """What became of a batch: accounts of the transactions that committed, and the writes that were not stored."""
+    """What became of a batch: accounts of the transactions that committed, and the writes that were not stored.
+
+    ``left`` are those that can be stored later, because the database was ``away``.
+    """
 
     accounts: list[tuple[IWriteKind, Any]]
     failures: dict[Identity, StorageFailure]
     rows: int = 0
     commits: int = 0
     seconds: float = 0.0
+    away: StorageFailure | None = None
+    left: Sequence[Write] = ()
 
 
 @define
