@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.e2e.makes import MAKES
-from tests.e2e.makes.face import Message, Options, RealClient
+from tests.e2e.makes import makes, needs_mosquitto
+from tests.e2e.makes.face import PATIENCE, Message, Options, RealClient
+from tests.e2e.makes.paho_client import PahoRealClient
 from tests.processes import BrokerProcess
 
 pytestmark = pytest.mark.e2e
 
 Connect = Callable[..., RealClient]
-
-
-def makes(*versions: int) -> pytest.MarkDecorator:
-    """Make a test with every make of client in each of these versions that it speaks."""
-    return pytest.mark.parametrize(
-        ("make", "version"),
-        [
-            pytest.param(make, version, id=f"{make.name}-{version}", marks=marks)
-            for make, spoken, marks in MAKES
-            for version in spoken
-            if version in versions
-        ],
-    )
 
 
 @pytest.fixture(scope="module")
@@ -178,3 +167,20 @@ def test_a_request_is_answered(connect: Connect, topic: str) -> None:
         )
         expected = Message(f"{topic}/answers/1", b"%d" % number * 2, 1, correlation_data=correlation_data)
         assert requester.receive() == expected
+
+
+@needs_mosquitto
+def test_mosquitto_rr_gets_its_answer(broker: BrokerProcess) -> None:
+    """A responder of another make answers what mosquitto_rr asks, knowing only the request's properties."""
+    responder = PahoRealClient(Options(broker.port, 5, "responder", ("rr/request",)))
+    command = ["mosquitto_rr", "-h", "127.0.0.1", "-p", str(broker.port), "-V", "mqttv5", "-q", "1", "-W", "30"]
+    command += ["-t", "rr/request", "-e", "rr/answer", "-D", "publish", "correlation-data", "42"]
+    command += ["-m", "how are you", "-F", "%D %p"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as requester:
+        request = responder.receive()
+        assert request == Message("rr/request", b"how are you", 1, response_topic="rr/answer", correlation_data=b"42")
+        answer = Message(request.response_topic, b"well", 1, correlation_data=request.correlation_data)
+        responder.publish(answer)
+        assert requester.communicate(timeout=PATIENCE) == ("42 well\n", None)
+    assert requester.returncode == 0
+    responder.close()

@@ -30,3 +30,16 @@ MAKES: list[tuple[type[RealClient], tuple[int, ...], tuple[pytest.MarkDecorator,
     (MqttJsClient, (3, 4, 5), (needs_mqttjs,)),
     (MosquittoClient, (3, 4, 5), (needs_mosquitto,)),
 ]
+
+
+def makes(*versions: int) -> pytest.MarkDecorator:
+    """Make a test with every make of client in each of these versions that it speaks."""
+    return pytest.mark.parametrize(
+        ("make", "version"),
+        [
+            pytest.param(make, version, id=f"{make.name}-{version}", marks=marks)
+            for make, spoken, marks in MAKES
+            for version in spoken
+            if version in versions
+        ],
+    )
