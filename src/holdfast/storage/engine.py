@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from enum import Enum
 from pathlib import Path
 
 from sqlalchemy import Connection as SQLAlchemyConnection
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool
 
 from holdfast.storage.driver import Connection
@@ -78,19 +80,45 @@ class Database:
         connection.execute("PRAGMA query_only=ON")
         return connection
 
-    def engine(self) -> Engine:
-        """Return an SQLAlchemy engine over writing connections, each closed when given back.
+    def connect_alone(self) -> sqlite3.Connection:
+        """Open an existing file for a change that nobody else may look on: any other connection makes it fail.
+
+        The journal mode stays as it is: the file may turn out to be somebody else's. Raises sqlite3.Error.
+        """
+        connection = self._open(_WRITER_CACHE_KIB, "rw")
+        connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+        connection.execute("PRAGMA synchronous=FULL")
+        return connection
+
+    def connect_onlooker(self) -> sqlite3.Connection:
+        """Open an existing file to look at it only, also while a broker runs on it. Raises sqlite3.Error."""
+        return self._open(_READER_CACHE_KIB, "ro")
+
+    def engine(
+        self, connect: Callable[[], sqlite3.Connection] | None = None, begin_statement: str | None = None
+    ) -> Engine:
+        """Return an SQLAlchemy engine over writing connections, or those of ``connect``, each closed when given back.
 
         A tool may write with it only while no broker runs on the file: there is one writer at a time.
         """
-        engine = create_engine("sqlite://", creator=self.connect, poolclass=NullPool)
+        engine = create_engine("sqlite://", creator=connect or self.connect, poolclass=NullPool)
 
         # The driver is in autocommit mode, so that DDL is transactional too: the transaction begins here.
         @event.listens_for(engine, "begin")
         def begin(connection: SQLAlchemyConnection) -> None:
-            connection.exec_driver_sql(self.begin_statement)
+            connection.exec_driver_sql(begin_statement or self.begin_statement)
 
         return engine
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Raise :class:`StoreUnusable`, with what to do, for an error of the database."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise StoreUnusable(self._explain(error)) from error
+        except DBAPIError as error:
+            raise StoreUnusable(self._explain(error.orig)) from error
 
     def checkpoint(self, connection: Connection) -> None:
         """Move the write-ahead log into the database file and empty it."""
@@ -117,16 +145,25 @@ class Database:
         follow). Raises :class:`StoreUnusable`.
         """
         self._check_file()
+        with self.explained(), closing(self.connect()) as connection:
+            connection.execute(self.begin_statement)
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            connection.execute("ROLLBACK")
+
+    def check_present(self) -> None:
+        """Prove that there is a database file, without making or changing one. Raises :class:`StoreUnusable`."""
         try:
-            connection = self.connect()
-            try:
-                connection.execute(self.begin_statement)
-                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-                connection.execute("ROLLBACK")
-            finally:
-                connection.close()
-        except sqlite3.Error as error:
-            raise StoreUnusable(self._explain(error)) from error
+            with self.path.open("rb") as file:
+                header = file.read(len(_HEADER))
+        except FileNotFoundError as error:
+            raise StoreUnusable(
+                f"{self.path}: there is no such file; name the broker's own with --config, --data-dir or --storage"
+            ) from error
+        except OSError as error:
+            raise StoreUnusable(
+                f"{self.path}: cannot be opened ({error.strerror}); run this as the broker's user"
+            ) from error
+        self._check_header(header)
 
     def _check_file(self) -> None:
         directory = self.path.parent
@@ -140,15 +177,18 @@ class Database:
                 f"{self.path}: cannot be opened for writing ({error.strerror}); "
                 f"the file and its directory must belong to the broker's user"
             ) from error
+        self._check_header(header)
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise StoreUnusable(f"{directory}: cannot be written; SQLite keeps its log beside the database file")
+
+    def _check_header(self, header: bytes) -> None:
         if header not in (b"", _HEADER):
             raise StoreUnusable(
                 f"{self.path}: is not an SQLite database, or its header is damaged; "
                 f"move it away to start empty, or restore a backup"
             )
-        if not os.access(directory, os.W_OK | os.X_OK):
-            raise StoreUnusable(f"{directory}: cannot be written; SQLite keeps its log beside the database file")
 
-    def _explain(self, error: sqlite3.Error) -> str:
+    def _explain(self, error: BaseException | None) -> str:
         code = _primary_code(error)
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return f"{self.path}: is locked by another process; stop the other broker or tool that uses it"
@@ -156,13 +196,18 @@ class Database:
             return f"{self.path}: is damaged ({error}); restore a backup, or move it away to start empty"
         if code == sqlite3.SQLITE_READONLY:
             return f"{self.path}: is read-only; the file must be writable by the broker's user"
+        if code == sqlite3.SQLITE_CANTOPEN:
+            return (
+                f"{self.path}: cannot be opened ({error}); the file and its directory must belong to the broker's user"
+            )
         if code == sqlite3.SQLITE_FULL:
             return f"{self.path}: there is no space left on its disk; make room"
         return f"{self.path}: cannot be used ({error})"
 
-    def _open(self, cache_kib: int) -> sqlite3.Connection:
+    def _open(self, cache_kib: int, mode: str = "rwc") -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self.path,
+            f"{self.path.as_uri()}?mode={mode}",
+            uri=True,
             timeout=self._busy_timeout,
             isolation_level=None,
             check_same_thread=False,
@@ -179,6 +224,13 @@ def open_database(url: str, durability: Durability, busy_timeout: float = 5.0) -
 
     Raises :class:`StoreUnusable`. The schema is looked after by :mod:`holdfast.storage.schema`.
     """
+    database = Database(path_of(url), durability, busy_timeout)
+    database.check()
+    return database
+
+
+def path_of(url: str) -> Path:
+    """Return the file of a database URL. Raises :class:`StoreUnusable`."""
     try:
         parsed = make_url(url)
     except ArgumentError as error:
@@ -186,10 +238,8 @@ def open_database(url: str, durability: Durability, busy_timeout: float = 5.0) -
     if parsed.get_backend_name() != "sqlite" or not parsed.database or not os.path.isabs(parsed.database):
         shown = parsed.render_as_string(hide_password=True)
         raise StoreUnusable(f"{shown!r} is not a store this broker can use; write sqlite:////absolute/path")
-    database = Database(Path(parsed.database), durability, busy_timeout)
-    database.check()
-    return database
+    return Path(parsed.database)
 
 
-def _primary_code(error: sqlite3.Error) -> int:
+def _primary_code(error: BaseException | None) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte of an extended code
