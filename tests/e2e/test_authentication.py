@@ -15,8 +15,9 @@ from scramp import ScramClient
 
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
+from tests.e2e.makes import needs_mosquitto, needs_mqttjs
+from tests.e2e.makes.mosquitto_client import run
 from tests.e2e.raw import RawClient
-from tests.e2e.test_clients import HERE, needs_mosquitto, needs_mqttjs, run
 from tests.processes import BrokerProcess
 
 pytestmark = pytest.mark.e2e
@@ -133,7 +134,7 @@ def test_mqtt_js_with_nodes_cryptography(closed: BrokerProcess) -> None:
     """A client that shares no code with the broker: in, and once more while it is connected."""
     set_user(closed.directory, "carol", "pencil")
     broker = closed.start()
-    script = str(HERE / "scram.js")
+    script = str(Path(__file__).parent / "scram.js")
     assert json.loads(run("node", script, str(broker.port), "carol", "pencil")) == [
         ["auth", 0x18, False],
         ["connack", 0, True],
