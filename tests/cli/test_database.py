@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import main
 from holdfast.storage.lock import DirectoryLock
-from holdfast.storage.schema import newest_version
+from holdfast.storage.schema import newest_version, steps_from
 from tests.storage.doubles import fresh_file
 from tests.storage.test_maintenance import old_file, rows
 
@@ -52,7 +52,8 @@ def test_an_upgrade(data: Path) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     first, *steps, last = result.stdout.splitlines()
     assert first == f"{data}/holdfast.db: has the schema 0001, this version of the broker works with {newest_version()}"
-    assert [step.split(":")[0] for step in steps] == ["running 0002"]
+    assert steps == [f"running {revision}: {what}" for revision, what in steps_from("0001")]
+    assert steps[0].startswith("running 0002: ")
     assert last == f"upgraded to {newest_version()}"
     again = db("upgrade")
     assert (again.exit_code, again.stdout.splitlines()[1:], again.stderr) == (0, ["up to date, nothing to do"], "")
