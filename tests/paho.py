@@ -29,6 +29,7 @@ class PahoClient:
         expiry: int = 0,
         will: tuple[str, bytes, int, bool] | None = None,
         receive_maximum: int | None = None,
+        comes_back: bool = True,
     ) -> None:
         self.version = version
         self._arrived: queue.Queue[mqtt.MQTTMessage] = queue.Queue()
@@ -37,7 +38,11 @@ class PahoClient:
         self.disconnected: queue.Queue[Any] = queue.Queue()
         extra: dict[str, Any] = {} if version == 5 else {"clean_session": clean}
         self.client = mqtt.Client(
-            CallbackAPIVersion.VERSION2, client_id, protocol=MQTTProtocolVersion(version), **extra
+            CallbackAPIVersion.VERSION2,
+            client_id,
+            protocol=MQTTProtocolVersion(version),
+            reconnect_on_failure=comes_back,
+            **extra,
         )
         self.client.max_inflight_messages_set(1000)
         self.client.on_message = lambda _c, _u, message: self._arrived.put(message)
@@ -55,9 +60,19 @@ class PahoClient:
             options = {"clean_start": clean, "properties": properties}
         self.client.connect("127.0.0.1", port, **options)
         self.client.loop_start()
+        self._await_connack()
+
+    def _await_connack(self) -> None:
         flags, code = self._connected.get(timeout=PATIENCE)
         assert not code.is_failure, code
         self.session_present = flags.session_present
+
+    def reconnect(self) -> None:
+        """Connect again and resume what was in flight, after the connection was lost and ``comes_back`` is false."""
+        self.client.loop_stop()
+        self.client.reconnect()
+        self.client.loop_start()
+        self._await_connack()
 
     def subscribe(self, *filters: str, qos: int = 0, handling: int = 0, **options: Any) -> list[int]:
         """Subscribe in one packet; return the granted codes."""

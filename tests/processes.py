@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
+import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -125,3 +128,15 @@ class BrokerProcess:
             self._process.kill()
         if self._process is not None:
             self.wait()
+
+
+def lasting_port() -> int:
+    """Return a free port for a broker that is started again where it was.
+
+    It is not one of those that systems give to outgoing connections: while the broker is away, one that tries to reach
+    it could be given that very port, and would reach itself.
+    """
+    while True:
+        port = random.randrange(10_000, 30_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port

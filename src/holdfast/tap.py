@@ -14,12 +14,14 @@ from typing import Any, NoReturn
 from twisted.application.service import IService
 from twisted.python import usage
 
-from holdfast.auth.anonymous import AnonymousAuthenticator, UnrestrictedAuthorizer
+from holdfast.auth.anonymous import AnonymousAuthenticator, GuestAuthenticator, UnrestrictedAuthorizer
 from holdfast.auth.scram import ScramAuthenticator
-from holdfast.auth.users import read_users
+from holdfast.auth.secret import lasting_secret
+from holdfast.auth.users import UsersFile
 from holdfast.broker import BrokerService, complain
 from holdfast.config import Config, ConfigError, default, load
 from holdfast.config.document import Zone
+from holdfast.interfaces import IAuthenticator, IEnhancedAuthenticator
 from holdfast.listening import Listener, Listening
 from holdfast.protocol import MQTTServerFactory
 from holdfast.retained.replay import Flow
@@ -164,6 +166,21 @@ def retainer_of(config: Config, store: SQLRetainedStore, reactor: Any) -> Retain
     )
 
 
+def authenticator_of(config: Config) -> IAuthenticator:
+    """Return who judges clients that name no Authentication Method."""
+    if not config.authentication.is_configured:
+        return AnonymousAuthenticator()
+    return GuestAuthenticator({name for name, listener in config.listeners.items() if listener.allow_anonymous})
+
+
+def scram_of(config: Config) -> IEnhancedAuthenticator | None:
+    """Return who knows the users of SCRAM-SHA-256. Raises ConfigError where their file cannot be used."""
+    if config.scram_file is None:
+        return None
+    users = UsersFile(config.scram_file)
+    return ScramAuthenticator(users.users, lasting_secret(config.data_dir / "holdfast.secret"))
+
+
 def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | None = None) -> BrokerService:
     """Compose the whole broker from its configuration; nothing is opened yet.
 
@@ -185,8 +202,7 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
         pressure.change,
     )
     retained = retainer_of(config, SQLRetainedStore(durable), reactor)
-    authenticator, authorizer = AnonymousAuthenticator(), UnrestrictedAuthorizer()
-    scram = None if config.scram_file is None else ScramAuthenticator(read_users(config.scram_file))
+    authorizer = UnrestrictedAuthorizer()
     states = DurableSessionStates(durable, reactor)
     limits = {name: limits_of(config.zone(listener.zone)) for name, listener in config.listeners.items()}
     rejecting = any(one.mqueue_full is WhenFull.REJECT for one in limits.values())
@@ -210,12 +226,12 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
         registry,
         router,
         retained,
-        authenticator,
+        authenticator_of(config),
         authorizer,
         pressure,
         counters,
         sys_topics,
-        scram,
+        scram_of(config),
     )
     listeners = []
     for name, listener in config.listeners.items():

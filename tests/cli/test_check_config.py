@@ -40,6 +40,20 @@ def test_problems_go_to_standard_error_one_on_a_line(path: Path) -> None:
     ]
 
 
+def test_the_users_are_checked_too(path: Path) -> None:
+    path.write_text('[authentication]\nscram_file = "users"\n')
+    users = path.with_name("users")
+    assert check(path).stderr.startswith(f"{users}: there is no such file")
+    users.write_text("alice\n")
+    users.chmod(0o600)
+    assert check(path).exit_code == 1
+    assert check(path).stderr.startswith(f"{users}:1: found something else")
+    [problem] = json.loads(check(path, "--json").stdout)["problems"]
+    assert (problem["file"], problem["line"], problem["key"]) == (str(users), 1, "")
+    users.write_text("")
+    assert check(path).exit_code == 0
+
+
 def test_json_of_a_right_file(path: Path) -> None:
     path.write_text("")
     result = check(path, "--json")

@@ -167,9 +167,24 @@ def test_an_open_listener_is_a_problem_unless_it_is_said_to_be_meant(
     text = '[listeners.field]\nendpoint = "tcp:1884"\n'
     [(line, key, message)] = problems_of(text)
     assert (line, key) == (2, "listeners.field.endpoint")
-    assert "set listeners.field.allow_anonymous = true or bind 127.0.0.1" in message
+    assert "set authentication.scram_file, or listeners.field.allow_anonymous = true, or bind 127.0.0.1" in message
     assert not load(write(text), allow_anonymous=True).listeners["field"].allow_anonymous
     assert load(write(f"{text}allow_anonymous = true\n")).listeners["field"].allow_anonymous
+
+
+def test_with_authentication_an_open_listener_is_none(
+    problems_of: Callable[..., Problems], write: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """A file of users that is refused is the only problem then: without it there may be none."""
+    text = '[listeners.field]\nendpoint = "tcp:1884"\n[authentication]\n'
+    config = load(write(f'{text}scram_file = "users"\n'))
+    assert not config.listeners["field"].allow_anonymous
+    assert not config.override(["tcp:1885"], None, None, False, tmp_path).listeners["default"].allow_anonymous
+    [(line, key, message)] = problems_of(f'{text}scram_file = "~/users"\n')
+    assert (line, key) == (4, "authentication.scram_file")
+    assert "begins with ~" in message
+    [(line, key, _)] = problems_of(f'{text}scram_file = ""\n')
+    assert (line, key) == (2, "listeners.field.endpoint")
 
 
 def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(problems_of: Callable[..., Problems]) -> None:

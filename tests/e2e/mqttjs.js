@@ -1,28 +1,35 @@
-// MQTT.js against the broker: node mqttjs.js PORT PROTOCOL. Prints one JSON line of what it saw.
+// One MQTT.js client: node mqttjs.js OPTIONS TOPIC_FILTERS QOS, all as JSON. It takes messages to publish as lines of
+// JSON on stdin until that ends, and tells what happens as lines of JSON on stdout. Payloads are in base64.
 const mqtt = require('mqtt')
-const [port, protocol] = process.argv.slice(2).map(Number)
-const options = { protocolVersion: protocol, reconnectPeriod: 0, connectTimeout: 10000 }
-const seen = []
-const fail = (error) => { console.error(String(error)); process.exit(1) }
-setTimeout(() => fail('timeout'), 30000).unref()
+const [options, topicFilters, qos] = process.argv.slice(2).map((argument) => JSON.parse(argument))
+const tell = (what, more) => process.stdout.write(JSON.stringify({ what, ...more }) + '\n')
+const binary = (text) => Buffer.from(text, 'base64')
 
-const publisher = mqtt.connect(`mqtt://127.0.0.1:${port}`, options)
-publisher.on('error', fail)
-publisher.on('connect', async () => {
-  for (const qos of [0, 1, 2]) await publisher.publishAsync(`js/${qos}`, `value ${qos}`, { qos, retain: true })
-  await publisher.publishAsync('js/gone', 'x', { qos: 1, retain: true })
-  await publisher.publishAsync('js/gone', '', { qos: 1, retain: true })
-  const subscriber = mqtt.connect(`mqtt://127.0.0.1:${port}`, options)
-  subscriber.on('error', fail)
-  subscriber.on('message', async (topic, payload, packet) => {
-    seen.push([topic, payload.toString(), packet.qos, packet.retain])
-    if (topic === 'js/live') {
-      console.log(JSON.stringify(seen))
-      await subscriber.endAsync()
-      await publisher.endAsync()
-    } else if (seen.length === 3) {
-      await publisher.publishAsync('js/live', 'now', { qos: 2, retain: false })
-    }
+if (options.will) options.will.payload = binary(options.will.payload)
+const client = mqtt.connect(options)
+client.on('error', (error) => { console.error(error); process.exit(1) })
+client.on('message', (topic, payload, packet) => {
+  const { userProperties = {}, responseTopic = '', correlationData = Buffer.of() } = packet.properties ?? {}
+  const pairs = Object.entries(userProperties).flatMap(([name, values]) => [values].flat().map((one) => [name, one]))
+  tell('message', {
+    topic,
+    payload: payload.toString('base64'),
+    qos: packet.qos,
+    retain: packet.retain,
+    userProperties: pairs,
+    responseTopic,
+    correlationData: correlationData.toString('base64')
   })
-  await subscriber.subscribeAsync('js/#', { qos: 2 })
+})
+client.on('connect', async () => {
+  if (topicFilters.length) await client.subscribeAsync(topicFilters, { qos })
+  tell('ready')
+  for await (const line of require('readline').createInterface({ input: process.stdin })) {
+    const { topic, payload, options } = JSON.parse(line)
+    const properties = options.properties ?? {}
+    if (properties.correlationData) properties.correlationData = binary(properties.correlationData)
+    await client.publishAsync(topic, binary(payload), options)
+    tell('published')
+  }
+  await client.endAsync()
 })

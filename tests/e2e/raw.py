@@ -17,7 +17,11 @@ class RawClient:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._parser = PacketParser(1 << 28, version)
-        self.send(p.Connect(client_id, version, clean))
+        self.greet(p.Connect(client_id, version, clean))
+
+    def greet(self, connect: p.Connect) -> None:
+        """Send CONNECT, and see that it is accepted."""
+        self.send(connect)
         connack = next(self.packets())
         assert isinstance(connack, p.Connack)
         assert connack.reason_code == 0

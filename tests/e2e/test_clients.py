@@ -1,132 +1,187 @@
-"""Real clients of different makes, in both protocol versions."""
+"""Real clients of different makes, in every protocol version each of them speaks, on real sockets."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import shutil
+import re
 import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.paho import PahoClient
+from tests.e2e.makes import makes, needs_mosquitto
+from tests.e2e.makes.face import PATIENCE, Message, Options, RealClient
+from tests.e2e.makes.paho_client import PahoRealClient
 from tests.processes import BrokerProcess
 
 pytestmark = pytest.mark.e2e
 
-HERE = Path(__file__).parent
-VERSIONS = pytest.mark.parametrize("version", [4, 5])
-
-needs_mosquitto = pytest.mark.skipif(shutil.which("mosquitto_pub") is None, reason="mosquitto-clients is not installed")
-needs_mqttjs = pytest.mark.skipif(
-    shutil.which("node") is None or not (HERE / "node_modules" / "mqtt").exists(),
-    reason="Node.js or the npm package mqtt is not installed",
-)
+Connect = Callable[..., RealClient]
 
 
-def run(*command: str, timeout: float = 30) -> str:
-    """Run a command; return its stdout, failing on any other status than 0."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One broker for all of them, which has nothing to complain of in the end."""
+    broker = BrokerProcess(tmp_path_factory.mktemp("clients")).start()
+    yield broker
+    status, errors = broker.stop()
+    assert (status, errors) == (0, "")
+    assert "Traceback" not in "\n".join(broker.lines)
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic level that no other test uses."""
+    return re.sub(r"\W", "-", request.node.name)
+
+
+@pytest.fixture
+def connect(broker: BrokerProcess, make: type[RealClient], version: int, topic: str) -> Iterator[Connect]:
+    """Connect clients of the make, subscribed to Topic Filters below this test's topic level."""
+    clients: list[RealClient] = []
+
+    def connected(*topic_filters: str, client_id: str = "", **options: object) -> RealClient:
+        client_id = f"{topic}-{client_id or len(clients)}"
+        client = make(Options(broker.port, version, client_id, topic_filters, **options))  # type: ignore[arg-type]
+        clients.append(client)
+        return client
+
+    yield connected
+    for client in clients:
+        client.close()
+
+
+@makes(3, 4, 5)
+def test_every_qos_both_ways(connect: Connect, topic: str) -> None:
+    """What is published with QoS 0, 1 and 2 arrives with that QoS, or with the lower one of the Subscription."""
+    subscribers = [connect(f"{topic}/#", qos=qos) for qos in (0, 1, 2)]
+    publisher = connect()
+    for number in range(3):
+        for qos in (0, 1, 2):
+            publisher.publish(Message(f"{topic}/{qos}", b"%d" % number, qos))
+    for granted, subscriber in enumerate(subscribers):
+        came = [subscriber.receive() for _ in range(9)]
+        for qos in (0, 1, 2):  # in order for each topic and QoS
+            expected = [Message(f"{topic}/{qos}", b"%d" % number, min(qos, granted)) for number in range(3)]
+            assert [message for message in came if message.topic == f"{topic}/{qos}"] == expected
+
+
+@makes(3, 4, 5)
+def test_a_will_is_published_when_the_connection_just_ends(connect: Connect, topic: str) -> None:
+    """With its QoS and retained; after DISCONNECT it is not, unless that asks for it."""
+    watcher = connect(f"{topic}/#")
+    will = Message(f"{topic}/dropped", b"gone", 1, True)
+    leaver = connect(will=Message(f"{topic}/closed", b"gone", 2))
+    leaver.close()
+    connect(will=will).drop()
+    if leaver.asks_for_its_will:
+        assert watcher.receive() == Message(f"{topic}/closed", b"gone", 2)
+    assert watcher.receive() == Message(will.topic, b"gone", 1)
+    assert connect(f"{topic}/#").receive() == will
+
+
+@makes(3, 4, 5)
+def test_a_session_is_resumed_with_what_it_missed(connect: Connect, topic: str) -> None:
+    """A Client that did not subscribe again gets what it missed once, in order, with QoS 1 and with QoS 2.
+
+    It knows nothing of Holdfast but what the standards say [MQTT5-7.0.0-2], [MQTT311-7.0.0-2].
+    """
+    connect(f"{topic}/#", client_id="keeper", persistent=True).drop()
+    publisher = connect()
+    missed = [Message(f"{topic}/{qos}", b"%d" % number, qos) for qos in (1, 2) for number in range(5)]
+    for message in missed:
+        publisher.publish(message)
+    keeper = connect(client_id="keeper", persistent=True)
+    last = Message(f"{topic}/3", b"that is all", 2)
+    publisher.publish(last)
+    came = [keeper.receive() for _ in range(11)]
+    assert [message for message in came if message.qos == 1] == missed[:5]
+    assert [message for message in came if message.qos == 2] == [*missed[5:], last]
+    keeper.close()
+    publisher.publish(last)
+    assert connect(client_id="keeper", persistent=True).receive() == last
+
+
+@makes(3, 4, 5)
+def test_a_shared_subscription_is_fair(connect: Connect, topic: str) -> None:
+    """Two members get half of the messages each, none twice, in every version."""
+    members = [connect(f"$share/group/{topic}/#", f"own/{topic}") for _ in range(2)]
+    publisher = connect()
+    sent = [Message(f"{topic}/work", b"%d" % number, number % 2 + 1) for number in range(20)]
+    for message in sent:
+        publisher.publish(message)
+    publisher.publish(Message(f"own/{topic}", b"that is all", 2))
+    came = []
+    for member in members:
+        mine = [member.receive() for _ in range(11)]
+        assert mine.pop() == Message(f"own/{topic}", b"that is all", 2)
+        came += mine
+    assert sorted(came) == sorted(sent)
+
+
+@makes(3, 4, 5)
+def test_retained_messages_are_replayed(connect: Connect, topic: str) -> None:
+    """With RETAIN 1 to a new Subscription; live ones have RETAIN 0; those that were cleared are gone."""
+    publisher = connect(f"{topic}/#")
+    kept = [Message(f"{topic}/{qos}", b"kept %d" % qos, qos, True) for qos in (0, 1, 2)]
+    cleared = [Message(f"{topic}/gone", b"x", 1, True), Message(f"{topic}/gone", b"", 1, True)]
+    for message in (*kept, *cleared):
+        publisher.publish(message)
+    live = sorted(publisher.receive() for _ in range(5))
+    assert live == sorted(Message(one.topic, one.payload, one.qos) for one in (*kept, *cleared))
+    subscriber = connect(f"{topic}/#")
+    assert sorted(subscriber.receive() for _ in range(3)) == kept
+    publisher.publish(Message(f"{topic}/0", b"live", 1, True))
+    assert subscriber.receive() == Message(f"{topic}/0", b"live", 1)
+
+
+@makes(5)
+def test_user_properties_keep_their_order(connect: Connect, topic: str) -> None:
+    """Names and values as they came, in order, also where a name is repeated; live and retained."""
+    pairs = (("zone", "1"), ("area", "2"), ("area", "0"), ("Ärea", "ß"), ("m", "x"))
+    message = Message(f"{topic}/t", b"x", 1, True, pairs)
+    subscriber = connect(f"{topic}/#")
+    subscriber.publish(message)
+    assert subscriber.receive() == Message(f"{topic}/t", b"x", 1, False, pairs)
+    assert connect(f"{topic}/#").receive() == message
+
+
+@makes(5)
+def test_a_request_is_answered(connect: Connect, topic: str) -> None:
+    """The responder answers to the Response Topic with the Correlation Data, which come as they were sent."""
+    responder = connect(f"{topic}/request")
+    requester = connect(f"{topic}/answers/+")
+    for number in range(3):
+        correlation_data = b"id-%d" % number
+        requester.publish(
+            Message(
+                f"{topic}/request",
+                b"%d" % number,
+                1,
+                response_topic=f"{topic}/answers/1",
+                correlation_data=correlation_data,
+            )
+        )
+        request = responder.receive()
+        responder.publish(
+            Message(request.response_topic, request.payload * 2, 1, correlation_data=request.correlation_data)
+        )
+        expected = Message(f"{topic}/answers/1", b"%d" % number * 2, 1, correlation_data=correlation_data)
+        assert requester.receive() == expected
 
 
 @needs_mosquitto
-@pytest.mark.parametrize("name", ["mqttv31", "mqttv311", "5"])
-def test_mosquitto_pub_and_sub(broker: BrokerProcess, name: str) -> None:
-    """Retained with every QoS, read back through a wildcard; cleared with -n."""
-    common = ("-p", str(broker.port), "-V", name)
-    for qos in "012":
-        run("mosquitto_pub", *common, "-t", f"m/{qos}", "-m", f"v{qos}", "-q", qos, "-r")
-    run("mosquitto_pub", *common, "-t", "m/gone", "-m", "x", "-q", "1", "-r")
-    run("mosquitto_pub", *common, "-t", "m/gone", "-n", "-q", "1", "-r")
-    seen = run("mosquitto_sub", *common, "-t", "m/#", "-q", "2", "-C", "3", "-W", "20", "-F", "%r %q %t %p")
-    assert seen.splitlines() == ["1 0 m/0 v0", "1 1 m/1 v1", "1 2 m/2 v2"]
-
-
-@needs_mqttjs
-@VERSIONS
-def test_mqtt_js(broker: BrokerProcess, version: int) -> None:
-    """MQTT.js gets the retained messages in topic order, then the live one."""
-    seen = json.loads(run("node", str(HERE / "mqttjs.js"), str(broker.port), str(version)))
-    assert seen == [
-        ["js/0", "value 0", 0, True],
-        ["js/1", "value 1", 1, True],
-        ["js/2", "value 2", 2, True],
-        ["js/live", "now", 2, False],
-    ]
-
-
-@VERSIONS
-def test_paho_persistent_session_and_will(broker: BrokerProcess, version: int) -> None:
-    """A Session is resumed with what it missed; a Will is published when the socket just closes.
-
-    A client that knows nothing of Holdfast needs nothing else [MQTT5-7.0.0-2], [MQTT311-7.0.0-2].
-    """
-    options = {"client_id": "keeper", "clean": False, "expiry": 100}
-    keeper = PahoClient(broker.port, version, **options)  # type: ignore[arg-type]
-    keeper.subscribe("news/#", "wills/#", qos=2)
-    assert keeper.quiet()  # its replays are over: one cut off here would go on at the next connection
-    keeper.close()
-    dying = PahoClient(broker.port, version, "dying", will=("wills/dying", b"gone", 1, True))
-    dying.drop()
-    other = PahoClient(broker.port, version)
-    for qos in (1, 2):
-        other.publish(f"news/{qos}", "missed", qos=qos)
-    keeper = PahoClient(broker.port, version, **options)  # type: ignore[arg-type]
-    assert keeper.session_present
-    assert sorted(keeper.messages(3)) == [
-        ("news/1", b"missed", 1, False),
-        ("news/2", b"missed", 2, False),
-        ("wills/dying", b"gone", 1, False),
-    ]
-    other.subscribe("wills/#")
-    assert other.messages(1) == [("wills/dying", b"gone", 0, True)]
-    keeper.close()
-    other.close()
-
-
-@VERSIONS
-def test_aiomqtt(broker: BrokerProcess, version: int) -> None:
-    """aiomqtt publishes and receives."""
-    script = f"""
-import asyncio, aiomqtt
-async def main():
-    options = dict(port={broker.port}, protocol=aiomqtt.ProtocolVersion.V{"5" if version == 5 else "311"})
-    async with aiomqtt.Client("127.0.0.1", **options) as client:
-        await client.publish("aio/t", b"kept", qos=1, retain=True)
-        await client.subscribe("aio/#", qos=1)
-        async for message in client.messages:
-            print(message.topic, message.payload.decode(), message.qos, message.retain)
-            break
-asyncio.run(asyncio.wait_for(main(), 20))
-"""
-    assert run(sys.executable, "-c", script) == "aio/t kept 1 True\n"
-
-
-@VERSIONS
-def test_gmqtt(broker: BrokerProcess, version: int) -> None:
-    """gmqtt, a client written from the standard alone, publishes and receives."""
-    import gmqtt
-
-    async def main() -> tuple[str, bytes, int, int]:
-        client = gmqtt.Client(f"gmqtt-{version}", clean_session=True)
-        arrived: asyncio.Future[tuple[str, bytes, int, int]] = asyncio.get_running_loop().create_future()
-
-        async def on_message(_client, topic, payload, qos, properties):  # type: ignore[no-untyped-def]
-            if not arrived.done():
-                arrived.set_result((topic, payload, qos, properties["retain"]))
-            return 0
-
-        client.on_message = on_message
-        await client.connect("127.0.0.1", broker.port, version=version)
-        client.publish("gm/t", b"kept", qos=1, retain=True)
-        await asyncio.sleep(0.2)
-        client.subscribe("gm/#", qos=1)
-        result = await asyncio.wait_for(arrived, 20)
-        await client.disconnect()
-        return result
-
-    assert asyncio.run(main()) == ("gm/t", b"kept", 1, 1)
+def test_mosquitto_rr_gets_its_answer(broker: BrokerProcess) -> None:
+    """A responder of another make answers what mosquitto_rr asks, knowing only the request's properties."""
+    responder = PahoRealClient(Options(broker.port, 5, "responder", ("rr/request",)))
+    command = ["mosquitto_rr", "-h", "127.0.0.1", "-p", str(broker.port), "-V", "mqttv5", "-q", "1", "-W", "30"]
+    command += ["-t", "rr/request", "-e", "rr/answer", "-D", "publish", "correlation-data", "42"]
+    command += ["-m", "how are you", "-F", "%D %p"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as requester:
+        request = responder.receive()
+        assert request == Message("rr/request", b"how are you", 1, response_topic="rr/answer", correlation_data=b"42")
+        answer = Message(request.response_topic, b"well", 1, correlation_data=request.correlation_data)
+        responder.publish(answer)
+        came, _ = requester.communicate(timeout=PATIENCE)
+    assert came == "42 well\n"
+    assert requester.returncode == 0
+    responder.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_clients import run
+from tests.e2e.makes.mosquitto_client import run
 from tests.mosquitto_topics import MOSQUITTO_TOPICS
 from tests.processes import BrokerProcess
 

@@ -1,11 +1,14 @@
-"""Everyone may connect and do everything: the posture of a broker reachable from its own machine only."""
+"""Clients that show nothing: admitted all while no authentication is configured, else by some listeners only."""
 
 from __future__ import annotations
+
+from collections.abc import Container
 
 from zope.interface import implementer
 
 from holdfast.interfaces import Credentials, IAuthenticator, IAuthorizer, Principal
 from holdfast.messages import ApplicationMessage
+from holdfast.wire.reasons import ReasonCode
 
 
 @implementer(IAuthenticator)
@@ -15,6 +18,23 @@ class AnonymousAuthenticator:
     def authenticate(self, credentials: Credentials) -> Principal:
         """Return the Principal the Client says it is."""
         return Principal(credentials.client_id, credentials.username)
+
+
+@implementer(IAuthenticator)
+class GuestAuthenticator:
+    """Admits Clients that name no Authentication Method where others do: through these listeners only.
+
+    They have no User Name: it would be that of a user who can show it.
+    """
+
+    def __init__(self, listeners: Container[str]) -> None:
+        self._listeners = listeners
+
+    def authenticate(self, credentials: Credentials) -> Principal | ReasonCode:
+        """Return the Principal of a guest, or refuse it."""
+        if credentials.listener in self._listeners:
+            return Principal(credentials.client_id, None)
+        return ReasonCode.NOT_AUTHORIZED
 
 
 @implementer(IAuthorizer)

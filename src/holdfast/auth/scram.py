@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import secrets
 from collections.abc import Callable, Mapping
 
@@ -10,7 +9,8 @@ from scramp import ScramException, ScramMechanism
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from holdfast.auth.users import METHOD, Verifier
+from holdfast.auth.decoys import Decoys
+from holdfast.auth.verifier import METHOD, Verifier
 from holdfast.interfaces import (
     Authenticated,
     AuthenticationStep,
@@ -27,37 +27,37 @@ LONGEST_MESSAGE = 2048
 
 _MECHANISM = ScramMechanism(METHOD)
 
-#: what an unknown user of an empty file looks like: bytes of salt, iterations
-_DEFAULT_SHAPE = (16, 15000)
-
 
 @implementer(IEnhancedAuthenticator)
 class ScramAuthenticator:
     """Knows users by their verifiers. Who does not know the password cannot tell which users there are.
 
-    An unknown user's salt and iteration count follow from the name and a key of this process, and look like those of
-    one of the users; its proof is checked like theirs, and always wrong.
+    ``users`` is asked for each exchange, and returns another mapping when the users have changed. ``key`` is the secret
+    that unknown users are made of; who knows it can tell them from others.
     """
 
     def __init__(
-        self, users: Mapping[str, Verifier], new_nonce: Callable[[], str] = secrets.token_hex, key: bytes | None = None
+        self, users: Callable[[], Mapping[str, Verifier]], key: bytes, new_nonce: Callable[[], str] = secrets.token_hex
     ) -> None:
         self._users = users
+        self._key = key
         self._new_nonce = new_nonce
-        self._key = secrets.token_bytes(64) if key is None else key
-        self._shapes = [(len(user.salt), user.iterations) for user in users.values()] or [_DEFAULT_SHAPE]
+        self._known = users()
+        self._decoys = Decoys(self._known, key)
 
     def begin(self, method: str, credentials: Credentials) -> ScramExchange | None:
         """Return a new exchange; only this one method is offered."""
-        return ScramExchange(self, self._new_nonce(), credentials.client_id) if method == METHOD else None
+        if method != METHOD:
+            return None
+        users = self._users()
+        if users is not self._known:
+            self._known, self._decoys = users, Decoys(users, self._key)
+        return ScramExchange(self.verifier, self._new_nonce(), credentials.client_id)
 
     def verifier(self, username: str) -> Verifier:
-        """Return the verifier of a prepared User Name, of an unknown one one that nothing matches."""
-        digest = hmac.digest(self._key, username.encode(), "sha512")
-        length, iterations = self._shapes[int.from_bytes(digest[:8], "big") % len(self._shapes)]
-        salt = hmac.digest(self._key, digest, "sha512")[:length]
-        unknown = Verifier(iterations, salt, secrets.token_bytes(32), secrets.token_bytes(32))
-        return self._users.get(username, unknown)
+        """Return the verifier of a prepared User Name; finding an unknown one takes no longer."""
+        decoy = self._decoys.verifier(username)
+        return self._known.get(username, decoy)
 
 
 @implementer(IAuthenticationExchange)
@@ -66,8 +66,8 @@ class ScramExchange:
 
     _log = Logger()
 
-    def __init__(self, authenticator: ScramAuthenticator, nonce: str, client_id: str) -> None:
-        self._authenticator = authenticator
+    def __init__(self, verifier: Callable[[str], Verifier], nonce: str, client_id: str) -> None:
+        self._verifier = verifier
         self._client_id = client_id
         self._username = ""
         self._server = _MECHANISM.make_server(self._look_up, s_nonce=nonce)
@@ -102,5 +102,5 @@ class ScramExchange:
     def _look_up(self, username: str) -> tuple[bytes, bytes, bytes, int]:
         """Return salt, StoredKey, ServerKey and iteration count of a prepared User Name."""
         self._username = username
-        verifier = self._authenticator.verifier(username)
+        verifier = self._verifier(username)
         return verifier.salt, verifier.stored_key, verifier.server_key, verifier.iterations

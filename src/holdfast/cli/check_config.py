@@ -8,6 +8,7 @@ from pathlib import Path
 import attrs
 import click
 
+from holdfast.auth.users import UsersFile
 from holdfast.config import ConfigError, ConfigProblem, load
 
 
@@ -23,11 +24,15 @@ from holdfast.config import ConfigError, ConfigProblem, load
 def check_config(context: click.Context, file: Path, as_json: bool, allow_anonymous: bool) -> None:
     """Check a configuration file, and report all its problems as FILE:LINE: KEY: message.
 
+    The file of SCRAM users is checked too, where one is configured.
+
     The exit status is 0 when the file is right and 1 when it is not.
     """
     problems: tuple[ConfigProblem, ...] = ()
     try:
-        load(file, allow_anonymous=allow_anonymous)
+        config = load(file, allow_anonymous=allow_anonymous)
+        if config.scram_file is not None:
+            UsersFile(config.scram_file)
     except ConfigError as error:
         problems = error.problems
     if as_json:

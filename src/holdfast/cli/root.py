@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 import click
 
 from holdfast.cli.check_config import check_config
+from holdfast.cli.database import db
 from holdfast.cli.reference import config
 from holdfast.cli.scram import scram
 
@@ -42,4 +43,5 @@ def main() -> None:
 
 main.add_command(check_config)
 main.add_command(config)
+main.add_command(db)
 main.add_command(scram)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from holdfast.auth.users import ITERATIONS, Unusable, new_verifier, prepared, remove_user, set_user
+from holdfast.auth.editing import remove_user, set_user
+from holdfast.auth.verifier import DEFAULT_ITERATIONS, ITERATIONS, Unusable, new_verifier, prepared
 from holdfast.config import ConfigError
 
 _FILE = click.argument("file", type=click.Path(path_type=Path))
@@ -27,7 +28,8 @@ _USERNAME = click.argument("username", callback=_prepared)
 def scram() -> None:
     """Look after the file of users that authentication.scram_file names.
 
-    The broker reads the file when it starts; a change takes effect at the next start.
+    A running broker takes up a change by itself. Connections that are open stay open, also those of a user who is
+    removed.
     """
 
 
@@ -40,7 +42,7 @@ def scram() -> None:
 @click.option(
     "--iterations",
     type=click.IntRange(ITERATIONS.start, ITERATIONS.stop - 1),
-    default=15000,
+    default=DEFAULT_ITERATIONS,
     show_default=True,
     help="How much work a guess at the password is for who has stolen the file, and each login for the client.",
 )

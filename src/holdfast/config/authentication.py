@@ -1,4 +1,4 @@
-"""``[authentication]``: how clients can show who they are."""
+"""``[authentication]``: how clients show who they are."""
 
 from __future__ import annotations
 
@@ -24,14 +24,19 @@ class File:
 
 @frozen
 class AuthenticationConfig(Section):
-    """The Authentication Methods of MQTT 5."""
+    """The Authentication Methods of MQTT 5. With any, clients that show nothing come in only where that is said."""
 
     scram_file: str = option(
         File(),
         "",
         help="File of the users of the Authentication Method SCRAM-SHA-256 of v5 clients, as written by: holdfast scram"
         " set FILE USERNAME. A relative path begins at the folder of this file. Empty = the method is not offered.",
-        effect="Clients that name the method have to know a password of the file. Clients that name no method are"
-        " admitted as without it.",
+        effect="With a file, clients have to name the method and know a password of the file. Those that name no"
+        " method, as all v3 clients, are refused, except by listeners with allow_anonymous = true.",
         example="users.scram",
     )
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether there is any way for clients to show who they are."""
+        return bool(self.scram_file)

@@ -66,7 +66,7 @@ class Config(Section):
     )
     authentication: AuthenticationConfig = field(
         factory=AuthenticationConfig,
-        metadata=table(AuthenticationConfig, "How clients can show who they are."),
+        metadata=table(AuthenticationConfig, "How clients show who they are."),
     )
     mqtt: MQTTConfig = field(factory=MQTTConfig, metadata=table(MQTTConfig, "What clients may ask of the protocol."))
     force_shutdown: ForceShutdownConfig = field(
@@ -202,7 +202,12 @@ def default(folder: Path | None = None) -> Config:
 
 
 def exposed_without_authentication(config: Config) -> list[ConfigProblem]:
-    """Return a problem for each listener that others than this machine can reach and that is not meant to be open."""
+    """Return a problem for each listener that others than this machine can reach and that is not meant to be open.
+
+    With authentication there are none.
+    """
+    if config.authentication.is_configured:
+        return []
     return [config._problem(complaint) for complaint in exposed(config.listeners)]
 
 
@@ -212,7 +217,7 @@ def _configured(values: Mapping[str, object], source: Source, folder: Path, allo
     for complaint in [
         *unknown_zones(config.listeners, config.zones),
         *shared_endpoints(config.listeners),
-        *(() if allow_anonymous else exposed(config.listeners)),
+        *(() if allow_anonymous or config.authentication.is_configured else exposed(config.listeners)),
     ]:
         reader.complain(complaint)
     config = attrs.evolve(

@@ -45,8 +45,9 @@ class ListenerConfig(Section):
     allow_anonymous: bool = option(
         Flag(),
         False,
-        help="Admit clients without authentication although they may connect from other machines. A listener that only"
-        " this machine can reach admits them anyway while no authentication is configured.",
+        help="Admit clients without authentication: where authentication is configured, those that name no"
+        " Authentication Method; where none is, all clients, although they may connect from other machines. A listener"
+        " that only this machine can reach admits them anyway while no authentication is configured.",
         effect="true: anyone who can reach the endpoint can publish, subscribe and clear retained messages.",
         example=True,
     )
@@ -94,16 +95,20 @@ def shared_endpoints(listeners: Mapping[str, ListenerConfig]) -> Iterator[Compla
 
 
 def exposed(listeners: Mapping[str, ListenerConfig]) -> Iterator[Complaint]:
-    """Yield a complaint for each listener open to other machines to which nobody has said that this is meant."""
+    """Yield a complaint for each listener open to other machines to which nobody has said that this is meant.
+
+    Of interest only where no authentication is configured.
+    """
     for name, listener in listeners.items():
         if not (listener.allow_anonymous or listener.is_loopback):
             message = (
                 f"listener {name} listens beyond this machine ({literal(listener.endpoint)}) and no authentication is"
-                f" configured; set {dotted(['listeners', name, 'allow_anonymous'])} = true or bind 127.0.0.1"
-                " (tcp:PORT:interface=127.0.0.1)"
+                f" configured; set authentication.scram_file, or {dotted(['listeners', name, 'allow_anonymous'])} ="
+                " true, or bind 127.0.0.1 (tcp:PORT:interface=127.0.0.1)"
             )
             path = ("listeners", name, "endpoint")
-            yield Complaint(path, message, needs=(path, ("listeners", name, "allow_anonymous")))
+            needs = (path, ("listeners", name, "allow_anonymous"), ("authentication", "scram_file"))
+            yield Complaint(path, message, needs)
 
 
 def _zones_in_words(zones: Collection[str]) -> str:

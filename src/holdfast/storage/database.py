@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Protocol
 
@@ -53,8 +54,26 @@ class Database(WritableDatabase, Protocol):
     def connect_reader(self) -> Connection:
         """Open a connection that only reads."""
 
+    def check(self) -> None:
+        """Prove that it can be read and written; a file is created if missing. Raises :class:`StoreUnusable`."""
+
+    def check_present(self) -> None:
+        """Prove that it is there, without making or changing anything. Raises :class:`StoreUnusable`."""
+
     def engine(self) -> Engine:
         """Return an SQLAlchemy engine over writing connections, each closed when given back."""
+
+    def exclusive(self) -> Engine:
+        """Return an engine whose transactions fail while a broker uses the database."""
+
+    def looking(self) -> Engine:
+        """Return an engine that only reads, also while a broker uses the database."""
+
+    def damages(self) -> dict[str, list[str]]:
+        """Return what is wrong with the database, by kind of check."""
+
+    def explained(self) -> AbstractContextManager[None]:
+        """Raise :class:`StoreUnusable`, with what to do, for an error of the database."""
 
     def failure(self, error: BaseException) -> StorageFailure:
         """Say why something failed: FULL, UNAVAILABLE, or REFUSED for what only this row can be blamed for."""

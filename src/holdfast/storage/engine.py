@@ -14,11 +14,10 @@ from holdfast.storage.sqlite import SQLiteDatabase
 _FORMS = "write sqlite:////absolute/path or postgresql+psycopg://user@host/database"
 
 
-def open_database(url: str, durability: Durability, node: int = 0, busy_timeout: float = 5.0) -> Database:
-    """Return the database at a URL, checked to be usable; an SQLite file is created if missing.
+def database_at(url: str, durability: Durability, node: int = 0, busy_timeout: float = 5.0) -> Database:
+    """Return the database at a URL, without looking at it. Raises :class:`StoreUnusable` for what is no such URL.
 
-    ``node`` is the broker's node id, 0 for tools. Raises :class:`StoreUnusable`. The schema is looked after by
-    :mod:`holdfast.storage.schema`.
+    ``node`` is the broker's node id, 0 for tools.
     """
     try:
         parsed = make_url(url)
@@ -30,13 +29,18 @@ def open_database(url: str, durability: Durability, node: int = 0, busy_timeout:
             from holdfast.storage.postgres import PostgresDatabase  # its driver is an extra
         except ImportError as error:
             raise StoreUnusable(f"Postgres needs a driver ({error}): pip install 'holdfast[postgres]'") from error
-        postgres = PostgresDatabase(parsed, durability, node)
-        postgres.check()
-        return postgres
+        return PostgresDatabase(parsed, durability, node)
     if backend != "sqlite" or not parsed.database or not os.path.isabs(parsed.database):
-        shown = parsed.render_as_string(hide_password=True)
-        raise StoreUnusable(f"{shown!r} is not a store this broker can use; {_FORMS}")
-    database = SQLiteDatabase(Path(parsed.database), durability, busy_timeout)
+        raise StoreUnusable(f"{shown(url)!r} is not a store this broker can use; {_FORMS}")
+    return SQLiteDatabase(Path(parsed.database), durability, busy_timeout)
+
+
+def open_database(url: str, durability: Durability, node: int = 0, busy_timeout: float = 5.0) -> Database:
+    """Return the database at a URL, checked to be usable; an SQLite file is created if missing.
+
+    Raises :class:`StoreUnusable`. The schema is looked after by :mod:`holdfast.storage.schema`.
+    """
+    database = database_at(url, durability, node, busy_timeout)
     database.check()
     return database
 

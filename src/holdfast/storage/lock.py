@@ -39,7 +39,7 @@ class DirectoryLock:
             os.close(descriptor)
             raise DirectoryUnusable(
                 f"the data directory {self.directory} is in use by process {holder}; "
-                "stop that broker, or give this one another --data-dir"
+                "stop that broker, or choose another with --data-dir"
             ) from error
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Self
 
@@ -12,6 +14,7 @@ from psycopg.rows import RowFactory
 from sqlalchemy import Connection as SQLAlchemyConnection
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from holdfast.storage.database import Durability, StoreUnusable
@@ -111,6 +114,64 @@ class PostgresDatabase:
 
         return engine
 
+    def exclusive(self) -> Engine:
+        """Return an engine whose transactions fail while a broker uses the database."""
+        engine = self.engine()
+
+        @event.listens_for(engine, "begin")
+        def begin(connection: SQLAlchemyConnection) -> None:
+            brokers = connection.exec_driver_sql(
+                "SELECT string_agg(CAST(objid AS text), ', ') FROM pg_locks WHERE locktype = 'advisory' AND granted "
+                "AND objid <> 0 AND classid = %s AND database = (SELECT oid FROM pg_database "
+                "WHERE datname = current_database())",
+                (_LOCKS,),
+            ).scalar()
+            if brokers:
+                raise StoreUnusable(f"{self.location}: is used by brokers (node.id {brokers}); stop them")
+
+        return engine
+
+    def looking(self) -> Engine:
+        """Return an engine that only reads, also while brokers use the database."""
+        parameters = {**self._parameters(), "options": "-c default_transaction_read_only=on"}
+        return create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(**parameters), poolclass=NullPool)
+
+    def damages(self) -> dict[str, list[str]]:
+        """Return which indexes are not valid: the server looks after everything else."""
+        with self.looking().begin() as connection:
+            rows = connection.exec_driver_sql(
+                "SELECT CAST(indexrelid AS regclass) || ' of ' || CAST(indrelid AS regclass) FROM pg_index "
+                "WHERE NOT indisvalid"
+            )
+            return {"invalid indexes": [str(row[0]) for row in rows]}
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Raise :class:`StoreUnusable`, with what to do, for an error of the database."""
+        try:
+            yield
+        except psycopg.Error as error:
+            raise StoreUnusable(f"{self.location}: cannot be used ({_first_line(error)})") from error
+        except DBAPIError as error:
+            cause = error.orig or error
+            raise StoreUnusable(f"{self.location}: cannot be used ({_first_line(cause)})") from error
+
+    def check_present(self) -> None:
+        """Prove that the database can be reached. Raises :class:`StoreUnusable`."""
+        with self._reached():
+            self._open().close()
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        try:
+            yield
+        except StorageFailure as failure:
+            raise StoreUnusable(str(failure)) from failure
+        except psycopg.Error as error:
+            raise StoreUnusable(
+                f"{self.location}: cannot be reached ({_first_line(error)}); start the server or correct storage.url"
+            ) from error
+
     def checkpoint(self, connection: Connection) -> None:
         """There is nothing to bring in order: the server does."""
 
@@ -140,13 +201,8 @@ class PostgresDatabase:
 
     def check(self) -> None:
         """Prove that the database is there and can be written. Raises :class:`StoreUnusable`."""
-        try:
+        with self._reached():
             connection = self.connect()
-        except StorageFailure as failure:
-            raise StoreUnusable(str(failure)) from failure
-        except psycopg.Error as error:
-            raise StoreUnusable(f"{self.location}: cannot be reached ({_first_line(error)}); start the server or "
-                                "correct storage.url") from error  # fmt: skip
         try:
             self._check(connection)
         finally:

@@ -45,29 +45,42 @@ def upgrade(connection: Connection) -> None:
     command.upgrade(config, "head")
 
 
+def steps_from(version: str) -> list[tuple[str, str]]:
+    """Return the migrations a database of this version lacks: the version each leads to, and what it does."""
+    scripts = ScriptDirectory.from_config(_config()).iterate_revisions(newest_version(), version)
+    return [(script.revision, " ".join(script.doc.split())) for script in reversed(list(scripts))]
+
+
+def own_version(connection: Connection, location: str) -> str | None:
+    """Return the schema version of a database this program can use or upgrade, None for an empty one.
+
+    Raises :class:`StoreUnusable` when it is newer than this program, or somebody else's.
+    """
+    version = current_version(connection)
+    if version is None and inspect(connection).get_table_names():
+        raise StoreUnusable(f"{location}: belongs to another program; name another file")
+    if version is not None and not _knows(version):
+        raise StoreUnusable(
+            f"{location}: has the schema {version}, which this version does not know; "
+            f"start the newer version of the broker that wrote it, or restore a backup"
+        )
+    return version
+
+
 def prepare(database: Database) -> None:
     """Build the schema of an empty database; accept a current one.
 
     Raises :class:`StoreUnusable` when the schema is older (an operator upgrades it, never a start), newer, or
     somebody else's.
     """
-    with database.engine().begin() as connection:
-        version = current_version(connection)
-        if version == newest_version():
-            return
+    with database.explained(), database.engine().begin() as connection:
+        version = own_version(connection, database.location)
         if version is None:
-            if inspect(connection).get_table_names():
-                raise StoreUnusable(f"{database.location}: belongs to another program; name another file")
             upgrade(connection)
-        elif _knows(version):
+        elif version != newest_version():
             raise StoreUnusable(
                 f"{database.location}: has the older schema {version}, this is {newest_version()}; "
                 f"stop the broker, take a backup and run: holdfast db upgrade"
-            )
-        else:
-            raise StoreUnusable(
-                f"{database.location}: has the schema {version}, which this version does not know; "
-                f"start the newer version of the broker that wrote it, or restore a backup"
             )
 
 

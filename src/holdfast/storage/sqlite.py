@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from sqlalchemy import Connection as SQLAlchemyConnection
 from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from holdfast.storage.database import Durability, StoreUnusable
@@ -64,19 +67,63 @@ class SQLiteDatabase:
         connection.execute("PRAGMA query_only=ON")
         return connection
 
-    def engine(self) -> Engine:
-        """Return an SQLAlchemy engine over writing connections, each closed when given back.
+    def connect_alone(self) -> sqlite3.Connection:
+        """Open an existing file for a change that nobody else may look on: any other connection makes it fail.
+
+        The journal mode stays as it is: the file may turn out to be somebody else's. Raises sqlite3.Error.
+        """
+        connection = self._open(_WRITER_CACHE_KIB, "rw")
+        connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+        connection.execute("PRAGMA synchronous=FULL")
+        return connection
+
+    def connect_onlooker(self) -> sqlite3.Connection:
+        """Open an existing file to look at it only, also while a broker runs on it. Raises sqlite3.Error."""
+        return self._open(_READER_CACHE_KIB, "ro")
+
+    def engine(
+        self, connect: Callable[[], sqlite3.Connection] | None = None, begin_statement: str | None = None
+    ) -> Engine:
+        """Return an SQLAlchemy engine over writing connections, or those of ``connect``, each closed when given back.
 
         A tool may write with it only while no broker runs on the file: there is one writer at a time.
         """
-        engine = create_engine("sqlite://", creator=self.connect, poolclass=NullPool)
+        engine = create_engine("sqlite://", creator=connect or self.connect, poolclass=NullPool)
 
         # The driver is in autocommit mode, so that DDL is transactional too: the transaction begins here.
         @event.listens_for(engine, "begin")
         def begin(connection: SQLAlchemyConnection) -> None:
-            connection.exec_driver_sql(self.begin_statement)
+            connection.exec_driver_sql(begin_statement or self.begin_statement)
 
         return engine
+
+    def exclusive(self) -> Engine:
+        """Return an engine whose transactions fail while anybody else has the file open."""
+        return self.engine(self.connect_alone)
+
+    def looking(self) -> Engine:
+        """Return an engine that only reads, also while a broker runs on the file."""
+        return self.engine(self.connect_onlooker, "BEGIN")
+
+    def damages(self) -> dict[str, list[str]]:
+        """Read everything, and return what is wrong with it by kind of check. Raises sqlite3.Error."""
+        with closing(self.connect_onlooker()) as onlooker:
+            integrity = [found for (found,) in onlooker.execute("PRAGMA integrity_check") if found != "ok"]
+            dangling = [
+                f"row {row} of {table} refers to no row of {parent}"
+                for table, row, parent, _ in onlooker.execute("PRAGMA foreign_key_check")
+            ]
+        return {"integrity_check": integrity, "foreign_key_check": dangling}
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Raise :class:`StoreUnusable`, with what to do, for an error of the database."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise StoreUnusable(self._explain(error)) from error
+        except DBAPIError as error:
+            raise StoreUnusable(self._explain(error.orig)) from error
 
     def checkpoint(self, connection: Connection) -> None:
         """Move the write-ahead log into the database file and empty it."""
@@ -111,16 +158,25 @@ class SQLiteDatabase:
         follow). Raises :class:`StoreUnusable`.
         """
         self._check_file()
+        with self.explained(), closing(self.connect()) as connection:
+            connection.execute(self.begin_statement)
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            connection.execute("ROLLBACK")
+
+    def check_present(self) -> None:
+        """Prove that there is a database file, without making or changing one. Raises :class:`StoreUnusable`."""
         try:
-            connection = self.connect()
-            try:
-                connection.execute(self.begin_statement)
-                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-                connection.execute("ROLLBACK")
-            finally:
-                connection.close()
-        except sqlite3.Error as error:
-            raise StoreUnusable(self._explain(error)) from error
+            with self.path.open("rb") as file:
+                header = file.read(len(_HEADER))
+        except FileNotFoundError as error:
+            raise StoreUnusable(
+                f"{self.path}: there is no such file; name the broker's own with --config, --data-dir or --storage"
+            ) from error
+        except OSError as error:
+            raise StoreUnusable(
+                f"{self.path}: cannot be opened ({error.strerror}); run this as the broker's user"
+            ) from error
+        self._check_header(header)
 
     def _check_file(self) -> None:
         directory = self.path.parent
@@ -134,15 +190,18 @@ class SQLiteDatabase:
                 f"{self.path}: cannot be opened for writing ({error.strerror}); "
                 f"the file and its directory must belong to the broker's user"
             ) from error
+        self._check_header(header)
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise StoreUnusable(f"{directory}: cannot be written; SQLite keeps its log beside the database file")
+
+    def _check_header(self, header: bytes) -> None:
         if header not in (b"", _HEADER):
             raise StoreUnusable(
                 f"{self.path}: is not an SQLite database, or its header is damaged; "
                 f"move it away to start empty, or restore a backup"
             )
-        if not os.access(directory, os.W_OK | os.X_OK):
-            raise StoreUnusable(f"{directory}: cannot be written; SQLite keeps its log beside the database file")
 
-    def _explain(self, error: sqlite3.Error) -> str:
+    def _explain(self, error: BaseException | None) -> str:
         code = _primary_code(error)
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return f"{self.path}: is locked by another process; stop the other broker or tool that uses it"
@@ -150,13 +209,18 @@ class SQLiteDatabase:
             return f"{self.path}: is damaged ({error}); restore a backup, or move it away to start empty"
         if code == sqlite3.SQLITE_READONLY:
             return f"{self.path}: is read-only; the file must be writable by the broker's user"
+        if code == sqlite3.SQLITE_CANTOPEN:
+            return (
+                f"{self.path}: cannot be opened ({error}); the file and its directory must belong to the broker's user"
+            )
         if code == sqlite3.SQLITE_FULL:
             return f"{self.path}: there is no space left on its disk; make room"
         return f"{self.path}: cannot be used ({error})"
 
-    def _open(self, cache_kib: int) -> sqlite3.Connection:
+    def _open(self, cache_kib: int, mode: str = "rwc") -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self.path,
+            f"{self.path.as_uri()}?mode={mode}",
+            uri=True,
             timeout=self._busy_timeout,
             isolation_level=None,
             check_same_thread=False,
@@ -168,5 +232,5 @@ class SQLiteDatabase:
         return connection
 
 
-def _primary_code(error: sqlite3.Error) -> int:
+def _primary_code(error: BaseException | None) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte of an extended code

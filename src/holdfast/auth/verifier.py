@@ -1,0 +1,101 @@
+"""What the Server knows of a user's password: enough to check a proof of it, not the password itself.
+
+As text it is ``SCRAM-SHA-256$ITERATIONS:SALT$STOREDKEY:SERVERKEY``, what Postgres keeps in ``pg_authid``.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from base64 import b64decode, b64encode
+
+from attrs import frozen
+from scramp import ScramException, ScramMechanism
+from scramp.utils import saslprep
+
+METHOD = "SCRAM-SHA-256"
+
+#: the least and the most the mechanism allows
+ITERATIONS = range(4096, 10_000_000 + 1)
+DEFAULT_ITERATIONS = 15_000
+NEW_SALT_BYTES = 16
+_SALT_BYTES = range(12, 64 + 1)
+_KEY_BYTES = 32
+_LONGEST_NAME = 255
+
+_ALLOWED = f"{METHOD}$ITERATIONS:SALT$STOREDKEY:SERVERKEY as written by: holdfast scram set"
+_VERIFIER = re.compile(
+    rf"{METHOD}\$([0-9]{{1,9}}):([A-Za-z0-9+/]+={{0,2}})\$([A-Za-z0-9+/]+={{0,2}}):([A-Za-z0-9+/]+={{0,2}})"
+)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+class Unusable(ValueError):
+    """A user name, a password or a verifier that cannot be used. The text says why, and what is allowed."""
+
+
+@frozen(repr=False)
+class Verifier:
+    """Iteration count and salt, which are told to everyone who asks, and the two keys."""
+
+    iterations: int
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+
+    def __str__(self) -> str:
+        salt, stored, server = (b64encode(part).decode() for part in (self.salt, self.stored_key, self.server_key))
+        return f"{METHOD}${self.iterations}:{salt}${stored}:{server}"
+
+
+def parsed(text: str) -> Verifier:
+    """Return a verifier from its text. Raises Unusable, without showing what may be a secret."""
+    match = _VERIFIER.fullmatch(text)
+    if match is None:
+        raise Unusable(f"found something else than a {METHOD} verifier after the name; allowed: NAME:{_ALLOWED}")
+    iterations = int(match[1])
+    if iterations not in ITERATIONS:
+        raise Unusable(f"found {iterations} iterations; allowed: {ITERATIONS.start} to {ITERATIONS.stop - 1}")
+    try:
+        salt, stored_key, server_key = (b64decode(part, validate=True) for part in match.groups()[1:])
+    except ValueError:
+        raise Unusable(f"found what is not base64; allowed: NAME:{_ALLOWED}") from None
+    if len(salt) not in _SALT_BYTES:
+        raise Unusable(
+            f"found a salt of {len(salt)} bytes; allowed: {_SALT_BYTES.start} to {_SALT_BYTES.stop - 1}, in base64"
+        )
+    if {len(stored_key), len(server_key)} != {_KEY_BYTES}:
+        raise Unusable(f"found a key of another length; allowed: keys of {_KEY_BYTES} bytes, in base64")
+    return Verifier(iterations, salt, stored_key, server_key)
+
+
+def new_verifier(password: str, iterations: int = DEFAULT_ITERATIONS) -> Verifier:
+    """Return a verifier of a password, with a new salt. Raises Unusable."""
+    if not _saslprep(password, "password"):
+        raise Unusable("a password has at least one character")
+    salt, stored_key, server_key, count = ScramMechanism(METHOD).make_auth_info(
+        password, iteration_count=iterations, salt=secrets.token_bytes(NEW_SALT_BYTES)
+    )
+    return Verifier(count, salt, stored_key, server_key)
+
+
+def prepared(username: str) -> str:
+    """Return a user name as SCRAM compares it [RFC 4013]. Raises Unusable."""
+    if _CONTROL.search(username):
+        raise Unusable("a user name has no control characters")
+    # What is printable ASCII is prepared already, and spares a large file most of its time.
+    name = username if username.isascii() else _saslprep(username, "user name")
+    if not name or name != name.strip() or name.startswith("#") or ":" in name:
+        raise Unusable("a user name has at least one character, no space at its ends, no colon, and no # at its start")
+    if len(name.encode()) > _LONGEST_NAME:
+        raise Unusable(f"a user name has at most {_LONGEST_NAME} bytes of UTF-8")
+    return name
+
+
+def _saslprep(text: str, what: str) -> str:
+    try:
+        prepared = saslprep(text)
+    except ScramException as error:
+        raise Unusable(f"this {what} has characters that SASLprep (RFC 4013) does not allow: {error.args[0]}") from None
+    assert isinstance(prepared, str)
+    return prepared

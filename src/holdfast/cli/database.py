@@ -1,0 +1,96 @@
+"""``holdfast db``: look after the database of a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from holdfast.config import Config, ConfigError, default, load
+from holdfast.storage.database import Database, Durability, StoreUnusable
+from holdfast.storage.engine import database_at
+from holdfast.storage.lock import DirectoryLock, DirectoryUnusable
+from holdfast.storage.maintenance import examine, upgrade_schema
+from holdfast.storage.schema import newest_version
+
+#: seconds to wait for somebody who has the database locked for a moment
+_PATIENCE = 1.0
+
+
+def _place(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say which database is meant; they are those of the broker."""
+    for add in (
+        click.option("--storage", help="The database, sqlite:////absolute/path; overrides storage.url."),
+        click.option("--data-dir", help="The folder of the database and its lock; overrides node.data_dir."),
+        click.option("--config", type=click.Path(path_type=Path), help="The broker's configuration file."),
+    ):
+        command = add(command)
+    return command
+
+
+@click.group()
+def db() -> None:
+    """Look after the database of a broker. Run it as the broker's user, with the broker's options."""
+
+
+@db.command()
+@_place
+@click.pass_context
+def upgrade(context: click.Context, config: Path | None, data_dir: str | None, storage: str | None) -> None:
+    """Bring the schema of the database up to this version of the broker.
+
+    The broker must be stopped; take a backup before. All steps are one transaction: when the command is interrupted,
+    the database is as before. The exit status is 0 when the database is up to date in the end, else 1.
+    """
+    lock = None
+    try:
+        configured = _configured(config, data_dir, storage)
+        database = _database(configured)
+        database.check_present()
+        if configured.data_dir.is_dir():  # where there is none, no broker runs in it
+            lock = DirectoryLock(configured.data_dir)
+            lock.acquire()
+        upgrade_schema(database, click.echo)
+    except (ConfigError, DirectoryUnusable, StoreUnusable) as error:
+        _refuse(context, error)
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+@db.command()
+@_place
+@click.pass_context
+def check(context: click.Context, config: Path | None, data_dir: str | None, storage: str | None) -> None:
+    """Read the whole database and report what is wrong with it; nothing is changed, and the broker may run.
+
+    The exit status is 0 when it is sound and its schema is that of this version of the broker, else 1.
+    """
+    try:
+        database = _database(_configured(config, data_dir, storage))
+        condition = examine(database)
+    except (ConfigError, StoreUnusable) as error:
+        _refuse(context, error)
+    standing = "up to date" if condition.is_current else f"this is {newest_version()}; run: holdfast db upgrade"
+    click.echo(f"{database.location}: schema {condition.version or 'none'}, {standing}")
+    for name, found in condition.faults.items():
+        for line in found or ["ok"]:
+            click.echo(f"{name}: {line}")
+    context.exit(0 if condition.is_current and condition.is_sound else 1)
+
+
+def _configured(config: Path | None, data_dir: str | None, storage: str | None) -> Config:
+    """Return the broker's configuration, as its own options would make it. Raises ConfigError."""
+    loaded = default() if config is None else load(config, allow_anonymous=True)
+    return loaded.override([], data_dir, storage, allow_anonymous=True, cwd=Path.cwd())
+
+
+def _database(config: Config) -> Database:
+    return database_at(config.storage.url, Durability.FULL, 0, _PATIENCE)
+
+
+def _refuse(context: click.Context, error: Exception) -> NoReturn:
+    click.echo(str(error), err=True)
+    context.exit(1)

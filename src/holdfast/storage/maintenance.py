@@ -1,0 +1,57 @@
+"""What operators do with a database: bring its schema up to date, and see whether it is sound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import frozen
+
+from holdfast.storage.database import Database, StoreUnusable
+from holdfast.storage.schema import newest_version, own_version, steps_from, upgrade
+
+Say = Callable[[str], None]
+
+
+def upgrade_schema(database: Database, say: Say) -> None:
+    """Run the migrations the database lacks, all or none, and say so. Raises :class:`StoreUnusable`.
+
+    No broker may use it. When this is cut short, the database is as before and can be upgraded again.
+    """
+    database.check_present()
+    with database.explained(), database.exclusive().begin() as connection:
+        version = own_version(connection, database.location)
+        if version is None:
+            raise StoreUnusable(f"{database.location}: is empty; the broker builds the schema when it starts")
+        say(f"{database.location}: has the schema {version}, this version of the broker works with {newest_version()}")
+        steps = steps_from(version)
+        for revision, what in steps:
+            say(f"running {revision}: {what}")
+        upgrade(connection)
+    say(f"upgraded to {newest_version()}" if steps else "up to date, nothing to do")
+
+
+@frozen
+class Condition:
+    """How a database was found."""
+
+    version: str | None
+    faults: dict[str, list[str]]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this version of the broker starts with it."""
+        return self.version == newest_version()
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is wrong with its contents."""
+        return not any(self.faults.values())
+
+
+def examine(database: Database) -> Condition:
+    """Look at a database, also while a broker runs on it. Raises :class:`StoreUnusable` where that is not possible."""
+    database.check_present()
+    with database.explained():
+        with database.looking().begin() as connection:
+            version = own_version(connection, database.location)
+        return Condition(version, database.damages())

@@ -1,0 +1,22 @@
+"""Clients that show nothing: who they are, and where they are let in."""
+
+from __future__ import annotations
+
+from holdfast.auth.anonymous import AnonymousAuthenticator, GuestAuthenticator
+from holdfast.interfaces import Credentials, Principal
+from holdfast.wire.reasons import ReasonCode
+
+
+def credentials(listener: str) -> Credentials:
+    return Credentials("c", "alice", b"secret", listener, 4)
+
+
+def test_without_authentication_a_client_is_who_it_says() -> None:
+    assert AnonymousAuthenticator().authenticate(credentials("any")) == Principal("c", "alice")
+
+
+def test_with_authentication_it_is_let_in_by_some_listeners_only_and_has_no_user_name() -> None:
+    """Its User Name might be that of a user who can show it."""
+    guests = GuestAuthenticator({"local"})
+    assert guests.authenticate(credentials("local")) == Principal("c", None)
+    assert guests.authenticate(credentials("public")) is ReasonCode.NOT_AUTHORIZED

@@ -1,0 +1,203 @@
+"""``holdfast db``: which database it takes, what it prints, and what is left when it is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli import main
+from holdfast.storage.lock import DirectoryLock
+from holdfast.storage.schema import newest_version, steps_from
+from tests.storage.doubles import fresh_file
+from tests.storage.test_maintenance import old_file, rows
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, which is empty."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def data(folder: Path) -> Path:
+    """A data directory with an old database."""
+    data = folder / "data"
+    data.mkdir()
+    old_file(data)
+    return data
+
+
+def db(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["db", *map(str, arguments)])
+
+
+def refused(*arguments: str | Path) -> str:
+    """Return the one line of a command that fails."""
+    result = db(*arguments)
+    assert (result.exit_code, result.stdout) == (1, "")
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+def test_an_upgrade(data: Path) -> None:
+    result = db("upgrade")
+    assert (result.exit_code, result.stderr) == (0, "")
+    first, *steps, last = result.stdout.splitlines()
+    assert first == f"{data}/holdfast.db: has the schema 0001, this version of the broker works with {newest_version()}"
+    assert steps == [f"running {revision}: {what}" for revision, what in steps_from("0001")]
+    assert steps[0].startswith("running 0002: ")
+    assert last == f"upgraded to {newest_version()}"
+    again = db("upgrade")
+    assert (again.exit_code, again.stdout.splitlines()[1:], again.stderr) == (0, ["up to date, nothing to do"], "")
+
+
+def test_the_database_is_the_one_the_broker_would_take(folder: Path) -> None:
+    """By the configuration, and by what the command line says instead."""
+    (folder / "here").mkdir()
+    (folder / "there").mkdir()
+    here, there = old_file(folder / "here"), old_file(folder / "there")
+    (folder / "there" / "h.toml").write_text('[node]\ndata_dir = "."\n[listeners.open]\nendpoint = "tcp:1883"\n')
+    for path, options in (
+        (here, ("--data-dir", "here")),
+        (there, ("--config", "there/h.toml")),
+        (here, ("--config", "there/h.toml", "--data-dir", "here")),
+        (here, ("--storage", "sqlite:///here/holdfast.db")),
+        (here, ("--config", "there/h.toml", "--storage", f"sqlite:///{here}")),
+    ):
+        assert db("check", *options).stdout.startswith(f"{path}: schema 0001, ")
+    assert db("upgrade", "--config", "there/h.toml").exit_code == 0
+    assert rows(here, "alembic_version") == [("0001",)]
+    assert rows(there, "alembic_version") == [(newest_version(),)]
+
+
+def test_nothing_is_made_where_there_is_no_database(folder: Path) -> None:
+    for command in ("upgrade", "check"):
+        assert refused(command) == (
+            f"{folder}/data/holdfast.db: there is no such file;"
+            " name the broker's own with --config, --data-dir or --storage"
+        )
+    assert list(folder.iterdir()) == []
+
+
+def test_a_broker_that_runs_is_told(data: Path) -> None:
+    """Its database is not touched; to look is possible."""
+    broker = DirectoryLock(data)
+    broker.acquire()
+    assert refused("upgrade") == (
+        f"the data directory {data} is in use by process {os.getpid()};"
+        " stop that broker, or choose another with --data-dir"
+    )
+    assert db("check").stdout.startswith(f"{data}/holdfast.db: schema 0001, ")
+    broker.release()
+    assert db("upgrade").exit_code == 0
+
+
+def test_the_lock_is_given_back(data: Path) -> None:
+    assert db("upgrade").exit_code == 0
+    lock = DirectoryLock(data)
+    lock.acquire()
+    lock.release()
+
+
+def test_a_lock_that_cannot_be_taken_is_told(data: Path) -> None:
+    (data / "holdfast.lock").mkdir()
+    assert refused("upgrade").startswith(f"the data directory {data} cannot be used: Is a directory")
+
+
+def test_a_newer_database_is_told(data: Path) -> None:
+    connection = sqlite3.connect(data / "holdfast.db")
+    with connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    connection.close()
+    for command in ("upgrade", "check"):
+        assert "has the schema 9999, which this version does not know; start the newer version" in refused(command)
+
+
+def test_a_wrong_configuration_tells_all_its_problems(folder: Path) -> None:
+    (folder / "h.toml").write_text("[node]\nid = 0\n[mqtt]\nmax_qos_allowed = 3\n")
+    result = db("upgrade", "--config", "h.toml")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert [line.split(": ")[0] for line in result.stderr.splitlines()] == ["h.toml:2", "h.toml:4"]
+    assert refused("check", "--storage", "mysql://u:secret@h/d").startswith("command line: --storage: found the scheme")
+
+
+def test_a_check_of_a_sound_database(folder: Path) -> None:
+    path = fresh_file(folder, "x.db")
+    result = db("check", "--storage", f"sqlite:///{path}")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines() == [
+        f"{path}: schema {newest_version()}, up to date",
+        "integrity_check: ok",
+        "foreign_key_check: ok",
+    ]
+
+
+def test_a_check_of_an_old_one_names_the_command(data: Path) -> None:
+    result = db("check")
+    assert (result.exit_code, result.stderr) == (1, "")
+    assert result.stdout.splitlines()[0] == (
+        f"{data}/holdfast.db: schema 0001, this is {newest_version()}; run: holdfast db upgrade"
+    )
+    assert result.stdout.splitlines()[1:] == ["integrity_check: ok", "foreign_key_check: ok"]
+
+
+def test_a_check_of_a_damaged_one(folder: Path) -> None:
+    path = fresh_file(folder, "x.db")
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("CREATE TABLE parent (id INTEGER PRIMARY KEY)")
+    connection.execute("CREATE TABLE child (id REFERENCES parent)")
+    connection.execute("INSERT INTO child VALUES (5)")
+    connection.close()
+    result = db("check", "--storage", f"sqlite:///{path}")
+    assert result.exit_code == 1
+    assert "foreign_key_check: row 1 of child refers to no row of parent" in result.stdout.splitlines()
+
+
+@pytest.mark.parametrize("arguments", [("upgrade", "--no-such-option"), ("upgrade", "file"), ("downgrade",), ()])
+def test_a_wrong_command_has_status_2(arguments: tuple[str, ...]) -> None:
+    assert db(*arguments).exit_code == 2
+
+
+KILLED = """
+import os, signal, sys
+from sqlalchemy import Engine, event
+from holdfast.cli import main
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if sys.argv[1] == "COMMIT":
+    event.listen(Engine, "commit", die)
+else:
+    @event.listens_for(Engine, "before_cursor_execute")
+    def before(_connection, _cursor, statement, *_):
+        if sys.argv[1] in statement:
+            die()
+
+main(["db", "upgrade"])
+"""
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("moment", ["CREATE TABLE sessions", "CREATE TABLE wills", "UPDATE alembic_version", "COMMIT"])
+def test_an_upgrade_that_is_killed_can_be_run_again(data: Path, moment: str) -> None:
+    """The database is as before, to the last row; the broker would still refuse it, and name the command."""
+    path = data / "holdfast.db"
+    before = rows(path), rows(path, "sqlite_master")
+    done = subprocess.run([sys.executable, "-c", KILLED, moment], cwd=data.parent, check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    result = db("check")
+    assert "schema 0001" in result.stdout
+    assert "integrity_check: ok" in result.stdout
+    assert (rows(path), rows(path, "sqlite_master")) == before
+    assert db("upgrade").exit_code == 0
+    assert rows(path) == before[0]
+    assert db("check").exit_code == 0

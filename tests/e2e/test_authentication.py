@@ -1,0 +1,233 @@
+"""SCRAM-SHA-256 with a real broker: users made by the command, clients of two other makes, changes while it runs."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import pytest
+from scramp import ScramClient
+
+from holdfast.wire import Properties, ReasonCode
+from holdfast.wire import packets as p
+from tests.e2e.makes import needs_mosquitto, needs_mqttjs
+from tests.e2e.makes.mosquitto_client import run
+from tests.e2e.raw import RawClient
+from tests.processes import BrokerProcess
+
+pytestmark = pytest.mark.e2e
+
+METHOD = "SCRAM-SHA-256"
+Brokers = Callable[..., BrokerProcess]
+
+CONFIGURATION = """
+[authentication]
+scram_file = "users.scram"
+[listeners.door]
+endpoint = "tcp:0:interface=127.0.0.1"
+[listeners.guests]
+endpoint = "unix:guests.sock"
+allow_anonymous = true
+"""
+
+
+class Refused(Exception):
+    """The broker has ended the connection with this Reason Code, after this challenge."""
+
+    def __init__(self, reason: int, challenge: str) -> None:
+        super().__init__(f"0x{reason:02x}")
+        self.reason = reason
+        self.challenge = challenge
+
+
+class Login(RawClient):
+    """Connects as a user by way of scramp's client."""
+
+    def __init__(self, port: int, user: str, password: str) -> None:
+        self.user = user
+        self.password = password
+        self.challenge = ""
+        super().__init__(port, f"client-of-{user}", 5)
+
+    def greet(self, connect: p.Connect) -> None:
+        self.exchange(lambda data: attrs.evolve(connect, properties=self.properties(data)))
+
+    def again(self) -> None:
+        """Authenticate again."""
+        self.exchange(lambda data: p.Auth(ReasonCode.RE_AUTHENTICATE, self.properties(data)))
+
+    def exchange(self, begin: Callable[[bytes], p.Packet]) -> None:
+        """Go through an exchange, and see that the server proves who it is."""
+        scram = ScramClient([METHOD], self.user, self.password)
+        self.send(begin(scram.get_client_first().encode()))
+        self.challenge = self.said()
+        scram.set_server_first(self.challenge)
+        answer = self.properties(scram.get_client_final().encode())
+        self.send(p.Auth(ReasonCode.CONTINUE_AUTHENTICATION, answer))
+        scram.set_server_final(self.said())
+
+    def said(self) -> str:
+        """Return the Authentication Data of the next packet."""
+        packet = next(self.packets())
+        assert isinstance(packet, p.Connack | p.Auth | p.Disconnect)
+        if packet.reason_code >= ReasonCode.UNSPECIFIED_ERROR:
+            raise Refused(packet.reason_code, self.challenge)
+        assert packet.properties.authentication_method == METHOD
+        assert packet.properties.authentication_data is not None
+        return packet.properties.authentication_data.decode()
+
+    def properties(self, data: bytes) -> Properties:
+        return Properties(authentication_method=METHOD, authentication_data=data)
+
+
+def scram(folder: Path, *arguments: str, password: str = "") -> None:
+    """Run ``holdfast scram`` on the users of the broker in this folder."""
+    command = [sys.executable, "-m", "holdfast.cli", "scram", arguments[0], str(folder / "users.scram"), *arguments[1:]]
+    subprocess.run(command, input=password, text=True, check=True, capture_output=True, timeout=60)
+
+
+def set_user(folder: Path, user: str, password: str) -> None:
+    scram(folder, "set", user, "--password-stdin", "--iterations", "4096", password=password)
+
+
+@pytest.fixture
+def closed(broker_in: Brokers, tmp_path: Path) -> BrokerProcess:
+    """A broker that knows alice, not started yet."""
+    file = tmp_path / "holdfast.toml"
+    file.write_text(CONFIGURATION)
+    set_user(tmp_path, "alice", "p\u00e4ncil\u2168")
+    return broker_in("--config", str(file), listen=False)
+
+
+def refused_after(broker: BrokerProcess, user: str, password: str) -> str:
+    """See that a login is refused as every other; return what was asked before."""
+    with pytest.raises(Refused) as caught:
+        Login(broker.port, user, password)
+    assert caught.value.reason == ReasonCode.NOT_AUTHORIZED
+    return caught.value.challenge
+
+
+def test_users_come_in_with_their_password_and_nobody_else(closed: BrokerProcess) -> None:
+    """And are known by their names in the database."""
+    broker = closed.start()
+    client = Login(broker.port, "alice", "p\u00e4ncilIX")
+    client.send(p.Publish("t", b"x", 1, True, False, 1))
+    assert isinstance(next(client.packets()), p.Puback)
+    client.again()
+    refused_after(broker, "alice", "pencil")
+    refused_after(broker, "bob", "p\u00e4ncilIX")
+    refused_after(broker, "Alice", "p\u00e4ncilIX")
+    with sqlite3.connect(f"file:{broker.directory}/data/holdfast.db?mode=ro", uri=True) as connection:
+        rows = connection.execute("SELECT topic, username, client_id FROM retained_messages").fetchall()
+    assert rows == [("t", "alice", "client-of-alice")]
+    log = "\n".join(broker.lines)
+    assert "ncil" not in log
+
+
+@needs_mqttjs
+def test_mqtt_js_with_nodes_cryptography(closed: BrokerProcess) -> None:
+    """A client that shares no code with the broker: in, and once more while it is connected."""
+    set_user(closed.directory, "carol", "pencil")
+    broker = closed.start()
+    script = str(Path(__file__).parent / "scram.js")
+    assert json.loads(run("node", script, str(broker.port), "carol", "pencil")) == [
+        ["auth", 0x18, False],
+        ["connack", 0, True],
+        ["auth", 0x18, False],
+        ["auth", 0, True],
+    ]
+    for user, password in (("carol", "eraser"), ("nobody", "pencil")):
+        seen = json.loads(run("node", script, str(broker.port), user, password))
+        assert seen == [["auth", 0x18, False], ["error", ReasonCode.NOT_AUTHORIZED, False]]
+
+
+@needs_mosquitto
+def test_clients_that_name_no_method_come_in_by_some_listeners_only(closed: BrokerProcess) -> None:
+    """In every version; also with a user's name and password, which are not asked for."""
+    broker = closed.start()
+    message = ("-t", "t", "-m", "x", "-q", "1", "-r")
+    for version in ("mqttv31", "mqttv311", "5"):
+        for login in ((), ("-u", "alice", "-P", "p\u00e4ncilIX")):
+            command = ["mosquitto_pub", "-V", version, *login, *message]
+            closed_door = [*command, "-p", str(broker.port)]
+            done = subprocess.run(closed_door, capture_output=True, text=True, timeout=30, check=False)
+            assert done.returncode != 0
+            assert "not authori" in done.stderr.lower()
+    run("mosquitto_pub", "--unix", str(broker.directory / "guests.sock"), "-u", "alice", *message)
+    with sqlite3.connect(f"file:{broker.directory}/data/holdfast.db?mode=ro", uri=True) as connection:
+        assert connection.execute("SELECT topic, username FROM retained_messages").fetchall() == [("t", None)]
+
+
+def test_users_come_and_go_while_it_runs(closed: BrokerProcess) -> None:
+    """A removed user stays connected until it has to authenticate again."""
+    broker, folder = closed.start(), closed.directory
+    alice = Login(broker.port, "alice", "p\u00e4ncilIX")
+    set_user(folder, "bob", "pencil")
+    bob = Login(broker.port, "bob", "pencil")
+    set_user(folder, "bob", "eraser")
+    refused_after(broker, "bob", "pencil")
+    scram(folder, "remove", "alice")
+    refused_after(broker, "alice", "p\u00e4ncilIX")
+    alice.send(p.Pingreq())
+    assert isinstance(next(alice.packets()), p.Pingresp)
+    with pytest.raises(Refused) as caught:
+        alice.again()
+    assert caught.value.reason == ReasonCode.NOT_AUTHORIZED
+    bob.password = "eraser"
+    bob.again()
+
+
+def test_a_file_that_is_broken_while_it_runs_changes_nothing(closed: BrokerProcess) -> None:
+    """The log says what is wrong, with its line."""
+    broker = closed.start()
+    with (broker.directory / "users.scram").open("a") as file:
+        file.write("bob\n")
+    refused_after(broker, "bob", "")
+    assert broker.wait_for(r"users\.scram:2: found something else")
+    Login(broker.port, "alice", "p\u00e4ncilIX")
+
+
+def test_nobody_can_tell_which_users_there_are(closed: BrokerProcess) -> None:
+    """Asked again, also after a restart, the salt of an unknown user is the same, as that of a known one is."""
+    salts = []
+    for _ in range(2):
+        broker = closed.start()
+        for user in ("alice", "nobody", "nobody else"):
+            _, salt, iterations = refused_after(broker, user, "wrong").split(",")
+            salts.append((salt, iterations))
+        assert broker.stop()[0] == 0
+    assert salts[:3] == salts[3:]
+    assert len(set(salts)) == 3
+    assert {(len(salt), iterations) for salt, iterations in salts} == {(len("s=") + 24, "i=4096")}
+
+
+def test_a_broken_file_stops_the_start(closed: BrokerProcess) -> None:
+    """Every mistake with its line, on stderr; nothing listens, and what is in the file is not shown."""
+    users = closed.directory / "users.scram"
+    users.write_text(f"{users.read_text()}bob:secret\nalice:secret\n")
+    closed.launch()
+    status, errors = closed.wait()
+    assert status == 1
+    assert [line.split(": ")[0] for line in errors.splitlines()] == [f"{users}:2", f"{users}:3"]
+    assert "secret" not in errors
+    assert not any(line.startswith("listening") for line in closed.lines)
+
+
+@pytest.mark.parametrize("damage", ["missing", "open to others"])
+def test_a_file_that_cannot_be_trusted_stops_the_start(closed: BrokerProcess, damage: str) -> None:
+    users = closed.directory / "users.scram"
+    if damage == "missing":
+        users.unlink()
+    else:
+        users.chmod(0o644)
+    closed.launch()
+    status, errors = closed.wait()
+    assert status == 1
+    assert len(errors.splitlines()) == 1
+    assert errors.startswith(f"{users}: ")
+    assert ("holdfast scram set" if damage == "missing" else f"chmod o= {users}") in errors

@@ -1,0 +1,51 @@
+"""Everybody comes back at once: nobody is turned away for good, and nothing that was acknowledged is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from tests.e2e.swarm import Swarm
+from tests.processes import BrokerProcess, lasting_port
+
+pytestmark = [pytest.mark.e2e, pytest.mark.crash]
+
+MEMBERS = 500
+
+
+async def storm(broker: BrokerProcess, port: int, killed: bool) -> None:
+    """Cut off all members while messages for them are published, and see them all resume their Sessions."""
+    async with Swarm(port, MEMBERS) as swarm:
+        await swarm.until(swarm.all_online)
+        away = swarm.members[::2]
+        for member in away:
+            member.vanish(come_back=False)  # half of them have a queue before the others are cut off
+        publishing = asyncio.create_task(swarm.publish(rounds=4))
+        await swarm.until(lambda: swarm.acknowledgements > MEMBERS)
+        if killed:
+            broker.kill()
+            await publishing
+        for member in swarm.members:
+            member.vanish(come_back=True)
+            member.return_()
+        if killed:
+            await asyncio.to_thread(broker.start)
+        await asyncio.gather(publishing, swarm.publish(rounds=1), swarm.until(swarm.all_online))
+        await swarm.until(swarm.nothing_missing)
+        assert swarm.acknowledgements >= 2 * MEMBERS
+        assert all(member.resumed for member in swarm.members)
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["dropped", "killed"])
+def test_500_clients_come_back_at_once(broker_in: Callable[..., BrokerProcess], killed: bool) -> None:
+    """After losing their Network Connections, or after kill -9, with the port and the data as they were.
+
+    All Sessions are resumed, and all that was acknowledged before, during and after the storm is received.
+    """
+    port = lasting_port()
+    broker = broker_in("--listen", f"tcp:{port}:interface=127.0.0.1", listen=False).start()
+    asyncio.run(storm(broker, port, killed))
+    assert broker.stop() == (0, "")
+    assert "Traceback" not in "\n".join(broker.lines)

@@ -1,0 +1,263 @@
+"""A database of an older version is upgraded with all its rows or left as it was; a look at one changes nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from holdfast.storage import schema
+from holdfast.storage.database import Durability, StoreUnusable
+from holdfast.storage.maintenance import Condition, examine, upgrade_schema
+from holdfast.storage.meta import StoreMeta, read_meta
+from holdfast.storage.sqlite import SQLiteDatabase
+from tests.storage.doubles import Bench, fresh_file, result_of
+
+#: a database as the program of schema 0001 has left it
+OLD = Path(__file__).parent.parent / "migrations" / "schema_0001.sql"
+
+
+def old_file(folder: Path) -> Path:
+    """Return the path of a database with the schema 0001 and retained messages."""
+    path = folder / "holdfast.db"
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.executescript(OLD.read_text())
+    connection.close()
+    return path
+
+
+def rows(path: Path, table: str = "retained") -> list[tuple[object, ...]]:
+    connection = sqlite3.connect(path)
+    found = connection.execute(f"SELECT * FROM {table}").fetchall()
+    connection.close()
+    return found
+
+
+def database(path: Path) -> SQLiteDatabase:
+    return SQLiteDatabase(path, Durability.FULL, busy_timeout=0)
+
+
+def upgraded(path: Path) -> list[str]:
+    said: list[str] = []
+    upgrade_schema(database(path), said.append)
+    return said
+
+
+def test_an_upgrade_keeps_every_row_and_says_what_it_does(tmp_path: Path) -> None:
+    path = old_file(tmp_path)
+    before = rows(path)
+    assert len(before) == 6
+    assert upgraded(path) == [
+        f"{path}: has the schema 0001, this version of the broker works with {schema.newest_version()}",
+        *(f"running {revision}: {what}" for revision, what in schema.steps_from("0001")),
+        f"upgraded to {schema.newest_version()}",
+    ]
+    assert rows(path) == before
+    assert rows(path, "sessions") == []
+    bench = Bench(path)
+    bench.store.open()
+    assert bench.store.parts is not None
+    assert bench.store.parts.meta == StoreMeta(1882454930058379265, 5, 25, 59)
+    result_of(bench.store.close())
+
+
+def test_an_upgraded_database_is_like_a_new_one(tmp_path: Path) -> None:
+    def statements(path: Path) -> set[tuple[object, ...]]:
+        return {(*row[1:3], " ".join(str(row[4]).split())) for row in rows(path, "sqlite_master")}
+
+    path = old_file(tmp_path)
+    upgraded(path)
+    assert statements(path) == statements(fresh_file(tmp_path))
+
+
+def test_a_current_database_is_left_as_it_is(tmp_path: Path) -> None:
+    path = fresh_file(tmp_path)
+    before = path.read_bytes()
+    assert upgraded(path)[1:] == ["up to date, nothing to do"]
+    assert path.read_bytes() == before
+
+
+def test_steps_come_in_their_order() -> None:
+    assert [revision for revision, _ in schema.steps_from("0001")][:1] == ["0002"]
+    assert schema.steps_from("0001")[0][1].startswith("Session State: ")
+    assert schema.steps_from(schema.newest_version()) == []
+
+
+def test_a_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Path) -> None:
+    """A table of the next step is there already: somebody has tampered with it."""
+    path = old_file(tmp_path)
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE wills (x)")
+    connection.close()
+    before = rows(path, "sqlite_master")
+    with pytest.raises(StoreUnusable, match="table wills already exists"):
+        upgraded(path)
+    assert rows(path, "sqlite_master") == before
+    assert rows(path, "alembic_version") == [("0001",)]
+
+
+def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = old_file(tmp_path)
+    connect = SQLiteDatabase.connect_alone
+
+    def small(self: SQLiteDatabase) -> sqlite3.Connection:
+        connection = connect(self)
+        connection.execute("PRAGMA max_page_count=1")  # as many as there are, and not one more
+        return connection
+
+    monkeypatch.setattr(SQLiteDatabase, "connect_alone", small)
+    with pytest.raises(StoreUnusable, match=r"no space left on its disk; make room"):
+        upgraded(path)
+    assert rows(path, "alembic_version") == [("0001",)]
+
+
+@pytest.mark.parametrize("operation", [upgraded, lambda path: examine(database(path))])
+class TestRefusals:
+    """What cannot be used is told in one line with what to do, and is left as it is."""
+
+    def refusal(self, operation: object, path: Path) -> str:
+        before = path.read_bytes() if path.is_file() else None
+        with pytest.raises(StoreUnusable) as caught:
+            operation(path)  # type: ignore[operator]
+        assert (path.read_bytes() if path.is_file() else None) == before
+        assert "\n" not in str(caught.value)
+        assert str(caught.value).startswith(f"{path}: ")
+        return str(caught.value).removeprefix(f"{path}: ")
+
+    def test_a_missing_file(self, operation: object, tmp_path: Path) -> None:
+        """No empty one is made."""
+        message = "there is no such file; name the broker's own with --config, --data-dir or --storage"
+        assert self.refusal(operation, tmp_path / "x.db") == message
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_newer_schema(self, operation: object, tmp_path: Path) -> None:
+        path = fresh_file(tmp_path)
+        connection = sqlite3.connect(path)
+        with connection:
+            connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        connection.close()
+        assert "start the newer version of the broker" in self.refusal(operation, path)
+
+    def test_somebody_elses_database(self, operation: object, tmp_path: Path) -> None:
+        """Not even its journal mode is changed."""
+        path = tmp_path / "x.db"
+        connection = sqlite3.connect(path)
+        connection.execute("CREATE TABLE bookmarks (url)")
+        connection.close()
+        assert "belongs to another program" in self.refusal(operation, path)
+
+    def test_no_database_at_all(self, operation: object, tmp_path: Path) -> None:
+        path = tmp_path / "x.db"
+        path.write_text("hello, this is not a database at all")
+        assert "is not an SQLite database" in self.refusal(operation, path)
+
+    def test_a_damaged_one(self, operation: object, tmp_path: Path) -> None:
+        path = fresh_file(tmp_path)
+        data = bytearray(path.read_bytes())
+        data[100:4096] = b"\xff" * 3996
+        path.write_bytes(data)
+        assert "is damaged" in self.refusal(operation, path)
+
+    def test_a_folder_in_its_place(self, operation: object, tmp_path: Path) -> None:
+        path = tmp_path / "x.db"
+        path.mkdir()
+        message = "cannot be opened (Is a directory); run this as the broker's user"
+        assert self.refusal(operation, path) == message
+
+    def test_no_permission(self, operation: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = fresh_file(tmp_path)
+
+        def denied(*_arguments: object) -> None:
+            raise PermissionError(13, "Permission denied")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "open", denied)  # the superuser, as whom tests may run, is never denied
+            with pytest.raises(
+                StoreUnusable, match=r"cannot be opened \(Permission denied\); run this as the broker's"
+            ):
+                operation(path)  # type: ignore[operator]
+
+
+def test_an_empty_file_is_not_upgraded(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    path.touch()
+    with pytest.raises(StoreUnusable, match="is empty; the broker builds the schema when it starts"):
+        upgraded(path)
+    assert path.stat().st_size == 0
+
+
+def test_a_file_that_may_only_be_read_is_not_upgraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = old_file(tmp_path)
+    monkeypatch.setattr(SQLiteDatabase, "connect_alone", SQLiteDatabase.connect_onlooker)
+    with pytest.raises(StoreUnusable, match="is read-only; the file must be writable by the broker's user"):
+        upgraded(path)
+
+
+def test_nobody_else_may_have_the_file_open_during_an_upgrade(tmp_path: Path) -> None:
+    """Also where only the data directory is another one than the broker's."""
+    path = old_file(tmp_path)
+    other = database(path).connect_reader()
+    other.execute("SELECT * FROM retained").fetchall()
+    with pytest.raises(StoreUnusable, match="is locked by another process; stop the other broker or tool"):
+        upgraded(path)
+    other.close()
+    assert upgraded(path)
+
+
+def test_a_sound_database(tmp_path: Path) -> None:
+    condition = examine(database(fresh_file(tmp_path)))
+    assert condition == Condition(schema.newest_version(), {"integrity_check": [], "foreign_key_check": []})
+    assert condition.is_current
+    assert condition.is_sound
+
+
+def test_an_old_one_is_not_current_but_sound(tmp_path: Path) -> None:
+    condition = examine(database(old_file(tmp_path)))
+    assert (condition.version, condition.is_current, condition.is_sound) == ("0001", False, True)
+
+
+def test_an_empty_one_has_no_version(tmp_path: Path) -> None:
+    (tmp_path / "x.db").touch()
+    assert examine(database(tmp_path / "x.db")).version is None
+
+
+def test_a_look_beside_a_broker_that_writes(tmp_path: Path) -> None:
+    """What is committed counts, and the writer is not kept waiting."""
+    path = fresh_file(tmp_path)
+    writer = database(path).connect()
+    writer.execute("BEGIN IMMEDIATE")
+    writer.execute("UPDATE nodes SET revision_mark = 7")
+    assert examine(database(path)).is_sound
+    writer.execute("COMMIT")
+    assert read_meta(writer.cursor()).revision_mark == 7
+    assert examine(database(path)).is_sound
+    writer.close()
+
+
+def test_damage_inside_is_found_where_sqlite_finds_it(tmp_path: Path) -> None:
+    """An index that lacks a row, and a row that refers to none."""
+    path = old_file(tmp_path)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("CREATE TABLE parent (id INTEGER PRIMARY KEY)")
+    connection.execute("CREATE TABLE child (id REFERENCES parent)")
+    connection.execute("INSERT INTO child VALUES (5)")
+    connection.execute("PRAGMA writable_schema=ON")
+    connection.execute("UPDATE sqlite_master SET sql = replace(sql, '= 1', '= 0') WHERE name = 'retained_tombstones'")
+    connection.close()
+    condition = examine(database(path))
+    assert not condition.is_sound
+    assert any("retained_tombstones" in found for found in condition.faults["integrity_check"])
+    assert condition.faults["foreign_key_check"] == ["row 1 of child refers to no row of parent"]
+
+
+def test_a_look_needs_no_right_to_write(tmp_path: Path) -> None:
+    path = fresh_file(tmp_path)
+    onlooker = database(path).connect_onlooker()
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        onlooker.execute("UPDATE nodes SET revision_mark = 7")
+    onlooker.close()
+    before = path.read_bytes()
+    examine(database(path))
+    assert path.read_bytes() == before
