@@ -58,10 +58,18 @@ def test_no_local_on_a_shared_subscription_is_a_protocol_error() -> None:
 @VERSIONS
 def test_reserved_subscription_options_are_malformed(version: int) -> None:
     """Every reserved bit by itself, and QoS 3 [MQTT5-3.8.3-5], [MQTT311-3.8.3-4]."""
-    for options in (0x40, 0x80, 3) if version == 5 else (0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 3):
+    for options in (0x40, 0x80) if version == 5 else (0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 3):
         client = MemoryBroker().client("c", version)
         client.raw(packet(0x82, b"\0\1" + block(version) + string(b"t") + bytes((options,))))
         refused(client, ReasonCode.MALFORMED_PACKET)
+
+
+@pytest.mark.parametrize("options", [0x03, 0x30])
+def test_subscription_options_without_a_meaning_are_a_protocol_error(options: int) -> None:
+    """QoS 3 and Retain Handling 3 in MQTT 5 [MQTT5-3.8.3.1]."""
+    client = MemoryBroker().client("c", 5)
+    client.raw(packet(0x82, b"\0\1\0" + string(b"t") + bytes((options,))))
+    refused(client, ReasonCode.PROTOCOL_ERROR)
 
 
 @VERSIONS

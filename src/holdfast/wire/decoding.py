@@ -175,8 +175,9 @@ def _subscribe(cursor: Cursor, packet_type: int, version: int) -> p.Subscribe:
         options = cursor.byte()
         if options & (0xC0 if version == 5 else 0xFC):
             raise MalformedPacket("reserved Subscription Options are set")  # [MQTT5-3.8.3-5]
-        if options & 3 == 3:
-            raise MalformedPacket("there is no QoS 3")
+        if options & 3 == 3:  # [MQTT5-3.8.3.1], [MQTT311-3.8.3-4]
+            error = ProtocolError if version == 5 else MalformedPacket
+            raise error("there is no QoS 3")
         if options >> 4 & 3 == 3:
             raise ProtocolError("there is no Retain Handling 3")
         no_local = options & 4 == 4
