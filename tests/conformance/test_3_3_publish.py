@@ -230,6 +230,25 @@ def test_more_than_the_servers_receive_maximum_ends_the_connection(qos: int) -> 
     refused(client, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
 
 
+def test_the_servers_receive_maximum_counts_anew_on_each_connection() -> None:
+    """What a Client left unreleased before takes no room, and can be released [MQTT5-3.3.4-7]."""
+    broker = MemoryBroker(limits=Limits(max_awaiting_rel=2))
+    for round_ in range(3):
+        client = lasting(broker, "c", 5, TERSE)
+        for number in (1, 2):
+            client.publish("t", qos=2, identifier=2 * round_ + number)
+        assert client.got(p.Pubrec) == [p.Pubrec(2 * round_ + number, 0x10) for number in (1, 2)]
+        client.drop()
+    client = lasting(broker, "c", 5, TERSE)
+    client.send(p.Publish("t", b"", 2, False, True, 1), p.Pubrel(1), *map(p.Pubrel, range(2, 7)))
+    assert [one.reason_code for one in client.got(p.Pubcomp)] == [0] * 6
+    for number in (1, 2):
+        client.publish("t", qos=2, identifier=number)
+    assert not client.network.closed
+    client.publish("t", qos=2, identifier=3)
+    refused(client, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
+
+
 @pytest.mark.parametrize("how", ["live", "queued", "retained"])
 def test_no_more_than_the_clients_receive_maximum_is_unacknowledged(how: str) -> None:
     """The next message follows a PUBACK, a PUBCOMP, or a PUBREC with a failure.
@@ -299,6 +318,30 @@ def test_an_exhausted_window_holds_up_nothing_but_publish() -> None:
     )
     kinds = [type(one) for one in client.packets()]
     assert kinds == [p.Pingresp, p.Suback, p.Publish, p.Puback, p.Pubrec, p.Pubcomp, p.Unsuback]
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_a_lower_receive_maximum_holds_up_no_pubrel(most: int) -> None:
+    """Sent again when the Session is resumed, in their order, however little room there is for PUBLISH.
+
+    [MQTT5-3.3.4-10], [MQTT5-4.9.0-3], [MQTT5-4.4.0-1].
+    """
+    broker = MemoryBroker()
+    client = lasting(broker, "c", 5)
+    client.subscribe("t", qos=2)
+    publisher = broker.client("p")
+    for _ in range(6):
+        publisher.publish("t", qos=2)
+    sent = [one.packet_identifier for one in client.got(p.Publish)]
+    released = [sent[number] for number in (1, 3, 5)]
+    client.send(*map(p.Pubrec, released))
+    client.drop()
+    client = lasting(broker, "c", 5, Properties(receive_maximum=most))
+    assert [one.packet_identifier for one in client.backlog if isinstance(one, p.Pubrel)] == released
+    assert len(resent(client)) <= most
+    again = len(resent(client))
+    client.send(*map(p.Pubcomp, released))
+    assert again + len(client.packets()) == most
 
 
 @VERSIONS
