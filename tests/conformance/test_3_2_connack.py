@@ -143,6 +143,24 @@ def test_a_connection_ended_before_its_connack_is_told_in_its_terms(cause: str) 
     assert not sent or (sent[0] == 0x20 and sent[3] in CODES)
 
 
+@VERSIONS
+@pytest.mark.parametrize("cause", ["lost", "taken over"])
+def test_a_connection_that_was_not_accepted_leaves_no_will(version: int, cause: str) -> None:
+    """Whatever ends it before its CONNACK [MQTT311-3.1.2-8], [MQTT5-3.1.4-6]."""
+    broker = MemoryBroker(states=SlowStates())
+    watcher = broker.client("w")
+    watcher.subscribe("#")
+    client = Client(broker, version)
+    client.send(p.Connect("c", version, will=p.Will("gone", b"!")))
+    if cause == "lost":
+        client.drop()
+    else:
+        assert broker.client("c", version).connack is not None
+    assert client.network.closed
+    broker.advance(10)
+    assert watcher.messages() == []
+
+
 def test_the_highest_qos_is_told_and_kept() -> None:
     """Maximum QoS; subscriptions are accepted with any QoS and granted no more; a higher PUBLISH ends the connection.
 

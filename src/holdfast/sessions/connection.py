@@ -339,7 +339,8 @@ class Connection:
         self.close(ReasonCode.QUOTA_EXCEEDED, "too many messages wait for this client")
 
     def _due_will(self) -> p.Will | None:
-        return self._exchange.will if self._exchange is not None else None
+        """Return the Will, which belongs to the Session only once CONNECT is accepted [MQTT311-3.1.2-8]."""
+        return self._exchange.will if self._exchange is not None and self._state is State.ESTABLISHED else None
 
     def _refuse(self, error: WireError) -> None:
         """End the Network Connection because the Client broke the rules."""
