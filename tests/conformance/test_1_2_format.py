@@ -289,8 +289,8 @@ def test_suback_and_unsuback_carry_the_identifier_of_their_request(version: int)
     [MQTT5-2.2.1-6], [MQTT5-3.8.4-1], [MQTT5-3.8.4-2], [MQTT5-3.10.4-4], [MQTT5-3.10.4-5], [MQTT311-2.3.1-7],
     [MQTT311-3.8.4-1], [MQTT311-3.8.4-2], [MQTT311-3.10.4-4], [MQTT311-3.10.4-5].
     """
-    client = MemoryBroker().client("c", version)
-    client.send(p.Subscribe(300, (p.SubscriptionRequest("t"),)), p.Subscribe(301, (p.SubscriptionRequest("#/t"),)))
+    client = MemoryBroker(authorizer=Forbidding("secret")).client("c", version)
+    client.send(p.Subscribe(300, (p.SubscriptionRequest("t"),)), p.Subscribe(301, (p.SubscriptionRequest("secret"),)))
     assert [suback.packet_identifier for suback in client.got(p.Suback)] == [300, 301]
     client.send(p.Unsubscribe(400, ("t",)), p.Unsubscribe(401, ("nothing",)))
     assert [unsuback.packet_identifier for unsuback in client.got(p.Unsuback)] == [400, 401]

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p
-from tests.conformance.expect import VERSIONS, Door, block, connect, lasting, payloads, refused, resent, string
+from tests.conformance.expect import (
+    TERSE,
+    VERSIONS,
+    Door,
+    Forbidding,
+    block,
+    connect,
+    lasting,
+    payloads,
+    refused,
+    resent,
+    string,
+)
 from tests.doubles import Client, MemoryBroker
 
 CLIENT = string(b"c")
@@ -463,13 +474,13 @@ def test_response_information_is_returned_only_when_asked_for(asked: int | None)
 
 def test_no_problem_information_where_it_is_not_wanted() -> None:
     """No Reason String or User Property but in CONNACK, DISCONNECT and what others publish [MQTT5-3.1.2-29]."""
-    broker = MemoryBroker(limits=Limits(wildcard_subscription=False))
-    client = broker.client("c", 5, properties=Properties(request_problem_information=0))
+    broker = MemoryBroker(authorizer=Forbidding("secret"))
+    client = broker.client("c", 5, properties=TERSE)
     client.send(
-        p.Subscribe(1, (p.SubscriptionRequest("a/#"),)),
+        p.Subscribe(1, (p.SubscriptionRequest("secret"),)),
         p.Unsubscribe(2, ("none",)),
-        p.Publish("nobody", b"", 1, packet_identifier=3),
-        p.Publish("nobody", b"", 2, packet_identifier=4),
+        p.Publish("secret", b"", 1, packet_identifier=3),
+        p.Publish("secret", b"", 2, packet_identifier=4),
         p.Pubrel(99),
         p.Pubrec(99),
     )

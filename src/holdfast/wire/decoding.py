@@ -171,7 +171,7 @@ def _subscribe(cursor: Cursor, packet_type: int, version: int) -> p.Subscribe:
     while cursor.remaining():
         topic_filter = decode_string(cursor.binary())
         if not topic_filter:
-            raise MalformedPacket("a Topic Filter has at least one character")  # [MQTT5-4.7.3-1]
+            raise ProtocolError("a Topic Filter has at least one character")  # [MQTT5-4.7.3-1]
         options = cursor.byte()
         if options & (0xC0 if version == 5 else 0xFC):
             raise MalformedPacket("reserved Subscription Options are set")  # [MQTT5-3.8.3-5]
@@ -211,7 +211,7 @@ def _unsubscribe(cursor: Cursor, packet_type: int, version: int) -> p.Unsubscrib
     while cursor.remaining():
         topic_filter = decode_string(cursor.binary())
         if not topic_filter:
-            raise MalformedPacket("a Topic Filter has at least one character")
+            raise ProtocolError("a Topic Filter has at least one character")
         filters.append(topic_filter)
     if not filters:
         raise ProtocolError("an UNSUBSCRIBE has at least one Topic Filter")  # [MQTT5-3.10.3-2]
