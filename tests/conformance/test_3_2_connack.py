@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from holdfast.interfaces import Principal
@@ -10,7 +11,7 @@ from holdfast.sessions.states import MemorySessionStates
 from holdfast.tickets import CommitTicket
 from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p
-from tests.conformance.expect import VERSIONS, Door, connect, lasting, refused
+from tests.conformance.expect import VERSIONS, Door, connect, lasting, packet, refused
 from tests.doubles import Client, MemoryBroker
 
 #: the Connect Reason Codes of MQTT 5
@@ -224,7 +225,27 @@ def test_a_refusal_leaves_its_reason_string_out_where_it_does_not_fit() -> None:
         assert (len(sent) > 20) is (size == 1000)
 
 
-@pytest.mark.parametrize("told", [None, 20])
+@pytest.mark.parametrize("size", [20, 1000])
+def test_a_connect_that_cannot_be_read_is_refused_within_the_clients_maximum(size: int) -> None:
+    """As far as it is known: else there is no Reason String [MQTT5-3.2.2-19], [MQTT5-3.1.2-24]."""
+    asked = Properties(maximum_packet_size=size)
+    for data in (
+        encode(p.Connect("c", 5, will=p.Will("#", b""), properties=asked), 5),
+        encode(p.Connect("c", 5, properties=attrs.evolve(asked, authentication_data=b"x")), 5),
+        encode(p.Connect("c", 5, properties=asked), 5)[:-1] + b"\xff",
+        connect(5, 3),
+        packet(0x10, encode(p.Connect("c", 5, properties=asked), 5)[2:] + b"more"),
+    ):
+        client = Client(MemoryBroker(), 5)
+        client.raw(data)
+        sent = client.network.take()
+        assert client.network.closed
+        assert len(sent) <= size
+        assert sent[:1] == b"\x20"
+        assert sent[3] in (0x81, 0x82, 0x90)
+
+
+@pytest.mark.parametrize("told", [None, 5, 20])
 def test_the_keep_alive_in_force(told: int | None) -> None:
     """The Client's own, unless CONNACK tells another [MQTT5-3.2.2-21], [MQTT5-3.2.2-22]."""
     broker = MemoryBroker(limits=Limits(server_keepalive=told))
