@@ -99,6 +99,20 @@ def test_nothing_follows_the_end_of_a_connection(version: int) -> None:
     assert broker.retained.statistics().count == 0
 
 
+@pytest.mark.parametrize("reason", range(256))
+def test_a_client_uses_only_the_reason_codes_that_are_its_own(reason: int) -> None:
+    """A DISCONNECT with one of the Server's, or none at all, is no DISCONNECT [MQTT5-3.14.2-1]; the Will is due."""
+    own = {0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x90, *range(0x93, 0x9A)}
+    broker = MemoryBroker()
+    watcher = broker.client("w")
+    watcher.subscribe("gone")
+    client = broker.client("c", 5, will=p.Will("gone", b"!"))
+    client.raw(bytes((0xE0, 2, reason, 0)))
+    assert client.network.closed
+    assert [one.reason_code for one in client.got(p.Disconnect)] == [0x82] * (reason not in own)
+    assert payloads(watcher) == [b"!"] * (reason != 0)
+
+
 @VERSIONS
 def test_a_normal_disconnect_discards_the_will(version: int) -> None:
     """For good [MQTT5-3.14.4-3], [MQTT311-3.14.4-3]."""
