@@ -135,6 +135,20 @@ def test_lengths_are_sent_in_the_fewest_bytes(size: int, length: int) -> None:
     assert sent[1 : 1 + length] == encode_variable_byte_integer(size)
 
 
+@pytest.mark.parametrize("size", [127, 128, 16_383, 16_384, 65_540])
+def test_property_lengths_are_sent_in_the_fewest_bytes(size: int) -> None:
+    """At every boundary, in a live message and in a retained one [MQTT5-1.5.5-1]."""
+    client = MemoryBroker().client("c", 5)
+    client.subscribe("t")
+    half = (size - 5) // 2  # of one User Property, or its value is the longest there is
+    name, value = ("n" * half, "v" * (size - 5 - half)) if size < 65_540 else ("", "v" * 65_535)
+    client.publish("t", b"x", 0, True, Properties(user_properties=((name, value),)))
+    expected = encode_variable_byte_integer(size) + b"\x26" + string(name.encode()) + string(value.encode()) + b"x"
+    for _ in range(2):
+        assert client.network.take().endswith(expected)
+        client.send(p.Subscribe(1, (p.SubscriptionRequest("t"),)))
+
+
 def test_a_length_in_more_bytes_than_needed_is_malformed() -> None:
     """In a Remaining Length and in a Property Length [MQTT5-1.5.5-1]."""
     for data in (b"\xc0\x80\x00", packet(0x30, string(b"t") + b"\x80\x00")):
@@ -171,6 +185,16 @@ def test_reserved_flags_of_the_fixed_header_are_checked(version: int, kind: str)
     client = MemoryBroker().client("c", version)
     client.raw(packet(right, body(version)))
     assert client.got(p.Disconnect) == []
+
+
+@VERSIONS
+def test_reserved_flags_of_connect_are_checked(version: int) -> None:
+    """All four are 0, else nobody comes in [MQTT5-2.1.3-1], [MQTT311-2.2.2-2]."""
+    for flags in range(1, 16):
+        client = Client(MemoryBroker(), version)
+        client.raw(bytes((0x10 | flags,)) + connect(version)[1:])
+        assert client.network.closed
+        assert client.network.take() == b""
 
 
 def test_reserved_flags_of_auth_are_checked() -> None:

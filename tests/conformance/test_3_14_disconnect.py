@@ -8,7 +8,7 @@ from holdfast.sessions.limits import Limits
 from holdfast.tickets import FailureKind, StorageFailure
 from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p
-from tests.conformance.expect import VERSIONS, Door, connect, payloads
+from tests.conformance.expect import VERSIONS, Door, connect, lasting, payloads
 from tests.doubles import Client, MemoryBroker
 from tests.retained.late import LateStore
 from tests.wire.test_vectors import WRONG
@@ -119,12 +119,14 @@ def test_a_normal_disconnect_discards_the_will(version: int) -> None:
     broker = MemoryBroker()
     watcher = broker.client("w")
     watcher.subscribe("gone")
-    client = broker.client("c", version, will=p.Will("gone", b"!"))
-    client.send(p.Disconnect())
-    client.drop()
-    broker.advance(10)
-    assert client.network.closed
-    assert payloads(watcher) == []
+    for delay in (0, 5):
+        properties = Properties(will_delay_interval=delay) if version == 5 else Properties()
+        client = lasting(broker, "c", version, will=p.Will("gone", b"!", properties=properties))
+        client.send(p.Disconnect())
+        client.drop()
+        broker.advance(10)
+        assert client.network.closed
+        assert payloads(watcher) == []
 
 
 IN_PLACE = [case for case in WRONG if case[1] is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p
 from tests.conformance.expect import (
@@ -151,13 +152,38 @@ def test_the_will_is_published_as_asked_for(version: int, qos: int, retain: bool
     assert late.messages() == ([("gone", b"!", qos, True)] if retain else [])
 
 
-def test_the_will_is_published_when_the_client_reports_an_error() -> None:
-    """Only DISCONNECT 0x00 deletes it [MQTT5-3.1.2-8]."""
+@pytest.mark.parametrize("reason", [0x04, 0x80, 0x98])
+@pytest.mark.parametrize("delay", [0, 10])
+def test_the_will_is_published_when_the_client_reports_an_error(reason: int, delay: int) -> None:
+    """Only DISCONNECT 0x00 deletes it; its delay counts, up to the Session's end [MQTT5-3.1.2-8]."""
     broker = MemoryBroker()
     watcher = broker.client("w", 5)
     watcher.subscribe("gone")
-    client = broker.client("c", 5, will=p.Will("gone", b"!"))
-    client.send(p.Disconnect(ReasonCode.UNSPECIFIED_ERROR))
+    will = p.Will("gone", b"!", properties=Properties(will_delay_interval=delay))
+    lasting(broker, "c", 5, will=will).send(p.Disconnect(reason))
+    if delay:
+        broker.advance(9)
+        assert payloads(watcher) == []
+        broker.advance(1)
+    assert payloads(watcher) == [b"!"]
+    ending = Properties(session_expiry_interval=0)
+    lasting(broker, "c", 5, will=will).send(p.Disconnect(reason, ending))
+    assert payloads(watcher) == [b"!"]
+
+
+def test_the_will_is_published_when_the_session_is_taken_over_and_begun_anew() -> None:
+    """Which ends the old Session at once, whatever the delay [MQTT5-3.1.2-8], [MQTT5-3.1.4-3]."""
+    broker = MemoryBroker()
+    watcher = broker.client("w", 5)
+    watcher.subscribe("gone")
+    will = p.Will("gone", b"!", properties=Properties(will_delay_interval=10))
+    first_ = lasting(broker, "c", 5, will=will)
+    again = lasting(broker, "c", 5, will=will)
+    refused(first_, ReasonCode.SESSION_TAKEN_OVER)
+    broker.advance(20)
+    assert payloads(watcher) == []
+    broker.client("c", 5)
+    refused(again, ReasonCode.SESSION_TAKEN_OVER)
     assert payloads(watcher) == [b"!"]
 
 
@@ -175,6 +201,16 @@ def test_the_will_is_published_when_the_broker_ends_the_connection(version: int)
     broker.advance(0.2)
     assert silent.network.closed
     assert payloads(watcher) == [b"silent"]
+
+
+@VERSIONS
+def test_a_keep_alive_of_0_is_none(version: int) -> None:
+    """A Client may be silent for as long as it likes [MQTT5-3.1.2-22], [MQTT311-3.1.2-24]."""
+    broker = MemoryBroker()
+    client = broker.client("c", version, keep_alive=0)
+    broker.advance(1_000_000)
+    client.send(p.Pingreq())
+    assert client.packets() == [p.Pingresp()]
 
 
 @VERSIONS
@@ -408,16 +444,41 @@ def test_nothing_is_processed_after_a_refused_connect(version: int) -> None:
     assert broker.retained.statistics().count == 0
 
 
-def test_the_clients_maximum_packet_size_is_kept_to_the_byte() -> None:
-    """A packet of that size is sent, a larger one is not [MQTT5-3.1.2-24]."""
-    broker = MemoryBroker()
-    client = broker.client("c", 5, properties=Properties(maximum_packet_size=50))
-    client.subscribe("t", qos=2)
-    for qos in (0, 1, 2):
-        room = 50 - len(encode(p.Publish("t", b"", qos, packet_identifier=1), 5))
-        client.publish("t", b"x" * room, qos)
-        client.publish("t", b"x" * (room + 1), qos)
-        assert [len(payload) for payload in payloads(client)] == [room]
+@pytest.mark.parametrize("how", ["live", "queued", "retained", "sent again"])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_the_clients_maximum_packet_size_is_kept_to_the_byte(how: str, qos: int) -> None:
+    """A PUBLISH of that size is sent, a larger one is not: with all that the broker adds to it.
+
+    [MQTT5-3.1.2-24], [MQTT5-3.1.2-25].
+    """
+    broker = MemoryBroker(limits=Limits(mqueue_store_qos0=True))
+    small = Properties(maximum_packet_size=50, topic_alias_maximum=9)
+    client = lasting(broker, "c", 5, Properties() if how == "sent again" else small)
+    subscribe = p.Subscribe(1, (p.SubscriptionRequest("long/topic", 2),), Properties(subscription_identifiers=(300,)))
+    if how != "retained":
+        client.send(subscribe)
+        client.packets()
+    if how == "queued":
+        client.drop()
+    added = Properties(subscription_identifiers=(300,))
+    room = 50 - len(encode(p.Publish("long/topic", b"", qos, packet_identifier=1, properties=added), 5))
+    publisher = broker.client("p", 5)
+    for size in (room, room + 1):
+        publisher.publish("long/topic", b"x" * size, qos, how == "retained")
+        if how == "retained":
+            client.send(subscribe)
+        found = resent(client) if how == "queued" else client.got(p.Publish)
+        if how in ("queued", "sent again"):
+            continue
+        assert [len(one.payload) for one in found] == [room] * (size == room)
+    if how in ("queued", "sent again"):
+        client.drop()
+        client = lasting(broker, "c", 5, small)
+        again = 0 if how == "sent again" and qos == 0 else 1
+        assert [len(one.payload) for one in resent(client)] == [room] * again
+        client.messages()
+        publisher.publish("long/topic", b"", qos)
+        assert payloads(client) == [b""]
 
 
 @pytest.mark.parametrize(("size", "request_"), [(10, "connect"), (30, "subscribe"), (30, "unsubscribe")])
@@ -468,12 +529,13 @@ def test_topic_aliases_stay_within_the_clients_maximum(most: int | None) -> None
     assert seen == sent
 
 
-@pytest.mark.parametrize("asked", [None, 0])
+@pytest.mark.parametrize("asked", [None, 0, 1])
 def test_response_information_is_returned_only_when_asked_for(asked: int | None) -> None:
-    """Not with 0, nor by default [MQTT5-3.1.2-28]."""
-    connack = MemoryBroker().client("c", 5, properties=Properties(request_response_information=asked)).connack
+    """Where there is some: not with 0, nor by default [MQTT5-3.1.2-28]."""
+    broker = MemoryBroker(limits=Limits(response_information="replies/"))
+    connack = broker.client("c", 5, properties=Properties(request_response_information=asked)).connack
     assert connack is not None
-    assert connack.properties.response_information is None
+    assert connack.properties.response_information == ("replies/" if asked else None)
 
 
 def test_no_problem_information_where_it_is_not_wanted() -> None:

@@ -90,10 +90,11 @@ def test_a_refusal_tells_no_session_and_closes(version: int) -> None:
 @pytest.mark.parametrize(
     "reason", [ReasonCode.QUOTA_EXCEEDED, ReasonCode.PACKET_TOO_LARGE, ReasonCode.USE_ANOTHER_SERVER]
 )
-def test_a_refusal_mqtt_3_has_no_code_for_is_a_close(reason: ReasonCode) -> None:
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_refusal_mqtt_3_has_no_code_for_is_a_close(version: int, reason: ReasonCode) -> None:
     """Without CONNACK [MQTT311-3.2.2-6]."""
-    client = Client(MemoryBroker(authenticator=Door(reason)), 4)
-    client.send(p.Connect("c", 4))
+    client = Client(MemoryBroker(authenticator=Door(reason)), version)
+    client.send(p.Connect("c", version))
     assert client.network.take() == b""
     assert client.network.closed
 

@@ -51,6 +51,62 @@ def test_no_local_keeps_a_clients_own_messages_from_it() -> None:
     assert payloads(client) == []
 
 
+@pytest.mark.parametrize("qos", [0, 1])
+def test_no_local_keeps_a_clients_own_retained_messages_from_it(qos: int) -> None:
+    """They are Application Messages like any other [MQTT5-3.8.3-3]; another subscription may ask for them."""
+    broker = MemoryBroker()
+    client = broker.client("c", 5)
+    client.publish("t/own", b"own", qos, True)
+    broker.client("o", 5).publish("t/other", b"other", qos, True)
+    client.packets()
+    client.send(p.Subscribe(1, (Request("t/+", qos, no_local=True),)))
+    assert payloads(client) == [b"other"]
+    client.send(p.Subscribe(2, (Request("t/#", qos),)))
+    assert sorted(payloads(client)) == [b"other", b"own"]
+    client.publish("t/own", b"live", qos)
+    assert payloads(client) == [b"live"]
+
+
+def test_retain_handling_1_in_a_session_that_goes_on() -> None:
+    """A subscription that outlived its connection is there already; one given up is not.
+
+    [MQTT5-3.3.1-10].
+    """
+    broker = MemoryBroker()
+    broker.client("p").publish("t", b"kept", retain=True)
+    request = Request("t", 1, retain_handling=1)
+    client = lasting(broker, "c", 5)
+    client.send(p.Subscribe(1, (request,)))
+    assert payloads(client) == [b"kept"]
+    client.drop()
+    client = lasting(broker, "c", 5)
+    client.send(p.Subscribe(2, (request,)))
+    assert payloads(client) == []
+    client.send(p.Unsubscribe(3, ("t",)), p.Subscribe(4, (request, request)))
+    assert payloads(client) == [b"kept"]
+
+
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("how", ["live", "queued", "sent again", "shared"])
+def test_retain_as_published_holds_wherever_a_message_waits(how: str, asked: bool) -> None:
+    """Also for what is queued and sent again [MQTT5-3.3.1-12], [MQTT5-3.3.1-13]."""
+    broker = MemoryBroker()
+    client = lasting(broker, "c", 5)
+    topic_filter = "$share/g/t" if how == "shared" else "t"
+    client.subscribe(Request(topic_filter, 1, retain_as_published=asked))
+    if how == "queued":
+        client.drop()
+    publisher = broker.client("p")
+    publisher.publish("t", b"1", 1, True)
+    publisher.publish("t", b"2", 1, False)
+    if how in ("queued", "sent again"):
+        client.drop()
+        came = resent(lasting(broker, "c", 5))
+    else:
+        came = client.got(p.Publish)
+    assert [(one.payload, one.retain) for one in came] == [(b"1", asked), (b"2", False)]
+
+
 def test_no_local_on_a_shared_subscription_is_a_protocol_error() -> None:
     """It ends the connection [MQTT5-3.8.3-4]."""
     client = MemoryBroker().client("c", 5)

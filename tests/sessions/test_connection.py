@@ -47,13 +47,17 @@ def test_an_unknown_protocol_level_is_told() -> None:
     assert client.network.closed
 
 
-def test_the_first_packet_must_be_connect() -> None:
+@VERSIONS
+@pytest.mark.parametrize("kind", [0, *range(2, 16)])
+def test_the_first_packet_must_be_connect(version: int, kind: int) -> None:
     """Anything else before CONNECT closes the connection without an answer [MQTT5-3.1.0-1], [MQTT311-3.1.0-1]."""
     broker = MemoryBroker()
-    client = Client(broker)
-    client.send(p.Pingreq())
-    assert client.network.closed
-    assert client.packets() == []
+    for body in (b"", b"\0\1", b"\0\1t\0", b"\0\1\0\0\1t\0"):
+        client = Client(broker, version)
+        client.raw(bytes((kind << 4 | 2 * (kind in (6, 8, 10)), len(body))) + body + encode(p.Connect("c"), 4))
+        assert client.network.closed
+        assert client.packets() == []
+    assert broker.registry.session_count == 0
 
 
 @VERSIONS
