@@ -221,7 +221,7 @@ class Subscriptions:
             subscription = Subscription(
                 topic_filter,
                 qos,
-                request.no_local,
+                request.no_local or (self._limits.ignore_loop_deliver and not self._v5),
                 request.retain_as_published or connection.bridge,
                 request.retain_handling,
                 identifiers[0] if identifiers else None,
