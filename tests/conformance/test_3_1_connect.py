@@ -214,6 +214,23 @@ def test_a_keep_alive_of_0_is_none(version: int) -> None:
 
 
 @VERSIONS
+def test_a_packet_on_its_way_is_no_silence(version: int) -> None:
+    """A large one may take longer than the Keep Alive; one that stops is noticed.
+
+    [MQTT5-3.1.2-22], [MQTT311-3.1.2-24].
+    """
+    broker = MemoryBroker()
+    client = broker.client("c", version, keep_alive=10)
+    data = encode(p.Publish("t", b"x" * 100), version)
+    for position in range(0, 100, 10):
+        client.raw(data[position : position + 10])
+        broker.advance(14)
+    assert not client.network.closed
+    broker.advance(2)
+    assert client.network.closed
+
+
+@VERSIONS
 def test_a_will_is_published_once(version: int) -> None:
     """It is gone from the Session with its publication, and with DISCONNECT [MQTT5-3.1.2-10], [MQTT311-3.1.2-10]."""
     broker = MemoryBroker()
@@ -416,6 +433,33 @@ def test_a_connect_that_does_not_conform_is_closed(version: int, cut: int) -> No
     assert client.network.closed
     if version != 5:
         assert client.network.take() == b""
+
+
+@VERSIONS
+@pytest.mark.parametrize("other", [3, 4, 5])
+def test_a_second_connection_takes_the_session_over(version: int, other: int) -> None:
+    """The first is told 0x8E and gets nothing more; what is in flight goes to the second, in whichever version.
+
+    [MQTT5-3.1.4-3], [MQTT311-3.1.4-2].
+    """
+    broker = MemoryBroker()
+    publisher = broker.client("p")
+    old = lasting(broker, "c", version)
+    old.subscribe("t", qos=1)
+    publisher.publish("t", b"1", qos=1)
+    (publish,) = old.got(p.Publish)
+    new = lasting(broker, "c", other)
+    refused(old, ReasonCode.SESSION_TAKEN_OVER)
+    assert new.connack is not None
+    assert new.connack.session_present is (other != 3)
+    assert [(one.payload, one.dup, one.packet_identifier) for one in resent(new)] == [
+        (b"1", True, publish.packet_identifier)
+    ]
+    publisher.publish("t", b"2", qos=1)
+    old.send(p.Puback(publish.packet_identifier))
+    assert old.packets() == []
+    assert payloads(new) == [b"2"]
+    assert not new.network.closed
 
 
 @VERSIONS

@@ -122,6 +122,25 @@ def test_connack_has_a_reason_code_of_its_own_table(asked: p.Connect, reason: Re
     assert client.network.closed is (reason != ReasonCode.SUCCESS)
 
 
+@VERSIONS
+@pytest.mark.parametrize("reason", [one for one in ReasonCode if one >= ReasonCode.UNSPECIFIED_ERROR])
+def test_every_refusal_is_told_in_the_terms_of_connack(version: int, reason: ReasonCode) -> None:
+    """Whatever an authenticator answers: with a code that CONNACK has, or not at all, and always with a close.
+
+    [MQTT5-3.2.2-8], [MQTT5-3.2.2-7], [MQTT5-4.13.2-1], [MQTT311-3.2.2-5], [MQTT311-3.2.2-6].
+    """
+    client = Client(MemoryBroker(authenticator=Door(reason)), version)
+    client.send(p.Connect("c", version), p.Pingreq())
+    sent = client.network.take()
+    assert client.network.closed
+    if version == 5:
+        assert sent[0] == 0x20
+        nearest = ReasonCode.SERVER_UNAVAILABLE if reason == ReasonCode.SERVER_SHUTTING_DOWN else 0x80
+        assert sent[3] == (reason if reason in CODES else nearest)
+    else:
+        assert sent in (b"", *(bytes((0x20, 2, 0, code)) for code in range(1, 6)))
+
+
 class SlowStates(MemorySessionStates):
     """Wills whose commit takes until the end of time."""
 

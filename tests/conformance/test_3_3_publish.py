@@ -289,6 +289,20 @@ def test_every_topic_alias_up_to_the_maximum_is_taken() -> None:
     assert [topic for topic, _, _, _ in client.messages()] == [f"t/{alias}" for alias in range(1, 11)]
 
 
+def test_a_topic_alias_is_set_by_a_message_that_is_not_handed_on() -> None:
+    """One that is not allowed, and one that came before [MQTT5-3.3.2-12]."""
+    broker = MemoryBroker(authorizer=Forbidding("secret"))
+    client = broker.client("c", 5)
+    client.subscribe("t")
+    client.publish("secret", properties=Properties(topic_alias=1))
+    client.publish("", properties=Properties(topic_alias=1))
+    assert broker.counters.messages_dropped_not_authorized == 2
+    client.publish("t", b"1", 2, identifier=9)
+    client.send(p.Publish("t", b"1", 2, False, True, 9, Properties(topic_alias=1)))
+    client.publish("", b"2", properties=Properties(topic_alias=1))
+    assert payloads(client) == [b"1", b"2"]
+
+
 @pytest.mark.parametrize("topic", ["a/+", "#", "a+"])
 def test_a_response_topic_has_no_wildcards(topic: str) -> None:
     """In PUBLISH and in a Will [MQTT5-3.3.2-14]."""
