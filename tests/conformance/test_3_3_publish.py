@@ -194,6 +194,28 @@ def test_messages_expire_in_the_queue_of_a_session(qos: int, restart: bool, tmp_
     assert _left(resent(lasting(broker, "c", 5))) == [("long", 60)]
 
 
+@pytest.mark.parametrize(("waited", "left"), [(0.001, 100), (0.999, 100), (1, 99), (1.001, 99), (98.5, 2), (99.999, 1)])
+@pytest.mark.parametrize("how", ["queued", "sent again", "retained"])
+def test_whole_seconds_are_taken_off_the_expiry_interval(waited: float, left: int, how: str) -> None:
+    """What is passed on at once is passed on as it came, and 0 is never told [MQTT5-3.3.2-6]."""
+    broker = MemoryBroker()
+    client = lasting(broker, "c", 5)
+    if how != "retained":
+        client.subscribe("t", qos=1)
+    if how == "queued":
+        client.drop()
+    broker.client("p", 5).publish("t", b"x", 1, True, Properties(message_expiry_interval=100))
+    if how == "sent again":
+        assert _left(client.got(p.Publish)) == [("t", 100)]
+        client.drop()
+    broker.advance(waited)
+    if how == "retained":
+        came = [one for one in client.subscribe("t", qos=1) if isinstance(one, p.Publish)]
+    else:
+        came = resent(lasting(broker, "c", 5))
+    assert _left(came) == [("t", left)]
+
+
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_retained_messages_expire(qos: int, restart: bool, tmp_path: Path) -> None:
