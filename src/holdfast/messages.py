@@ -31,6 +31,14 @@ class ApplicationMessage:
     expires_at: int | None = None
 
 
+def seconds_left(expires_at: int, now: int) -> int:
+    """Return what is left of a Message Expiry Interval, in seconds, at least 1 [MQTT5-3.3.2-6].
+
+    Of the time a message has waited, only whole seconds are taken off: what is passed on at once is unaltered.
+    """
+    return max(1, -((now - expires_at) // 1000))
+
+
 @frozen
 class RetainedMessage:
     """The one message retained for a topic, as the store keeps it.

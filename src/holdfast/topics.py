@@ -18,6 +18,14 @@ class InvalidTopicFilter(ValueError):
     """The string may not be used as a Topic Filter."""
 
 
+class TooManyLevels(InvalidTopicFilter):
+    """The Topic Filter is well formed, but longer than is accepted here."""
+
+
+class InvalidShare(InvalidTopicFilter):
+    """The string is no shared subscription, though it begins like one."""
+
+
 def matches(topic_filter: str, topic: str) -> bool:
     """Tell whether a (non-shared, valid) Topic Filter matches a Topic Name.
 
@@ -71,30 +79,31 @@ def check_topic_name(topic: str, max_levels: int) -> None:
 def check_topic_filter(topic_filter: str, max_levels: int) -> None:
     """Raise :class:`InvalidTopicFilter` unless the string is a (non-shared) Topic Filter.
 
-    ``#`` stands alone in the last level [MQTT5-4.7.1-1], ``+`` alone in its level [MQTT5-4.7.1-2].
+    ``#`` stands alone in the last level [MQTT5-4.7.1-1], ``+`` alone in its level [MQTT5-4.7.1-2]. For what is well
+    formed and has more than ``max_levels`` levels, it is :class:`TooManyLevels`.
     """
     if not topic_filter:
         raise InvalidTopicFilter("a Topic Filter has at least one character")
     if "\0" in topic_filter:
         raise InvalidTopicFilter("a Topic Filter contains no U+0000")
-    if topic_filter.count("/") >= max_levels:
-        raise InvalidTopicFilter(f"a Topic Filter has at most {max_levels} levels here")
     multi = topic_filter.find("#")
     if multi >= 0 and (multi != len(topic_filter) - 1 or topic_filter[-2:-1] not in ("", "/")):
         raise InvalidTopicFilter("'#' stands alone in the last level")
     if "+" in topic_filter and any("+" in level and level != "+" for level in topic_filter.split("/")):
         raise InvalidTopicFilter("'+' stands alone in its level")
+    if topic_filter.count("/") >= max_levels:
+        raise TooManyLevels(f"a Topic Filter has at most {max_levels} levels here")
 
 
 def split_shared(topic_filter: str) -> tuple[str | None, str]:
     """Split ``$share/GROUP/FILTER`` into group and filter; any other filter has the group None.
 
-    Raises :class:`InvalidTopicFilter` for a malformed shared subscription: the ShareName is at least one character
+    Raises :class:`InvalidShare` for a malformed shared subscription: the ShareName is at least one character
     without ``/``, ``+`` or ``#`` [MQTT5-4.8.2-1], [MQTT5-4.8.2-2] and is followed by a Topic Filter.
     """
     if not topic_filter.startswith(SHARED_PREFIX):
         return None, topic_filter
     group, separator, rest = topic_filter[len(SHARED_PREFIX) :].partition("/")
     if not group or not separator or not rest or "+" in group or "#" in group:
-        raise InvalidTopicFilter("a shared subscription is $share/SHARENAME/TOPICFILTER")
+        raise InvalidShare("a shared subscription is $share/SHARENAME/TOPICFILTER")
     return group, rest

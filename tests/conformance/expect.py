@@ -68,6 +68,14 @@ def payloads(client: Client) -> list[bytes]:
     return [payload for _, payload, _, _ in client.messages()]
 
 
+def codes(client: Client, *requests: p.SubscriptionRequest) -> tuple[int, ...]:
+    """Subscribe in one packet; return what its one SUBACK says."""
+    client.send(p.Subscribe(77, requests))
+    (suback,) = client.got(p.Suback)
+    assert suback.packet_identifier == 77
+    return suback.reason_codes
+
+
 @implementer(IAuthenticator)
 class Door:
     """Lets everyone in while ``answer`` is None, else refuses with it; remembers what was shown."""

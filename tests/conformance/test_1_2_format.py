@@ -44,7 +44,19 @@ AFTERWARDS: dict[str, Place] = {
     "topic filter": lambda v, text: packet(0x82, b"\0\1" + block(v) + string(text) + b"\0"),
     "topic filter to unsubscribe": lambda v, text: packet(0xA2, b"\0\1" + block(v) + string(text)),
 }
+IN_CONNECT_5: dict[str, Place] = {
+    "user property of connect": lambda _, text: _with_properties(1, b"\x26" + string(b"name") + string(text)),
+    "content type of the will": lambda _, text: _with_properties(0, b"\x03" + string(text)),
+    "response topic of the will": lambda _, text: _with_properties(0, b"\x08" + string(text)),
+    "user property of the will": lambda _, text: _with_properties(0, b"\x26" + string(text) + string(b"value")),
+}
 IN_PROPERTIES: dict[str, Place] = {
+    "user property of subscribe": lambda _, text: _with_properties(8, b"\x26" + string(text) + string(text)),
+    "user property of unsubscribe": lambda _, text: _with_properties(10, b"\x26" + string(text) + string(text)),
+    "reason string of puback": lambda _, text: _with_properties(4, b"\x1f" + string(text)),
+    "reason string of pubrec": lambda _, text: _with_properties(5, b"\x1f" + string(text)),
+    "reason string of pubrel": lambda _, text: _with_properties(6, b"\x1f" + string(text)),
+    "reason string of pubcomp": lambda _, text: _with_properties(7, b"\x1f" + string(text)),
     "response topic": _publish_with(0x08),
     "content type": _publish_with(0x03),
     "user property name": lambda _, text: packet(
@@ -59,9 +71,10 @@ IN_PROPERTIES: dict[str, Place] = {
 def _everywhere() -> list[pytest.param]:  # type: ignore[valid-type]
     found = []
     for version in (3, 4, 5):
-        places = IN_CONNECT | AFTERWARDS | (IN_PROPERTIES if version == 5 else {})
+        firsts = IN_CONNECT | (IN_CONNECT_5 if version == 5 else {})
+        places = firsts | AFTERWARDS | (IN_PROPERTIES if version == 5 else {})
         found += [
-            pytest.param(version, place in IN_CONNECT, make, id=f"{version} {place}") for place, make in places.items()
+            pytest.param(version, place in firsts, make, id=f"{version} {place}") for place, make in places.items()
         ]
     return found
 
@@ -122,6 +135,20 @@ def test_lengths_are_sent_in_the_fewest_bytes(size: int, length: int) -> None:
     assert sent[1 : 1 + length] == encode_variable_byte_integer(size)
 
 
+@pytest.mark.parametrize("size", [127, 128, 16_383, 16_384, 65_540])
+def test_property_lengths_are_sent_in_the_fewest_bytes(size: int) -> None:
+    """At every boundary, in a live message and in a retained one [MQTT5-1.5.5-1]."""
+    client = MemoryBroker().client("c", 5)
+    client.subscribe("t")
+    half = (size - 5) // 2  # of one User Property, or its value is the longest there is
+    name, value = ("n" * half, "v" * (size - 5 - half)) if size < 65_540 else ("", "v" * 65_535)
+    client.publish("t", b"x", 0, True, Properties(user_properties=((name, value),)))
+    expected = encode_variable_byte_integer(size) + b"\x26" + string(name.encode()) + string(value.encode()) + b"x"
+    for _ in range(2):
+        assert client.network.take().endswith(expected)
+        client.send(p.Subscribe(1, (p.SubscriptionRequest("t"),)))
+
+
 def test_a_length_in_more_bytes_than_needed_is_malformed() -> None:
     """In a Remaining Length and in a Property Length [MQTT5-1.5.5-1]."""
     for data in (b"\xc0\x80\x00", packet(0x30, string(b"t") + b"\x80\x00")):
@@ -158,6 +185,16 @@ def test_reserved_flags_of_the_fixed_header_are_checked(version: int, kind: str)
     client = MemoryBroker().client("c", version)
     client.raw(packet(right, body(version)))
     assert client.got(p.Disconnect) == []
+
+
+@VERSIONS
+def test_reserved_flags_of_connect_are_checked(version: int) -> None:
+    """All four are 0, else nobody comes in [MQTT5-2.1.3-1], [MQTT311-2.2.2-2]."""
+    for flags in range(1, 16):
+        client = Client(MemoryBroker(), version)
+        client.raw(bytes((0x10 | flags,)) + connect(version)[1:])
+        assert client.network.closed
+        assert client.network.take() == b""
 
 
 def test_reserved_flags_of_auth_are_checked() -> None:
@@ -276,8 +313,8 @@ def test_suback_and_unsuback_carry_the_identifier_of_their_request(version: int)
     [MQTT5-2.2.1-6], [MQTT5-3.8.4-1], [MQTT5-3.8.4-2], [MQTT5-3.10.4-4], [MQTT5-3.10.4-5], [MQTT311-2.3.1-7],
     [MQTT311-3.8.4-1], [MQTT311-3.8.4-2], [MQTT311-3.10.4-4], [MQTT311-3.10.4-5].
     """
-    client = MemoryBroker().client("c", version)
-    client.send(p.Subscribe(300, (p.SubscriptionRequest("t"),)), p.Subscribe(301, (p.SubscriptionRequest("#/t"),)))
+    client = MemoryBroker(authorizer=Forbidding("secret")).client("c", version)
+    client.send(p.Subscribe(300, (p.SubscriptionRequest("t"),)), p.Subscribe(301, (p.SubscriptionRequest("secret"),)))
     assert [suback.packet_identifier for suback in client.got(p.Suback)] == [300, 301]
     client.send(p.Unsubscribe(400, ("t",)), p.Unsubscribe(401, ("nothing",)))
     assert [unsuback.packet_identifier for unsuback in client.got(p.Unsuback)] == [400, 401]
@@ -294,6 +331,81 @@ def test_no_properties_are_a_length_of_0() -> None:
     assert client.network.take() == bytes.fromhex("b0 04 0002 00 00")
     client.raw(bytes.fromhex("30 03 0001 74"))
     refused(client, ReasonCode.MALFORMED_PACKET)
+
+
+#: every property with a good value, and the packets it may stand in, by the standard's table 2-4 (0 is the Will)
+PROPERTIES: dict[str, set[int]] = {
+    "01 01": {0, 3},
+    "02 00000009": {0, 3},
+    "03 0001 78": {0, 3},
+    "08 0001 78": {0, 3},
+    "09 0001 78": {0, 3},
+    "0b 01": {3, 8},
+    "11 00000009": {1, 14},
+    "12 0001 78": set(),
+    "13 0009": set(),
+    "15 0001 78": {1, 15},
+    "16 0001 78": {1, 15},
+    "17 01": {1},
+    "18 00000009": {0},
+    "19 01": {1},
+    "1a 0001 78": set(),
+    "1c 0001 78": {14},
+    "1f 0001 78": {4, 5, 6, 7, 14, 15},
+    "21 0009": {1},
+    "22 0009": {1},
+    "23 0009": {3},
+    "24 01": set(),
+    "25 01": set(),
+    "26 0001 78 0001 78": {0, 1, 3, 4, 5, 6, 7, 8, 10, 14, 15},
+    "27 00000999": {1},
+    "28 01": set(),
+    "29 01": set(),
+    "2a 01": set(),
+}
+
+
+def _with_properties(kind: int, properties: bytes) -> bytes:
+    """Return a packet a Client sends, with these properties."""
+    inside = string_block(properties)
+    if kind in (0, 1):
+        will = string(b"c") + inside + string(b"w") + string(b"!")
+        payload = will if kind == 0 else string(b"c")
+        head = string(b"MQTT") + bytes((5, 2 if kind else 6)) + b"\0\0"
+        return packet(0x10, head + (b"\0" if kind == 0 else inside) + payload)
+    return {
+        3: packet(0x30, string(b"t") + inside),
+        4: packet(0x40, b"\0\1\0" + inside),
+        5: packet(0x50, b"\0\1\0" + inside),
+        6: packet(0x62, b"\0\1\0" + inside),
+        7: packet(0x70, b"\0\1\0" + inside),
+        8: packet(0x82, b"\0\1" + inside + string(b"t") + b"\0"),
+        10: packet(0xA2, b"\0\1" + inside + string(b"t")),
+        14: packet(0xE0, b"\0" + inside),
+        15: packet(0xF0, b"\x18" + inside),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", [0, 1, 3, 4, 5, 6, 7, 8, 10, 14, 15])
+@pytest.mark.parametrize("property_", list(PROPERTIES))
+def test_properties_stand_where_they_belong_and_once(property_: str, kind: int) -> None:
+    """One that is not valid for the packet makes it malformed [MQTT5-2.2.2.2]; a second one is a Protocol Error."""
+    one = bytes.fromhex(property_)
+    if kind not in PROPERTIES[property_]:
+        refused(_send(5, kind < 2, _with_properties(kind, one)), ReasonCode.MALFORMED_PACKET)
+    elif one[0] != 0x26:
+        refused(_send(5, kind < 2, _with_properties(kind, one * 2)), ReasonCode.PROTOCOL_ERROR)
+    else:
+        client = _send(5, kind < 2, _with_properties(kind, one * 2))
+        assert client.network.closed is (kind in (14, 15))
+
+
+def test_an_unknown_property_is_malformed() -> None:
+    """Each number without a meaning, in one byte and in two [MQTT5-2.2.2.2]."""
+    known = {bytes.fromhex(one)[0] for one in PROPERTIES}
+    for number in {*range(128), 128, 300} - known:
+        data = encode_variable_byte_integer(number) + b"\0\0\0\0"
+        refused(_send(5, False, _with_properties(3, data)), ReasonCode.MALFORMED_PACKET)
 
 
 def test_user_properties_hold_any_characters() -> None:

@@ -8,7 +8,7 @@ from holdfast.sessions.limits import Limits
 from holdfast.tickets import FailureKind, StorageFailure
 from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p
-from tests.conformance.expect import VERSIONS, Door, connect, payloads
+from tests.conformance.expect import VERSIONS, Door, connect, lasting, payloads
 from tests.doubles import Client, MemoryBroker
 from tests.retained.late import LateStore
 from tests.wire.test_vectors import WRONG
@@ -99,18 +99,34 @@ def test_nothing_follows_the_end_of_a_connection(version: int) -> None:
     assert broker.retained.statistics().count == 0
 
 
+@pytest.mark.parametrize("reason", range(256))
+def test_a_client_uses_only_the_reason_codes_that_are_its_own(reason: int) -> None:
+    """A DISCONNECT with one of the Server's, or none at all, is no DISCONNECT [MQTT5-3.14.2-1]; the Will is due."""
+    own = {0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x90, *range(0x93, 0x9A)}
+    broker = MemoryBroker()
+    watcher = broker.client("w")
+    watcher.subscribe("gone")
+    client = broker.client("c", 5, will=p.Will("gone", b"!"))
+    client.raw(bytes((0xE0, 2, reason, 0)))
+    assert client.network.closed
+    assert [one.reason_code for one in client.got(p.Disconnect)] == [0x82] * (reason not in own)
+    assert payloads(watcher) == [b"!"] * (reason != 0)
+
+
 @VERSIONS
 def test_a_normal_disconnect_discards_the_will(version: int) -> None:
     """For good [MQTT5-3.14.4-3], [MQTT311-3.14.4-3]."""
     broker = MemoryBroker()
     watcher = broker.client("w")
     watcher.subscribe("gone")
-    client = broker.client("c", version, will=p.Will("gone", b"!"))
-    client.send(p.Disconnect())
-    client.drop()
-    broker.advance(10)
-    assert client.network.closed
-    assert payloads(watcher) == []
+    for delay in (0, 5):
+        properties = Properties(will_delay_interval=delay) if version == 5 else Properties()
+        client = lasting(broker, "c", version, will=p.Will("gone", b"!", properties=properties))
+        client.send(p.Disconnect())
+        client.drop()
+        broker.advance(10)
+        assert client.network.closed
+        assert payloads(watcher) == []
 
 
 IN_PLACE = [case for case in WRONG if case[1] is not None]

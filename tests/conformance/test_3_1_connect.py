@@ -7,7 +7,19 @@ import pytest
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p
-from tests.conformance.expect import VERSIONS, Door, block, connect, lasting, payloads, refused, resent, string
+from tests.conformance.expect import (
+    TERSE,
+    VERSIONS,
+    Door,
+    Forbidding,
+    block,
+    connect,
+    lasting,
+    payloads,
+    refused,
+    resent,
+    string,
+)
 from tests.doubles import Client, MemoryBroker
 
 CLIENT = string(b"c")
@@ -140,13 +152,38 @@ def test_the_will_is_published_as_asked_for(version: int, qos: int, retain: bool
     assert late.messages() == ([("gone", b"!", qos, True)] if retain else [])
 
 
-def test_the_will_is_published_when_the_client_reports_an_error() -> None:
-    """Only DISCONNECT 0x00 deletes it [MQTT5-3.1.2-8]."""
+@pytest.mark.parametrize("reason", [0x04, 0x80, 0x98])
+@pytest.mark.parametrize("delay", [0, 10])
+def test_the_will_is_published_when_the_client_reports_an_error(reason: int, delay: int) -> None:
+    """Only DISCONNECT 0x00 deletes it; its delay counts, up to the Session's end [MQTT5-3.1.2-8]."""
     broker = MemoryBroker()
     watcher = broker.client("w", 5)
     watcher.subscribe("gone")
-    client = broker.client("c", 5, will=p.Will("gone", b"!"))
-    client.send(p.Disconnect(ReasonCode.UNSPECIFIED_ERROR))
+    will = p.Will("gone", b"!", properties=Properties(will_delay_interval=delay))
+    lasting(broker, "c", 5, will=will).send(p.Disconnect(reason))
+    if delay:
+        broker.advance(9)
+        assert payloads(watcher) == []
+        broker.advance(1)
+    assert payloads(watcher) == [b"!"]
+    ending = Properties(session_expiry_interval=0)
+    lasting(broker, "c", 5, will=will).send(p.Disconnect(reason, ending))
+    assert payloads(watcher) == [b"!"]
+
+
+def test_the_will_is_published_when_the_session_is_taken_over_and_begun_anew() -> None:
+    """Which ends the old Session at once, whatever the delay [MQTT5-3.1.2-8], [MQTT5-3.1.4-3]."""
+    broker = MemoryBroker()
+    watcher = broker.client("w", 5)
+    watcher.subscribe("gone")
+    will = p.Will("gone", b"!", properties=Properties(will_delay_interval=10))
+    first_ = lasting(broker, "c", 5, will=will)
+    again = lasting(broker, "c", 5, will=will)
+    refused(first_, ReasonCode.SESSION_TAKEN_OVER)
+    broker.advance(20)
+    assert payloads(watcher) == []
+    broker.client("c", 5)
+    refused(again, ReasonCode.SESSION_TAKEN_OVER)
     assert payloads(watcher) == [b"!"]
 
 
@@ -164,6 +201,33 @@ def test_the_will_is_published_when_the_broker_ends_the_connection(version: int)
     broker.advance(0.2)
     assert silent.network.closed
     assert payloads(watcher) == [b"silent"]
+
+
+@VERSIONS
+def test_a_keep_alive_of_0_is_none(version: int) -> None:
+    """A Client may be silent for as long as it likes [MQTT5-3.1.2-22], [MQTT311-3.1.2-24]."""
+    broker = MemoryBroker()
+    client = broker.client("c", version, keep_alive=0)
+    broker.advance(1_000_000)
+    client.send(p.Pingreq())
+    assert client.packets() == [p.Pingresp()]
+
+
+@VERSIONS
+def test_a_packet_on_its_way_is_no_silence(version: int) -> None:
+    """A large one may take longer than the Keep Alive; one that stops is noticed.
+
+    [MQTT5-3.1.2-22], [MQTT311-3.1.2-24].
+    """
+    broker = MemoryBroker()
+    client = broker.client("c", version, keep_alive=10)
+    data = encode(p.Publish("t", b"x" * 100), version)
+    for position in range(0, 100, 10):
+        client.raw(data[position : position + 10])
+        broker.advance(14)
+    assert not client.network.closed
+    broker.advance(2)
+    assert client.network.closed
 
 
 @VERSIONS
@@ -245,7 +309,7 @@ def test_no_field_is_there_that_the_flags_do_not_announce(version: int, flags: i
         payload += block(version) + string(b"w") + string(b"!")
     payload += string(b"x") * bool(flags & NAME) + string(b"x") * bool(flags & PASSWORD)
     assert not first(version, connect(version, 2 | flags, payload)).network.closed
-    assert first(version, connect(version, 2 | flags, payload + string(b"more"))).network.closed
+    refused(first(version, connect(version, 2 | flags, payload + string(b"more"))), ReasonCode.MALFORMED_PACKET)
 
 
 @VERSIONS
@@ -293,7 +357,7 @@ def test_the_client_identifier_names_the_session(version: int) -> None:
 def test_a_connect_without_a_client_identifier_field_is_malformed(version: int) -> None:
     """The field is there even if it is empty [MQTT5-3.1.3-3], [MQTT311-3.1.3-3]."""
     refused(first(version, connect(version, payload=b"")), ReasonCode.MALFORMED_PACKET)
-    assert not first(version, connect(version, payload=string(b""))).network.closed
+    assert first(version, connect(version, payload=string(b""))).network.closed is (version == 3)
 
 
 @VERSIONS
@@ -305,7 +369,7 @@ def test_short_plain_client_identifiers_are_allowed(version: int, name: str) -> 
     assert connack.reason_code == 0
 
 
-@VERSIONS
+@pytest.mark.parametrize("version", [4, 5])
 def test_a_client_without_a_name_gets_one_of_its_own(version: int) -> None:
     """Unique, told in MQTT 5, and good for coming back to the Session.
 
@@ -332,9 +396,13 @@ def test_a_client_without_a_name_gets_one_of_its_own(version: int) -> None:
     assert back.connack.properties.assigned_client_identifier is None
 
 
-def test_no_name_and_no_clean_session() -> None:
-    """Return code 2 and a close in MQTT 3.1.1 [MQTT311-3.1.3-7], [MQTT311-3.1.3-8]."""
-    client = first(4, connect(4, 0, string(b"")))
+@pytest.mark.parametrize(("version", "flags"), [(4, 0), (3, 0), (3, 2)])
+def test_no_name_and_no_clean_session(version: int, flags: int) -> None:
+    """Return code 2 and a close in MQTT 3.1.1; MQTT 3.1 needs a name in any case.
+
+    [MQTT311-3.1.3-7], [MQTT311-3.1.3-8].
+    """
+    client = first(version, connect(version, flags, string(b"")))
     assert client.network.take() == bytes.fromhex("20 02 00 02")
     assert client.network.closed
 
@@ -368,6 +436,33 @@ def test_a_connect_that_does_not_conform_is_closed(version: int, cut: int) -> No
 
 
 @VERSIONS
+@pytest.mark.parametrize("other", [3, 4, 5])
+def test_a_second_connection_takes_the_session_over(version: int, other: int) -> None:
+    """The first is told 0x8E and gets nothing more; what is in flight goes to the second, in whichever version.
+
+    [MQTT5-3.1.4-3], [MQTT311-3.1.4-2].
+    """
+    broker = MemoryBroker()
+    publisher = broker.client("p")
+    old = lasting(broker, "c", version)
+    old.subscribe("t", qos=1)
+    publisher.publish("t", b"1", qos=1)
+    (publish,) = old.got(p.Publish)
+    new = lasting(broker, "c", other)
+    refused(old, ReasonCode.SESSION_TAKEN_OVER)
+    assert new.connack is not None
+    assert new.connack.session_present is (other != 3)
+    assert [(one.payload, one.dup, one.packet_identifier) for one in resent(new)] == [
+        (b"1", True, publish.packet_identifier)
+    ]
+    publisher.publish("t", b"2", qos=1)
+    old.send(p.Puback(publish.packet_identifier))
+    assert old.packets() == []
+    assert payloads(new) == [b"2"]
+    assert not new.network.closed
+
+
+@VERSIONS
 def test_who_may_not_come_in_is_closed(version: int) -> None:
     """CONNACK tells, no Session is begun [MQTT5-3.1.4-2]."""
     broker = MemoryBroker(authenticator=Door(ReasonCode.NOT_AUTHORIZED))
@@ -393,16 +488,41 @@ def test_nothing_is_processed_after_a_refused_connect(version: int) -> None:
     assert broker.retained.statistics().count == 0
 
 
-def test_the_clients_maximum_packet_size_is_kept_to_the_byte() -> None:
-    """A packet of that size is sent, a larger one is not [MQTT5-3.1.2-24]."""
-    broker = MemoryBroker()
-    client = broker.client("c", 5, properties=Properties(maximum_packet_size=50))
-    client.subscribe("t", qos=2)
-    for qos in (0, 1, 2):
-        room = 50 - len(encode(p.Publish("t", b"", qos, packet_identifier=1), 5))
-        client.publish("t", b"x" * room, qos)
-        client.publish("t", b"x" * (room + 1), qos)
-        assert [len(payload) for payload in payloads(client)] == [room]
+@pytest.mark.parametrize("how", ["live", "queued", "retained", "sent again"])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_the_clients_maximum_packet_size_is_kept_to_the_byte(how: str, qos: int) -> None:
+    """A PUBLISH of that size is sent, a larger one is not: with all that the broker adds to it.
+
+    [MQTT5-3.1.2-24], [MQTT5-3.1.2-25].
+    """
+    broker = MemoryBroker(limits=Limits(mqueue_store_qos0=True))
+    small = Properties(maximum_packet_size=50, topic_alias_maximum=9)
+    client = lasting(broker, "c", 5, Properties() if how == "sent again" else small)
+    subscribe = p.Subscribe(1, (p.SubscriptionRequest("long/topic", 2),), Properties(subscription_identifiers=(300,)))
+    if how != "retained":
+        client.send(subscribe)
+        client.packets()
+    if how == "queued":
+        client.drop()
+    added = Properties(subscription_identifiers=(300,))
+    room = 50 - len(encode(p.Publish("long/topic", b"", qos, packet_identifier=1, properties=added), 5))
+    publisher = broker.client("p", 5)
+    for size in (room, room + 1):
+        publisher.publish("long/topic", b"x" * size, qos, how == "retained")
+        if how == "retained":
+            client.send(subscribe)
+        found = resent(client) if how == "queued" else client.got(p.Publish)
+        if how in ("queued", "sent again"):
+            continue
+        assert [len(one.payload) for one in found] == [room] * (size == room)
+    if how in ("queued", "sent again"):
+        client.drop()
+        client = lasting(broker, "c", 5, small)
+        again = 0 if how == "sent again" and qos == 0 else 1
+        assert [len(one.payload) for one in resent(client)] == [room] * again
+        client.messages()
+        publisher.publish("long/topic", b"", qos)
+        assert payloads(client) == [b""]
 
 
 @pytest.mark.parametrize(("size", "request_"), [(10, "connect"), (30, "subscribe"), (30, "unsubscribe")])
@@ -453,23 +573,24 @@ def test_topic_aliases_stay_within_the_clients_maximum(most: int | None) -> None
     assert seen == sent
 
 
-@pytest.mark.parametrize("asked", [None, 0])
+@pytest.mark.parametrize("asked", [None, 0, 1])
 def test_response_information_is_returned_only_when_asked_for(asked: int | None) -> None:
-    """Not with 0, nor by default [MQTT5-3.1.2-28]."""
-    connack = MemoryBroker().client("c", 5, properties=Properties(request_response_information=asked)).connack
+    """Where there is some: not with 0, nor by default [MQTT5-3.1.2-28]."""
+    broker = MemoryBroker(limits=Limits(response_information="replies/"))
+    connack = broker.client("c", 5, properties=Properties(request_response_information=asked)).connack
     assert connack is not None
-    assert connack.properties.response_information is None
+    assert connack.properties.response_information == ("replies/" if asked else None)
 
 
 def test_no_problem_information_where_it_is_not_wanted() -> None:
     """No Reason String or User Property but in CONNACK, DISCONNECT and what others publish [MQTT5-3.1.2-29]."""
-    broker = MemoryBroker(limits=Limits(wildcard_subscription=False))
-    client = broker.client("c", 5, properties=Properties(request_problem_information=0))
+    broker = MemoryBroker(authorizer=Forbidding("secret"))
+    client = broker.client("c", 5, properties=TERSE)
     client.send(
-        p.Subscribe(1, (p.SubscriptionRequest("a/#"),)),
+        p.Subscribe(1, (p.SubscriptionRequest("secret"),)),
         p.Unsubscribe(2, ("none",)),
-        p.Publish("nobody", b"", 1, packet_identifier=3),
-        p.Publish("nobody", b"", 2, packet_identifier=4),
+        p.Publish("secret", b"", 1, packet_identifier=3),
+        p.Publish("secret", b"", 2, packet_identifier=4),
         p.Pubrel(99),
         p.Pubrec(99),
     )

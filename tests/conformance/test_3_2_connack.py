@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from holdfast.interfaces import Principal
@@ -10,7 +11,7 @@ from holdfast.sessions.states import MemorySessionStates
 from holdfast.tickets import CommitTicket
 from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p
-from tests.conformance.expect import VERSIONS, Door, connect, lasting, refused
+from tests.conformance.expect import VERSIONS, Door, connect, lasting, packet, refused
 from tests.doubles import Client, MemoryBroker
 
 #: the Connect Reason Codes of MQTT 5
@@ -89,10 +90,11 @@ def test_a_refusal_tells_no_session_and_closes(version: int) -> None:
 @pytest.mark.parametrize(
     "reason", [ReasonCode.QUOTA_EXCEEDED, ReasonCode.PACKET_TOO_LARGE, ReasonCode.USE_ANOTHER_SERVER]
 )
-def test_a_refusal_mqtt_3_has_no_code_for_is_a_close(reason: ReasonCode) -> None:
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_refusal_mqtt_3_has_no_code_for_is_a_close(version: int, reason: ReasonCode) -> None:
     """Without CONNACK [MQTT311-3.2.2-6]."""
-    client = Client(MemoryBroker(authenticator=Door(reason)), 4)
-    client.send(p.Connect("c", 4))
+    client = Client(MemoryBroker(authenticator=Door(reason)), version)
+    client.send(p.Connect("c", version))
     assert client.network.take() == b""
     assert client.network.closed
 
@@ -120,6 +122,25 @@ def test_connack_has_a_reason_code_of_its_own_table(asked: p.Connect, reason: Re
     assert client.network.closed is (reason != ReasonCode.SUCCESS)
 
 
+@VERSIONS
+@pytest.mark.parametrize("reason", [one for one in ReasonCode if one >= ReasonCode.UNSPECIFIED_ERROR])
+def test_every_refusal_is_told_in_the_terms_of_connack(version: int, reason: ReasonCode) -> None:
+    """Whatever an authenticator answers: with a code that CONNACK has, or not at all, and always with a close.
+
+    [MQTT5-3.2.2-8], [MQTT5-3.2.2-7], [MQTT5-4.13.2-1], [MQTT311-3.2.2-5], [MQTT311-3.2.2-6].
+    """
+    client = Client(MemoryBroker(authenticator=Door(reason)), version)
+    client.send(p.Connect("c", version), p.Pingreq())
+    sent = client.network.take()
+    assert client.network.closed
+    if version == 5:
+        assert sent[0] == 0x20
+        nearest = ReasonCode.SERVER_UNAVAILABLE if reason == ReasonCode.SERVER_SHUTTING_DOWN else 0x80
+        assert sent[3] == (reason if reason in CODES else nearest)
+    else:
+        assert sent in (b"", *(bytes((0x20, 2, 0, code)) for code in range(1, 6)))
+
+
 class SlowStates(MemorySessionStates):
     """Wills whose commit takes until the end of time."""
 
@@ -141,6 +162,24 @@ def test_a_connection_ended_before_its_connack_is_told_in_its_terms(cause: str) 
     sent = client.network.take()
     assert client.network.closed
     assert not sent or (sent[0] == 0x20 and sent[3] in CODES)
+
+
+@VERSIONS
+@pytest.mark.parametrize("cause", ["lost", "taken over"])
+def test_a_connection_that_was_not_accepted_leaves_no_will(version: int, cause: str) -> None:
+    """Whatever ends it before its CONNACK [MQTT311-3.1.2-8], [MQTT5-3.1.4-6]."""
+    broker = MemoryBroker(states=SlowStates())
+    watcher = broker.client("w")
+    watcher.subscribe("#")
+    client = Client(broker, version)
+    client.send(p.Connect("c", version, will=p.Will("gone", b"!")))
+    if cause == "lost":
+        client.drop()
+    else:
+        assert broker.client("c", version).connack is not None
+    assert client.network.closed
+    broker.advance(10)
+    assert watcher.messages() == []
 
 
 def test_the_highest_qos_is_told_and_kept() -> None:
@@ -206,7 +245,27 @@ def test_a_refusal_leaves_its_reason_string_out_where_it_does_not_fit() -> None:
         assert (len(sent) > 20) is (size == 1000)
 
 
-@pytest.mark.parametrize("told", [None, 20])
+@pytest.mark.parametrize("size", [20, 1000])
+def test_a_connect_that_cannot_be_read_is_refused_within_the_clients_maximum(size: int) -> None:
+    """As far as it is known: else there is no Reason String [MQTT5-3.2.2-19], [MQTT5-3.1.2-24]."""
+    asked = Properties(maximum_packet_size=size)
+    for data in (
+        encode(p.Connect("c", 5, will=p.Will("#", b""), properties=asked), 5),
+        encode(p.Connect("c", 5, properties=attrs.evolve(asked, authentication_data=b"x")), 5),
+        encode(p.Connect("c", 5, properties=asked), 5)[:-1] + b"\xff",
+        connect(5, 3),
+        packet(0x10, encode(p.Connect("c", 5, properties=asked), 5)[2:] + b"more"),
+    ):
+        client = Client(MemoryBroker(), 5)
+        client.raw(data)
+        sent = client.network.take()
+        assert client.network.closed
+        assert len(sent) <= size
+        assert sent[:1] == b"\x20"
+        assert sent[3] in (0x81, 0x82, 0x90)
+
+
+@pytest.mark.parametrize("told", [None, 5, 20])
 def test_the_keep_alive_in_force(told: int | None) -> None:
     """The Client's own, unless CONNACK tells another [MQTT5-3.2.2-21], [MQTT5-3.2.2-22]."""
     broker = MemoryBroker(limits=Limits(server_keepalive=told))

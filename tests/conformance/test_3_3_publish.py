@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import attrs
 import pytest
 
 from holdfast.retained.service import RetainerLimits
@@ -20,8 +23,9 @@ from tests.conformance.expect import (
     resent,
     string,
 )
-from tests.doubles import MemoryBroker
+from tests.doubles import Client, MemoryBroker
 from tests.retained.late import LateStore
+from tests.sessions.restartable import RestartableBroker
 
 
 @VERSIONS
@@ -129,6 +133,151 @@ def test_properties_arrive_unaltered(how: str) -> None:
     assert [(one.payload, one.properties) for one in came] == [(b"text", sent)]
 
 
+@pytest.mark.parametrize("how", ["queued", "retained", "will"])
+def test_messages_arrive_unaltered_after_a_restart(how: str, tmp_path: Path) -> None:
+    """The store keeps every property, and the order of User Properties.
+
+    [MQTT5-3.3.2-4], [MQTT5-3.3.2-15], [MQTT5-3.3.2-16], [MQTT5-3.3.2-17], [MQTT5-3.3.2-18], [MQTT5-3.3.2-20],
+    [MQTT5-3.1.3-10].
+    """
+    sent = Properties(
+        payload_format_indicator=1,
+        response_topic="answers/é",
+        correlation_data=bytes(range(256)),
+        content_type="text/plain",
+        user_properties=(("b", "2"), ("a", "1"), ("b", "3"), ("b", "2"), ("", "\ufeff")),
+    )
+    broker = RestartableBroker(tmp_path / "h.db")
+    client = lasting(broker, "c", 5)
+    request = p.SubscriptionRequest("t", 2, retain_as_published=True)
+    if how != "retained":
+        client.send(p.Subscribe(1, (request,), Properties(subscription_identifiers=(7,))))
+    client.drop()
+    if how == "will":
+        broker.client("w", 5, will=p.Will("t", b"text", 2, True, sent)).send(p.Disconnect(4))
+    else:
+        broker.client("p", 5).publish("t", b"text", 2, True, sent)
+    broker = broker.restart()
+    client = lasting(broker, "c", 5)
+    if how == "retained":
+        client.send(p.Subscribe(1, (request,), Properties(subscription_identifiers=(7,))))
+    (came,) = client.got(p.Publish) if how == "retained" else resent(client)
+    assert (came.payload, came.qos, came.retain) == (b"text", 2, True)
+    assert came.properties == attrs.evolve(sent, subscription_identifiers=(7,))
+
+
+def _publish_expiring(publisher: Client, qos: int = 1, retain: bool = False) -> None:
+    for topic, interval in (("long", 100), ("short", 30)):
+        publisher.publish(topic, b"x", qos, retain, Properties(message_expiry_interval=interval))
+
+
+def _left(came: list[p.Publish]) -> list[tuple[str, int | None]]:
+    return [(one.topic, one.properties.message_expiry_interval) for one in came]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_messages_expire_in_the_queue_of_a_session(qos: int, restart: bool, tmp_path: Path) -> None:
+    """What is left of the Message Expiry Interval is passed on; with nothing left, the message is not.
+
+    [MQTT5-3.3.2-5], [MQTT5-3.3.2-6].
+    """
+    broker = RestartableBroker(tmp_path / "h.db")
+    client = lasting(broker, "c", 5)
+    client.subscribe("#", qos=qos)
+    client.drop()
+    _publish_expiring(broker.client("p", 5), qos)
+    if restart:
+        broker = broker.restart(after=40)
+    else:
+        broker.advance(40)
+    assert _left(resent(lasting(broker, "c", 5))) == [("long", 60)]
+
+
+@pytest.mark.parametrize(("waited", "left"), [(0.001, 100), (0.999, 100), (1, 99), (1.001, 99), (98.5, 2), (99.999, 1)])
+@pytest.mark.parametrize("how", ["queued", "sent again", "retained"])
+def test_whole_seconds_are_taken_off_the_expiry_interval(waited: float, left: int, how: str) -> None:
+    """What is passed on at once is passed on as it came, and 0 is never told [MQTT5-3.3.2-6]."""
+    broker = MemoryBroker()
+    client = lasting(broker, "c", 5)
+    if how != "retained":
+        client.subscribe("t", qos=1)
+    if how == "queued":
+        client.drop()
+    broker.client("p", 5).publish("t", b"x", 1, True, Properties(message_expiry_interval=100))
+    if how == "sent again":
+        assert _left(client.got(p.Publish)) == [("t", 100)]
+        client.drop()
+    broker.advance(waited)
+    if how == "retained":
+        came = [one for one in client.subscribe("t", qos=1) if isinstance(one, p.Publish)]
+    else:
+        came = resent(lasting(broker, "c", 5))
+    assert _left(came) == [("t", left)]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_retained_messages_expire(qos: int, restart: bool, tmp_path: Path) -> None:
+    """In whichever QoS they are asked for [MQTT5-3.3.2-5], [MQTT5-3.3.2-6]."""
+    broker = RestartableBroker(tmp_path / "h.db")
+    _publish_expiring(broker.client("p", 5), 2, True)
+    if restart:
+        broker = broker.restart(after=40)
+    else:
+        broker.advance(40)
+    came = broker.client("c", 5).subscribe("#", qos=qos)
+    assert _left([one for one in came if isinstance(one, p.Publish)]) == [("long", 60)]
+
+
+def test_messages_expire_behind_a_full_window() -> None:
+    """A Client that is connected may be too slow [MQTT5-3.3.2-5], [MQTT5-3.3.2-6]."""
+    broker = MemoryBroker()
+    client = broker.client("c", 5, properties=Properties(receive_maximum=1))
+    client.subscribe("#", qos=1)
+    publisher = broker.client("p", 5)
+    publisher.publish("first", qos=1)
+    (first,) = client.got(p.Publish)
+    _publish_expiring(publisher)
+    broker.advance(40)
+    client.send(p.Puback(first.packet_identifier))
+    (second,) = client.got(p.Publish)
+    assert _left([second]) == [("long", 60)]
+    client.send(p.Puback(second.packet_identifier))
+    assert client.packets() == []
+
+
+def test_the_expiry_interval_of_a_will_begins_with_its_publication() -> None:
+    """Not with CONNECT, nor with the end of the connection [MQTT5-3.3.2-6]."""
+    broker = MemoryBroker()
+    client = lasting(broker, "c", 5)
+    client.subscribe("gone", qos=1)
+    client.drop()
+    will = p.Will("gone", b"", 1, properties=Properties(message_expiry_interval=100, will_delay_interval=200))
+    mourned = lasting(broker, "w", 5, will=will)
+    broker.advance(300)
+    mourned.drop()
+    broker.advance(200)
+    broker.advance(40)
+    assert _left(resent(lasting(broker, "c", 5))) == [("gone", 60)]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_is_sent_again_tells_what_is_left(restart: bool, tmp_path: Path) -> None:
+    """[MQTT5-3.3.2-6]: it does not expire any more, having been sent once."""
+    broker = RestartableBroker(tmp_path / "h.db")
+    client = lasting(broker, "c", 5)
+    client.subscribe("#", qos=1)
+    _publish_expiring(broker.client("p", 5))
+    assert _left(client.got(p.Publish)) == [("long", 100), ("short", 30)]
+    client.drop()
+    if restart:
+        broker = broker.restart(after=40)
+    else:
+        broker.advance(40)
+    assert _left(resent(lasting(broker, "c", 5))) == [("long", 60), ("short", 1)]
+
+
 def test_topic_aliases_end_with_the_connection() -> None:
     """A resumed Session begins without any [MQTT5-3.3.2-7]."""
     broker = MemoryBroker()
@@ -160,6 +309,20 @@ def test_every_topic_alias_up_to_the_maximum_is_taken() -> None:
     for alias in range(1, 11):
         client.publish("", properties=Properties(topic_alias=alias))
     assert [topic for topic, _, _, _ in client.messages()] == [f"t/{alias}" for alias in range(1, 11)]
+
+
+def test_a_topic_alias_is_set_by_a_message_that_is_not_handed_on() -> None:
+    """One that is not allowed, and one that came before [MQTT5-3.3.2-12]."""
+    broker = MemoryBroker(authorizer=Forbidding("secret"))
+    client = broker.client("c", 5)
+    client.subscribe("t")
+    client.publish("secret", properties=Properties(topic_alias=1))
+    client.publish("", properties=Properties(topic_alias=1))
+    assert broker.counters.messages_dropped_not_authorized == 2
+    client.publish("t", b"1", 2, identifier=9)
+    client.send(p.Publish("t", b"1", 2, False, True, 9, Properties(topic_alias=1)))
+    client.publish("", b"2", properties=Properties(topic_alias=1))
+    assert payloads(client) == [b"1", b"2"]
 
 
 @pytest.mark.parametrize("topic", ["a/+", "#", "a+"])
@@ -227,6 +390,25 @@ def test_more_than_the_servers_receive_maximum_ends_the_connection(qos: int) -> 
         client.publish(f"t/{number}", b"x", qos, True)
     assert not client.network.closed
     client.publish("t/4", b"x", qos, True)
+    refused(client, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
+
+
+def test_the_servers_receive_maximum_counts_anew_on_each_connection() -> None:
+    """What a Client left unreleased before takes no room, and can be released [MQTT5-3.3.4-7]."""
+    broker = MemoryBroker(limits=Limits(max_awaiting_rel=2))
+    for round_ in range(3):
+        client = lasting(broker, "c", 5, TERSE)
+        for number in (1, 2):
+            client.publish("t", qos=2, identifier=2 * round_ + number)
+        assert client.got(p.Pubrec) == [p.Pubrec(2 * round_ + number, 0x10) for number in (1, 2)]
+        client.drop()
+    client = lasting(broker, "c", 5, TERSE)
+    client.send(p.Publish("t", b"", 2, False, True, 1), p.Pubrel(1), *map(p.Pubrel, range(2, 7)))
+    assert [one.reason_code for one in client.got(p.Pubcomp)] == [0] * 6
+    for number in (1, 2):
+        client.publish("t", qos=2, identifier=number)
+    assert not client.network.closed
+    client.publish("t", qos=2, identifier=3)
     refused(client, ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
 
 
@@ -299,6 +481,30 @@ def test_an_exhausted_window_holds_up_nothing_but_publish() -> None:
     )
     kinds = [type(one) for one in client.packets()]
     assert kinds == [p.Pingresp, p.Suback, p.Publish, p.Puback, p.Pubrec, p.Pubcomp, p.Unsuback]
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_a_lower_receive_maximum_holds_up_no_pubrel(most: int) -> None:
+    """Sent again when the Session is resumed, in their order, however little room there is for PUBLISH.
+
+    [MQTT5-3.3.4-10], [MQTT5-4.9.0-3], [MQTT5-4.4.0-1].
+    """
+    broker = MemoryBroker()
+    client = lasting(broker, "c", 5)
+    client.subscribe("t", qos=2)
+    publisher = broker.client("p")
+    for _ in range(6):
+        publisher.publish("t", qos=2)
+    sent = [one.packet_identifier for one in client.got(p.Publish)]
+    released = [sent[number] for number in (1, 3, 5)]
+    client.send(*map(p.Pubrec, released))
+    client.drop()
+    client = lasting(broker, "c", 5, Properties(receive_maximum=most))
+    assert [one.packet_identifier for one in client.backlog if isinstance(one, p.Pubrel)] == released
+    assert len(resent(client)) <= most
+    again = len(resent(client))
+    client.send(*map(p.Pubcomp, released))
+    assert again + len(client.packets()) == most
 
 
 @VERSIONS

@@ -7,18 +7,21 @@ import pytest
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p
-from tests.conformance.expect import VERSIONS, Forbidding, block, lasting, packet, payloads, refused, resent, string
-from tests.doubles import Client, MemoryBroker
+from tests.conformance.expect import (
+    VERSIONS,
+    Forbidding,
+    block,
+    codes,
+    lasting,
+    packet,
+    payloads,
+    refused,
+    resent,
+    string,
+)
+from tests.doubles import MemoryBroker
 
 Request = p.SubscriptionRequest
-
-
-def codes(client: Client, *requests: Request) -> tuple[int, ...]:
-    """Subscribe in one packet; return what its one SUBACK says."""
-    client.send(p.Subscribe(77, requests))
-    (suback,) = client.got(p.Suback)
-    assert suback.packet_identifier == 77
-    return suback.reason_codes
 
 
 @VERSIONS
@@ -48,6 +51,62 @@ def test_no_local_keeps_a_clients_own_messages_from_it() -> None:
     assert payloads(client) == []
 
 
+@pytest.mark.parametrize("qos", [0, 1])
+def test_no_local_keeps_a_clients_own_retained_messages_from_it(qos: int) -> None:
+    """They are Application Messages like any other [MQTT5-3.8.3-3]; another subscription may ask for them."""
+    broker = MemoryBroker()
+    client = broker.client("c", 5)
+    client.publish("t/own", b"own", qos, True)
+    broker.client("o", 5).publish("t/other", b"other", qos, True)
+    client.packets()
+    client.send(p.Subscribe(1, (Request("t/+", qos, no_local=True),)))
+    assert payloads(client) == [b"other"]
+    client.send(p.Subscribe(2, (Request("t/#", qos),)))
+    assert sorted(payloads(client)) == [b"other", b"own"]
+    client.publish("t/own", b"live", qos)
+    assert payloads(client) == [b"live"]
+
+
+def test_retain_handling_1_in_a_session_that_goes_on() -> None:
+    """A subscription that outlived its connection is there already; one given up is not.
+
+    [MQTT5-3.3.1-10].
+    """
+    broker = MemoryBroker()
+    broker.client("p").publish("t", b"kept", retain=True)
+    request = Request("t", 1, retain_handling=1)
+    client = lasting(broker, "c", 5)
+    client.send(p.Subscribe(1, (request,)))
+    assert payloads(client) == [b"kept"]
+    client.drop()
+    client = lasting(broker, "c", 5)
+    client.send(p.Subscribe(2, (request,)))
+    assert payloads(client) == []
+    client.send(p.Unsubscribe(3, ("t",)), p.Subscribe(4, (request, request)))
+    assert payloads(client) == [b"kept"]
+
+
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("how", ["live", "queued", "sent again", "shared"])
+def test_retain_as_published_holds_wherever_a_message_waits(how: str, asked: bool) -> None:
+    """Also for what is queued and sent again [MQTT5-3.3.1-12], [MQTT5-3.3.1-13]."""
+    broker = MemoryBroker()
+    client = lasting(broker, "c", 5)
+    topic_filter = "$share/g/t" if how == "shared" else "t"
+    client.subscribe(Request(topic_filter, 1, retain_as_published=asked))
+    if how == "queued":
+        client.drop()
+    publisher = broker.client("p")
+    publisher.publish("t", b"1", 1, True)
+    publisher.publish("t", b"2", 1, False)
+    if how in ("queued", "sent again"):
+        client.drop()
+        came = resent(lasting(broker, "c", 5))
+    else:
+        came = client.got(p.Publish)
+    assert [(one.payload, one.retain) for one in came] == [(b"1", asked), (b"2", False)]
+
+
 def test_no_local_on_a_shared_subscription_is_a_protocol_error() -> None:
     """It ends the connection [MQTT5-3.8.3-4]."""
     client = MemoryBroker().client("c", 5)
@@ -58,10 +117,18 @@ def test_no_local_on_a_shared_subscription_is_a_protocol_error() -> None:
 @VERSIONS
 def test_reserved_subscription_options_are_malformed(version: int) -> None:
     """Every reserved bit by itself, and QoS 3 [MQTT5-3.8.3-5], [MQTT311-3.8.3-4]."""
-    for options in (0x40, 0x80, 3) if version == 5 else (0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 3):
+    for options in (0x40, 0x80) if version == 5 else (0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 3):
         client = MemoryBroker().client("c", version)
         client.raw(packet(0x82, b"\0\1" + block(version) + string(b"t") + bytes((options,))))
         refused(client, ReasonCode.MALFORMED_PACKET)
+
+
+@pytest.mark.parametrize("options", [0x03, 0x30])
+def test_subscription_options_without_a_meaning_are_a_protocol_error(options: int) -> None:
+    """QoS 3 and Retain Handling 3 in MQTT 5 [MQTT5-3.8.3.1]."""
+    client = MemoryBroker().client("c", 5)
+    client.raw(packet(0x82, b"\0\1\0" + string(b"t") + bytes((options,))))
+    refused(client, ReasonCode.PROTOCOL_ERROR)
 
 
 @VERSIONS
@@ -101,9 +168,16 @@ def test_many_topic_filters_are_as_many_requests_with_one_answer(version: int) -
     [MQTT5-3.8.4-5], [MQTT5-3.8.4-6], [MQTT5-3.8.4-7], [MQTT5-3.9.3-1], [MQTT311-3.8.4-4], [MQTT311-3.8.4-5],
     [MQTT311-3.9.3-1].
     """
-    client = MemoryBroker(authorizer=Forbidding("secret")).client("c", version)
+    client = MemoryBroker(authorizer=Forbidding("secret"), limits=Limits(max_topic_levels=2)).client("c", version)
     failed = (0x8F, 0x87) if version == 5 else (0x80, 0x80)
-    requests = (Request("a", 2), Request("b#", 1), Request("c", 1), Request("secret", 0), Request("d"), Request("a", 1))
+    requests = (
+        Request("a", 2),
+        Request("b/b/b", 1),
+        Request("c", 1),
+        Request("secret", 0),
+        Request("d"),
+        Request("a", 1),
+    )
     assert codes(client, *requests) == (2, failed[0], 1, failed[1], 0, 1)
     for topic in "acd":
         client.publish(topic, b"x", qos=2)
@@ -113,24 +187,56 @@ def test_many_topic_filters_are_as_many_requests_with_one_answer(version: int) -
 @pytest.mark.parametrize("version", [3, 4])
 def test_suback_of_mqtt_3_has_four_return_codes(version: int) -> None:
     """0, 1, 2 or 0x80, whatever the reason of a refusal [MQTT311-3.9.3-2], [MQTT311-3.8.3-2]."""
-    limits = Limits(wildcard_subscription=False, shared_subscription=False, max_subscriptions=3)
+    limits = Limits(wildcard_subscription=False, shared_subscription=False, max_subscriptions=3, max_topic_levels=3)
     client = MemoryBroker(authorizer=Forbidding("secret"), limits=limits).client("c", version)
-    filters = ("a", "b", "c", "d", "a/#", "+", "$share/g/a", "secret", "x+")
+    filters = ("a", "b", "c", "d", "a/#", "+", "$share/g/a", "$share/g", "$share/+/a", "secret", "x/x/x/x")
     found = codes(client, *(Request(topic_filter, number % 3) for number, topic_filter in enumerate(filters)))
-    assert found == (0, 1, 2, *[0x80] * 6)
+    assert found == (0, 1, 2, *[0x80] * 8)
     client.publish("a/b")
     assert client.messages() == []
 
 
 def test_suback_and_unsuback_have_reason_codes_of_their_own_table() -> None:
     """For every outcome a request can have [MQTT5-3.9.3-2], [MQTT5-3.11.3-2]."""
-    limits = Limits(wildcard_subscription=False, shared_subscription=False, max_subscriptions=3)
+    limits = Limits(max_subscriptions=3, max_topic_levels=3)
     client = MemoryBroker(authorizer=Forbidding("secret"), limits=limits).client("c", 5)
-    filters = ("a", "b", "c", "d", "a/#", "$share/g/a", "secret", "x+", "$share//a")
+    filters = ("a", "b", "c", "d", "secret", "x/x/x/x", "$share/g/x/x/x/x")
     found = codes(client, *(Request(topic_filter, number % 3) for number, topic_filter in enumerate(filters)))
-    assert found == (0, 1, 2, 0x97, 0xA2, 0x9E, 0x87, 0x8F, 0x8F)
-    client.send(p.Unsubscribe(5, ("a", "none", "x+")))
+    assert found == (0, 1, 2, 0x97, 0x87, 0x8F, 0x8F)
+    client.send(p.Unsubscribe(5, ("a", "none", "x/x/x/x")))
     assert client.packets() == [p.Unsuback(5, (0x00, 0x11, 0x11))]
+
+
+@pytest.mark.parametrize(
+    ("limits", "topic_filter", "identifiers", "reason"),
+    [
+        (Limits(wildcard_subscription=False), "a/#", (), ReasonCode.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED),
+        (Limits(wildcard_subscription=False), "+", (), ReasonCode.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED),
+        (Limits(wildcard_subscription=False), "$share/g/+", (), ReasonCode.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED),
+        (Limits(shared_subscription=False), "$share/g/a", (), ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED),
+        (Limits(subscription_identifiers=False), "a", (1,), ReasonCode.SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED),
+    ],
+)
+def test_what_connack_told_is_not_available_is_a_protocol_error(
+    limits: Limits, topic_filter: str, identifiers: tuple[int, ...], reason: ReasonCode
+) -> None:
+    """Nothing of the SUBSCRIBE is granted [MQTT5-3.2.2.3.11], [MQTT5-3.2.2.3.12], [MQTT5-3.2.2.3.13]."""
+    broker = MemoryBroker(limits=limits)
+    client = lasting(broker, "c", 5)
+    assert client.connack is not None
+    told = client.connack.properties
+    available = (
+        told.wildcard_subscription_available,
+        told.shared_subscription_available,
+        told.subscription_identifier_available,
+    )
+    assert sorted(map(str, available)) == ["0", "None", "None"]
+    properties = Properties(subscription_identifiers=identifiers)
+    client.send(p.Subscribe(1, (Request("fine", 1), Request(topic_filter, 1)), properties))
+    assert client.got(p.Suback) == []
+    assert client.network.closed
+    broker.client("p").publish("fine", qos=1)
+    assert resent(lasting(broker, "c", 5)) == []
 
 
 @pytest.mark.parametrize("size", [30, 1000])

@@ -47,13 +47,17 @@ def test_an_unknown_protocol_level_is_told() -> None:
     assert client.network.closed
 
 
-def test_the_first_packet_must_be_connect() -> None:
+@VERSIONS
+@pytest.mark.parametrize("kind", [0, *range(2, 16)])
+def test_the_first_packet_must_be_connect(version: int, kind: int) -> None:
     """Anything else before CONNECT closes the connection without an answer [MQTT5-3.1.0-1], [MQTT311-3.1.0-1]."""
     broker = MemoryBroker()
-    client = Client(broker)
-    client.send(p.Pingreq())
-    assert client.network.closed
-    assert client.packets() == []
+    for body in (b"", b"\0\1", b"\0\1t\0", b"\0\1\0\0\1t\0"):
+        client = Client(broker, version)
+        client.raw(bytes((kind << 4 | 2 * (kind in (6, 8, 10)), len(body))) + body + encode(p.Connect("c"), 4))
+        assert client.network.closed
+        assert client.packets() == []
+    assert broker.registry.session_count == 0
 
 
 @VERSIONS
@@ -132,11 +136,15 @@ def test_a_session_needs_a_client_identifier_in_mqtt_3() -> None:
 
 @pytest.mark.parametrize(("version", "code"), [(4, 2), (5, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)])
 def test_a_client_identifier_too_long_is_told(version: int, code: int) -> None:
-    """mqtt.max_clientid_len; CONNACK, then a close [MQTT5-3.1.3-8], [MQTT311-3.1.3-9]."""
-    client = MemoryBroker(limits=Limits(max_clientid_len=23)).client("x" * 24, version)
-    assert client.connack is not None
-    assert client.connack.reason_code == code
-    assert client.network.closed
+    """mqtt.max_clientid_len, in bytes; CONNACK, then a close [MQTT5-3.1.3-8], [MQTT311-3.1.3-9]."""
+    broker = MemoryBroker(limits=Limits(max_clientid_len=23))
+    for name in ("x" * 24, "é" * 12):
+        client = broker.client(name, version)
+        assert client.connack is not None
+        assert client.connack.reason_code == code
+        assert client.network.closed
+    for name in ("x" * 23, "é" * 11 + "x"):
+        assert not broker.client(name, version).network.closed
 
 
 def test_a_packet_over_the_limit_is_told() -> None:

@@ -151,7 +151,7 @@ def denied() -> MemoryBroker:
 
 def limited() -> MemoryBroker:
     return MemoryBroker(
-        limits=Limits(shared_subscription=False, wildcard_subscription=False, max_subscriptions=1),
+        limits=Limits(max_topic_levels=3, max_subscriptions=1),
         retainer=RetainerLimits(max_payload_size=3),
     )
 
@@ -164,9 +164,9 @@ FAILURES: list[tuple[Callable[[], MemoryBroker], p.Packet, p.Packet, str]] = [
     (limited, p.Publish("t", b"long", 2, True, False, 1), p.Pubrec(1, 0x97), "retainer.max_payload_size is 3"),
     (
         limited,
-        p.Subscribe(1, tuple(map(p.SubscriptionRequest, ("a", "b", "#", "$share/g/a", "a#")))),
-        p.Suback(1, (0, 0x97, 0xA2, 0x9E, 0x8F)),
-        "at most 1 Subscriptions here; shared subscriptions are not offered here; wildcards are not",
+        p.Subscribe(1, tuple(map(p.SubscriptionRequest, ("a", "b", "a/b/c/d")))),
+        p.Suback(1, (0, 0x97, 0x8F)),
+        "a Topic Filter has at most 3 levels here; a Session has at most 1 Subscriptions here",
     ),
     (limited, p.Pubrel(1), p.Pubcomp(1, 0x92), "no QoS 2 message has this identifier"),
     (limited, p.Pubrec(1), p.Pubrel(1, 0x92), "no QoS 2 message has this identifier"),

@@ -101,14 +101,16 @@ class MQTTConfig(Section):
         Flag(),
         True,
         help="Whether Topic Filters may have wildcards; told to v5 clients as Wildcard Subscription Available.",
-        effect="false: such a Subscription is refused (v5: Wildcard Subscriptions not supported, 0xA2).",
+        effect="false: such a Subscription is refused; v5 clients, who were told, lose the connection (Wildcard"
+        " Subscriptions not supported, 0xA2).",
         example=False,
     )
     shared_subscription: bool = option(
         Flag(),
         True,
         help="Whether clients may use $share/NAME/FILTER; told to v5 clients as Shared Subscription Available.",
-        effect="false: such a Subscription is refused (v5: Shared Subscriptions not supported, 0x9E).",
+        effect="false: such a Subscription is refused; v5 clients, who were told, lose the connection (Shared"
+        " Subscriptions not supported, 0x9E).",
         example=False,
     )
     subscription_identifiers: bool = option(

@@ -25,7 +25,7 @@ from holdfast.sessions.limits import Limits
 from holdfast.sessions.outbox import INetworkConnection, Outbox
 from holdfast.sessions.services import Services
 from holdfast.tickets import StorageFailure
-from holdfast.wire import PacketParser, ProtocolError, ReasonCode, WireError
+from holdfast.wire import NO_PROPERTIES, PacketParser, ProtocolError, ReasonCode, WireError
 from holdfast.wire import packets as p
 
 T = TypeVar("T")
@@ -339,7 +339,8 @@ class Connection:
         self.close(ReasonCode.QUOTA_EXCEEDED, "too many messages wait for this client")
 
     def _due_will(self) -> p.Will | None:
-        return self._exchange.will if self._exchange is not None else None
+        """Return the Will, which belongs to the Session only once CONNECT is accepted [MQTT311-3.1.2-8]."""
+        return self._exchange.will if self._exchange is not None and self._state is State.ESTABLISHED else None
 
     def _refuse(self, error: WireError) -> None:
         """End the Network Connection because the Client broke the rules."""
@@ -351,7 +352,9 @@ class Connection:
             reason=error.reason.name,
         )
         if self._state is State.NEW and error.protocol_version is not None:
-            self.finish(Explanations(error.protocol_version).refusal(error.reason, str(error)), None)
+            explanations = Explanations(error.protocol_version, error.asked or NO_PROPERTIES)
+            known = error.asked is not None  # what the Client takes; else the refusal is kept as short as can be
+            self.finish(explanations.refusal(error.reason, str(error) if known else ""), None)
         else:
             self.close(error.reason, str(error))
 

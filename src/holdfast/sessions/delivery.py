@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from holdfast.interfaces import IDelivery, ReplayForm, Slice
-from holdfast.messages import ApplicationMessage
+from holdfast.messages import ApplicationMessage, seconds_left
 from holdfast.sessions.outbox import LOW_WATER
 from holdfast.sessions.outgoing import DeliveryOptions, OutgoingMessage
 from holdfast.sessions.subscriptions import Subscription
@@ -124,7 +124,7 @@ class ReplayDelivery:
                 qos = max(stored_qos, qos) if upgrade else min(stored_qos, qos)
             extra = identifier
             if v5 and expires_at:
-                extra = extra + b"\x02" + max(1, (expires_at - now) // 1000).to_bytes(4, "big")
+                extra = extra + b"\x02" + seconds_left(expires_at, now).to_bytes(4, "big")
             if not qos and not extra:
                 packet = data[position:end]
             else:

@@ -12,6 +12,7 @@ from holdfast.sessions.session import Session
 from holdfast.sessions.subscribing import Subscriptions
 from holdfast.wire import ProtocolError, ReasonCode
 from holdfast.wire import packets as p
+from holdfast.wire.reasons import CLIENT_DISCONNECT
 
 if TYPE_CHECKING:
     from holdfast.sessions.connection import Connection
@@ -94,6 +95,8 @@ class Exchange:
 
     def _disconnect(self, packet: p.Disconnect) -> None:
         """The Client says goodbye; its Will is discarded if that is a normal end [MQTT5-3.14.4-3], else published."""
+        if packet.reason_code not in CLIENT_DISCONNECT:
+            raise ProtocolError(f"a Client does not send DISCONNECT with Reason Code 0x{packet.reason_code:02x}")
         expiry = packet.properties.session_expiry_interval
         if expiry is not None:
             if expiry and not self._handshake.packet.properties.session_expiry_interval:  # [MQTT5-3.14.2.2.2]

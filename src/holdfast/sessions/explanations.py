@@ -70,10 +70,7 @@ def why_refused(codes: Container[int], limits: Limits) -> str:
     """Return why subscriptions are refused, from the codes of their SUBACK."""
     whys = {
         ReasonCode.NOT_AUTHORIZED: "this subscription is not allowed",
-        ReasonCode.TOPIC_FILTER_INVALID: f"a Topic Filter has at most {limits.max_topic_levels} levels, + stands for a"
-        " whole level, # only at the end",
+        ReasonCode.TOPIC_FILTER_INVALID: f"a Topic Filter has at most {limits.max_topic_levels} levels here",
         ReasonCode.QUOTA_EXCEEDED: f"a Session has at most {limits.max_subscriptions} Subscriptions here",
-        ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED: "shared subscriptions are not offered here",
-        ReasonCode.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED: "wildcards are not offered here",
     }
     return "; ".join(why for code, why in whys.items() if code in codes)

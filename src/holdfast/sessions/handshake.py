@@ -34,6 +34,8 @@ class Handshake:
         if not packet.client_id:
             if not self.v5 and not packet.clean_start:  # [MQTT311-3.1.3-8]
                 raise Refused(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "a Client Identifier is needed for a Session")
+            if packet.protocol_version == 3:  # which has no Clients without a name
+                raise Refused(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "MQTT 3.1 needs a Client Identifier")
             self.client_id = f"holdfast-{secrets.token_hex(8)}"
             self.assigned = True
         elif len(packet.client_id.encode()) > limits.max_clientid_len:

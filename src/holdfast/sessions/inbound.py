@@ -41,6 +41,8 @@ class Publications:
         self._limits = connection.limits
         self._aliases = IncomingAliases(connection.limits.max_topic_alias)
         self._v5 = connection.protocol_version == 5
+        #: QoS 2 messages of former connections, not released yet: the Receive Maximum is not about them
+        self._former = set(session.received)
 
     def publish(self, packet: Publish) -> None:
         """Take a PUBLISH packet: check it, ask whether it is allowed, then accept it."""
@@ -68,6 +70,7 @@ class Publications:
                 if limits.await_rel_timeout is not None:
                     since = services.now() - round(1000 * limits.await_rel_timeout)
                     services.counters.unreleased_forgotten += self._session.forget_unreleased(since)
+                    self._former &= self._session.received.keys()
                 if packet.packet_identifier in self._session.received:
                     self._received_again(packet.packet_identifier)
                     return
@@ -100,6 +103,7 @@ class Publications:
         identifier = packet.packet_identifier
         known = identifier in self._session.received
         self._session.received.pop(identifier, None)
+        self._former.discard(identifier)
         if known or not self._v5:
             answer = b"\x70\x02" + identifier.to_bytes(2, "big")
         else:
@@ -124,8 +128,12 @@ class Publications:
         return topic, properties, None if expiry is None else self._services.now() + 1000 * expiry
 
     def _check_receive_maximum(self) -> None:
-        """Refuse more unacknowledged QoS 1 and 2 messages than CONNACK allowed [MQTT5-3.3.4-7]."""
-        outstanding = self._connection.acknowledgements.publishes + len(self._session.received)
+        """Refuse more unacknowledged QoS 1 and 2 messages than CONNACK allowed [MQTT5-3.3.4-7].
+
+        They are counted anew on each Network Connection [MQTT5-4.9].
+        """
+        unreleased = len(self._session.received) - len(self._former)
+        outstanding = self._connection.acknowledgements.publishes + unreleased
         if self._v5 and outstanding >= self._limits.max_awaiting_rel:
             raise ProtocolError(
                 f"more than {self._limits.max_awaiting_rel} messages are unacknowledged",

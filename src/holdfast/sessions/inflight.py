@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 from attrs import define
 
+from holdfast.messages import seconds_left
 from holdfast.sessions.outgoing import OutgoingMessage
 from holdfast.sessions.states import DeliveryState, KeptMessage
 from holdfast.wire import PacketParser, Properties, encode
@@ -64,8 +65,7 @@ class Inflight:
         assert isinstance(publish, Publish)
         properties: Properties = publish.properties
         if self.expires_at:
-            left = max(1, (self.expires_at - now) // 1000)
-            properties = attrs.evolve(properties, message_expiry_interval=left)
+            properties = attrs.evolve(properties, message_expiry_interval=seconds_left(self.expires_at, now))
         return encode(attrs.evolve(publish, dup=True, properties=properties), protocol_version)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from holdfast.messages import ApplicationMessage
+from holdfast.messages import ApplicationMessage, seconds_left
 from holdfast.sessions.states import ISessionStates, KeptMessage
 from holdfast.tickets import COMMITTED, CommitTicket
 from holdfast.wire import NO_PROPERTIES, PacketParser, encode_properties, encode_publish
@@ -124,10 +124,9 @@ class OutgoingMessage:
 
     def _remaining(self, now: int) -> int:
         assert self.message.expires_at is not None
-        remaining = self.message.expires_at - now
-        if remaining <= 0:
+        if self.message.expires_at <= now:
             raise Expired
-        return max(1, remaining // 1000)
+        return seconds_left(self.message.expires_at, now)
 
     def _encode(
         self, with_properties: bool, qos: int, retain: bool, identifiers: tuple[int, ...], remaining: int | None

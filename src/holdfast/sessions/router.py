@@ -147,7 +147,7 @@ class Router:
         for match in matches:
             options: DeliveryOptions | None = match.options
             if message.client_id == match.session.client_id:
-                options = None if match.session.limits.ignore_loop_deliver else match.own
+                options = match.own
             if options is not None:
                 if outgoing is None:
                     outgoing = OutgoingMessage(message, after)

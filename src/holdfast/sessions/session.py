@@ -182,11 +182,18 @@ class Session:
     def resume(self) -> None:
         """Send again what was in flight, in its original order [MQTT5-4.4.0-1], then what has been queued.
 
-        A Client that comes back with a lower Receive Maximum is sent no more at a time [MQTT5-3.3.4-9].
+        A Client that comes back with a lower Receive Maximum is sent no more PUBLISH packets at a time [MQTT5-3.3.4-9];
+        that holds up no PUBREL [MQTT5-3.3.4-10].
         """
         self._unsent = {
             packet_identifier: entry for packet_identifier, entry in self.inflight.items() if not entry.waiting
         }
+        link = self.link
+        if link is not None:
+            self._send_again(link)
+            for packet_identifier, entry in list(self._unsent.items()):
+                if entry.released:
+                    self._release_again(link, packet_identifier)
         self.fill()
 
     def fill(self) -> None:
@@ -344,17 +351,22 @@ class Session:
         unsent = self._unsent
         now = self._now()
         while unsent and len(self.inflight) - len(unsent) < self.window:
-            packet_identifier = next(iter(unsent))
-            entry = unsent.pop(packet_identifier)
+            packet_identifier, entry = next(iter(unsent.items()))
             if entry.released:
-                link.send(b"\x62\x02" + packet_identifier.to_bytes(2, "big"))
+                self._release_again(link, packet_identifier)
                 continue
+            del unsent[packet_identifier]
             packet = entry.again(link.protocol_version, now)
             if link.maximum_packet_size is not None and len(packet) > link.maximum_packet_size:
                 self._counters.messages_dropped_too_large += 1
                 self._complete(packet_identifier, entry)
             else:
                 link.send_message(packet)
+
+    def _release_again(self, link: ILink, packet_identifier: int) -> None:
+        """Send PUBREL again."""
+        del self._unsent[packet_identifier]
+        link.send(b"\x62\x02" + packet_identifier.to_bytes(2, "big"))
 
     def _track(self, link: ILink, packet_identifier: int, entry: Inflight, after: CommitTicket = COMMITTED) -> None:
         """Put a PUBLISH in flight. At QoS 2 it leaves only once its state is durable."""

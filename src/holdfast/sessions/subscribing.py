@@ -16,7 +16,15 @@ from holdfast.sessions.inbound import failure_reason
 from holdfast.sessions.positions import ReplayPosition
 from holdfast.sessions.subscriptions import Subscription
 from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
-from holdfast.topics import InvalidTopicFilter, check_topic_filter, has_wildcard, is_sys, split_shared
+from holdfast.topics import (
+    InvalidShare,
+    InvalidTopicFilter,
+    TooManyLevels,
+    check_topic_filter,
+    has_wildcard,
+    is_sys,
+    split_shared,
+)
 from holdfast.wire import ProtocolError, ReasonCode, encode
 from holdfast.wire.packets import Suback, Subscribe, SubscriptionRequest, Unsuback, Unsubscribe
 
@@ -87,6 +95,8 @@ class Subscriptions:
 
     def unsubscribe(self, packet: Unsubscribe) -> None:
         """Remove subscriptions, stop their replays, answer with UNSUBACK [MQTT5-3.10.4]."""
+        for topic_filter in packet.topic_filters:
+            self._parsed(topic_filter)
         if not self._can_answer(Unsuback(packet.packet_identifier, (0,) * len(packet.topic_filters))):
             return
         codes = []
@@ -143,23 +153,44 @@ class Subscriptions:
         if not self._session.replaying:
             self._session.fill()  # live messages have the whole window again
 
+    def _parsed(self, text: str) -> tuple[str | None, str] | None:
+        """Return ShareName and Topic Filter, or None for what is well formed but not accepted.
+
+        What is not well formed ends the connection [MQTT5-4.7.1-1], [MQTT5-4.7.1-2], [MQTT311-4.8.0-1].
+        """
+        try:
+            group, topic_filter = split_shared(text)
+            check_topic_filter(topic_filter, self._limits.max_topic_levels)
+        except TooManyLevels:
+            return None
+        except InvalidTopicFilter as wrong:
+            if isinstance(wrong, InvalidShare) and not self._v5:  # to MQTT 3 a Topic Filter like any other
+                return None
+            raise ProtocolError(str(wrong)) from None
+        return group, topic_filter
+
     def _check(self, request: SubscriptionRequest) -> ReasonCode | None:
         """Return why the subscription cannot be granted, or None."""
         limits = self._limits
-        try:
-            group, topic_filter = split_shared(request.topic_filter)
-            check_topic_filter(topic_filter, limits.max_topic_levels)
-        except InvalidTopicFilter:
+        parsed = self._parsed(request.topic_filter)
+        if parsed is None:
             return ReasonCode.TOPIC_FILTER_INVALID
+        group, topic_filter = parsed
         if group is not None and not limits.shared_subscription:
-            return ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
+            return self._not_offered("shared subscriptions", ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED)
         if not limits.wildcard_subscription and has_wildcard(topic_filter):
-            return ReasonCode.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED
+            return self._not_offered("wildcards", ReasonCode.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED)
         subscriptions = self._session.subscriptions
         most = limits.max_subscriptions
         if most is not None and len(subscriptions) >= most and request.topic_filter not in subscriptions:
             return ReasonCode.QUOTA_EXCEEDED
         return None
+
+    def _not_offered(self, what: str, reason: ReasonCode) -> ReasonCode:
+        """Refuse what CONNACK told is not available: asking all the same is a Protocol Error [MQTT5-3.2.2.3.11], 13."""
+        if self._v5:
+            raise ProtocolError(f"{what} are not offered here", reason)
+        return reason
 
     def _can_answer(self, answer: Suback | Unsuback) -> bool:
         """Tell whether the Client takes an answer of this size; else its connection is over [MQTT5-3.1.2-24]."""
@@ -190,7 +221,7 @@ class Subscriptions:
             subscription = Subscription(
                 topic_filter,
                 qos,
-                request.no_local,
+                request.no_local or (self._limits.ignore_loop_deliver and not self._v5),
                 request.retain_as_published or connection.bridge,
                 request.retain_handling,
                 identifiers[0] if identifiers else None,

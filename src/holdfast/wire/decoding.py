@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from holdfast.wire import packets as p
 from holdfast.wire.datatypes import Cursor, decode_string
-from holdfast.wire.errors import MalformedPacket, ProtocolError
+from holdfast.wire.errors import MalformedPacket, ProtocolError, WireError
 from holdfast.wire.properties import NO_PROPERTIES, WILL, Properties, read_properties
 from holdfast.wire.reasons import PERMITTED, ConnectReturnCode, ReasonCode
 
@@ -26,9 +26,13 @@ def decode(first: int, data: bytes, start: int, end: int, protocol_version: int)
         raise MalformedPacket(f"there is no Control Packet type {packet_type}")
     cursor = Cursor(data, start, end)
     packet = decoder(cursor, packet_type, protocol_version)
-    if cursor.position != end:
-        raise MalformedPacket("bytes are left after the last field")
+    _check_end(cursor)
     return packet
+
+
+def _check_end(cursor: Cursor) -> None:
+    if cursor.remaining():
+        raise MalformedPacket("bytes are left after the last field")
 
 
 def decode_publish(first: int, data: bytes, start: int, end: int, protocol_version: int) -> p.Publish:
@@ -88,7 +92,7 @@ def _connect(cursor: Cursor, _type: int, _version: int) -> p.Connect:
         )
     try:
         return _connect_body(cursor, version, bridge)
-    except (MalformedPacket, ProtocolError) as error:
+    except WireError as error:
         error.protocol_version = version
         raise
 
@@ -97,25 +101,35 @@ def _connect_body(cursor: Cursor, version: int, bridge: bool) -> p.Connect:
     flags = cursor.byte()
     if flags & 1:
         raise MalformedPacket("the reserved flag of CONNECT is set")  # [MQTT5-3.1.2-3]
-    has_will, will_qos, will_retain = flags & 4, flags >> 3 & 3, flags & 0x20
-    if will_qos == 3 or (not has_will and (will_qos or will_retain)):
+    if flags & 0x18 == 0x18 or (flags & 0x38 and not flags & 4):
         raise MalformedPacket("the Will flags of CONNECT contradict each other")  # [MQTT5-3.1.2-11..15]
     if version != 5 and flags & 0x40 and not flags & 0x80:
         raise MalformedPacket("a Password needs a User Name")  # [MQTT311-3.1.2-22]
     keep_alive = cursor.two_byte_integer()
     properties = read_properties(cursor, 1) if version == 5 else NO_PROPERTIES
+    try:
+        return _connect_payload(cursor, version, bridge, flags, keep_alive, properties)
+    except WireError as error:
+        error.asked = properties
+        raise
+
+
+def _connect_payload(
+    cursor: Cursor, version: int, bridge: bool, flags: int, keep_alive: int, properties: Properties
+) -> p.Connect:
     if properties.authentication_data is not None and properties.authentication_method is None:
         raise ProtocolError("Authentication Data needs an Authentication Method")
     client_id = cursor.string()
     will = None
-    if has_will:
+    if flags & 4:
         will_properties = read_properties(cursor, WILL) if version == 5 else NO_PROPERTIES
         topic = cursor.string()
         if not topic or "+" in topic or "#" in topic:
             raise ProtocolError("the Will Topic is not a Topic Name", ReasonCode.TOPIC_NAME_INVALID)
-        will = p.Will(topic, cursor.binary(), will_qos, bool(will_retain), will_properties)
+        will = p.Will(topic, cursor.binary(), flags >> 3 & 3, bool(flags & 0x20), will_properties)
     username = cursor.string() if flags & 0x80 else None
     password = cursor.binary() if flags & 0x40 else None
+    _check_end(cursor)
     return p.Connect(
         client_id, version, bool(flags & 2), keep_alive, username, password, will, properties, bridge=bridge
     )
@@ -171,12 +185,13 @@ def _subscribe(cursor: Cursor, packet_type: int, version: int) -> p.Subscribe:
     while cursor.remaining():
         topic_filter = decode_string(cursor.binary())
         if not topic_filter:
-            raise MalformedPacket("a Topic Filter has at least one character")  # [MQTT5-4.7.3-1]
+            raise ProtocolError("a Topic Filter has at least one character")  # [MQTT5-4.7.3-1]
         options = cursor.byte()
         if options & (0xC0 if version == 5 else 0xFC):
             raise MalformedPacket("reserved Subscription Options are set")  # [MQTT5-3.8.3-5]
-        if options & 3 == 3:
-            raise MalformedPacket("there is no QoS 3")
+        if options & 3 == 3:  # [MQTT5-3.8.3.1], [MQTT311-3.8.3-4]
+            error = ProtocolError if version == 5 else MalformedPacket
+            raise error("there is no QoS 3")
         if options >> 4 & 3 == 3:
             raise ProtocolError("there is no Retain Handling 3")
         no_local = options & 4 == 4
@@ -210,7 +225,7 @@ def _unsubscribe(cursor: Cursor, packet_type: int, version: int) -> p.Unsubscrib
     while cursor.remaining():
         topic_filter = decode_string(cursor.binary())
         if not topic_filter:
-            raise MalformedPacket("a Topic Filter has at least one character")
+            raise ProtocolError("a Topic Filter has at least one character")
         filters.append(topic_filter)
     if not filters:
         raise ProtocolError("an UNSUBSCRIBE has at least one Topic Filter")  # [MQTT5-3.10.3-2]

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from holdfast.wire.reasons import ReasonCode
+
+if TYPE_CHECKING:
+    from holdfast.wire.properties import Properties
 
 
 class WireError(Exception):
-    """The peer broke the rules: ``reason`` is what to answer, ``protocol_version`` a CONNECT's level if it was read."""
+    """The peer broke the rules: ``reason`` is what to answer.
+
+    Of a CONNECT, ``protocol_version`` is its level, and ``asked`` its properties, as far as they were read.
+    """
 
     default_reason = ReasonCode.UNSPECIFIED_ERROR
 
@@ -14,6 +22,7 @@ class WireError(Exception):
         super().__init__(message)
         self.reason = self.default_reason if reason is None else reason
         self.protocol_version = protocol_version
+        self.asked: Properties | None = None
 
 
 class MalformedPacket(WireError):

@@ -168,8 +168,8 @@ def _write(kind: _Type, value: Any) -> bytes:
 def read_properties(cursor: Cursor, packet_type: int) -> Properties:
     """Read a property block, its length first, for this Control Packet type (:data:`WILL` for the Will's).
 
-    Raises :class:`MalformedPacket` for unknown identifiers and truncated values, :class:`ProtocolError` for duplicates,
-    for properties the packet may not carry and for values the standard forbids.
+    Raises :class:`MalformedPacket` for unknown identifiers, for properties the packet may not carry and for truncated
+    values, :class:`ProtocolError` for duplicates and for values the standard forbids.
     """
     length = cursor.variable_byte_integer()
     if not length:
@@ -185,7 +185,7 @@ def read_properties(cursor: Cursor, packet_type: int) -> Properties:
         if definition is None:
             raise MalformedPacket(f"there is no property 0x{identifier:02x}")
         if packet_type not in definition.packets:
-            raise ProtocolError(f"this packet may not carry {definition.field}")
+            raise MalformedPacket(f"this packet may not carry {definition.field}")  # [MQTT5-2.2.2.2]
         value = _read(definition.type, block)
         if definition.check is not None:
             reason = definition.check(value)
