@@ -93,17 +93,21 @@ class InjectedError(sqlite3.OperationalError):
 
 @define
 class Faults:
-    """Makes chosen calls fail. ``calls`` counts statements, commits and rollbacks; ``fail_at`` names one of them."""
+    """Makes chosen calls fail. ``calls`` counts statements, commits and rollbacks; ``fail_at`` names one of them.
+
+    While ``away``, all of them fail, and the database says that it is away.
+    """
 
     fail_at: int | None = None
     error: BaseException = field(factory=InjectedError)
     also_rollback: bool = False
     calls: int = 0
+    away: bool = False
 
     def strike(self) -> None:
         """Count a call, and fail if it is the one."""
         self.calls += 1
-        if self.calls - 1 == self.fail_at:
+        if self.away or self.calls - 1 == self.fail_at:
             raise self.error
 
 
@@ -154,6 +158,9 @@ class FaultyDatabase(SQLiteDatabase):
         super().__init__(path, Durability.PROCESS, 0)
         self.faults = faults
         self.opened = 0
+
+    def is_away(self, error: BaseException) -> bool:
+        return self.faults.away
 
     def connect(self) -> Any:
         self.opened += 1

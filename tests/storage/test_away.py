@@ -1,0 +1,184 @@
+"""While the database is away: nothing is lost, nothing is refused, nothing grows without bounds; then all goes on."""
+
+from __future__ import annotations
+
+import sqlite3
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.storage.bridge import SynchronousBridge
+from holdfast.storage.driver import Connection
+from holdfast.storage.readers import WaitingReaders
+from holdfast.storage.sqlite import SQLiteDatabase
+from holdfast.storage.writes import Write
+from holdfast.tickets import FailureKind, StorageFailure
+from tests.storage.doubles import Faults, InjectedError, fresh_file, result_of
+from tests.storage.test_writer import Desk
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(fresh_file(tmp_path))
+
+
+def test_what_is_written_waits_and_is_acknowledged_when_it_is_stored(desk: Desk) -> None:
+    """No ticket is settled before the commit that holds its write; the order stays."""
+    settled: list[str] = []
+    desk.faults.away = True
+    for key in "abc":
+        desk.submit(key).when_settled(lambda failure, key=key: settled.append(f"{key} {failure}"))
+        desk.clock.advance(0)
+    assert settled == []
+    assert not desk.writer.available
+    desk.clock.advance(1)
+    assert settled == []
+    desk.faults.away = False
+    desk.clock.advance(5)
+    assert settled == ["a None", "b None", "c None"]
+    assert desk.stored() == {"a": "v", "b": "v", "c": "v"}
+    assert desk.writer.available
+
+
+def test_attempts_become_rarer_but_never_cease(desk: Desk) -> None:
+    """At once, then after 0.1, 0.2, 0.4 s and so on, at most 5 s apart."""
+    desk.faults.away = True
+    desk.submit("a")
+    delays = []
+    for _ in range(9):
+        (call,) = desk.clock.getDelayedCalls()
+        delays.append(round(call.getTime() - desk.clock.seconds(), 3))
+        desk.clock.advance(delays[-1])
+    assert delays == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5, 5, 5]
+
+
+def test_newer_values_take_the_place_of_waiting_ones(desk: Desk) -> None:
+    """A thousand changes of one key wait as one; every one of them is acknowledged."""
+    desk.faults.away = True
+    tickets = [desk.submit("a", f"v{number}") for number in range(1000)]
+    assert desk.writer.pending_bytes <= 2
+    desk.faults.away = False
+    desk.clock.advance(5)
+    assert all(ticket.settled and ticket.failure is None for ticket in tickets)
+    assert desk.stored() == {"a": "v999"}
+    assert desk.writer.pending_bytes == 0
+
+
+def test_publishers_are_paused_when_too_much_waits_and_go_on_after(desk: Desk) -> None:
+    pressure: list[bool] = []
+    desk.writer.on_pressure(pressure.append)
+    desk.faults.away = True
+    for number in range(11):
+        desk.submit(f"k{number}", size=100)
+    assert pressure == [True]
+    desk.faults.away = False
+    desk.clock.advance(5)
+    assert pressure == [True, False]
+
+
+def test_an_enqueue_whose_commit_is_unknown_does_not_cancel_out(desk: Desk) -> None:
+    """A row that may have been stored after all is deleted in the database, not in the pending batch alone."""
+    desk.submit("a")
+    desk.clock.advance(0)
+    desk.faults.away = True
+    desk.writer.submit(Write(desk.notes, "b", "v", 1, 0, True))
+    desk.writer.add(Write(desk.notes, "b", None, 1))
+    assert desk.writer.counters.cancelled == 0
+    desk.faults.away = False
+    desk.clock.advance(5)
+    assert desk.stored() == {"a": "v"}
+
+
+def test_closing_makes_one_last_attempt_and_then_says_what_is_lost(desk: Desk) -> None:
+    """SIGTERM does not wait for a database that may never come back."""
+    desk.faults.away = True
+    ticket = desk.submit("a")
+    closed = desk.writer.close()
+    assert ticket.settled
+    assert ticket.failure is not None
+    assert ticket.failure.kind is FailureKind.UNAVAILABLE
+    closed.addErrback(lambda _: None)  # nor can the files be brought in order
+
+
+def test_closing_stores_what_waits_if_the_database_is_back(desk: Desk) -> None:
+    desk.faults.away = True
+    ticket = desk.submit("a")
+    desk.faults.away = False
+    result_of(desk.writer.close())
+    assert ticket.failure is None
+    assert desk.stored() == {"a": "v"}
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["set", "delete", "away", "back", "wait"])), max_size=40)
+)
+def test_whenever_it_goes_away_the_last_accepted_value_is_stored(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str]]
+) -> None:
+    """Whatever comes in between, every change is acknowledged and the last one of each key wins."""
+    desk = Desk(fresh_file(tmp_path_factory.mktemp("away")))
+    kept: dict[str, str] = {}
+    tickets = []
+    for number, (key, step) in enumerate(steps):
+        if step == "set":
+            kept[key] = f"v{number}"
+            tickets.append(desk.submit(key, kept[key]))
+        elif step == "delete":
+            kept.pop(key, None)
+            tickets.append(desk.submit(key, None))
+        elif step == "wait":
+            desk.clock.advance(0.3)
+        else:
+            desk.faults.away = step == "away"
+    desk.faults.away = False
+    desk.clock.advance(10)
+    assert all(ticket.settled and ticket.failure is None for ticket in tickets)
+    assert desk.stored() == kept
+    assert desk.writer.pending_bytes == 0
+
+
+class AwayDatabase(SQLiteDatabase):
+    """A database whose readers fail while it is away."""
+
+    faults = Faults()
+
+    def is_away(self, error: BaseException) -> bool:
+        return self.faults.away
+
+    def connect_reader(self) -> sqlite3.Connection:
+        if self.faults.away:
+            raise InjectedError
+        return super().connect_reader()
+
+
+def _number(number: int, _connection: Connection) -> int:
+    return number
+
+
+@pytest.mark.parametrize("patience", [None, 3])
+def test_what_is_read_waits_too(desk: Desk, patience: float | None) -> None:
+    """First come, first served, once the database is back; where patience is limited, it is told after that."""
+    database = AwayDatabase(desk.path, desk.database.durability)
+    database.faults = Faults(away=True)
+    readers = WaitingReaders(database, [SynchronousBridge(), SynchronousBridge()], desk.clock, patience)
+    answers: list[object] = []
+    for number in range(5):
+        readers.read(partial(_number, number)).addBoth(answers.append)
+    given_up = readers.read(partial(_number, 99))
+    given_up.addErrback(lambda _: None)
+    given_up.cancel()
+    desk.clock.pump([0.5] * 4)
+    assert answers == []
+    assert not readers.available
+    if patience is None:
+        database.faults.away = False
+    desk.clock.pump([0.5] * 4)
+    if patience is None:
+        assert answers == [0, 1, 2, 3, 4]
+        assert readers.available
+    else:
+        assert [getattr(answer, "type", None) for answer in answers] == [StorageFailure] * 5
+    readers.close()
