@@ -6,18 +6,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from itertools import count
+from threading import Thread
 from typing import Any
 
 import psycopg
 import pytest
 from zope.interface.verify import verifyObject
 
-from holdfast.interfaces import IRetainedStore
+from holdfast.interfaces import IRetainedStore, RetainedStatistics
+from holdfast.messages import RetainedChange
 from holdfast.retained import reading
 from holdfast.retained.postgres import PostgresStatements
 from holdfast.retained.sql import SQLRetainedStore
+from holdfast.storage import postgres
+from holdfast.storage.database import StoreUnusable
+from holdfast.tickets import CommitTicket
 from tests.postgres import fresh_database, synchronous
-from tests.retained.store_contract import StoreContract
+from tests.retained.store_contract import NOW, StoreContract, clear, message, put, selection, topics_read
 from tests.storage.doubles import result_of
 
 
@@ -78,3 +83,113 @@ class TestPostgresRetainedStoreWithoutLike(StoreContract):
     def opened(self) -> Iterator[IRetainedStore]:
         with opened() as store:
             yield store
+
+
+# --- several nodes on one database
+
+
+class AheadWall:
+    """A clock that runs ahead of the others."""
+
+    def __call__(self) -> int:
+        return NOW + 3_600_000
+
+
+@contextmanager
+def two_nodes() -> Iterator[tuple[SQLRetainedStore, SQLRetainedStore]]:
+    """Open the store as node 1 and as node 2, whose clock is an hour ahead."""
+    with opened() as one:
+        durable, _ = synchronous(database(), 2, now=AheadWall())
+        two = SQLRetainedStore(durable)
+        durable.open()
+        try:
+            yield one, two
+        finally:
+            result_of(durable.close())
+
+
+def test_a_second_broker_of_the_same_node_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the reason, and what to do."""
+    monkeypatch.setattr(postgres, "_LOCK_TIMEOUT", 50)
+    with opened() as store:
+        put(store, "a")
+        durable, _ = synchronous(database(), 1)
+        with pytest.raises(StoreUnusable, match=r"another broker with node\.id = 1 .* give each broker an id"):
+            durable.open()
+
+
+def test_nodes_see_each_others_messages() -> None:
+    """Also those of level counts and sizes they have never met themselves."""
+    with two_nodes() as (one, two):
+        put(one, "a/b", b"one")
+        put(two, "a/b/c/d/e", b"x" * 3000)
+        put(two, "z/b/c", b"two")
+        for store in (one, two):
+            assert topics_read(store, selection("#")) == ["a/b", "a/b/c/d/e", "z/b/c"]
+            assert topics_read(store, selection("+/b/#")) == ["a/b", "a/b/c/d/e", "z/b/c"]
+            assert topics_read(store, selection("a/b/+/d/+")) == ["a/b/c/d/e"]
+
+
+def test_the_last_accepted_message_wins_whatever_the_clocks_say() -> None:
+    """A change that lost to the revision of a clock ahead is stamped again and written, before it is acknowledged."""
+    with two_nodes() as (one, two):
+        put(two, "a", b"ahead")
+        put(one, "a", b"later")
+        for store in (one, two):
+            assert result_of(store.get("a")).payload == b"later"
+        put(one, "a", b"again")
+        clear(two, "b")
+        put(one, "b", b"set after it was cleared")
+        clear(one, "a")
+        for store in (one, two):
+            assert topics_read(store, selection("#")) == ["b"]
+        put(two, "a", b"back")
+        assert result_of(one.get("a")).payload == b"back"
+        assert result_of(one.get("a")).revision > result_of(one.get("b")).revision
+
+
+def test_a_clock_that_was_overtaken_catches_up() -> None:
+    """After that, its stamps are above what it has met: nothing is stamped twice for long."""
+    with two_nodes() as (one, two):
+        ahead = put(two, "a", b"ahead")
+        put(one, "a", b"later")
+        assert one.next_revision() > ahead.revision
+
+
+def test_totals_are_those_of_all_nodes_after_a_restart() -> None:
+    """Each node keeps its share; a node may clear what another has set."""
+    with two_nodes() as (one, two):
+        put(one, "a", b"1234")
+        put(one, "b", b"12")
+        put(two, "c", b"1")
+        clear(two, "a")
+    with opened(empty=False) as store:
+        assert store.statistics() == RetainedStatistics(2, 3)
+
+
+def test_writing_the_same_topics_at_once_loses_and_blocks_nobody() -> None:
+    """Two nodes write the same new topics in opposite order, at the same time, from threads of their own."""
+    with two_nodes() as nodes:
+        tickets: list[CommitTicket] = []
+        failures: list[BaseException] = []
+
+        def write(store: SQLRetainedStore, number: int) -> None:
+            try:
+                for turn in range(30):
+                    topics = [f"t{topic}" for topic in range(turn, turn + 20)]
+                    for topic in topics if number else reversed(topics):
+                        stored = message(topic, b"%d" % number, store.next_revision())
+                        tickets.append(store.put(RetainedChange(topic, stored.revision, NOW, stored)))
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [Thread(target=write, args=(store, number)) for number, store in enumerate(nodes)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert failures == []
+        assert all(ticket.settled and ticket.failure is None for ticket in tickets)
+        assert len(topics_read(nodes[0], selection("#"))) == 49
+    with opened(empty=False) as store:
+        assert store.statistics() == RetainedStatistics(49, 49)

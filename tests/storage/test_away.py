@@ -30,7 +30,7 @@ def test_what_is_written_waits_and_is_acknowledged_when_it_is_stored(desk: Desk)
     settled: list[str] = []
     desk.faults.away = True
     for key in "abc":
-        desk.submit(key).when_settled(lambda failure, key=key: settled.append(f"{key} {failure}"))
+        desk.submit(key).when_settled(partial(_note, settled, key))
         desk.clock.advance(0)
     assert settled == []
     assert not desk.writer.available
@@ -152,6 +152,10 @@ class AwayDatabase(SQLiteDatabase):
         if self.faults.away:
             raise InjectedError
         return super().connect_reader()
+
+
+def _note(settled: list[str], key: str, failure: StorageFailure | None) -> None:
+    settled.append(f"{key} {failure}")
 
 
 def _number(number: int, _connection: Connection) -> int:
