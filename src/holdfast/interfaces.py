@@ -82,6 +82,7 @@ class IRetainedStore(Interface):
     """Where retained messages live. All methods are called in the reactor thread."""
 
     node = Attribute("This broker's node id (1..255): the low byte of its revisions.")
+    available = Attribute("False while the database is away, as far as is known.")
 
     def next_revision() -> int:
         """Stamp a change: strictly increasing, also across restarts and clock steps."""

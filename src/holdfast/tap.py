@@ -106,6 +106,10 @@ def refuse(error: ConfigError) -> NoReturn:
     raise SystemExit(1) from None
 
 
+#: Seconds that a replay waits for a database that is away, where replays are refused rather than delayed.
+READ_PATIENCE = 5.0
+
+
 def milliseconds() -> int:
     """Return the time in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
@@ -161,6 +165,7 @@ def retainer_of(config: Config, store: SQLRetainedStore, reactor: Any) -> Retain
             max_retained_messages=retainer.max_retained_messages,
             max_topic_length=retainer.max_topic_length,
             tombstone_ttl=retainer.tombstone_ttl,
+            refuse_unavailable=retainer.when_unavailable == "refuse",
         ),
         Flow(flow.batch_read_number or 1000, flow.batch_deliver_number, flow.max_batch_bytes),
     )
@@ -200,6 +205,7 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
         reactor,
         milliseconds,
         pressure.change,
+        patience=READ_PATIENCE if config.retainer.when_unavailable == "refuse" else None,
     )
     retained = retainer_of(config, SQLRetainedStore(durable), reactor)
     authorizer = UnrestrictedAuthorizer()

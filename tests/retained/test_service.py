@@ -52,6 +52,22 @@ def test_refused_means_told(limits: RetainerLimits, topic: str, payload: bytes) 
     assert (broker.counters.retained_refused, broker.counters.retained_not_stored) == (2, 3)
 
 
+@pytest.mark.parametrize(("version", "code"), [(4, 0x80), (5, 0x83)])
+def test_while_the_database_is_away_a_replay_waits_or_is_refused(version: int, code: int) -> None:
+    """By ``retainer.when_unavailable``; a subscription that needs no replay is granted either way."""
+    for refuse in (False, True):
+        broker = MemoryBroker(store=LateStore, retainer=RetainerLimits(refuse_unavailable=refuse))
+        broker.store.available = False
+        client = broker.client("c", version)
+        client.send(p.Subscribe(1, (p.SubscriptionRequest("a", 1), p.SubscriptionRequest("$share/g/b", 1))))
+        (suback,) = client.got(p.Suback)
+        assert suback.reason_codes == (code if refuse else 1, 1)
+        broker.store.available = True
+        client.send(p.Subscribe(2, (p.SubscriptionRequest("a", 1),)))
+        (suback,) = client.got(p.Suback)
+        assert suback.reason_codes == (1,)
+
+
 def test_a_full_store_still_takes_updates_and_clears() -> None:
     """Existing topics may be replaced and cleared, which makes room."""
     broker = MemoryBroker(retainer=RetainerLimits(max_retained_messages=1))

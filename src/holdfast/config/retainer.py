@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from attrs import field, frozen
 
 from holdfast.config.fields import Section, option, table
-from holdfast.config.kinds import Duration, Flag, Integer, Size
+from holdfast.config.kinds import Choice, Duration, Flag, Integer, Size
 
 #: What ``batch_read_number = 0`` stands for, as in EMQX.
 DEFAULT_BATCH_READ_NUMBER = 1000
@@ -125,6 +125,16 @@ class RetainerConfig(Section):
         help="Longest Topic Name that is stored, in bytes of UTF-8.",
         effect="Messages with a longer Topic Name are routed but not retained.",
         example="512B",
+    )
+    when_unavailable: str = option(
+        Choice(("wait", "refuse")),
+        "wait",
+        help="What a Subscription that needs a replay meets while the database is away (Postgres). wait = its replay"
+        " begins when the database is back. refuse = SUBACK with 0x83 (v3: 0x80), and a replay that has begun ends its"
+        " connection with DISCONNECT 0x83 (v3: a close) after 5 s.",
+        effect="refuse: clients learn that something is amiss and may try elsewhere; live messages reach those only who"
+        " are subscribed already.",
+        example="refuse",
     )
     tombstone_ttl: float = option(
         Duration("1s", "365d"),

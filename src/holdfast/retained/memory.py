@@ -31,6 +31,8 @@ class MemoryRetainedStore:
         self._topics: list[str] = []
         self._payload_bytes = 0
 
+    available = True
+
     def next_revision(self) -> int:
         """Stamp a change."""
         return self._clock.next_revision()

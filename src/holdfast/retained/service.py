@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import Interface, implementer
+from zope.interface import Attribute, Interface, implementer
 
 from holdfast.interfaces import IDelivery, IRetainedStore, RetainedStatistics
 from holdfast.messages import ApplicationMessage, ChangeKind, ChangeOrigin, RetainedChange, RetainedMessage
@@ -42,6 +42,7 @@ class RetainerLimits:
     max_retained_messages: int = 0
     max_topic_length: int = 2600
     tombstone_ttl: float = 86_400
+    refuse_unavailable: bool = False  #: refuse a replay while the store cannot be read, rather than let it wait
 
 
 class IRetainedMessages(Interface):
@@ -55,6 +56,8 @@ class IRetainedMessages(Interface):
 
     def statistics() -> RetainedStatistics:
         """Return how much is retained."""
+
+    refuses_replays = Attribute("Whether a subscription that needs a replay is to be refused now.")
 
 
 #: rows changed by one statement of the sweep, so that it never holds up the writer for long
@@ -138,6 +141,11 @@ class RetainedMessages(Service):
     def statistics(self) -> RetainedStatistics:
         """Return how much is retained, as of the last commit."""
         return self._store.statistics()
+
+    @property
+    def refuses_replays(self) -> bool:
+        """Whether a subscription that needs a replay is to be refused now, because the store cannot be read."""
+        return self._limits.refuse_unavailable and not self._store.available
 
     @property
     def replay_count(self) -> int:

@@ -48,6 +48,11 @@ class SQLRetainedStore:
         self._parts: OpenStore
         store.when_open(self._opened)
 
+    @property
+    def available(self) -> bool:
+        """Whether the database answered when it was asked last, for reading and for writing."""
+        return self._parts.readers.available and self._parts.writer.available
+
     def next_revision(self) -> int:
         """Stamp a change."""
         return self._parts.clock.next_revision()

@@ -71,6 +71,7 @@ def why_refused(codes: Container[int], limits: Limits) -> str:
     whys = {
         ReasonCode.NOT_AUTHORIZED: "this subscription is not allowed",
         ReasonCode.TOPIC_FILTER_INVALID: f"a Topic Filter has at most {limits.max_topic_levels} levels here",
+        ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR: "retained messages cannot be read now",
         ReasonCode.QUOTA_EXCEEDED: f"a Session has at most {limits.max_subscriptions} Subscriptions here",
     }
     return "; ".join(why for code, why in whys.items() if code in codes)

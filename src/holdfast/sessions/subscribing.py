@@ -231,6 +231,9 @@ class Subscriptions:
             replayed = group is None and (
                 request.retain_handling == 0 or (request.retain_handling == 1 and not existed)
             )
+            if replayed and self._services.retained.refuses_replays:
+                codes.append(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
+                continue
             position = session.positions.get(key)
             replay_after = "" if replayed else position.saved if position is not None else None
             ticket = self._services.registry.subscribe(session, key, subscription, replay_after)

@@ -17,5 +17,6 @@ def figures(store: DurableStore, durability: Durability, flush_interval: float) 
         found["pending_bytes"] = writer.pending_bytes
         found["commits"] = writer.counters.commits
         found["rows"] = writer.counters.rows
+        found["available"] = int(writer.available and store.parts.readers.available)
         found["failed"] = writer.counters.failed
     return found

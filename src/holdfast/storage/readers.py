@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IReactorTime
-from zope.interface import Interface, implementer
+from zope.interface import Attribute, Interface, implementer
 
 from holdfast.storage.bridge import IBridge
 from holdfast.storage.database import Database
@@ -25,6 +25,8 @@ _AGAIN = 0.5
 class IReaders(Interface):
     """Runs what reads."""
 
+    available = Attribute("Whether the database answered when it was asked last.")
+
     def read(work: Callable[[Connection], T]) -> Deferred[T]:
         """Run the work with a connection that only reads, and answer in the reactor thread.
 
@@ -38,6 +40,8 @@ class IReaders(Interface):
 @implementer(IReaders)
 class InlineReader:
     """Reads in the reactor's turn: for a database in a local file, whose answers are there faster than a thread."""
+
+    available = True
 
     def __init__(self, database: Database) -> None:
         self._database = database

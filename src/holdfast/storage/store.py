@@ -41,7 +41,8 @@ class DurableStore:
 
     ``flush_interval`` (seconds) matters to the durability "async" only, ``max_pending`` is in bytes (0: the default),
     ``node`` is 1..255, ``now`` returns milliseconds since the epoch, and ``on_pressure`` is told whether publishers
-    should pause.
+    should pause. What is to be read from a database that is away waits for ``patience`` seconds (None: as long as it
+    takes).
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class DurableStore:
         on_pressure: Callable[[bool], None] | None = None,
         bridge: IBridge | None = None,
         reading_bridge: Callable[[], IBridge] | None = None,
+        patience: float | None = None,
     ) -> None:
         self.node = node
         self.parts: OpenStore | None = None
@@ -68,6 +70,7 @@ class DurableStore:
         self._on_pressure = on_pressure
         self._bridge = bridge or ThreadBridge(reactor)
         self._reading_bridge = reading_bridge or (lambda: ThreadBridge(reactor, "holdfast-reader"))
+        self._patience = patience
         self._users: list[Callable[[OpenStore], None]] = []
 
     @property
@@ -97,11 +100,7 @@ class DurableStore:
                 meta = read_meta(connection.cursor())
             finally:
                 connection.close()
-            readers: IReaders = (
-                WaitingReaders(database, [self._reading_bridge() for _ in range(READERS)], self._reactor)
-                if database.remote
-                else InlineReader(database)
-            )
+            readers = self._readers(database)
         except database.errors as error:
             raise StoreUnusable(f"{database.location}: cannot be used ({error})") from error
         clock = RevisionClock(self.node, meta.revision_mark, self._now)
@@ -119,6 +118,12 @@ class DurableStore:
         self.parts = OpenStore(database, writer, clock, readers, meta)
         for user in self._users:
             user(self.parts)
+
+    def _readers(self, database: Database) -> IReaders:
+        if not database.remote:
+            return InlineReader(database)
+        bridges = [self._reading_bridge() for _ in range(READERS)]
+        return WaitingReaders(database, bridges, self._reactor, self._patience)
 
     @inlineCallbacks
     def close(self) -> Generator[Deferred[None], None, None]:
