@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.paho import PahoClient
+from tests.postgres import drop, empty_database
 from tests.processes import BrokerProcess
 
 pytest.register_assert_rewrite("tests.conformance.expect")
@@ -16,13 +17,16 @@ pytest.register_assert_rewrite("tests.conformance.expect")
 VERSIONS = {"v3.1.1": 4, "v5.0": 5}
 
 
-@pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A broker with default settings."""
+@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker with default settings, on each make of database."""
     directory: Path = tmp_path_factory.mktemp("conformance")
-    process = BrokerProcess(directory).start()
+    options = () if request.param == "sqlite" else ("--storage", empty_database())
+    process = BrokerProcess(directory, *options).start()
     yield process
     process.end()
+    if options:
+        drop(options[1])
 
 
 @pytest.fixture(params=list(VERSIONS.values()), ids=list(VERSIONS))

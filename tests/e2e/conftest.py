@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.postgres import drop, empty_database
 from tests.processes import BrokerProcess
 
 
@@ -23,6 +24,17 @@ def broker_in(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
     yield prepare
     for broker in brokers:
         broker.end()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def storage(request: pytest.FixtureRequest) -> Iterator[tuple[str, ...]]:
+    """The options that name the database, for what holds on both makes."""
+    if request.param == "sqlite":
+        yield ()
+        return
+    url = empty_database()
+    yield "--storage", url
+    drop(url)
 
 
 @pytest.fixture

@@ -76,9 +76,11 @@ def retained(port: int) -> dict[str, int]:
     return found
 
 
-def test_ten_kills_during_a_storm_lose_nothing_acknowledged(broker_in: Callable[..., BrokerProcess]) -> None:
+def test_ten_kills_during_a_storm_lose_nothing_acknowledged(
+    broker_in: Callable[..., BrokerProcess], storage: tuple[str, ...]
+) -> None:
     """After each kill -9, every topic holds what was acknowledged last, or something published later."""
-    broker = broker_in()
+    broker = broker_in(*storage)
     acknowledged: dict[str, int] = {}
     total = 0
     for cycle in range(10):
@@ -110,9 +112,9 @@ def test_ten_kills_during_a_storm_lose_nothing_acknowledged(broker_in: Callable[
     assert total > 1000
 
 
-def test_a_retained_message_survives_a_stop(broker_in: Callable[..., BrokerProcess]) -> None:
+def test_a_retained_message_survives_a_stop(broker_in: Callable[..., BrokerProcess], storage: tuple[str, ...]) -> None:
     """QoS 0, 1 and 2 alike, after SIGTERM."""
-    broker = broker_in().start()
+    broker = broker_in(*storage).start()
     client = RawClient(broker.port, "c", 5)
     for qos in (0, 1, 2):
         client.send(p.Publish(f"kept/{qos}", b"1", qos, True, False, qos))

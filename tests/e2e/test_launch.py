@@ -111,9 +111,11 @@ def test_an_open_listener_needs_a_word(broker_in: Brokers) -> None:
     assert allowed.stop()[0] == 0
 
 
-def test_postgres_is_refused_clearly(broker_in: Brokers) -> None:
-    """A store this version does not have."""
-    assert "sqlite" in failed_start(broker_in("--storage", "postgresql+psycopg://localhost/x"))
+def test_a_store_there_is_not_is_refused_clearly(broker_in: Brokers) -> None:
+    """With those there are."""
+    message = failed_start(broker_in("--storage", "mysql://user:secret@localhost/x"))
+    assert "sqlite:////absolute/path, postgresql+psycopg://" in message
+    assert "secret" not in message
 
 
 def test_a_wrong_option_is_an_error(broker_in: Brokers) -> None:

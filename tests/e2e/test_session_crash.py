@@ -84,10 +84,12 @@ def received(subscriber: PahoClient, topics: set[str]) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_what_was_acknowledged_arrives_despite_kills(broker_in: Callable[..., BrokerProcess], version: int) -> None:
+def test_what_was_acknowledged_arrives_despite_kills(
+    broker_in: Callable[..., BrokerProcess], storage: tuple[str, ...], version: int
+) -> None:
     """QoS 1: at least once, and the first time in order. QoS 2: exactly once, in order."""
     port = lasting_port()
-    broker = broker_in("--listen", f"tcp:{port}:interface=127.0.0.1", listen=False).start()
+    broker = broker_in(*storage, "--listen", f"tcp:{port}:interface=127.0.0.1", listen=False).start()
     subscriber = lasting(port, version, "subscriber")
     subscriber.subscribe("crash/#", qos=2)
     publishers = [Publisher(port, version, qos) for qos in (1, 2)]

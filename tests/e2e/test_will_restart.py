@@ -32,12 +32,12 @@ def device(port: int, version: int, name: str) -> PahoClient:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
 def test_devices_that_do_not_come_back_are_offline(
-    broker_in: Callable[..., BrokerProcess], tmp_path: Path, number: signal.Signals
+    broker_in: Callable[..., BrokerProcess], storage: tuple[str, ...], tmp_path: Path, number: signal.Signals
 ) -> None:
     """After mqtt.will_restart_grace their retained Wills are published; not those of devices that came back by then."""
     (tmp_path / "holdfast.toml").write_text('mqtt.will_restart_grace = "2s"\n')
     port = lasting_port()
-    options = ("--config", "holdfast.toml", "--listen", f"tcp:{port}:interface=127.0.0.1")
+    options = (*storage, "--config", "holdfast.toml", "--listen", f"tcp:{port}:interface=127.0.0.1")
     broker = broker_in(*options, listen=False).start()
     lost = [device(port, version, "lost") for version in (4, 5)]
     returning = [device(port, version, "back") for version in (4, 5)]
