@@ -95,12 +95,13 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--directory", help="where brokers keep their data (default: the system's temporary folder)")
     parser.add_argument("--holdfast-args", default="", help="more options for twistd holdfast")
+    parser.add_argument("--postgres", action="store_true", help="let Holdfast keep its data in a Postgres database")
     parser.add_argument("--list", action="store_true", help="list the scenarios")
     options = parser.parse_args()
     if options.list:
         print("\n".join(SCENARIOS))
         return 0
-    site = Site.here(options.directory, Wire(options.protocol), options.holdfast_args)
+    site = Site.here(options.directory, Wire(options.protocol), options.holdfast_args, options.postgres)
     brokers = [options.only] if options.only else list(BROKERS)
     if "mosquitto" in brokers and version("mosquitto") == "not installed":
         print("mosquitto is not installed: Holdfast alone")

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from benchmarks.connection import settle
 from benchmarks.wire import Wire
+from tests.postgres import empty_database
 
 START_SECONDS = 30.0
 STOP_SECONDS = 15.0
@@ -47,13 +48,14 @@ class Site:
     directory: str | None
     wire: Wire
     holdfast_args: Sequence[str] = ()
+    postgres: bool = False
 
     @classmethod
-    def here(cls, directory: str | None, wire: Wire, holdfast_args: str = "") -> Site:
+    def here(cls, directory: str | None, wire: Wire, holdfast_args: str = "", postgres: bool = False) -> Site:
         """The first two cores this process may use: broker on one, generator on the other."""
         cores = sorted(os.sched_getaffinity(0))
         broker, generator = (cores[0], cores[1]) if len(cores) > 1 else (None, None)
-        return cls(broker, generator, directory, wire, shlex.split(holdfast_args))
+        return cls(broker, generator, directory, wire, shlex.split(holdfast_args), postgres)
 
     def pin_generator(self) -> None:
         """Move this process to the generator's core."""
@@ -179,6 +181,8 @@ def _start_holdfast(site: Site, directory: Path) -> Broker:
         raise Unavailable(f"no twistd beside {sys.executable}: run with the Python Holdfast is installed for")
     command = [str(twistd), "-n", "--pidfile=", "holdfast", "--data-dir", str(directory / "data")]
     command += ["--listen", "tcp:0:interface=127.0.0.1", *site.holdfast_args]
+    if site.postgres:
+        command += ["--storage", empty_database()]
     return _started("holdfast", site, command, directory, None)
 
 

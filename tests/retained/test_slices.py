@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.interfaces import Slice
-from holdfast.retained.slices import cut, packets_of, topics_of, without
+from holdfast.retained.slices import cut, divide, packets_of, topics_of, without
 from holdfast.wire.encoding import encode
 from holdfast.wire.packets import Publish
 from holdfast.wire.properties import Properties
@@ -82,3 +82,19 @@ def test_a_cut_leaves_something_on_both_sides(count: int) -> None:
     one = Slice("a", 1, encode(Publish("a", b"", retain=True), 4))
     with pytest.raises(ValueError, match="cannot be cut"):
         cut(one, count, 4)
+
+
+@given(made(), st.integers(1, 9))
+def test_a_divided_slice_is_the_same_in_several(case: tuple[Slice, list[tuple[str, bytes]], int], count: int) -> None:
+    """Each has ``count`` messages but the last; together they are what was divided, and each knows its last topic."""
+    whole, _, version = case
+    parts = divide(whole, count, version)
+    assert sum(part.count for part in parts) == whole.count
+    assert {part.count for part in parts[:-1]} <= {count}
+    assert 0 < parts[-1].count <= count
+    assert b"".join(part.packets for part in parts) == whole.packets
+    assert b"".join(part.qos for part in parts) == whole.qos
+    assert [one for part in parts for one in part.expires_at] == list(whole.expires_at)
+    assert [part.last for part in parts[:-1]] == [topics_of(part, version)[-1] for part in parts[:-1]]
+    assert parts[-1].last == whole.last
+    assert {part.soonest_expiry for part in parts} == {whole.soonest_expiry}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from psycopg import errors
 
@@ -14,7 +15,7 @@ from holdfast.retained.rows import COLUMNS, MESSAGE_COLUMNS, Row, longest_packet
 from holdfast.retained.statements import Check, Found, Totals
 from holdfast.storage import tables
 from holdfast.storage.bulk import array_of
-from holdfast.storage.driver import Cursor
+from holdfast.storage.driver import Connection, Cursor
 from holdfast.storage.revisions import HIGHEST_NODE, after
 
 # Built from constants and counts alone: values are always bound.
@@ -33,7 +34,6 @@ _COLUMNS = ", ".join(COLUMNS)
 _REPLACED = ", ".join(f"{column} = excluded.{column}" for column in COLUMNS[1:])
 _GET = f"SELECT {', '.join(MESSAGE_COLUMNS)} FROM retained WHERE topic = ? AND tombstone = 0"
 _LEVELS = "SELECT coalesce(array_agg(levels), '{}') FROM retained_levels"
-_KNOWN = "SELECT coalesce(max(largest_packet), 0), (SELECT array_agg(levels) FROM retained_levels) FROM nodes"
 _EXPIRED = (
     "SELECT coalesce(array_agg(topic), '{}'), CAST(coalesce(sum(size), 0) AS BIGINT) FROM (SELECT topic, size "
     "FROM retained WHERE expires_at IS NOT NULL AND expires_at <= ? ORDER BY expires_at LIMIT ? "
@@ -73,26 +73,34 @@ class PostgresStatements:
     def __init__(self) -> None:
         #: rows of ours that were given a higher revision when written, by topic: the one they had
         self._raised: dict[str, int] = {}
+        self._timeouts: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # as set, by connection
+
+    def rows_at_once(self, rows: int, slice_rows: int) -> int:
+        """Ask for everything: each statement is a round trip."""
+        return rows
 
     @contextmanager
     def interruptible(self, connection: Any, impatient: Callable[[], bool], read_time: float) -> Iterator[None]:
         """Let the server break off what takes fifty times as long: it stalls nobody but other readers."""
-        connection.cursor().execute(f"SET statement_timeout = {max(1, round(50_000 * read_time))}")
+        self._set_timeout(connection, max(1, round(50_000 * read_time)))
         yield
 
-    def be_patient(self, cursor: Cursor) -> None:
+    def be_patient(self, connection: Connection) -> None:
         """Let statements take their time."""
-        cursor.execute("SET statement_timeout = 0")
+        self._set_timeout(connection, 0)
+
+    def _set_timeout(self, connection: Any, milliseconds: int) -> None:
+        if self._timeouts.get(connection) != milliseconds:
+            connection.execute(f"SET statement_timeout = {milliseconds}")
+            self._timeouts[connection] = milliseconds
 
     def was_interrupted(self, error: Exception) -> bool:
         """Tell whether a statement was broken off."""
         return isinstance(error, errors.QueryCanceled)
 
-    def known(self, cursor: Cursor, totals: Totals) -> tuple[int, frozenset[int]]:
+    def levels_now(self, cursor: Cursor, totals: Totals) -> frozenset[int]:
         """Ask: other nodes write too."""
-        cursor.execute(_KNOWN)
-        largest, levels = cursor.fetchone()
-        return largest, frozenset(levels or ())
+        return self.levels(cursor)
 
     def levels(self, cursor: Cursor) -> frozenset[int]:
         """Read the level counts."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.interfaces import Batch, Selection, Slice
 from holdfast.retained.matching import JUST_AFTER, KeyRange, Plan
-from holdfast.retained.slices import cut, packets_of
+from holdfast.retained.slices import cut, divide, packets_of
 from holdfast.retained.statements import Statements, Totals
 from holdfast.storage.driver import Connection
 from holdfast.topics import matches
@@ -49,7 +49,9 @@ class Reading:
         self._statements = statements
         self._plan = plan
         self._selection = selection
-        self._largest_packet, levels = statements.known(self._cursor, totals)
+        self._largest_packet = totals.largest_packet
+        patterned = plan.levels is not None and not plan.counted and not plan.exact
+        levels = statements.levels_now(self._cursor, totals) if patterned else frozenset()
         self._bounds = bounds
         self._detailed = detailed
         self._version5 = selection.protocol_version == 5
@@ -76,13 +78,14 @@ class Reading:
         """
         with self._statements.interruptible(self._connection, self._impatient, self._bounds.read_time):
             if self._windowed:
-                self._statements.be_patient(self._cursor)
+                self._statements.be_patient(self._connection)
             return self._batch(after, rows, slice_rows, max_bytes)
 
     def _batch(self, after: str, rows: int, slice_rows: int, max_bytes: int) -> Batch:
         seconds = self._bounds.seconds
         deadline = seconds() + self._bounds.read_time
         slices: list[Slice] = []
+        at_once = self._statements.rows_at_once(rows, slice_rows)
         self._scan = slice_rows
         rest = self._rest(after)
         while rest is not None:
@@ -90,15 +93,15 @@ class Reading:
                 window, end = self._look(rest, deadline)
                 found, exhausted = None, True
                 if window is not None:
-                    found, exhausted = self._slice(window, min(rows, slice_rows), max_bytes, not slices)
+                    found, exhausted = self._slice(window, min(rows, at_once), max_bytes, not slices)
             except Exception as error:
                 if self._windowed or not self._statements.was_interrupted(error):
                     raise
                 self._windowed = True
-                self._statements.be_patient(self._cursor)
+                self._statements.be_patient(self._connection)
                 continue
             if found is not None:
-                slices.append(found)
+                slices += self._divided(found, slice_rows)
                 rows -= found.count
                 max_bytes -= len(found.packets)
                 after = found.last
@@ -116,6 +119,9 @@ class Reading:
             if rest is not None and (stuck or rows <= 0 or max_bytes <= 0 or seconds() >= deadline):
                 return Batch(slices, after, False)
         return Batch(slices, after, True)
+
+    def _divided(self, found: Slice, slice_rows: int) -> list[Slice]:
+        return [found] if found.count <= slice_rows else divide(found, slice_rows, self._selection.protocol_version)
 
     def _impatient(self) -> bool:
         """Tell SQLite whether to break off the statement that is running."""

@@ -39,6 +39,44 @@ def packets_of(
         start = end
 
 
+def divide(messages: Slice, count: int, protocol_version: int) -> list[Slice]:
+    """Divide into slices of ``count`` messages, the last one of what is left. Topics are decoded at the cuts only."""
+    data = messages.packets
+    qos, expires_at = messages.qos, messages.expires_at
+    divided: list[Slice] = []
+    start = begun = 0
+    for number in range(count, messages.count, count):
+        end = start
+        for _ in range(count):
+            before = end
+            end = _end_of(data, before)
+        (_, _, last) = next(packets_of(Slice("", 1, data[before:end]), protocol_version))
+        divided.append(
+            Slice(last, count, data[start:end], qos[begun:number], expires_at[begun:number], messages.soonest_expiry)
+        )
+        start, begun = end, number
+    rest = messages.count - begun
+    divided.append(Slice(messages.last, rest, data[start:], qos[begun:], expires_at[begun:], messages.soonest_expiry))
+    return divided
+
+
+def _end_of(data: bytes, start: int) -> int:
+    """Return where the packet that begins at ``start`` ends."""
+    position = start + 1
+    length = data[position]
+    if length > 127:
+        length &= 127
+        shift = 7
+        while True:
+            position += 1
+            byte = data[position]
+            length |= (byte & 127) << shift
+            if byte < 128:
+                break
+            shift += 7
+    return position + 1 + length
+
+
 def topics_of(messages: Slice, protocol_version: int) -> list[str]:
     """Return the topics of the slice's messages, in order."""
     return [topic for _, _, topic in packets_of(messages, protocol_version)]

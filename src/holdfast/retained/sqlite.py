@@ -17,7 +17,7 @@ from typing import Any
 from holdfast.retained.matching import Plan
 from holdfast.retained.rows import COLUMNS, MESSAGE_COLUMNS, Row, longest_packet
 from holdfast.retained.statements import Check, Found, Totals
-from holdfast.storage.driver import Cursor
+from holdfast.storage.driver import Connection, Cursor
 
 # Built from constants and counts alone: values are always bound.
 # ruff: noqa: S608
@@ -65,6 +65,10 @@ _INSTRUCTIONS = 10_000
 class SQLiteStatements:
     """Asks SQLite."""
 
+    def rows_at_once(self, rows: int, slice_rows: int) -> int:
+        """Ask slice by slice: a statement costs next to nothing, and each is one blob as it is."""
+        return slice_rows
+
     @contextmanager
     def interruptible(self, connection: Any, impatient: Callable[[], bool], read_time: float) -> Iterator[None]:
         """Look at the clock every now and then."""
@@ -74,16 +78,16 @@ class SQLiteStatements:
         finally:
             connection.set_progress_handler(None, 0)
 
-    def be_patient(self, cursor: Cursor) -> None:
+    def be_patient(self, connection: Connection) -> None:
         """Nothing to do: whoever is patient says so when asked."""
 
     def was_interrupted(self, error: Exception) -> bool:
         """Tell whether a statement was broken off."""
         return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT
 
-    def known(self, cursor: Cursor, totals: Totals) -> tuple[int, frozenset[int]]:
+    def levels_now(self, cursor: Cursor, totals: Totals) -> frozenset[int]:
         """Return what this process knows: nobody else writes."""
-        return totals.largest_packet, totals.levels
+        return totals.levels
 
     def levels(self, cursor: Cursor) -> frozenset[int]:
         """Read the level counts."""

@@ -64,19 +64,22 @@ class Statements(Protocol):
 
     # --- reading, in the reader's thread
 
+    def rows_at_once(self, rows: int, slice_rows: int) -> int:
+        """Return how many rows one statement is best asked for, of a batch of ``rows`` in slices of ``slice_rows``."""
+
     def interruptible(
         self, connection: Connection, impatient: Callable[[], bool], read_time: float
     ) -> AbstractContextManager[None]:
         """Let statements be broken off when ``impatient`` says so, or by a multiple of ``read_time`` (seconds)."""
 
-    def be_patient(self, cursor: Cursor) -> None:
+    def be_patient(self, connection: Connection) -> None:
         """Break off no more statements: from here on they are bounded otherwise."""
 
     def was_interrupted(self, error: Exception) -> bool:
         """Tell whether this is what breaking off a statement raises."""
 
-    def known(self, cursor: Cursor, totals: Totals) -> tuple[int, frozenset[int]]:
-        """Return the largest packet's length and the level counts, as of now; ``totals`` are this process's."""
+    def levels_now(self, cursor: Cursor, totals: Totals) -> frozenset[int]:
+        """Return the level counts as of now; ``totals`` are as this process knows them."""
 
     def levels(self, cursor: Cursor) -> frozenset[int]:
         """Return the level counts ever present."""

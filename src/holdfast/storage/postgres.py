@@ -26,6 +26,11 @@ OLDEST_SERVER = 13
 _CONNECT_TIMEOUT = 5
 #: A server that is gone is noticed after this many milliseconds, rather than after the system's quarter of an hour.
 _TCP_USER_TIMEOUT = 15_000
+#: Every statement of ours is meant to walk an index, in its order. A planner that does not know yet how much is in a
+#: table that has just been filled would read all of it and sort, for each thousand rows again.
+_SETTINGS = "SELECT " + ", ".join(
+    f"set_config('{name}', 'off', false)" for name in ("enable_seqscan", "enable_bitmapscan", "enable_sort", "jit")
+)
 #: How long to wait for the lock of a connection just closed, which the server may not have noticed yet (milliseconds).
 _LOCK_TIMEOUT = 5_000
 #: The first of the two numbers of every advisory lock of ours ("hold"); the second is the node's, or 0 for the schema.
@@ -46,7 +51,7 @@ class Cursor(psycopg.Cursor[Any]):
 
     def execute(self, query: Any, params: Any = None, **options: Any) -> Self:
         """Run one statement."""
-        return super().execute(_translated(query), params, **options)
+        return super().execute(query if params is None else _translated(query), params, **options)
 
 
 @lru_cache(maxsize=512)
@@ -242,6 +247,7 @@ class PostgresDatabase:
     def _open(self) -> psycopg.Connection[Any]:
         connection = psycopg.connect(**self._parameters(), autocommit=True, prepare_threshold=1)
         connection.cursor_factory = Cursor
+        connection.execute(_SETTINGS)
         return connection
 
     def _parameters(self) -> dict[str, Any]:
