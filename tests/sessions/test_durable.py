@@ -300,6 +300,23 @@ def test_a_clean_start_removes_every_row(broker: RestartableBroker) -> None:
     assert rows(broker) == {}
 
 
+@VERSIONS
+def test_a_clean_start_is_answered_when_the_old_session_is_gone_for_good(tmp_path: Path, version: int) -> None:
+    """CONNACK waits for that commit, also where the new Session needs none: a kill does not bring the old one back."""
+    broker = RestartableBroker(fresh_file(tmp_path))
+    persistent(broker, "s", version).drop()
+    broker.bridge.manual = True
+    client = Client(broker, version)
+    client.send(p.Connect("s", version, True))
+    assert client.packets() == []
+    broker.commit()
+    assert [type(packet) for packet in client.packets()] == [p.Connack]
+    broker = broker.restart()
+    client = persistent(broker, "s", version)
+    assert client.connack is not None
+    assert not client.connack.session_present
+
+
 def test_received_identifiers_are_free_after_a_kill_once_released(broker: RestartableBroker) -> None:
     """A Packet Identifier released and used anew is a new message, not a repeated one."""
     client = persistent(broker, "s")

@@ -254,8 +254,8 @@ class Session:
             else:
                 self.queue.append(Queued(outgoing, delivery.qos, delivery.retain, delivery.identifiers, delivery))
 
-    def end(self) -> None:
-        """Discard all state."""
+    def end(self) -> CommitTicket:
+        """Discard all state; the ticket is settled when it is gone for good."""
         for entry in self.inflight.values():
             if entry.delivery is not None and entry.delivery.message is not None:
                 entry.delivery.message.release()
@@ -265,7 +265,7 @@ class Session:
         self.inflight.clear()
         self._unsent.clear()
         self.queue.clear()
-        self.record.ended()
+        return self.record.ended()
 
     _last_was_replay = True
 
