@@ -320,7 +320,7 @@ class Peer:
             if same and (earlier.seen or not _has_expired(earlier, now)):
                 raise AssertionError(f"{packet} overtakes {earlier}")
         if not delivery.seen:
-            if not late and not packet.dup:
+            if not late and not packet.dup and packet.qos == 1:
                 assert not _has_expired(delivery, now), f"{packet} has expired"
             if packet.qos == 2:
                 assert self.model.is_durable(delivery.number) or not self._is_kept(delivery), "QoS 2 before the commit"
@@ -329,7 +329,7 @@ class Peer:
                 assert frozenset(packet.properties.subscription_identifiers) == delivery.identifiers
             left = packet.properties.message_expiry_interval
             assert (left is None) == (expires_at is None)
-            assert left is None or expires_at is None or late or left == max(1, expires_at - now)
+            assert left is None or expires_at is None or late or packet.qos == 2 or left == max(1, expires_at - now)
         delivery.seen, delivery.connection = packet.packet_identifier, self.number
 
     def _is_kept(self, delivery: Delivery) -> bool:

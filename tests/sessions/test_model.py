@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from holdfast.retained.service import RetainerLimits
 from holdfast.sessions.limits import Limits
@@ -26,6 +26,7 @@ RETAINER = RetainerLimits(msg_clear_interval=0)
 TABLES = ("sessions", "session_subscriptions", "session_messages", "session_deliveries", "session_received", "wills")
 
 LIFETIMES = st.sampled_from([None, None, None, 3, 40])
+NAMES = st.sampled_from("abc")
 VERSIONS = st.sampled_from([4, 5])
 
 
@@ -53,20 +54,14 @@ class Broker(RuleBasedStateMachine):
         self.eager = False
 
     def peers_that(self, which: str) -> list[Peer]:
-        """Return the Clients that are "connected", "established" (have CONNACK), "ready" to publish, or "asked"."""
+        """Return the Clients that are "connected", "established" (have CONNACK), "asked" ...."""
         connected = [peer for peer in self.peers.values() if peer.client is not None]
         established = [peer for peer in connected if peer.established and not peer.deaf]
         match which:
             case "connected":
                 return connected
-            case "deaf":
-                return [peer for peer in connected if peer.deaf]
-            case "hearing":
-                return [peer for peer in connected if not peer.deaf]
             case "established":
                 return established
-            case "ready":
-                return [peer for peer in established if not peer.resends]
             case "asked":
                 return [peer for peer in established if peer.resends or peer.answers]
         raise ValueError(which)
@@ -101,11 +96,26 @@ class Broker(RuleBasedStateMachine):
 
     # --- the clients
 
+    @initialize(
+        versions=st.tuples(VERSIONS, VERSIONS, VERSIONS),
+        filters=st.tuples(*3 * [st.lists(st.sampled_from(FILTERS), min_size=1, max_size=2, unique=True)]),
+        eager=st.booleans(),
+    )
+    def begin(self, versions: tuple[int, ...], filters: tuple[list[str], ...], eager: bool) -> None:
+        """Begin with Sessions that last, and some subscriptions."""
+        for peer, version, subscribed in zip(self.peers.values(), versions, filters, strict=True):
+            peer.connect(self.broker, Way(version, False, NEVER, None, None))
+            self.commit()
+            for topic_filter in subscribed:
+                self.subscribe(peer.name, topic_filter, 2, None)
+        self.commit()
+        self.eager = eager
+
     @rule(
-        name=st.sampled_from("abc"),
+        name=NAMES,
         version=VERSIONS,
         clean=st.sampled_from([False, False, False, True]),
-        expiry=st.sampled_from([100, 0, 10, NEVER]),
+        expiry=st.sampled_from([100, 100, 0, 10, NEVER]),
         receive_maximum=st.sampled_from([None, 1, 2]),
         will=st.none() | st.tuples(st.integers(0, 2), st.booleans(), st.sampled_from([0, 5, 70, 200]), LIFETIMES),
     )
@@ -131,73 +141,83 @@ class Broker(RuleBasedStateMachine):
         peer.connect(self.broker, Way(version, clean, expiry, receive_maximum if version == 5 else None, testament))
         self.look()
 
-    @some("connected")
-    @rule(peer=one_of("connected"))
-    def drop(self, peer: Peer) -> None:
-        peer.drop()
-        self.look()
-
-    @some("established")
-    @rule(peer=one_of("established"), with_will=st.booleans(), expiry=st.sampled_from([None, None, 0, 20, NEVER]))
-    def disconnect(self, peer: Peer, with_will: bool, expiry: int | None) -> None:
-        """Say goodbye: in MQTT 5 with the Will perhaps, and with another Session Expiry Interval."""
-        packet = p.Disconnect()
-        if peer.way.version == 5:
-            if not peer.way.expiry:
-                expiry = None
-            packet = p.Disconnect(4 if with_will else 0, Properties(session_expiry_interval=expiry))
-        peer.disconnect(packet)
-        self.look()
-
-    @some("hearing")
-    @rule(peer=one_of("hearing"))
-    def go_deaf(self, peer: Peer) -> None:
-        """From here on nothing comes through to this Client."""
-        peer.deaf = True
-
-    @some("deaf")
-    @rule(peer=one_of("deaf"))
-    def hear_again(self, peer: Peer) -> None:
-        """What was on its way comes through."""
+    def at_work(self, name: str) -> Peer:
+        """Return this Client, ready to send what it wants; if it must, it comes back first."""
+        peer = self.peers[name]
         peer.deaf = False
         self.look(late=True)
+        while not peer.established:
+            if peer.client is None:
+                self.connect(name, 4, False, 0, None, None)
+            self.commit()
+        if peer.resends:
+            self.answer(peer, len(peer.resends))
+        return peer
 
-    @some("established")
+    @some("connected")
     @rule(
-        peer=one_of("established"),
+        peer=one_of("connected"),
+        how=st.sampled_from(["drop", "drop", "DISCONNECT", "DISCONNECT with Will"]),
+        expiry=st.sampled_from([None, None, 0, 20, NEVER]),
+    )
+    def leave(self, peer: Peer, how: str, expiry: int | None) -> None:
+        """Lose the connection, or say goodbye; in MQTT 5 perhaps with another Session Expiry Interval."""
+        if how == "drop" or not peer.established or peer.deaf:
+            peer.drop()
+        elif peer.way.version == 4:
+            peer.disconnect(p.Disconnect())
+        else:
+            properties = Properties(session_expiry_interval=expiry if peer.way.expiry else None)
+            peer.disconnect(p.Disconnect(0 if how == "DISCONNECT" else 4, properties))
+        self.look()
+
+    @some("connected")
+    @rule(peer=one_of("connected"))
+    def go_deaf_or_hear_again(self, peer: Peer) -> None:
+        """From here on nothing comes through to this Client; or, if so, what was on its way does."""
+        peer.deaf = not peer.deaf
+        if not peer.deaf:
+            self.look(late=True)
+
+    @rule(
+        name=NAMES,
         topic_filter=st.sampled_from(FILTERS),
-        qos=st.sampled_from([1, 2, 2, 0]),
+        qos=st.sampled_from([1, 2, 2, 0, None]),
         identifier=st.sampled_from([None, 1, 2]),
     )
-    def subscribe(self, peer: Peer, topic_filter: str, qos: int, identifier: int | None) -> None:
+    def subscribe(self, name: str, topic_filter: str, qos: int | None, identifier: int | None) -> None:
+        """Subscribe, perhaps once more; or unsubscribe."""
+        peer = self.at_work(name)
+        if qos is None:
+            peer.send(p.Unsubscribe(peer.identifier(), (topic_filter,)))
+            self.look()
+            return
         properties = NO_PROPERTIES
         if peer.way.version == 5 and identifier is not None:
             properties = Properties(subscription_identifiers=(identifier,))
         peer.send(p.Subscribe(peer.identifier(), (p.SubscriptionRequest(topic_filter, qos),), properties))
         self.look()
 
-    @some("established")
-    @rule(peer=one_of("established"), topic_filter=st.sampled_from(FILTERS))
-    def unsubscribe(self, peer: Peer, topic_filter: str) -> None:
-        peer.send(p.Unsubscribe(peer.identifier(), (topic_filter,)))
-        self.look()
-
-    @some("ready")
     @rule(
-        peer=one_of("ready"),
+        name=NAMES,
         topic=st.sampled_from(["t/a", "t/b", "u"]),
         qos=st.sampled_from([1, 2, 2, 0]),
         retain=st.sampled_from([False, False, True]),
         clear=st.sampled_from([False, False, True]),
         lifetime=LIFETIMES,
+        count=st.integers(1, 4),
     )
-    def publish(self, peer: Peer, topic: str, qos: int, retain: bool, clear: bool, lifetime: int | None) -> None:
+    def publish(
+        self, name: str, topic: str, qos: int, retain: bool, clear: bool, lifetime: int | None, count: int
+    ) -> None:
         """Publish; with an empty payload to clear what is retained."""
-        payload = b"" if retain and clear else self.payload()
-        properties = Properties(message_expiry_interval=lifetime) if peer.way.version == 5 else NO_PROPERTIES
-        identifier = peer.identifier() if qos else 0
-        peer.send(p.Publish(topic, payload, qos, retain, False, identifier, properties))
-        self.look()
+        peer = self.at_work(name)
+        for _ in range(count):
+            payload = b"" if retain and clear else self.payload()
+            properties = Properties(message_expiry_interval=lifetime) if peer.way.version == 5 else NO_PROPERTIES
+            identifier = peer.identifier() if qos else 0
+            peer.send(p.Publish(topic, payload, qos, retain, False, identifier, properties))
+            self.look()
 
     @some("asked")
     @rule(peer=one_of("asked"), count=st.integers(1, 4))
@@ -208,17 +228,34 @@ class Broker(RuleBasedStateMachine):
             self.look()
             count -= 1
 
+    @some("asked")
+    @rule()
+    def answer_in_turn(self) -> None:
+        """Every Client answers once."""
+        for peer in self.peers_that("asked"):
+            self.answer(peer, 1)
+
+    @some("asked")
+    @rule()
+    def answer_everything(self) -> None:
+        """Everybody answers until nothing is left to answer, with a commit now and then."""
+        while asked := self.peers_that("asked"):
+            for peer in asked:
+                self.answer(peer, 5)
+            self.commit()
+
     # --- the broker
 
-    @rule()
-    def commit(self) -> None:
-        """Commit everything."""
+    @rule(always=st.sampled_from([None, None, False, True]))
+    def commit(self, always: bool | None = None) -> None:
+        """Commit everything; perhaps from here on after every action, or no more so."""
         self.broker.commit()
         self.model.committed()
         self.collect()
         self.model.committed()
         for peer in self.peers.values():
             peer.check_rest()
+        self.eager = self.eager if always is None else always
         self.look()
 
     @precondition(lambda self: self.broker.bridge.waiting)
@@ -230,34 +267,31 @@ class Broker(RuleBasedStateMachine):
         self.broker.settle()
         self.look()
 
-    @rule(eager=st.booleans())
-    def commit_always(self, eager: bool) -> None:
-        """From here on commit after every action, or do not."""
-        self.eager = eager
-
-    @rule(stored=st.booleans(), after=st.sampled_from([0, 0, 4, 80]))
-    def kill(self, stored: bool, after: int) -> None:
-        """Kill the broker, perhaps when a commit is on disk and nobody knows, and start another one."""
-        if stored and self.broker.bridge.waiting:
-            work, _ = self.broker.bridge.waiting[0]
-            work()
-            self.model.stored()
-        self.restarted(self.broker.restart(after, manual=True))
-
-    @rule(after=st.sampled_from([0, 4, 80]))
-    def stop(self, after: int) -> None:
-        """Stop the broker in order, and start another one."""
-        self.model.stop()
-        self.restarted(self.broker.stop(after, manual=True))
-
-    def restarted(self, broker: RestartableBroker) -> None:
-        self.broker = broker
+    @rule(
+        how=st.sampled_from(["kill", "kill when stored", "stop"]),
+        after=st.sampled_from([0, 0, 4, 80]),
+        back=st.sampled_from([True, True, False]),
+    )
+    def restart(self, how: str, after: int, back: bool) -> None:
+        """Kill the broker, perhaps when a commit is on disk and nobody knows, or stop it; and start another one."""
+        was_here = [peer for peer in self.peers_that("connected") if back]
+        if how == "stop":
+            self.model.stop()
+            self.broker = self.broker.stop(after, manual=True)
+        else:
+            if how == "kill when stored" and self.broker.bridge.waiting:
+                work, _ = self.broker.bridge.waiting[0]
+                work()
+                self.model.stored()
+            self.broker = self.broker.restart(after, manual=True)
         for peer in self.peers.values():
             peer.gone()
-        self.model.restart(round(broker.clock.seconds()))
+        self.model.restart(round(self.broker.clock.seconds()))
         self.look()
+        for peer in was_here:
+            self.connect(peer.name, peer.way.version, False, peer.way.expiry, None, None)
 
-    @rule(seconds=st.sampled_from([1, 5, 30, GRACE + 1, 110]))
+    @rule(seconds=st.sampled_from([1, 1, 5, 5, 30, GRACE + 1]))
     def advance(self, seconds: int) -> None:
         """Let time pass."""
         for _ in range(seconds):
@@ -294,10 +328,12 @@ class Broker(RuleBasedStateMachine):
         for peer in self.peers.values():
             peer.deaf = False
         self.look(late=True)
+        self.commit()
         self.answer_everything()
         for name, peer in self.peers.items():
             if peer.client is None and peer.has_state:
                 self.connect(name, 5, False, NEVER, None, None)
+        self.commit()
         self.answer_everything()
         for name in self.model.live.sessions.keys() - {peer.name for peer in self.peers_that("established")}:
             self.connect(name, 5, True, NEVER, None, None)  # a Client that has forgotten its Session
@@ -305,20 +341,13 @@ class Broker(RuleBasedStateMachine):
         left = {table: self.broker.rows(table) for table in TABLES}
         assert (left["session_messages"], left["session_deliveries"], left["session_received"]) == (0, 0, 0)
         for peer in self.peers_that("connected"):
-            self.drop(peer)
+            self.leave(peer, "drop", None)
         self.advance(LONGEST)
         self.commit()
         assert {table: self.broker.rows(table) for table in TABLES} == dict.fromkeys(TABLES, 0)
         assert self.broker.registry.session_count == 0
         assert self.broker.router._tree.is_empty()
         self.see_what_is_retained("#")
-
-    def answer_everything(self) -> None:
-        self.commit()
-        while asked := self.peers_that("asked"):
-            for peer in asked:
-                self.answer(peer, 100)
-            self.commit()
 
 
 def test_the_broker_does_what_the_model_says() -> None:
