@@ -373,6 +373,22 @@ def test_a_will_delay_longer_than_the_grace_counts(broker: RestartableBroker) ->
     assert watcher.messages() == [("w/lost", b"", 0, False)]
 
 
+def test_a_will_delay_does_not_begin_anew_with_every_restart(broker: RestartableBroker) -> None:
+    """It began with the first one: a broker that restarts often publishes the Will all the same."""
+    delayed = Properties(will_delay_interval=300)
+    persistent(broker, "lost", 5, will=p.Will("w", b"", 0, False, delayed))
+    for _ in range(2):
+        broker = broker.restart(after=10)
+        broker.advance(100)
+    broker = broker.restart()
+    watcher = broker.client("w")
+    watcher.subscribe("w")
+    broker.advance(89)
+    assert watcher.messages() == []
+    broker.advance(2)
+    assert watcher.messages() == [("w", b"", 0, False)]
+
+
 def test_a_will_is_durable_before_connack_and_gone_with_disconnect(tmp_path: Path) -> None:
     """Every Will, a clean Session's too, is committed before its Client hears that it is admitted."""
     broker = RestartableBroker(fresh_file(tmp_path), manual=True)
