@@ -69,6 +69,7 @@ class Delivery:
 class Session:
     """A Session; ``received`` has the QoS 2 messages its Client has not released, with the fact of each."""
 
+    number: int
     durable: bool
     expiry: int
     expires_at: int | None = None  #: None while its Client is connected
@@ -76,6 +77,10 @@ class Session:
     subscribed_at: dict[str, int] = field(factory=dict)  #: the fact of the first SUBSCRIBE to each filter
     owed: list[Delivery] = field(factory=list)
     received: dict[int, int | None] = field(factory=dict)
+
+    def has_history(self) -> bool:
+        """Tell whether its Client must remember something of it."""
+        return bool(self.received) or any(delivery.seen for delivery in self.owed)
 
 
 @define(eq=False)
@@ -140,7 +145,7 @@ class Model:
         session = state.sessions.get(client)
         present = session is not None
         if session is None:
-            session = state.sessions[client] = Session(expiry != 0, expiry)
+            session = state.sessions[client] = Session(self._fact(), expiry != 0, expiry)
         state.wills.pop(client, None)
         session.expiry, session.expires_at = expiry, None
         if will is not None:

@@ -44,7 +44,7 @@ class Outgoing:
 class Peer:
     """One Client, from connection to connection. It answers what it gets when told to, one packet at a time.
 
-    It keeps its own Session State until it asks for a Clean Start or hears that there is no Session.
+    It keeps its own Session State until it asks for a Clean Start or comes to another Session.
     """
 
     def __init__(self, name: str, model: Model) -> None:
@@ -55,12 +55,11 @@ class Peer:
         self.deaf = False  #: what is sent to it stays on the way, and is lost with the connection
         self.must_be_clean = False  #: the broker had a Session of which this Client knew nothing [MQTT5-3.2.2-4]
         self.forget()
-        self.has_state = True  # an empty one
         self._reset()
 
     def forget(self) -> None:
-        """Discard the Session State: there is none until CONNACK."""
-        self.has_state = False
+        """Discard the Session State."""
+        self.belongs_to = 0  #: the number of the Session
         self.outgoing: dict[int, Outgoing] = {}
         self.incoming: dict[int, bytes] = {}  #: QoS 2 messages handed on and not released
         self.handed_on: Counter[bytes] = Counter()
@@ -215,10 +214,11 @@ class Peer:
         assert packet.session_present == self.present, "Session Present"
         self._answered(p.Connack)
         self.established = True
-        if not self.present:
+        session = self.session
+        if session.number != self.belongs_to:
             self.forget()
-        self.must_be_clean = self.present and not self.has_state
-        self.has_state = True
+            self.must_be_clean = session.has_history()
+            self.belongs_to = session.number
         for identifier, outgoing in self.outgoing.items():
             again = outgoing.packet
             self.resends.append(

@@ -330,14 +330,9 @@ class Broker(RuleBasedStateMachine):
         self.look(late=True)
         self.commit()
         self.answer_everything()
-        for name, peer in self.peers.items():
-            if peer.client is None and peer.has_state:
-                self.connect(name, 5, False, NEVER, None, None)
-        self.commit()
+        for name in self.model.live.sessions.keys() - {peer.name for peer in self.peers_that("connected")}:
+            self.at_work(name)
         self.answer_everything()
-        for name in self.model.live.sessions.keys() - {peer.name for peer in self.peers_that("established")}:
-            self.connect(name, 5, True, NEVER, None, None)  # a Client that has forgotten its Session
-        self.commit()
         left = {table: self.broker.rows(table) for table in TABLES}
         assert (left["session_messages"], left["session_deliveries"], left["session_received"]) == (0, 0, 0)
         for peer in self.peers_that("connected"):
