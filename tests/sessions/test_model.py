@@ -332,6 +332,7 @@ class Broker(RuleBasedStateMachine):
         self.answer_everything()
         for name in self.model.live.sessions.keys() - {peer.name for peer in self.peers_that("connected")}:
             self.at_work(name)
+        self.commit()
         self.answer_everything()
         left = {table: self.broker.rows(table) for table in TABLES}
         assert (left["session_messages"], left["session_deliveries"], left["session_received"]) == (0, 0, 0)

@@ -112,14 +112,14 @@ class Session:
         else:
             self._enqueue(Queued(outgoing, qos, retain, options.identifiers, delivery))
 
-    def send_retained(self, packet: bytes, packet_identifier: int, qos: int, expires_at: int) -> Inflight:
+    def send_retained(self, packet: bytes, packet_identifier: int, qos: int, expires_at: int, noted: bool) -> Inflight:
         """Send one message of a replay with QoS 1 or 2, under an identifier of :meth:`next_identifier`.
 
-        With QoS 1 the replay's position stands for what the Client has; with QoS 2 each message is noted.
+        Either it is ``noted`` like any other message, or the replay's position stands for what the Client has.
         """
         assert self.link is not None
         delivery = None
-        if self._durable and qos == 2:
+        if self._durable and noted:
             outgoing, identifiers = OutgoingMessage.of_packet(packet, self.link.protocol_version, expires_at)
             delivery = self._delivery(outgoing, qos, True, identifiers, None)
         entry = Inflight(packet, qos, self.link.protocol_version, expires_at, True, delivery)
