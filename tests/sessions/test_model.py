@@ -212,6 +212,8 @@ class Broker(RuleBasedStateMachine):
     ) -> None:
         """Publish; with an empty payload to clear what is retained."""
         peer = self.at_work(name)
+        if retain and clear:  # then the payload does not tell messages apart
+            qos, lifetime = min(qos, 1), None
         for _ in range(count):
             payload = b"" if retain and clear else self.payload()
             properties = Properties(message_expiry_interval=lifetime) if peer.way.version == 5 else NO_PROPERTIES
