@@ -206,6 +206,9 @@ class Peer:
                     raise AssertionError(f"{self.name} got {packet}")
 
     def _answered(self, kind: type[p.Packet], identifier: int = 0) -> None:
+        """An answer has come: it was due, in its turn among those of its kind, and what it tells is on disk."""
+        turn = next((asked for asked in self.waiting if asked[0] is kind), None)
+        assert turn == (kind, identifier), f"{kind.__name__} {identifier} to {self.name}"
         fact = self.waiting.pop((kind, identifier))
         assert self.model.is_durable(fact), f"{kind.__name__} to {self.name} before the commit"
 
@@ -230,6 +233,8 @@ class Peer:
     def _acknowledgement(self, packet: p.Puback | p.Pubrec | p.Pubcomp | p.Suback | p.Unsuback) -> None:
         identifier = packet.packet_identifier
         self._answered(type(packet), identifier)
+        if isinstance(packet, (p.Puback, p.Pubrec)):
+            assert packet.reason_code < 0x80
         match packet:
             case p.Puback() | p.Pubcomp():
                 del self.outgoing[identifier]
@@ -320,7 +325,7 @@ class Peer:
             if same and (earlier.seen or not _has_expired(earlier, now)):
                 raise AssertionError(f"{packet} overtakes {earlier}")
         if not delivery.seen:
-            if not late and not packet.dup and packet.qos == 1:
+            if not late and not packet.dup:
                 assert not _has_expired(delivery, now), f"{packet} has expired"
             if packet.qos == 2:
                 assert self.model.is_durable(delivery.number) or not self._is_kept(delivery), "QoS 2 before the commit"
@@ -329,7 +334,7 @@ class Peer:
                 assert frozenset(packet.properties.subscription_identifiers) == delivery.identifiers
             left = packet.properties.message_expiry_interval
             assert (left is None) == (expires_at is None)
-            assert left is None or expires_at is None or late or packet.qos == 2 or left == max(1, expires_at - now)
+            assert left is None or expires_at is None or late or left == max(1, expires_at - now)
         delivery.seen, delivery.connection = packet.packet_identifier, self.number
 
     def _is_kept(self, delivery: Delivery) -> bool:

@@ -251,6 +251,22 @@ def test_qos_2_to_a_clean_subscriber_waits_for_the_publishers_commit(tmp_path: P
     assert len(subscribers[2].got(p.Publish)) == 1
 
 
+@pytest.mark.parametrize(("seconds", "sent"), [(0, [10]), (4, [6]), (10, [])])
+def test_the_message_expiry_counts_while_a_commit_is_awaited(tmp_path: Path, seconds: int, sent: list[int]) -> None:
+    """A QoS 2 message that expires before its state is durable does not leave; else its interval is what is left."""
+    broker = RestartableBroker(fresh_file(tmp_path))
+    client = persistent(broker, "s", 5)
+    client.subscribe("t", qos=2)
+    publisher = persistent(broker, "p", 5)
+    broker.bridge.manual = True
+    publisher.publish("t", b"1", qos=2, properties=Properties(message_expiry_interval=10))
+    broker.advance(seconds)
+    broker.commit()
+    assert [packet.properties.message_expiry_interval for packet in client.got(p.Publish)] == sent
+    assert len(publisher.got(p.Pubrec)) == 1
+    assert broker.rows("session_messages") == len(sent)
+
+
 def test_session_expiry_goes_on_counting(broker: RestartableBroker) -> None:
     """A Session that was left before the kill ends when it would have; one that was connected counts from now."""
     early = broker.client("early", 5, clean=False, properties=Properties(session_expiry_interval=100))

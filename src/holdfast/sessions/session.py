@@ -377,8 +377,13 @@ class Session:
             if entry.over:
                 return
             if failure is None:
-                if self.link is link:
-                    link.send_message(entry.packet)
+                packet = entry.late(self._now())
+                if packet is None:
+                    self._counters.messages_dropped_expired += 1
+                    self._complete(packet_identifier, entry)
+                    self.fill()
+                elif self.link is link:
+                    link.send_message(packet)
                 elif self.link is not None:  # the Session was resumed meanwhile, by a Client that may be another
                     self._unsent[packet_identifier] = entry
                     self.fill()
