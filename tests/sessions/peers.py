@@ -88,11 +88,13 @@ class Peer:
         if way.clean:
             self.forget()
             self.must_be_clean = False
-        will = way.will and Will(
-            Message(self.name, way.will.topic, way.will.payload, way.will.qos, way.will.retain),
-            way.will.properties.message_expiry_interval,
-            way.will.properties.will_delay_interval or 0,
-        )
+        will = None
+        if way.will is not None:
+            will = Will(
+                Message(self.name, way.will.topic, way.will.payload, way.will.qos, way.will.retain),
+                way.will.properties.message_expiry_interval,
+                way.will.properties.will_delay_interval or 0,
+            )
         self.present, fact = self.model.connect(self.name, way.clean, way.granted, will)
         self.waiting[p.Connack, 0] = fact
         self.client = Client(broker, way.version)
@@ -222,12 +224,14 @@ class Peer:
             self.forget()
             self.must_be_clean = session.has_history()
             self.belongs_to = session.number
+            self.subscribes.update(session.subscriptions.keys())  # of a Clean Start that was lost
         for identifier, outgoing in self.outgoing.items():
-            again = outgoing.packet
+            first = outgoing.packet
+            properties = first.properties if self.way.version == 5 else NO_PROPERTIES
             self.resends.append(
                 p.Pubrel(identifier)
                 if outgoing.released
-                else p.Publish(again.topic, again.payload, again.qos, again.retain, True, identifier, again.properties)
+                else p.Publish(first.topic, first.payload, first.qos, first.retain, True, identifier, properties)
             )
 
     def _acknowledgement(self, packet: p.Puback | p.Pubrec | p.Pubcomp | p.Suback | p.Unsuback) -> None:

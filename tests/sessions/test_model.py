@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, ParamSpec
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
@@ -26,6 +27,8 @@ RETAINER = RetainerLimits(msg_clear_interval=0)
 TABLES = ("sessions", "session_subscriptions", "session_messages", "session_deliveries", "session_received", "wills")
 
 LIFETIMES = st.sampled_from([None, None, None, 3, 40])
+P = ParamSpec("P")
+
 NAMES = st.sampled_from("abc")
 VERSIONS = st.sampled_from([4, 5])
 
@@ -35,7 +38,7 @@ def one_of(which: str) -> st.SearchStrategy[Any]:
     return st.runner().flatmap(lambda machine: st.sampled_from(machine.peers_that(which)))
 
 
-def some(which: str) -> Any:
+def some(which: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
     """Run the rule only when there is such a Client."""
     return precondition(lambda machine: bool(machine.peers_that(which)))
 
