@@ -59,19 +59,23 @@ class RestartableBroker(MemoryBroker):
         connection.close()
         return int(count)
 
-    def restart(self, after: float = 0, manual: bool = False) -> RestartableBroker:
-        """Kill the process as it is, with what is not committed, and start another one."""
+    def kill(self) -> None:
+        """Kill the process as it is, with what is not committed."""
         self.bridge.waiting.clear()
         if self.parts.writer._batches._connection is not None:
             self.parts.writer._batches._connection.close()
         self.parts.readers.close()
+
+    def restart(self, after: float = 0, manual: bool = False) -> RestartableBroker:
+        """Kill the process as it is, with what is not committed, and start another one."""
+        self.kill()
         return RestartableBroker(self._path, manual, self.clock.seconds() + after, **self._options)
 
-    def stop(self, after: float = 0) -> RestartableBroker:
+    def stop(self, after: float = 0, manual: bool = False) -> RestartableBroker:
         """Stop the process as SIGTERM does, and start another one."""
         self.registry.shut_down()
         self.commit()
         closed = self.durable.close()
         self.commit()
         assert closed.called
-        return RestartableBroker(self._path, False, self.clock.seconds() + after, **self._options)
+        return RestartableBroker(self._path, manual, self.clock.seconds() + after, **self._options)

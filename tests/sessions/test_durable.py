@@ -251,6 +251,22 @@ def test_qos_2_to_a_clean_subscriber_waits_for_the_publishers_commit(tmp_path: P
     assert len(subscribers[2].got(p.Publish)) == 1
 
 
+@pytest.mark.parametrize(("seconds", "sent"), [(0, [10]), (4, [6]), (10, [])])
+def test_the_message_expiry_counts_while_a_commit_is_awaited(tmp_path: Path, seconds: int, sent: list[int]) -> None:
+    """A QoS 2 message that expires before its state is durable does not leave; else its interval is what is left."""
+    broker = RestartableBroker(fresh_file(tmp_path))
+    client = persistent(broker, "s", 5)
+    client.subscribe("t", qos=2)
+    publisher = persistent(broker, "p", 5)
+    broker.bridge.manual = True
+    publisher.publish("t", b"1", qos=2, properties=Properties(message_expiry_interval=10))
+    broker.advance(seconds)
+    broker.commit()
+    assert [packet.properties.message_expiry_interval for packet in client.got(p.Publish)] == sent
+    assert len(publisher.got(p.Pubrec)) == 1
+    assert broker.rows("session_messages") == len(sent)
+
+
 def test_session_expiry_goes_on_counting(broker: RestartableBroker) -> None:
     """A Session that was left before the kill ends when it would have; one that was connected counts from now."""
     early = broker.client("early", 5, clean=False, properties=Properties(session_expiry_interval=100))
@@ -298,6 +314,23 @@ def test_a_clean_start_removes_every_row(broker: RestartableBroker) -> None:
     }  # fmt: skip
     broker.client("s", clean=True)
     assert rows(broker) == {}
+
+
+@VERSIONS
+def test_a_clean_start_is_answered_when_the_old_session_is_gone_for_good(tmp_path: Path, version: int) -> None:
+    """CONNACK waits for that commit, also where the new Session needs none: a kill does not bring the old one back."""
+    broker = RestartableBroker(fresh_file(tmp_path))
+    persistent(broker, "s", version).drop()
+    broker.bridge.manual = True
+    client = Client(broker, version)
+    client.send(p.Connect("s", version, True))
+    assert client.packets() == []
+    broker.commit()
+    assert [type(packet) for packet in client.packets()] == [p.Connack]
+    broker = broker.restart()
+    client = persistent(broker, "s", version)
+    assert client.connack is not None
+    assert not client.connack.session_present
 
 
 def test_received_identifiers_are_free_after_a_kill_once_released(broker: RestartableBroker) -> None:
@@ -354,6 +387,22 @@ def test_a_will_delay_longer_than_the_grace_counts(broker: RestartableBroker) ->
     assert watcher.messages() == [("w/running", b"", 0, False)]
     broker.advance(100)
     assert watcher.messages() == [("w/lost", b"", 0, False)]
+
+
+def test_a_will_delay_does_not_begin_anew_with_every_restart(broker: RestartableBroker) -> None:
+    """It began with the first one: a broker that restarts often publishes the Will all the same."""
+    delayed = Properties(will_delay_interval=300)
+    persistent(broker, "lost", 5, will=p.Will("w", b"", 0, False, delayed))
+    for _ in range(2):
+        broker = broker.restart(after=10)
+        broker.advance(100)
+    broker = broker.restart()
+    watcher = broker.client("w")
+    watcher.subscribe("w")
+    broker.advance(89)
+    assert watcher.messages() == []
+    broker.advance(2)
+    assert watcher.messages() == [("w", b"", 0, False)]
 
 
 def test_a_will_is_durable_before_connack_and_gone_with_disconnect(tmp_path: Path) -> None:
@@ -481,6 +530,40 @@ def test_a_qos_2_replay_is_exactly_once_over_a_kill(broker: RestartableBroker) -
     assert [type(packet).__name__ for packet in pending[:8]] == ["Pubrel"] * 4 + ["Publish"] * 4
     handed_on = [packet.topic for packet in first[:4]] + everything(client)
     assert handed_on == [f"r/{number:02}" for number in range(30)]
+
+
+@pytest.mark.parametrize("commits", [1, 2])
+def test_a_qos_2_replay_is_noted_together_with_its_messages(tmp_path: Path, commits: int) -> None:
+    """Killed after any commit: no message is lost, and none of QoS 2 comes twice, mixed with QoS 1 or not."""
+    broker = RestartableBroker(fresh_file(tmp_path))
+    for number in range(6):
+        broker.client("p").publish(f"r/{number}", b"%d" % number, qos=1 + number % 2, retain=True)
+    session = Properties(session_expiry_interval=100, receive_maximum=4)
+    client = broker.client("s", 5, clean=False, properties=session)
+    broker.bridge.manual = True
+    client.send(p.Subscribe(1, (p.SubscriptionRequest("r/#", 2),)))
+    for _ in range(commits):
+        broker.bridge.step()
+        broker.settle()
+    handed_on = [packet.topic for packet in client.got(p.Publish) if packet.qos == 2]
+    broker = broker.restart()
+    client = broker.client("s", 5, clean=False, properties=session)
+    again = [packet.topic for packet in client.backlog if isinstance(packet, p.Publish) and packet.dup]
+    came = handed_on + everything(client)
+    assert set(came) == {f"r/{number}" for number in range(6)}
+    for topic in ("r/1", "r/3", "r/5"):
+        assert came.count(topic) == (2 if topic in again and topic in handed_on else 1)
+
+
+def test_a_replay_that_is_over_is_noted_at_once(broker: RestartableBroker) -> None:
+    """What comes after the SUBSCRIBE comes once, not again as retained after a kill."""
+    client = persistent(broker, "s")
+    client.subscribe("r", qos=2)
+    broker.client("p").publish("r", b"1", qos=2, retain=True)
+    assert client.messages() == [("r", b"1", 2, False)]
+    broker = broker.restart()
+    client = persistent(broker, "s")
+    assert published(client) == []
 
 
 @pytest.mark.parametrize("policy", list(WhenFull))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,12 +30,16 @@ class ReplayDelivery:
 
     The subscription's options are looked up for each slice, so a re-SUBSCRIBE that does not restart the replay changes
     its form from the next slice on. What was queued for the Session before the replay is sent before it.
+
+    With QoS 2 every message is noted, and with it (``save``) that the replay has come so far: else it would be sent
+    once more by a replay that goes on after a kill.
     """
 
-    def __init__(self, connection: Connection, session: Session, topic_filter: str) -> None:
+    def __init__(self, connection: Connection, session: Session, topic_filter: str, save: Callable[[], None]) -> None:
         self._connection = connection
         self._session = session
         self._topic_filter = topic_filter
+        self._save = save
         self._not_before = session.queue.enqueued
         #: whether the replay has come to the point where it shares the window with live messages
         self.begun = False
@@ -97,6 +102,7 @@ class ReplayDelivery:
         v5 = connection.protocol_version == 5
         now = connection.now()
         progress = session.positions.get(self._topic_filter)
+        noted = self._effective(subscription) == 2
         identifier = b""
         if v5 and subscription.identifier is not None:
             identifier = b"\x0b" + encode_variable_byte_integer(subscription.identifier)
@@ -145,13 +151,15 @@ class ReplayDelivery:
                 if plain:
                     connection.send_messages(b"".join(plain), len(plain))
                     plain.clear()
-                entry = session.send_retained(packet, packet_identifier, qos, expires_at)
-                if qos == 1 and progress is not None:
+                entry = session.send_retained(packet, packet_identifier, qos, expires_at, noted)
+                if progress is not None and not noted:
                     progress.sent(entry, data[start + 2 : topic_end].decode())
             else:
                 plain.append(packet)
         if plain:
             connection.send_messages(b"".join(plain), len(plain))
+        if noted:
+            self._save()
 
     def _ask(self, messages: Slice) -> None:
         """Ask the authorizer about each message, now or later, keeping their order."""

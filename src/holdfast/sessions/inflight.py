@@ -57,8 +57,20 @@ class Inflight:
 
     def again(self, protocol_version: int, now: int) -> bytes:
         """Return the PUBLISH for sending it once more, with DUP 1 [MQTT5-3.3.1-1]."""
+        return self._at(protocol_version, now, True)
+
+    def late(self, now: int) -> bytes | None:
+        """Return the PUBLISH for sending it for the first time after a wait; None if it has expired meanwhile."""
+        if not self.expires_at:
+            return self.packet
+        if self.expires_at <= now:
+            return None
+        return self._at(self.protocol_version, now, False)
+
+    def _at(self, protocol_version: int, now: int, dup: bool) -> bytes:
+        """Return the PUBLISH as it is to be now: its Message Expiry Interval counts down."""
         if protocol_version == self.protocol_version and not (self.expires_at and protocol_version == 5):
-            return bytes((self.packet[0] | 8,)) + self.packet[1:]
+            return bytes((self.packet[0] | dup << 3,)) + self.packet[1:]
         parser = PacketParser(len(self.packet), self.protocol_version)
         parser.receive_data(self.packet)
         publish = parser.next_packet()
@@ -66,7 +78,7 @@ class Inflight:
         properties: Properties = publish.properties
         if self.expires_at:
             properties = attrs.evolve(properties, message_expiry_interval=seconds_left(self.expires_at, now))
-        return encode(attrs.evolve(publish, dup=True, properties=properties), protocol_version)
+        return encode(attrs.evolve(publish, dup=dup, properties=properties), protocol_version)
 
 
 class PacketIdentifiers:

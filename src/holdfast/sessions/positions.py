@@ -23,7 +23,7 @@ class ReplayPosition:
         self._unacknowledged: deque[tuple[Inflight, str]] = deque()
 
     def sent(self, entry: Inflight, topic: str) -> None:
-        """A message of this topic was sent with QoS 1. (With QoS 2 it is kept by itself.)"""
+        """A message of this topic was sent that is not kept by itself."""
         self._unacknowledged.append((entry, topic))
 
     def present(self, cursor: str) -> str | None:

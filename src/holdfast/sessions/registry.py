@@ -107,7 +107,7 @@ class SessionRegistry:
         """Give the Client its Session, old or new; tell whether it was there before, and when that is durable.
 
         Another Network Connection of the same Client Identifier is ended first [MQTT5-3.1.4-3]. The Will Message is
-        kept before the Client hears that it is admitted.
+        kept, and a Session that ends is gone for good, before the Client hears that it is admitted.
         """
         client_id = principal.client_id
         other = self._connections.get(client_id)
@@ -116,8 +116,9 @@ class SessionRegistry:
             other.close(ReasonCode.SESSION_TAKEN_OVER, "another connection uses the same Client Identifier")
         self._wills.forgive(client_id)
         session = self._sessions.get(client_id)
+        ended = COMMITTED
         if session is not None and clean_start:  # [MQTT5-3.1.2-4]
-            self._end(session)
+            ended = self._end(session)
             session = None
         present = session is not None
         if session is None:
@@ -134,7 +135,7 @@ class SessionRegistry:
         self._connections[client_id] = connection
         ticket = session.record.attached(principal, connection.listener, expiry_interval)
         kept = COMMITTED if will is None else self._wills.armed(principal, will, expiry_interval)
-        return session, present, both(ticket, kept)
+        return session, present, both(both(ended, ticket), kept)
 
     def disconnect(self, connection: Closable, session: Session, will: Will | None) -> None:
         """Take note that a Network Connection is gone; ``will`` is to be published unless it was a normal end.
@@ -209,7 +210,7 @@ class SessionRegistry:
         self._counters.sessions_expired += 1
         self._end(session)
 
-    def _end(self, session: Session) -> None:
+    def _end(self, session: Session) -> CommitTicket:
         """Discard a Session and all its state."""
         client_id = session.client_id
         self._cancel_expiry(client_id)
@@ -219,4 +220,4 @@ class SessionRegistry:
             self._router.unsubscribe(session, topic_filter)
         session.subscriptions.clear()
         self._wills.session_ended(client_id)
-        session.end()
+        return session.end()

@@ -112,14 +112,14 @@ class Session:
         else:
             self._enqueue(Queued(outgoing, qos, retain, options.identifiers, delivery))
 
-    def send_retained(self, packet: bytes, packet_identifier: int, qos: int, expires_at: int) -> Inflight:
+    def send_retained(self, packet: bytes, packet_identifier: int, qos: int, expires_at: int, noted: bool) -> Inflight:
         """Send one message of a replay with QoS 1 or 2, under an identifier of :meth:`next_identifier`.
 
-        With QoS 1 the replay's position stands for what the Client has; with QoS 2 each message is noted.
+        Either it is ``noted`` like any other message, or the replay's position stands for what the Client has.
         """
         assert self.link is not None
         delivery = None
-        if self._durable and qos == 2:
+        if self._durable and noted:
             outgoing, identifiers = OutgoingMessage.of_packet(packet, self.link.protocol_version, expires_at)
             delivery = self._delivery(outgoing, qos, True, identifiers, None)
         entry = Inflight(packet, qos, self.link.protocol_version, expires_at, True, delivery)
@@ -261,8 +261,8 @@ class Session:
             else:
                 self.queue.append(Queued(outgoing, delivery.qos, delivery.retain, delivery.identifiers, delivery))
 
-    def end(self) -> None:
-        """Discard all state."""
+    def end(self) -> CommitTicket:
+        """Discard all state; the ticket is settled when it is gone for good."""
         for entry in self.inflight.values():
             if entry.delivery is not None and entry.delivery.message is not None:
                 entry.delivery.message.release()
@@ -272,7 +272,7 @@ class Session:
         self.inflight.clear()
         self._unsent.clear()
         self.queue.clear()
-        self.record.ended()
+        return self.record.ended()
 
     _last_was_replay = True
 
@@ -389,8 +389,13 @@ class Session:
             if entry.over:
                 return
             if failure is None:
-                if self.link is link:
-                    link.send_message(entry.packet)
+                packet = entry.late(self._now())
+                if packet is None:
+                    self._counters.messages_dropped_expired += 1
+                    self._complete(packet_identifier, entry)
+                    self.fill()
+                elif self.link is link:
+                    link.send_message(packet)
                 elif self.link is not None:  # the Session was resumed meanwhile, by a Client that may be another
                     self._unsent[packet_identifier] = entry
                     self.fill()

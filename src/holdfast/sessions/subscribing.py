@@ -145,6 +145,7 @@ class Subscriptions:
         position = self._session.positions.get(topic_filter)
         if position is not None:
             position.delivered = True
+            self._save()
         self._set_replaying()
 
     def _set_replaying(self) -> None:
@@ -280,7 +281,7 @@ class Subscriptions:
             if not cursor or topic_filter not in self._session.positions:
                 self._session.positions[topic_filter] = ReplayPosition(cursor)
             self._save_later()
-        delivery = ReplayDelivery(self._connection, self._session, topic_filter)
+        delivery = ReplayDelivery(self._connection, self._session, topic_filter, self._save)
         replay = self._services.retained.replay(topic_filter, delivery, cursor)
         self._replays[topic_filter] = _Running(replay, delivery)
 

@@ -98,12 +98,16 @@ class Wills:
             self._due(client_id)
 
     def restore(self, wills: Sequence[StoredWill]) -> None:
-        """Schedule the Wills of the process before."""
+        """Schedule the Wills of the process before. The delay of a Client that was connected begins now, once."""
         now = self._now()
         for stored in wills:
-            delay = stored.delay if stored.due_at is None else (stored.due_at - now) / 1000
+            due_at = stored.due_at
+            if due_at is None:
+                due_at = now + round(1000 * stored.delay)
+                self._states.will_kept(stored.principal, stored.will, stored.delay, due_at)
             self._armed[stored.principal.client_id] = stored.will
-            self._schedule(stored.principal, stored.will, max(delay, self._restart_grace), True)
+            delay = max((due_at - now) / 1000, self._restart_grace)
+            self._schedule(stored.principal, stored.will, delay, True)
 
     def stop(self) -> None:
         """Publish nothing any more: the broker stops, and the next process sees to what is left."""

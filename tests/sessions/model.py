@@ -1,0 +1,315 @@
+"""What must be true of a broker that can be killed at any time: a model of dictionaries, without packets or a database.
+
+The model keeps the broker's whole state three times: as it is (``live``), as it was when the last commit was handed to
+the database's thread (``handed``, None when none is under way), and as it is on disk (``disk``). A commit copies one
+to the next, a kill copies ``disk`` back. So nothing has to be said of *what* is lost in a kill: everything since.
+
+What a Client has been told is checked against ``disk``: everything that happens and may be acknowledged is a *fact*,
+and its acknowledgement may not come before the fact is on disk.
+
+A Will Message may be published twice where its first publication was not yet on disk as the broker was killed: nobody
+but subscribers of that process has seen it, and it would otherwise be lost. It may also be published although its
+Client has said goodbye, if the broker was killed before that was on disk: DISCONNECT has no answer that could wait.
+Both follow from the copies; in the model every Will is published once.
+
+Times are in whole seconds.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from itertools import count
+
+from attrs import define, field, frozen
+
+#: the topics of the test, each with the filters that match it
+TOPICS = {
+    "t/a": ("t/a", "t/+", "#"),
+    "t/b": ("t/+", "#"),
+    "u": ("u", "#"),
+    "w/a": ("w/+", "#"),
+    "w/b": ("w/+", "#"),
+    "w/c": ("w/+", "#"),
+}
+FILTERS = sorted({topic_filter for filters in TOPICS.values() for topic_filter in filters})
+
+LONGEST = 300  #: mqtt.session_expiry_interval
+GRACE = 60  #: mqtt.will_restart_grace
+
+
+@frozen
+class Message:
+    """An Application Message. Payloads are unique, but for the empty one that clears a topic."""
+
+    publisher: str
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    expires_at: int | None = None
+
+
+@define(eq=False)
+class Delivery:
+    """A message on its way to one Session. ``seen`` is the Packet Identifier its Client knows it by, if it does.
+
+    ``connection`` is the one, by number, on which it came last; ``released`` tells that the Client has sent PUBREC.
+    """
+
+    number: int
+    message: Message
+    qos: int
+    identifiers: frozenset[int]
+    seen: int | None = None
+    connection: int = 0
+    released: bool = False
+
+
+@define(eq=False)
+class Session:
+    """A Session; ``received`` has the QoS 2 messages its Client has not released, with the fact of each."""
+
+    number: int
+    durable: bool
+    expiry: int
+    expires_at: int | None = None  #: None while its Client is connected
+    subscriptions: dict[str, tuple[int, int | None]] = field(factory=dict)
+    subscribed_at: dict[str, int] = field(factory=dict)  #: the fact of the first SUBSCRIBE to each filter
+    owed: list[Delivery] = field(factory=list)
+    received: dict[int, int | None] = field(factory=dict)
+
+    def has_history(self) -> bool:
+        """Tell whether its Client must remember something of it."""
+        return bool(self.received) or any(delivery.seen for delivery in self.owed)
+
+
+@define(eq=False)
+class Will:
+    """A Will Message: ``due`` is None while its Client is connected; ``restored`` tells that the broker was away."""
+
+    message: Message
+    lifetime: int | None
+    delay: int
+    due: int | None = None
+    restored: bool = False
+
+
+@define(eq=False)
+class State:
+    """All there is to know."""
+
+    sessions: dict[str, Session] = field(factory=dict)
+    wills: dict[str, Will] = field(factory=dict)
+    retained: dict[str, Message] = field(factory=dict)
+    replaced: dict[bytes, int] = field(factory=dict)  #: payloads that were retained -> the fact that ended that
+    facts: set[int] = field(factory=set)
+
+
+class Model:
+    """What the broker's state must be. ``fleeting`` takes QoS 0 messages as (Client, message): for now or never."""
+
+    def __init__(self, now: int) -> None:
+        self.now = now
+        self.live = State()
+        self.handed: State | None = None
+        self.disk = State()
+        self.fleeting: list[tuple[str, Message]] = []
+        self._numbers = count(1)
+
+    # --- facts
+
+    def _fact(self) -> int:
+        number = next(self._numbers)
+        self.live.facts.add(number)
+        return number
+
+    def is_durable(self, fact: int | None) -> bool:
+        """Tell whether this may be acknowledged; None stands for what needs no commit."""
+        return fact is None or fact in self.disk.facts
+
+    # --- what Clients do; each returns the fact that must be on disk before it is acknowledged, or None
+
+    def connect(self, client: str, clean: bool, expiry: int, will: Will | None) -> tuple[bool, int | None]:
+        """A Client connects; tell also whether its Session is present."""
+        state = self.live
+        old = state.sessions.get(client)
+        if old is not None and old.expires_at is None:
+            self.leave(client)  # taken over
+        waiting = state.wills.get(client)
+        if waiting is not None and waiting.restored:
+            del state.wills[client]  # after a restart, any return counts
+        durable = False
+        if client in state.sessions and clean:
+            durable = state.sessions[client].durable
+            self._end(client)
+        session = state.sessions.get(client)
+        present = session is not None
+        if session is None:
+            session = state.sessions[client] = Session(self._fact(), expiry != 0, expiry)
+        state.wills.pop(client, None)
+        session.expiry, session.expires_at = expiry, None
+        if will is not None:
+            state.wills[client] = will
+        return present, self._fact() if durable or session.durable or will is not None else None
+
+    def leave(self, client: str, normally: bool = False, expiry: int | None = None, stopping: bool = False) -> None:
+        """A Client's connection is over: ``normally`` if with a DISCONNECT that discards its Will."""
+        session = self.live.sessions[client]
+        if expiry is not None:
+            session.expiry = expiry
+        session.expires_at = self.now + session.expiry
+        will = self.live.wills.get(client)
+        if will is not None and normally:
+            del self.live.wills[client]
+        elif will is not None and not stopping:
+            will.due = self.now + min(will.delay, session.expiry)
+            if will.due == self.now:
+                self._publish_will(client)
+        if not session.expiry:
+            self._end(client)
+
+    def subscribe(self, client: str, topic_filter: str, qos: int, identifier: int | None) -> int | None:
+        session = self.live.sessions[client]
+        session.subscriptions[topic_filter] = qos, identifier
+        fact = self._fact()
+        session.subscribed_at.setdefault(topic_filter, fact)
+        return fact if session.durable else None
+
+    def unsubscribe(self, client: str, topic_filter: str) -> int | None:
+        session = self.live.sessions[client]
+        existed = session.subscriptions.pop(topic_filter, None)
+        return self._fact() if existed and session.durable else None
+
+    def publish(self, client: str, packet_identifier: int, message: Message) -> int | None:
+        session = self.live.sessions[client]
+        if message.qos == 2 and packet_identifier in session.received:
+            return session.received[packet_identifier]  # it is the same message again
+        fact = self._route(message, needed=message.qos == 2 and session.durable)
+        if message.qos == 2:
+            session.received[packet_identifier] = fact
+        return fact
+
+    def release(self, client: str, packet_identifier: int) -> int | None:
+        """PUBREL."""
+        session = self.live.sessions[client]
+        if packet_identifier not in session.received:
+            return None
+        del session.received[packet_identifier]
+        return self._fact() if session.durable else None
+
+    def received(self, client: str, packet_identifier: int) -> None:
+        """PUBREC."""
+        for delivery in self.live.sessions[client].owed:
+            if delivery.seen == packet_identifier and delivery.qos == 2:
+                delivery.released = True
+
+    def acknowledged(self, client: str, packet_identifier: int) -> None:
+        """PUBACK or PUBCOMP."""
+        owed = self.live.sessions[client].owed
+        owed[:] = [delivery for delivery in owed if delivery.seen != packet_identifier]
+
+    # --- what time does
+
+    def advance(self, seconds: int) -> None:
+        """Let time pass: Sessions end, Wills become due."""
+        self.now += seconds
+        for client, session in list(self.live.sessions.items()):
+            if session.expires_at is not None and session.expires_at <= self.now:
+                self._end(client)
+        for client, will in list(self.live.wills.items()):
+            if will.due is not None and will.due <= self.now:
+                self._publish_will(client)
+
+    # --- what becomes of it all
+
+    def hand_over(self) -> None:
+        """The writer has handed over what it had: the next commit has begun, if none is under way."""
+        if self.handed is None:
+            self.handed = deepcopy(self.live)
+
+    def stored(self) -> None:
+        """The commit that was handed over is on disk."""
+        assert self.handed is not None
+        handed, self.handed = self.handed, None
+        before = {
+            (client, delivery.number): delivery.seen
+            for client, session in self.disk.sessions.items()
+            for delivery in session.owed
+        }
+        for client, session in handed.sessions.items():
+            for delivery in session.owed:
+                if delivery.qos == 1:  # it may have left after that
+                    delivery.seen = before.get((client, delivery.number))
+        self.disk = handed
+
+    def committed(self) -> None:
+        """Everything is on disk."""
+        self.handed = None
+        self.disk = deepcopy(self.live)
+
+    def stop(self) -> None:
+        """The broker stops in order."""
+        for client, session in list(self.live.sessions.items()):
+            if session.expires_at is None:
+                self.leave(client, stopping=True)
+        self.committed()
+
+    def restart(self, now: int) -> None:
+        """Another broker finds what is on disk. Who was connected then counts as gone since now."""
+        self.now = now
+        self.handed = None
+        self.live = deepcopy(self.disk)
+        self.fleeting.clear()
+        for client, session in list(self.live.sessions.items()):
+            if not session.durable:
+                del self.live.sessions[client]
+            elif session.expires_at is None:
+                session.expires_at = now + session.expiry
+        for client, will in self.live.wills.items():
+            expiry = self.live.sessions[client].expiry if client in self.live.sessions else 0
+            due = now + min(will.delay, expiry) if will.due is None else will.due
+            will.due = max(due, now + GRACE)
+            will.restored = True
+        self.advance(0)
+
+    # --- how
+
+    def _end(self, client: str) -> None:
+        """A Session ends; a Will that still waits is published then, unless it waits for a restarted Client."""
+        del self.live.sessions[client]
+        will = self.live.wills.get(client)
+        if will is not None and will.due is not None and not will.restored:
+            self._publish_will(client)
+
+    def _publish_will(self, client: str) -> None:
+        will = self.live.wills.pop(client)
+        message = will.message
+        if will.lifetime is not None:
+            expires_at = self.now + will.lifetime
+            message = Message(client, message.topic, message.payload, message.qos, message.retain, expires_at)
+        self._route(message, needed=True)
+
+    def _route(self, message: Message, needed: bool) -> int | None:
+        """Retain the message if it asks for it, and owe it to every Session that subscribes to it."""
+        fact = self._fact()
+        state = self.live
+        if message.retain:
+            needed = True
+            old = state.retained.pop(message.topic, None)
+            if old is not None:
+                state.replaced[old.payload] = fact
+            if message.payload:
+                state.retained[message.topic] = message
+                state.replaced.pop(message.payload, None)
+        for client, session in state.sessions.items():
+            matching = [session.subscriptions[one] for one in TOPICS[message.topic] if one in session.subscriptions]
+            if not matching:
+                continue
+            qos = min(message.qos, max(qos for qos, _ in matching))
+            if not qos:
+                self.fleeting.append((client, message))
+                continue
+            identifiers = frozenset(identifier for _, identifier in matching if identifier is not None)
+            session.owed.append(Delivery(fact, message, qos, identifiers))
+            needed = needed or session.durable
+        return fact if needed else None

@@ -1,0 +1,394 @@
+"""Clients that follow the standard to the letter, and see to it that the broker does."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+
+from attrs import define, frozen
+
+from holdfast.wire import NO_PROPERTIES, Properties
+from holdfast.wire import packets as p
+from tests.doubles import Client, MemoryBroker
+from tests.sessions.model import LONGEST, TOPICS, Delivery, Message, Model, Session, Will
+
+NEVER = 0xFFFFFFFF
+
+
+@frozen
+class Way:
+    """How to connect. ``expiry`` and ``receive_maximum`` are for MQTT 5."""
+
+    version: int
+    clean: bool
+    expiry: int
+    receive_maximum: int | None
+    will: p.Will | None
+
+    @property
+    def granted(self) -> int:
+        """The Session Expiry Interval that comes of it."""
+        if self.version == 4:
+            return 0 if self.clean else LONGEST
+        return min(self.expiry, LONGEST)
+
+
+@define(eq=False)
+class Outgoing:
+    """What this Client has published and the broker has not acknowledged in full."""
+
+    packet: p.Publish
+    fact: int | None
+    released: bool = False
+
+
+class Peer:
+    """One Client, from connection to connection. It answers what it gets when told to, one packet at a time.
+
+    It keeps its own Session State until it asks for a Clean Start or comes to another Session.
+    """
+
+    def __init__(self, name: str, model: Model) -> None:
+        self.name = name
+        self.model = model
+        self.number = 0  #: of the connection
+        self.client: Client | None = None
+        self.deaf = False  #: what is sent to it stays on the way, and is lost with the connection
+        self.must_be_clean = False  #: the broker had a Session of which this Client knew nothing [MQTT5-3.2.2-4]
+        self.forget()
+        self._reset()
+
+    def forget(self) -> None:
+        """Discard the Session State."""
+        self.belongs_to = 0  #: the number of the Session
+        self.outgoing: dict[int, Outgoing] = {}
+        self.incoming: dict[int, bytes] = {}  #: QoS 2 messages handed on and not released
+        self.handed_on: Counter[bytes] = Counter()
+        self.replayed: Counter[bytes] = Counter()
+        self.subscribes: Counter[str] = Counter()
+        self.expected: dict[tuple[str, str], bytes] = {}  #: retained messages promised: (filter, topic) -> payload
+
+    def _reset(self) -> None:
+        """Begin or end a connection."""
+        self.established = False
+        self.answers: deque[p.Packet] = deque()
+        self.resends: deque[p.Packet] = deque()
+        self.waiting: dict[tuple[type[p.Packet], int], int | None] = {}  #: answers to come, and the fact of each
+        self.unacknowledged: set[int] = set()  #: PUBLISH packets of this connection that count for Receive Maximum
+        self.fleeting: list[bytes] = []
+        self.requests: dict[int, dict[tuple[str, str], bytes]] = {}
+
+    # --- connections
+
+    def connect(self, broker: MemoryBroker, way: Way) -> None:
+        """Send CONNECT."""
+        self._reset()
+        self.deaf = False
+        self.number += 1
+        self.way = way
+        if way.clean:
+            self.forget()
+            self.must_be_clean = False
+        will = None
+        if way.will is not None:
+            will = Will(
+                Message(self.name, way.will.topic, way.will.payload, way.will.qos, way.will.retain),
+                way.will.properties.message_expiry_interval,
+                way.will.properties.will_delay_interval or 0,
+            )
+        self.present, fact = self.model.connect(self.name, way.clean, way.granted, will)
+        self.waiting[p.Connack, 0] = fact
+        self.client = Client(broker, way.version)
+        properties = NO_PROPERTIES
+        if way.version == 5:
+            properties = Properties(session_expiry_interval=way.expiry or None, receive_maximum=way.receive_maximum)
+        self.client.send(p.Connect(self.name, way.version, way.clean, will=way.will, properties=properties))
+
+    def drop(self) -> None:
+        """Lose the connection."""
+        assert self.client is not None
+        self.model.leave(self.name)
+        self.client.drop()
+        self.gone()
+
+    def disconnect(self, packet: p.Disconnect) -> None:
+        """Say goodbye."""
+        assert self.client is not None
+        expiry = packet.properties.session_expiry_interval
+        self.model.leave(self.name, packet.reason_code == 0, None if expiry is None else min(expiry, LONGEST))
+        self.client.send(packet)
+        self.gone()
+
+    def gone(self) -> None:
+        """The connection is over, and what was on its way is lost."""
+        self.client = None
+        self._reset()
+
+    @property
+    def session(self) -> Session:
+        """What the broker must know of it."""
+        return self.model.live.sessions[self.name]
+
+    # --- what it sends
+
+    def send(self, packet: p.Packet) -> None:
+        """Send a packet, and take note of what that means."""
+        assert self.client is not None
+        model, name = self.model, self.name
+        match packet:
+            case p.Publish():
+                identifier = packet.packet_identifier
+                fact = model.publish(name, identifier, message_of(name, packet, model.now))
+                if packet.qos:
+                    self.outgoing[identifier] = Outgoing(packet, fact)
+                    self.waiting[p.Puback if packet.qos == 1 else p.Pubrec, identifier] = fact
+            case p.Pubrel():
+                self.waiting[p.Pubcomp, packet.packet_identifier] = model.release(name, packet.packet_identifier)
+            case p.Puback() | p.Pubcomp():
+                model.acknowledged(name, packet.packet_identifier)
+                self.unacknowledged.discard(packet.packet_identifier)
+            case p.Pubrec():
+                model.received(name, packet.packet_identifier)
+            case p.Subscribe():
+                self._subscribe(packet)
+            case p.Unsubscribe():
+                (topic_filter,) = packet.topic_filters
+                fact = model.unsubscribe(name, topic_filter)
+                self.waiting[p.Unsuback, packet.packet_identifier] = fact
+                self._expect_nothing(topic_filter)
+        self.client.send(packet)
+
+    def answer(self) -> None:
+        """Send the next packet that is due: what is to be sent again first."""
+        self.send((self.resends or self.answers).popleft())
+
+    def identifier(self) -> int:
+        """Return the lowest Packet Identifier that is free, so that they are used again soon."""
+        used = {*self.outgoing, *(identifier for _, identifier in self.waiting)}
+        return next(identifier for identifier in range(1, 65536) if identifier not in used)
+
+    def _subscribe(self, packet: p.Subscribe) -> None:
+        (request,) = packet.subscriptions
+        topic_filter, qos = request.topic_filter, request.qos
+        identifier = next(iter(packet.properties.subscription_identifiers), None)
+        fact = self.model.subscribe(self.name, topic_filter, qos, identifier)
+        self.waiting[p.Suback, packet.packet_identifier] = fact
+        self.subscribes[topic_filter] += 1
+        self._expect_nothing(topic_filter)
+        retained = self.model.live.retained
+        self.requests[packet.packet_identifier] = {
+            (topic_filter, topic): message.payload
+            for topic, message in retained.items()
+            if qos and message.qos and topic_filter in TOPICS[topic]
+        }
+
+    def _expect_nothing(self, topic_filter: str) -> None:
+        """What a replay that was cut off by this Client still had to bring is not expected any more."""
+        self.expected = {key: payload for key, payload in self.expected.items() if key[0] != topic_filter}
+        for expected in self.requests.values():
+            for key in [key for key in expected if key[0] == topic_filter]:
+                del expected[key]
+
+    # --- what it gets
+
+    def take(self, late: bool = False) -> None:
+        """Read what has come; ``late`` if part of it was sent some time ago."""
+        if self.client is None or self.deaf:
+            return
+        for packet in self.client.packets():
+            match packet:
+                case p.Connack():
+                    self._connack(packet)
+                case p.Publish():
+                    self._publish(packet, late)
+                case p.Pubrel():
+                    self._pubrel(packet.packet_identifier)
+                case p.Puback() | p.Pubrec() | p.Pubcomp() | p.Suback() | p.Unsuback():
+                    self._acknowledgement(packet)
+                case _:
+                    raise AssertionError(f"{self.name} got {packet}")
+
+    def _answered(self, kind: type[p.Packet], identifier: int = 0) -> None:
+        """An answer has come: it was due, in its turn among those of its kind, and what it tells is on disk."""
+        turn = next((asked for asked in self.waiting if asked[0] is kind), None)
+        assert turn == (kind, identifier), f"{kind.__name__} {identifier} to {self.name}"
+        fact = self.waiting.pop((kind, identifier))
+        assert self.model.is_durable(fact), f"{kind.__name__} to {self.name} before the commit"
+
+    def _connack(self, packet: p.Connack) -> None:
+        assert packet.reason_code == 0
+        assert packet.session_present == self.present, "Session Present"
+        self._answered(p.Connack)
+        self.established = True
+        session = self.session
+        if session.number != self.belongs_to:
+            self.forget()
+            self.must_be_clean = session.has_history()
+            self.belongs_to = session.number
+            self.subscribes.update(session.subscriptions.keys())  # of a Clean Start that was lost
+        for identifier, outgoing in self.outgoing.items():
+            first = outgoing.packet
+            properties = first.properties if self.way.version == 5 else NO_PROPERTIES
+            self.resends.append(
+                p.Pubrel(identifier)
+                if outgoing.released
+                else p.Publish(first.topic, first.payload, first.qos, first.retain, True, identifier, properties)
+            )
+
+    def _acknowledgement(self, packet: p.Puback | p.Pubrec | p.Pubcomp | p.Suback | p.Unsuback) -> None:
+        identifier = packet.packet_identifier
+        self._answered(type(packet), identifier)
+        if isinstance(packet, (p.Puback, p.Pubrec)):
+            assert packet.reason_code < 0x80
+        match packet:
+            case p.Puback() | p.Pubcomp():
+                del self.outgoing[identifier]
+            case p.Pubrec():
+                self.outgoing[identifier].released = True
+                self.answers.append(p.Pubrel(identifier))
+            case p.Suback():
+                assert max(packet.reason_codes) < 0x80
+                self.expected |= self.requests.pop(identifier)
+
+    def _publish(self, packet: p.Publish, late: bool) -> None:
+        identifier = packet.packet_identifier
+        if not packet.qos:
+            if not packet.retain:
+                assert packet.payload in self.fleeting, f"{self.name} got {packet}"
+                self.fleeting.remove(packet.payload)
+        else:
+            assert identifier not in self.unacknowledged, f"{packet} has the identifier of another, or comes twice"
+            self.unacknowledged.add(identifier)
+            assert len(self.unacknowledged) <= (self.way.receive_maximum or 65535), "Receive Maximum"
+        if packet.retain:
+            self._check_replayed(packet)
+        elif packet.qos:
+            self._check_delivery(packet, late)
+        if packet.qos == 1:
+            self.answers.append(p.Puback(identifier))
+        elif packet.qos == 2:
+            self.answers.append(p.Pubrec(identifier))
+            if identifier in self.incoming:
+                assert packet.dup, f"{packet} has the identifier of one that is not released"
+                assert self.incoming[identifier] == packet.payload
+            else:
+                self.incoming[identifier] = packet.payload
+                self._hand_on(packet)
+
+    def _hand_on(self, packet: p.Publish) -> None:
+        """A QoS 2 message is taken for a new one: it must be."""
+        payload = packet.payload
+        if packet.retain:
+            self.replayed[payload] += 1
+            subscribed = sum(self.subscribes[topic_filter] for topic_filter in TOPICS[packet.topic])
+            assert self.replayed[payload] <= subscribed, f"{packet} comes twice"
+        elif payload:
+            self.handed_on[payload] += 1
+            assert self.handed_on[payload] == 1, f"{packet} comes twice"
+
+    def _pubrel(self, identifier: int) -> None:
+        """The broker has noted for good that this Client has the message."""
+        self.incoming.pop(identifier, None)
+        self.answers.append(p.Pubcomp(identifier))
+        for delivery in self.session.owed:
+            if delivery.qos == 2 and delivery.seen == identifier:
+                assert delivery.released
+                if self.session.durable:
+                    kept = [one for one in self._on_disk() if one.number == delivery.number]
+                    assert kept, "PUBREL before the commit"
+                    assert kept[0].released, "PUBREL before the commit"
+                delivery.connection = self.number
+
+    def _on_disk(self) -> list[Delivery]:
+        session = self.model.disk.sessions.get(self.name)
+        return [] if session is None else session.owed
+
+    def _check_replayed(self, packet: p.Publish) -> None:
+        """A retained message sent for a subscription has been retained since that was made."""
+        payload, topic = packet.payload, packet.topic
+        since = [self.session.subscribed_at.get(topic_filter) for topic_filter in TOPICS[topic]]
+        replaced = self.model.live.replaced.get(payload)
+        if replaced is not None:
+            assert replaced > min(fact for fact in since if fact is not None), f"{packet} is stale"
+        self.expected = {key: one for key, one in self.expected.items() if key[1] != topic or one != payload}
+        for expected in self.requests.values():  # it may overtake its SUBACK
+            for key in [key for key, one in expected.items() if key[1] == topic and one == payload]:
+                del expected[key]
+
+    def _check_delivery(self, packet: p.Publish, late: bool) -> None:
+        """A message is owed, it is this one's turn, and it is told how long it lasts."""
+        owed, now = self.session.owed, self.model.now
+        delivery = self._find(packet)
+        message = delivery.message
+        expires_at = message.expires_at
+        for earlier in owed[: owed.index(delivery)]:
+            if earlier.qos != packet.qos or earlier.released or earlier.connection == self.number:
+                continue
+            if delivery.seen and earlier.seen:
+                raise AssertionError(f"{packet} is sent again before {earlier}")
+            same = earlier.message.topic == message.topic and earlier.message.publisher == message.publisher
+            if same and (earlier.seen or not _has_expired(earlier, now)):
+                raise AssertionError(f"{packet} overtakes {earlier}")
+        if not delivery.seen:
+            if not late and not packet.dup:
+                assert not _has_expired(delivery, now), f"{packet} has expired"
+            if packet.qos == 2:
+                assert self.model.is_durable(delivery.number) or not self._is_kept(delivery), "QoS 2 before the commit"
+        if self.way.version == 5:
+            if not packet.dup:
+                assert frozenset(packet.properties.subscription_identifiers) == delivery.identifiers
+            left = packet.properties.message_expiry_interval
+            assert (left is None) == (expires_at is None)
+            assert left is None or expires_at is None or late or left == max(1, expires_at - now)
+        delivery.seen, delivery.connection = packet.packet_identifier, self.number
+
+    def _is_kept(self, delivery: Delivery) -> bool:
+        """Whether the delivery, or that its message has come, is to be on disk: before that it does not leave."""
+        publisher = self.model.live.sessions.get(delivery.message.publisher)
+        known = publisher is not None and publisher.durable and delivery.number in publisher.received.values()
+        return self.session.durable or known
+
+    def _find(self, packet: p.Publish) -> Delivery:
+        assert self.present or not packet.dup
+        alike = [
+            one
+            for one in self.session.owed
+            if not one.released
+            and (one.message.topic, one.message.payload, one.qos) == (packet.topic, packet.payload, packet.qos)
+        ]
+        for delivery in alike:
+            if packet.dup and delivery.seen == packet.packet_identifier:
+                return delivery
+        for delivery in alike:
+            if not delivery.seen:
+                return delivery
+        raise AssertionError(f"{packet} is not owed to {self.name}: {self.session.owed}")
+
+    # --- what must be when all is at rest
+
+    def check_rest(self) -> None:
+        """Everything is committed: what was asked has been answered, and a Client that owes nothing is owed nothing."""
+        if self.client is None or self.deaf:
+            return
+        assert self.waiting == {}
+        if self.answers or self.resends:
+            return
+        assert self.unacknowledged == set()
+        assert self.incoming == {}
+        assert self.outgoing == {}
+        now, retained = self.model.now, self.model.live.retained
+        assert [one for one in self.session.owed if one.seen or not _has_expired(one, now)] == []
+        for (topic_filter, topic), payload in self.expected.items():
+            message = retained.get(topic)
+            gone = message is None or message.payload != payload or (message.expires_at or now + 1) <= now
+            assert gone or topic_filter not in self.session.subscriptions, f"{payload!r} was not replayed"
+
+
+def message_of(publisher: str, packet: p.Publish, now: int) -> Message:
+    lifetime = packet.properties.message_expiry_interval
+    expires_at = None if lifetime is None else now + lifetime
+    return Message(publisher, packet.topic, packet.payload, packet.qos, packet.retain, expires_at)
+
+
+def _has_expired(delivery: Delivery, now: int) -> bool:
+    expires_at = delivery.message.expires_at
+    return expires_at is not None and expires_at <= now
