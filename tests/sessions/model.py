@@ -92,6 +92,7 @@ class Will:
     delay: int
     due: int | None = None
     restored: bool = False
+    accepted: int = 0  #: the fact that must be on disk before its Client is admitted: before that there is no Will
 
 
 @define(eq=False)
@@ -148,9 +149,11 @@ class Model:
             session = state.sessions[client] = Session(self._fact(), expiry != 0, expiry)
         state.wills.pop(client, None)
         session.expiry, session.expires_at = expiry, None
+        fact = self._fact()
         if will is not None:
+            will.accepted = fact
             state.wills[client] = will
-        return present, self._fact() if durable or session.durable or will is not None else None
+        return present, fact if durable or session.durable or will is not None else None
 
     def leave(self, client: str, normally: bool = False, expiry: int | None = None, stopping: bool = False) -> None:
         """A Client's connection is over: ``normally`` if with a DISCONNECT that discards its Will."""
@@ -159,7 +162,7 @@ class Model:
             session.expiry = expiry
         session.expires_at = self.now + session.expiry
         will = self.live.wills.get(client)
-        if will is not None and normally:
+        if will is not None and (normally or not self.is_durable(will.accepted)):
             del self.live.wills[client]
         elif will is not None and not stopping:
             will.due = self.now + min(will.delay, session.expiry)
