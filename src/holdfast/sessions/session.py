@@ -7,6 +7,7 @@ from typing import Protocol
 
 from holdfast.interfaces import Principal
 from holdfast.sessions.counters import Counters
+from holdfast.sessions.deliveries import Deliveries
 from holdfast.sessions.inflight import Delivery, Inflight, PacketIdentifiers
 from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.sessions.outgoing import DeliveryOptions, Expired, OutgoingMessage
@@ -81,10 +82,9 @@ class Session:
         self.positions: dict[str, ReplayPosition] = {}  #: of replays whose end is not acknowledged yet
         self.queue = MessageQueue()
         self._durable = record.durable
-        self._seq = 0
+        self._deliveries = Deliveries(record, states)
         self._replayed = 0
         self._identifiers = PacketIdentifiers()
-        self._states = states
         self._counters = counters
         self._now = now
 
@@ -106,7 +106,7 @@ class Session:
             return
         delivery = None
         if self._durable or shared_filter is not None:
-            delivery = self._delivery(outgoing, qos, retain, options.identifiers, shared_filter)
+            delivery = self._deliveries.begin(outgoing, qos, retain, options.identifiers, shared_filter)
         if link is not None and not self.queue and self._live_room() > 0:
             self._send(link, outgoing, qos, retain, options.identifiers, delivery)
         else:
@@ -121,7 +121,7 @@ class Session:
         delivery = None
         if self._durable and noted:
             outgoing, identifiers = OutgoingMessage.of_packet(packet, self.link.protocol_version, expires_at)
-            delivery = self._delivery(outgoing, qos, True, identifiers, None)
+            delivery = self._deliveries.begin(outgoing, qos, True, identifiers, None)
         entry = Inflight(packet, qos, self.link.protocol_version, expires_at, True, delivery)
         self._replayed += 1
         self._track(self.link, packet_identifier, entry)
@@ -236,7 +236,7 @@ class Session:
         for queued in self.queue.take_shared(shared_filter):
             assert queued.delivery is not None
             given.append(queued.outgoing)
-            self._forget(queued.delivery)
+            self._deliveries.forget(queued.delivery)
         return given
 
     def restore(
@@ -248,7 +248,7 @@ class Session:
         """
         self.received.update(received)
         for delivery, outgoing, packet_identifier, released in deliveries:
-            self._seq = max(self._seq, delivery.seq)
+            self._deliveries.restored(delivery)
             if released:
                 self.inflight[packet_identifier] = Inflight(b"", 2, 5, delivery=delivery, released=True)
             elif outgoing is None:
@@ -288,35 +288,6 @@ class Session:
             free = min(free, self.window - self.window // 2 - (len(self.inflight) - self._replayed))
         return free
 
-    def _delivery(
-        self,
-        outgoing: OutgoingMessage,
-        qos: int,
-        retain: bool,
-        identifiers: tuple[int, ...],
-        shared_filter: str | None,
-    ) -> Delivery:
-        self._seq += 1
-        message = outgoing.keep(self._states) if self._durable else None
-        redeliverable = None if shared_filter is None else outgoing
-        return Delivery(self._seq, qos, retain, identifiers, message, shared_filter, redeliverable)
-
-    def _note(self, delivery: Delivery, packet_identifier: int) -> CommitTicket:
-        """Keep where a delivery stands."""
-        if delivery.message is None:
-            return COMMITTED
-        fresh = not delivery.noted
-        delivery.noted = True
-        return self.record.delivering(delivery.state(packet_identifier), fresh)
-
-    def _forget(self, delivery: Delivery) -> None:
-        """The delivery is over."""
-        if delivery.noted:
-            self.record.delivered(delivery.seq)
-        if delivery.message is not None:
-            delivery.message.release()
-            delivery.message = None
-
     def _send(
         self,
         link: ILink,
@@ -344,7 +315,7 @@ class Session:
             else:
                 self._counters.messages_dropped_too_large += 1  # [MQTT5-3.1.2-25]
         if delivery is not None:
-            self._forget(delivery)
+            self._deliveries.forget(delivery)
 
     def _send_again(self, link: ILink) -> None:
         """Send again, with DUP 1, what was in flight as the Session was resumed, as far as the window has room."""
@@ -373,7 +344,7 @@ class Session:
         self.inflight[packet_identifier] = entry
         delivery = entry.delivery
         first = delivery is None or not delivery.noted
-        ticket = COMMITTED if delivery is None else self._note(delivery, packet_identifier)
+        ticket = COMMITTED if delivery is None else self._deliveries.note(delivery, packet_identifier)
         if entry.qos == 1:
             link.send_message(entry.packet)
             return
@@ -413,17 +384,17 @@ class Session:
         entry.over = True
         self._replayed -= entry.replayed
         if entry.delivery is not None:
-            self._forget(entry.delivery)
+            self._deliveries.forget(entry.delivery)
 
     def _enqueue(self, queued: Queued) -> None:
         if self.link is None and self.limits.mqueue_full is not WhenFull.DROP_OLDEST and self.is_full():
             self._counters.messages_dropped_queue_full += 1
             if queued.delivery is not None:
-                self._forget(queued.delivery)
+                self._deliveries.forget(queued.delivery)
             return
         self.queue.append(queued)
         if queued.delivery is not None:
-            self._note(queued.delivery, 0)
+            self._deliveries.note(queued.delivery, 0)
             ticket = queued.outgoing.ticket
             if not ticket.settled:
                 ticket.when_settled(lambda failure: self._unqueue(queued) if failure else None)
@@ -434,10 +405,10 @@ class Session:
             dropped = self.queue.pop()  # the oldest: what is newest is worth most to a Client that comes back
             self._counters.messages_dropped_queue_full += 1
             if dropped.delivery is not None:
-                self._forget(dropped.delivery)
+                self._deliveries.forget(dropped.delivery)
 
     def _unqueue(self, queued: Queued) -> None:
         """A message could not be stored, and its publisher is told so: it is not delivered from the queue."""
         if self.queue.remove(queued):
             assert queued.delivery is not None
-            self._forget(queued.delivery)
+            self._deliveries.forget(queued.delivery)
