@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
@@ -71,6 +71,37 @@ class Batch:
 
 
 @frozen
+class Listed:
+    """A retained message as it is listed: its payload only if asked for, else empty. ``size`` is that in bytes."""
+
+    message: RetainedMessage
+    size: int
+
+
+@frozen
+class Listing:
+    """Some of the messages asked for, in topic order, where to go on, and whether nothing is left.
+
+    ``after`` may lie beyond the last one's topic: a bounded scan that found nothing still makes progress.
+    """
+
+    entries: Sequence[Listed]
+    after: str
+    done: bool
+
+
+@frozen
+class Standing:
+    """How a topic stands: when it changed last (milliseconds since the epoch), and what is retained, if anything.
+
+    The payload is not among it.
+    """
+
+    changed_at: int
+    listed: Listed | None
+
+
+@frozen
 class RetainedStatistics:
     """How much is retained: committed messages (no tombstones) and the bytes of their payloads."""
 
@@ -104,6 +135,16 @@ class IRetainedStore(Interface):
 
     def get(topic: str) -> Deferred[RetainedMessage | None]:
         """Return the committed retained message of exactly this topic, expired or not."""
+
+    def listing(selection: Selection, after: str, rows: int, max_bytes: int, payloads: bool) -> Deferred[Listing]:
+        """List at most ``rows`` committed messages after the topic ``after``, with their payloads if asked for.
+
+        They weigh at most ``max_bytes`` together, except that a single message heavier than that comes alone. The
+        selection's filter may be :data:`holdfast.topics.EVERY_TOPIC`; its form is of no account.
+        """
+
+    def standing(topics: Sequence[str]) -> Deferred[Mapping[str, Standing]]:
+        """Return how these topics stand, as of the last commit; topics never retained are not among the answer."""
 
     def expire(now: int, limit: int) -> Deferred[Sequence[str]]:
         """Turn at most ``limit`` rows expired at ``now`` (milliseconds) into tombstones; return their topics."""

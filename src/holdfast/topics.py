@@ -8,6 +8,8 @@ from __future__ import annotations
 
 SHARED_PREFIX = "$share/"
 SYS_PREFIX = "$SYS/"
+#: Stands where a store takes a Topic Filter: every topic, also those beginning with $, which # does not match.
+EVERY_TOPIC = ""
 
 
 class InvalidTopicName(ValueError):

@@ -10,11 +10,20 @@ from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.interfaces import Batch, IRetainedStore, RetainedStatistics, Selection, Slice
+from holdfast.interfaces import (
+    Batch,
+    IRetainedStore,
+    Listed,
+    Listing,
+    RetainedStatistics,
+    Selection,
+    Slice,
+    Standing,
+)
 from holdfast.messages import RetainedChange, RetainedMessage
 from holdfast.retained.slices import topics_of
 from holdfast.tickets import FailureKind
-from holdfast.topics import matches
+from holdfast.topics import EVERY_TOPIC, matches
 from holdfast.wire.encoding import encode
 from holdfast.wire.packets import Publish
 from holdfast.wire.parser import PacketParser
@@ -54,6 +63,16 @@ def clear(store: IRetainedStore, topic: str, at: int = NOW) -> None:
 def selection(topic_filter: str, protocol_version: int = 4, **fields: Any) -> Selection:
     """Build a selection that leaves nothing out."""
     return evolve(Selection(topic_filter, protocol_version, LATE, 1, NOW), **fields)
+
+
+def listed(store: IRetainedStore, wanted: Selection, payloads: bool) -> list[Listed]:
+    """List everything, two at a time."""
+    found: list[Listed] = []
+    listing = Listing([], "", False)
+    while not listing.done:
+        listing = result_of(store.listing(wanted, listing.after, 2, 1000, payloads))
+        found += listing.entries
+    return found
 
 
 def batches(
@@ -108,6 +127,62 @@ class StoreContract:
             assert result_of(store.get("a/b")) == stored
             (one,) = slices(store, selection("a/b", 5), detailed=True)
             assert one == Slice("a/b", 1, packet(stored, 5), b"\2", (NOW + 1,), NOW + 1)
+
+    def test_a_message_is_listed_as_it_was_put(self) -> None:
+        """With its payload if asked for; its size is known either way."""
+        with self.opened() as store:
+            properties = Properties(content_type="t", correlation_data=b"\0", user_properties=(("a", "b"),))
+            stored = put(
+                store, "a/b", b"\0\xff", qos=2, properties=properties, client_id="c", username="u", expires_at=NOW + 1
+            )
+            assert listed(store, selection("#"), payloads=True) == [Listed(stored, 2)]
+            assert listed(store, selection("#"), payloads=False) == [Listed(evolve(stored, payload=b""), 2)]
+
+    def test_every_topic_can_be_listed(self) -> None:
+        """Also those that # does not match; tombstones, expired messages and later revisions are left out."""
+        with self.opened() as store:
+            for topic in ("$a", "a/b", "c", "d", "e"):
+                put(store, topic)
+            clear(store, "c")
+            put(store, "d", expires_at=NOW)
+            now = store.next_revision()
+            put(store, "e")
+            everything = selection(EVERY_TOPIC, not_after=now)
+            assert [entry.message.topic for entry in listed(store, everything, payloads=False)] == ["$a", "a/b"]
+
+    def test_how_topics_stand(self) -> None:
+        """What is retained without its payload, when a topic was cleared, and nothing of unknown ones."""
+        with self.opened() as store:
+            stored = put(store, "a", b"xyz", stored_at=NOW - 5)
+            put(store, "b")
+            clear(store, "b", at=NOW + 5)
+            standing = result_of(store.standing(["a", "b", "c", "d'\""]))
+            assert standing["b"] == Standing(NOW + 5, None)
+            assert standing["a"].listed == Listed(evolve(stored, payload=b""), 3)
+            assert set(standing) == {"a", "b"}
+            assert result_of(store.standing([])) == {}
+
+    @shared
+    @given(st.data())
+    def test_a_listing_has_what_matches_in_bounded_parts(self, data: st.DataObject) -> None:
+        """In topic order, of at most so many rows and bytes, except that one message alone may be heavier."""
+        with self.opened() as store:
+            stored = {topic: put(store, topic, b"x" * len(topic)) for topic in data.draw(st.lists(topics, max_size=20))}
+            topic_filter = data.draw(topic_filters() | st.just(EVERY_TOPIC))
+            rows, max_bytes = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 60))
+            payloads = data.draw(st.booleans())
+            expected = [topic for topic in stored if topic_filter == EVERY_TOPIC or matches(topic_filter, topic)]
+            found: list[str] = []
+            after, done = "", False
+            while not done:
+                listing = result_of(store.listing(selection(topic_filter), after, rows, max_bytes, payloads))
+                entries = listing.entries
+                weight = sum(len(entry.message.topic.encode()) + len(entry.message.payload) for entry in entries)
+                assert len(entries) <= 1 or (len(entries) <= rows and weight <= max_bytes)
+                found += [entry.message.topic for entry in entries]
+                assert listing.done or listing.after > after
+                after, done = listing.after, listing.done
+            assert found == sorted(expected, key=str.encode)
 
     def test_nothing_is_got_for_an_unknown_or_cleared_topic(self) -> None:
         with self.opened() as store:

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from holdfast.topics import EVERY_TOPIC
+
 if TYPE_CHECKING:
     from attrs import frozen
 else:
@@ -129,7 +131,9 @@ class Plan:
 
 @lru_cache(maxsize=1024)
 def plan(topic_filter: str) -> Plan:
-    """Plan the search for a valid, non-shared Topic Filter [MQTT5-4.7]."""
+    """Plan the search for a valid, non-shared Topic Filter [MQTT5-4.7], or for every topic."""
+    if topic_filter == EVERY_TOPIC:
+        return Plan(topic_filter, (KeyRange("", None),), exact=False)
     levels = topic_filter.split("/")
     multi = levels[-1] == "#"
     if multi:

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from attrs import evolve
 from twisted.internet.defer import Deferred, succeed
 from zope.interface import implementer
 
-from holdfast.interfaces import Batch, IRetainedStore, RetainedStatistics, Selection, Slice
+from holdfast.interfaces import (
+    Batch,
+    IRetainedStore,
+    Listed,
+    Listing,
+    RetainedStatistics,
+    Selection,
+    Slice,
+    Standing,
+)
 from holdfast.messages import RetainedChange, RetainedMessage
 from holdfast.retained.rows import Row, packet_of, row_of
 from holdfast.storage.revisions import RevisionClock
 from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure
-from holdfast.topics import matches
+from holdfast.topics import EVERY_TOPIC, matches
 
 #: Topics looked at in one read.
 _SCANNED = 8192
@@ -83,6 +93,33 @@ class MemoryRetainedStore:
         change = self._changes.get(topic)
         return succeed(None if change is None else change.message)
 
+    def listing(self, selection: Selection, after: str, rows: int, max_bytes: int, payloads: bool) -> Deferred[Listing]:
+        """List messages, now."""
+        entries: list[Listed] = []
+        topic_filter = selection.topic_filter
+        for topic in self._topics[bisect_right(self._topics, after) :]:
+            row = self._rows[topic]
+            if (topic_filter == EVERY_TOPIC or matches(topic_filter, topic)) and _is_selected(row, selection):
+                weight = len(topic.encode()) + len(row.properties5) + (row.size if payloads else 0)
+                if len(entries) == rows or (entries and weight > max_bytes):
+                    return succeed(Listing(entries, after, False))
+                max_bytes -= weight
+                entries.append(self._listed(topic, payloads))
+            after = topic
+        return succeed(Listing(entries, after, True))
+
+    def standing(self, topics: Sequence[str]) -> Deferred[Mapping[str, Standing]]:
+        """Return how topics stand, now."""
+        return succeed(
+            {
+                topic: Standing(
+                    self._changes[topic].changed_at, self._listed(topic, False) if topic in self._rows else None
+                )
+                for topic in topics
+                if topic in self._changes
+            }
+        )
+
     def expire(self, now: int, limit: int) -> Deferred[Sequence[str]]:
         """Turn expired messages into tombstones, those that expired first before the others."""
         expired = sorted((row.expires_at, topic) for topic, row in self._rows.items() if _has_expired(row, now))
@@ -107,6 +144,12 @@ class MemoryRetainedStore:
     def statistics(self) -> RetainedStatistics:
         """Return how much is retained."""
         return RetainedStatistics(len(self._rows), self._payload_bytes)
+
+    def _listed(self, topic: str, payloads: bool) -> Listed:
+        message = self._changes[topic].message
+        assert message is not None
+        size = len(message.payload)
+        return Listed(message if payloads else evolve(message, payload=b""), size)
 
     def _replace(self, change: RetainedChange, row: Row) -> None:
         topic = change.topic

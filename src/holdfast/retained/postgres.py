@@ -32,6 +32,12 @@ _LENGTH = {
 }
 _COLUMNS = ", ".join(COLUMNS)
 _REPLACED = ", ".join(f"{column} = excluded.{column}" for column in COLUMNS[1:])
+_WEIGHT = {False: "octet_length(topic) + octet_length(properties5)", True: _LENGTH[True]}
+_ENTRY = {
+    False: ", ".join(MESSAGE_COLUMNS).replace("payload", "CAST('' AS bytea)") + ", size",
+    True: ", ".join(MESSAGE_COLUMNS) + ", size",
+}
+_STANDING = f"SELECT {_ENTRY[False]}, tombstone FROM retained WHERE topic = ANY(CAST(? AS text[]))"
 _GET = f"SELECT {', '.join(MESSAGE_COLUMNS)} FROM retained WHERE topic = ? AND tombstone = 0"
 _LEVELS = "SELECT coalesce(array_agg(levels), '{}') FROM retained_levels"
 _EXPIRED = (
@@ -153,9 +159,21 @@ class PostgresStatements:
 
     def lengths(self, cursor: Cursor, conditions: str, version5: bool, bound: dict[str, Any]) -> list[int]:
         """Read lengths."""
-        cursor.execute(_lengths(conditions, version5), bound)
-        lengths: list[int] | None = cursor.fetchone()[0]
-        return lengths or []
+        return _numbers_of(cursor, _lengths(conditions, _LENGTH[version5]), bound)
+
+    def weights(self, cursor: Cursor, conditions: str, payloads: bool, bound: dict[str, Any]) -> list[int]:
+        """Read weights."""
+        return _numbers_of(cursor, _lengths(conditions, _WEIGHT[payloads]), bound)
+
+    def entries(self, cursor: Cursor, conditions: str, payloads: bool, bound: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Read messages as rows."""
+        cursor.execute(_entries(conditions, payloads), bound)
+        return list(cursor.fetchall())
+
+    def standing(self, cursor: Cursor, topics: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Read how topics stand."""
+        cursor.execute(_STANDING, (list(topics),))
+        return list(cursor.fetchall())
 
     def read(
         self, cursor: Cursor, conditions: str, version5: bool, detailed: bool, bound: dict[str, Any]
@@ -246,11 +264,16 @@ def _read(conditions: str, version5: bool, detailed: bool) -> str:
 
 
 @lru_cache(maxsize=256)
-def _lengths(conditions: str, version5: bool) -> str:
+def _lengths(conditions: str, length: str) -> str:
     return (
-        f"SELECT array_agg(length ORDER BY topic) FROM (SELECT topic, {_LENGTH[version5]} AS length FROM retained "
+        f"SELECT array_agg(length ORDER BY topic) FROM (SELECT topic, {length} AS length FROM retained "
         f"WHERE {conditions} ORDER BY topic LIMIT :limit) AS found"
     )
+
+
+@lru_cache(maxsize=64)
+def _entries(conditions: str, payloads: bool) -> str:
+    return f"SELECT {_ENTRY[payloads]} FROM retained WHERE {conditions} ORDER BY topic LIMIT :limit"
 
 
 @lru_cache(maxsize=256)
@@ -268,3 +291,9 @@ def _conditions(bounded: bool, no_local: bool, limited: bool, version5: bool, ch
     if limited:
         parts.append(f"{_LENGTH[version5]} <= :max_packet_size")
     return " AND ".join(parts) + check
+
+
+def _numbers_of(cursor: Cursor, statement: str, bound: dict[str, Any]) -> list[int]:
+    cursor.execute(statement, bound)
+    numbers: list[int] | None = cursor.fetchone()[0]
+    return numbers or []

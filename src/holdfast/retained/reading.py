@@ -162,20 +162,8 @@ class Reading:
 
     def _slice(self, window: KeyRange, limit: int, room: int, alone: bool) -> tuple[Slice | None, bool]:
         """Read one slice, and tell whether the window is exhausted; ``alone`` lets one message exceed the room."""
-        selection, bounded = self._selection, window.high is not None
-        conditions = self._statements.conditions(
-            bounded,
-            selection.except_client is not None,
-            selection.max_packet_size is not None,
-            self._version5,
-            self._check,
-        )
-        bound = self._bound
-        bound.update(low=window.low, high=window.high, limit=limit)
-        if self._listed:
-            topics = self._statements.topics(self._cursor, bounded, bound)
-            topic_filter = self._plan.topic_filter
-            bound.update(self._statements.listed([topic for topic in topics if matches(topic_filter, topic)])[1])
+        selection, bound = self._selection, self._bound
+        conditions = self._wanted(window, limit)
         exhausted = True
         if self._largest_packet * limit > room:
             sizes = self._statements.lengths(self._cursor, conditions, self._version5, bound)
@@ -196,6 +184,24 @@ class Reading:
             if fitting < found.count:
                 return (cut(found, fitting, version)[0] if fitting else None), False
         return found, exhausted and found.count < limit
+
+    def _wanted(self, window: KeyRange, limit: int) -> str:
+        """Return the conditions for what is wanted of a window, and bind what they name."""
+        selection, bounded = self._selection, window.high is not None
+        conditions = self._statements.conditions(
+            bounded,
+            selection.except_client is not None,
+            selection.max_packet_size is not None,
+            self._version5,
+            self._check,
+        )
+        bound = self._bound
+        bound.update(low=window.low, high=window.high, limit=limit)
+        if self._listed:
+            topics = self._statements.topics(self._cursor, bounded, bound)
+            topic_filter = self._plan.topic_filter
+            bound.update(self._statements.listed([topic for topic in topics if matches(topic_filter, topic)])[1])
+        return conditions
 
     def _read(self, conditions: str) -> Slice | None:
         found = self._statements.read(self._cursor, conditions, self._version5, self._detailed, self._bound)

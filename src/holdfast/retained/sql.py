@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from holdfast.interfaces import Batch, IRetainedStore, RetainedStatistics, Selection
+from holdfast.interfaces import Batch, IRetainedStore, Listing, RetainedStatistics, Selection, Standing
 from holdfast.messages import RetainedChange, RetainedMessage
+from holdfast.retained.listing import ListReading, standing_of
 from holdfast.retained.matching import plan
 from holdfast.retained.reading import Bounds, Reading
 from holdfast.retained.rows import message_of, row_of
@@ -92,6 +93,27 @@ class SQLRetainedStore:
         def work(connection: Connection) -> RetainedMessage | None:
             columns = self._statements.get(connection.cursor(), topic)
             return None if columns is None else message_of(columns)
+
+        return self._parts.readers.read(work)
+
+    def listing(self, selection: Selection, after: str, rows: int, max_bytes: int, payloads: bool) -> Deferred[Listing]:
+        """List messages; fails with :class:`StorageFailure` when the database cannot be read."""
+        totals = self._upserts.totals
+
+        def work(connection: Connection) -> Listing:
+            reading = ListReading(
+                connection, self._statements, plan(selection.topic_filter), selection, totals, self._bounds, payloads
+            )
+            return reading.listing(after, rows, max_bytes)
+
+        return self._parts.readers.read(work)
+
+    def standing(self, topics: Sequence[str]) -> Deferred[Mapping[str, Standing]]:
+        """Read how topics stand."""
+
+        def work(connection: Connection) -> dict[str, Standing]:
+            found = self._statements.standing(connection.cursor(), topics)
+            return {columns[0]: standing_of(columns) for columns in found}
 
         return self._parts.readers.read(work)
 

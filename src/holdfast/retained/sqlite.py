@@ -35,6 +35,12 @@ _GONE = (
     "tombstone = 1, qos = 0, size = 0, expires_at = NULL, client_id = NULL, username = NULL, "
     "properties_json = NULL, prefix3 = x'', prefix5 = x'', properties5 = x'', payload = x''"
 )
+_WEIGHT = {False: "length(CAST(topic AS BLOB)) + length(properties5)", True: _LENGTH[True]}
+_ENTRY = {
+    False: ", ".join(MESSAGE_COLUMNS).replace("payload", "x''") + ", size",
+    True: ", ".join(MESSAGE_COLUMNS) + ", size",
+}
+_STANDING = f"SELECT {_ENTRY[False]}, tombstone FROM retained WHERE topic IN (SELECT value FROM json_each(?))"
 _GET = f"SELECT {', '.join(MESSAGE_COLUMNS)} FROM retained WHERE topic = ? AND tombstone = 0"
 _LEVELS = "SELECT json_group_array(levels) FROM retained_levels"
 _EXPIRED = (
@@ -141,9 +147,7 @@ class SQLiteStatements:
 
     def lengths(self, cursor: Cursor, conditions: str, version5: bool, bound: dict[str, Any]) -> list[int]:
         """Read lengths as one text."""
-        cursor.execute(_lengths(conditions, version5), bound)
-        (lengths,) = cursor.fetchone()
-        return [] if lengths is None else list(map(int, lengths.split(",")))
+        return _numbers_of(cursor, _lengths(conditions, _LENGTH[version5]), bound)
 
     def read(
         self, cursor: Cursor, conditions: str, version5: bool, detailed: bool, bound: dict[str, Any]
@@ -159,6 +163,20 @@ class SQLiteStatements:
         return Found(
             last, length, packets, soonest, qos.encode().translate(_QOS), tuple(map(int, expires_at.split(",")))
         )
+
+    def weights(self, cursor: Cursor, conditions: str, payloads: bool, bound: dict[str, Any]) -> list[int]:
+        """Read weights as one text."""
+        return _numbers_of(cursor, _lengths(conditions, _WEIGHT[payloads]), bound)
+
+    def entries(self, cursor: Cursor, conditions: str, payloads: bool, bound: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Read messages as rows."""
+        cursor.execute(_entries(conditions, payloads), bound)
+        return list(cursor.fetchall())
+
+    def standing(self, cursor: Cursor, topics: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Read how topics stand."""
+        cursor.execute(_STANDING, (json.dumps(topics),))
+        return list(cursor.fetchall())
 
     def write(self, cursor: Cursor, rows: Sequence[Row], node: int, change: Totals) -> None:
         """Write rows; a stored row of the same or a higher revision stays as it is."""
@@ -248,11 +266,16 @@ def _read(conditions: str, version5: bool, detailed: bool) -> str:
 
 
 @lru_cache(maxsize=256)
-def _lengths(conditions: str, version5: bool) -> str:
+def _lengths(conditions: str, length: str) -> str:
     return (
-        f"SELECT group_concat(length) FROM (SELECT {_LENGTH[version5]} AS length FROM retained "
+        f"SELECT group_concat(length) FROM (SELECT {length} AS length FROM retained "
         f"WHERE {conditions} ORDER BY topic LIMIT :limit)"
     )
+
+
+@lru_cache(maxsize=64)
+def _entries(conditions: str, payloads: bool) -> str:
+    return f"SELECT {_ENTRY[payloads]} FROM retained WHERE {conditions} ORDER BY topic LIMIT :limit"
 
 
 @lru_cache(maxsize=256)
@@ -272,8 +295,10 @@ def _conditions(bounded: bool, no_local: bool, limited: bool, version5: bool, ch
     return " AND ".join(parts) + check
 
 
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split(",")))
+def _numbers_of(cursor: Cursor, statement: str, bound: dict[str, Any]) -> list[int]:
+    cursor.execute(statement, bound)
+    (numbers,) = cursor.fetchone()
+    return [] if numbers is None else list(map(int, numbers.split(",")))
 
 
 def _winners(cursor: Cursor, rows: Sequence[Row]) -> list[Row]:

@@ -110,6 +110,15 @@ class Statements(Protocol):
     ) -> Found | None:
         """Read at most ``limit`` messages as one row, None if there are none."""
 
+    def weights(self, cursor: Cursor, conditions: str, payloads: bool, bound: dict[str, Any]) -> list[int]:
+        """Return about how many bytes each of the rows has that :meth:`entries` would bring."""
+
+    def entries(self, cursor: Cursor, conditions: str, payloads: bool, bound: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Read at most ``limit`` messages: MESSAGE_COLUMNS (the payload empty unless asked for) and the size."""
+
+    def standing(self, cursor: Cursor, topics: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Read how topics stand: MESSAGE_COLUMNS with an empty payload, the size, and whether it is a tombstone."""
+
     # --- writing, in the writer's thread, inside its transaction
 
     def write(self, cursor: Cursor, rows: Sequence[Row], node: int, change: Totals) -> None:
