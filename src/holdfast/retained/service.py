@@ -63,6 +63,9 @@ class IRetainedMessages(Interface):
 #: rows changed by one statement of the sweep, so that it never holds up the writer for long
 _SWEEP_SLICE = 1000
 
+#: origins of changes that no present subscriber is handed
+_UNROUTED = frozenset((ChangeOrigin.API, ChangeOrigin.IMPORT))
+
 
 @implementer(IRetainedMessages)
 class RetainedMessages(Service):
@@ -134,6 +137,26 @@ class RetainedMessages(Service):
         change = RetainedChange(topic, revision, now, retained, message.client_id, message.username)
         return self._put(change, ChangeKind.SET, origin)
 
+    @property
+    def enabled(self) -> bool:
+        """Whether anything is stored at all."""
+        return self._limits.enable
+
+    def store(self, change: RetainedChange, origin: ChangeOrigin) -> CommitTicket:
+        """Store a change stamped before (see IRetainedStore.next_revision): one with a higher revision prevails.
+
+        Raises :class:`RetainRefused` when a limit is reached; clears are always allowed.
+        """
+        message = change.message
+        if message is None:
+            return self._put(change, ChangeKind.CLEAR, origin)
+        if not self._limits.enable:
+            raise RetainRefused("retainer.enable is false")
+        self._check(
+            ApplicationMessage(message.topic, message.payload, message.qos, True, message.client_id, message.username)
+        )
+        return self._put(change, ChangeKind.SET, origin)
+
     def replay(self, topic_filter: str, delivery: IDelivery, cursor: str = "") -> Replay:
         """Start to deliver what matches a (non-shared) Topic Filter, after the topic ``cursor``."""
         return Replay(topic_filter, delivery, self._store, self.feed, self.turns, self._flow, self._now, cursor)
@@ -161,7 +184,7 @@ class RetainedMessages(Service):
             stored = ticket
             if ticket.settled and ticket.failure is None:  # acknowledged before it is readable (durability "async")
                 stored = self._store.flushed()
-            self.feed.announce(Change(change.topic, change.revision, kind, origin, True, stored))
+            self.feed.announce(Change(change.topic, change.revision, kind, origin, origin not in _UNROUTED, stored))
         return ticket
 
     def _committed(self, _failure: StorageFailure | None) -> None:

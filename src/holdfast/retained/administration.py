@@ -1,0 +1,258 @@
+"""What operators do with retained messages: look, set, clear by filter, import. In bounded parts, whatever the number.
+
+Every change is stamped before what it depends on is looked at, so that what a client publishes meanwhile prevails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve
+from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.logger import Logger
+
+from holdfast.interfaces import IRetainedStore, Listed, Listing, RetainedStatistics, Selection, Standing
+from holdfast.messages import ApplicationMessage, ChangeOrigin, RetainedChange, RetainedMessage
+from holdfast.retained.service import RetainedMessages, RetainRefused
+from holdfast.tickets import CommitTicket, StorageFailure
+
+if TYPE_CHECKING:
+    from attrs import frozen
+else:
+    from attrs import define as frozen
+
+#: Messages listed or changed at once, and their bytes, before everybody else has a turn.
+ROWS = 500
+BYTES = 1 << 20
+_EVER = 2**63 - 1
+_PROTOCOL_VERSION = 5  # of no account: packets are not asked for
+
+
+class Merge(Enum):
+    """What an import does with a topic that is known already."""
+
+    NEWER = "newer"  #: the later change prevails, also if that was a clear
+    REPLACE = "replace"  #: the imported message prevails
+    KEEP = "keep"  #: what is retained prevails
+
+
+class Verdict(Enum):
+    """What became of an imported message."""
+
+    IMPORTED = "imported"
+    UNCHANGED = "unchanged"  #: exactly this is retained
+    KEPT = "kept"  #: something is retained already, and prevails
+    CLEARED = "cleared"  #: the topic has been cleared since
+    EXPIRED = "expired"  #: nobody would be sent it any more
+
+
+@frozen
+class Cleared:
+    """How many topics were cleared (or would be), after which topic to go on, and whether nothing is left."""
+
+    count: int
+    after: str
+    done: bool
+
+
+class Administration:
+    """The retained messages as operators work with them.
+
+    ``pause`` returns what fires when everybody else has had a turn. ``now`` is in milliseconds since the epoch.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        retained: RetainedMessages,
+        store: IRetainedStore,
+        now: Callable[[], int],
+        pause: Callable[[], Deferred[None]],
+    ) -> None:
+        self.now = now
+        self.pause = pause
+        #: what has been done since the start
+        self.counts = {"set": 0, "cleared": 0, "imported": 0}
+        self._retained = retained
+        self._store = store
+
+    @property
+    def node(self) -> int:
+        """The node whose name changes are made in; 0 for tools."""
+        node: int = self._store.node
+        return node
+
+    @property
+    def replay_count(self) -> int:
+        """How many replays run."""
+        return self._retained.replay_count
+
+    def statistics(self) -> RetainedStatistics:
+        """Return how much is retained."""
+        return self._retained.statistics()
+
+    def listing(self, topic_filter: str, after: str, rows: int, max_bytes: int, payloads: bool) -> Deferred[Listing]:
+        """List at most ``rows`` messages of ``max_bytes`` together, in topic order after a topic."""
+        return self._store.listing(self._selection(topic_filter, _EVER), after, rows, max_bytes, payloads)
+
+    @inlineCallbacks
+    def first(self, topic_filter: str) -> Generator[Deferred[Any], Any, Listed | None]:
+        """Return the first message that matches, with its payload."""
+        after, done = "", False
+        while not done:
+            listing = yield self.listing(topic_filter, after, 1, BYTES, True)
+            if listing.entries:
+                entry: Listed = listing.entries[0]
+                return entry
+            after, done = listing.after, listing.done
+            yield self.pause()
+        return None
+
+    @inlineCallbacks
+    def set(self, message: ApplicationMessage) -> Generator[Deferred[Any], Any, None]:
+        """Retain a message. Fails with :class:`RetainRefused` or :class:`StorageFailure`."""
+        if not self._retained.enabled:
+            raise RetainRefused("retainer.enable is false")
+        yield _durable([self._retained.retain(message, ChangeOrigin.API)])
+        self.counts["set"] += 1
+
+    @inlineCallbacks
+    def clear(
+        self, topic_filter: str, after: str = "", rows: int | None = None, dry_run: bool = False
+    ) -> Generator[Deferred[Any], Any, Cleared]:
+        """Clear at most ``rows`` topics that match, after a topic, or only count them.
+
+        What is published from now on stays. Fails with :class:`StorageFailure`.
+        """
+        stamp = self._store.next_revision()
+        yield _durable([self._store.flushed()])
+        selection = self._selection(topic_filter, stamp)
+        count, done = 0, False
+        while not done and (rows is None or count < rows):
+            most = ROWS if rows is None else min(ROWS, rows - count)
+            listing = yield self._store.listing(selection, after, most, BYTES, False)
+            if not dry_run:
+                yield _durable([self._clear(entry.message.topic, stamp) for entry in listing.entries])
+                self.counts["cleared"] += len(listing.entries)
+            count += len(listing.entries)
+            after, done = listing.after, listing.done
+            yield self.pause()
+        if count and not dry_run:
+            self._log.info(
+                "{count} retained messages were cleared: {filter}", count=count, filter=topic_filter or "all"
+            )
+        return Cleared(count, after, done)
+
+    @inlineCallbacks
+    def merge(
+        self, messages: Sequence[RetainedMessage], merge: Merge
+    ) -> Generator[Deferred[Any], Any, list[Verdict | Exception]]:
+        """Import messages with all they carry but their revisions, and return what became of each, or why nothing did.
+
+        The reasons are :class:`RetainRefused` and :class:`StorageFailure`.
+        """
+        stamps = [self._store.next_revision() for _ in messages]
+        yield _durable([self._store.flushed()])
+        standing = yield self._store.standing([message.topic for message in messages])
+        written: dict[str, RetainedMessage] = {}
+        verdicts: list[Verdict | Exception] = []
+        tickets: list[tuple[int, CommitTicket]] = []
+        for message, stamp in zip(messages, stamps, strict=True):
+            before = written.get(message.topic)
+            if before is not None:
+                verdict: Verdict | Exception = self._judged(message, before, merge, before == message)
+            else:
+                verdict = yield self._verdict(message, standing.get(message.topic), merge)
+            if verdict is Verdict.IMPORTED:
+                change = RetainedChange(
+                    message.topic,
+                    stamp,
+                    self.now(),
+                    evolve(message, revision=stamp),
+                    message.client_id,
+                    message.username,
+                )
+                try:
+                    tickets.append((len(verdicts), self._retained.store(change, ChangeOrigin.IMPORT)))
+                except RetainRefused as refused:
+                    verdict = refused
+                else:
+                    written[message.topic] = message
+            verdicts.append(verdict)
+        yield _settled([ticket for _, ticket in tickets])
+        for number, ticket in tickets:
+            if ticket.failure is not None:
+                verdicts[number] = ticket.failure
+        self.counts["imported"] += verdicts.count(Verdict.IMPORTED)
+        return verdicts
+
+    @inlineCallbacks
+    def _verdict(
+        self, message: RetainedMessage, standing: Standing | None, merge: Merge
+    ) -> Generator[Deferred[Any], Any, Verdict]:
+        if self._has_expired(message):
+            return Verdict.EXPIRED
+        if standing is None:
+            return Verdict.IMPORTED
+        listed = standing.listed
+        if listed is None:
+            since = merge is Merge.NEWER and message.stored_at <= standing.changed_at
+            return Verdict.CLEARED if since else Verdict.IMPORTED
+        known = listed.message
+        if self._has_expired(known):
+            return Verdict.IMPORTED
+        same = listed.size == len(message.payload)
+        same = same and evolve(known, payload=message.payload, revision=message.revision) == message
+        if same:
+            stored = yield self._store.get(message.topic)
+            same = stored is not None and stored.payload == message.payload
+        return self._judged(message, known, merge, same)
+
+    def _judged(self, message: RetainedMessage, known: RetainedMessage, merge: Merge, same: bool) -> Verdict:
+        if same:
+            return Verdict.UNCHANGED
+        newer = (message.stored_at, message.revision) > (known.stored_at, known.revision)
+        if merge is Merge.KEEP or (merge is Merge.NEWER and not newer):
+            return Verdict.KEPT
+        return Verdict.IMPORTED
+
+    def _has_expired(self, message: RetainedMessage) -> bool:
+        return message.expires_at is not None and message.expires_at <= self.now()
+
+    def _clear(self, topic: str, revision: int) -> CommitTicket:
+        return self._retained.store(RetainedChange(topic, revision, self.now(), None), ChangeOrigin.API)
+
+    def _selection(self, topic_filter: str, not_after: int) -> Selection:
+        return Selection(topic_filter, _PROTOCOL_VERSION, not_after, self._store.node, self.now())
+
+
+def _settled(tickets: Sequence[CommitTicket]) -> Deferred[None]:
+    """Return what fires when all are settled, however."""
+    done: Deferred[None] = Deferred()
+    left = len(tickets)
+
+    def settled(_failure: StorageFailure | None) -> None:
+        nonlocal left
+        left -= 1
+        if not left and not done.called:
+            done.callback(None)
+
+    for ticket in tickets:
+        ticket.when_settled(settled)
+    if not tickets:
+        done.callback(None)
+    return done
+
+
+def _durable(tickets: Sequence[CommitTicket]) -> Deferred[None]:
+    """Return what fires when all are settled, with the first failure there is."""
+
+    def look(_: None) -> None:
+        for ticket in tickets:
+            if ticket.failure is not None:
+                raise ticket.failure
+
+    return _settled(tickets).addCallback(look)
