@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred, DeferredList, inlineCallbacks
 from twisted.internet.interfaces import IReactorCore, IReactorTime
 from twisted.logger import Logger
 
+from holdfast.admin.control import ControlSocket, ControlUnusable
 from holdfast.listening import CannotListen, Listening
 from holdfast.retained.service import RetainedMessages
 from holdfast.sessions.limits import Limits
@@ -42,6 +43,8 @@ DRAIN_TIME = 2.0
 class BrokerService(Service):
     """Store open -> listeners open ... listeners closed -> sessions drained -> writer flushed -> store closed.
 
+    The control socket is open while the listeners are.
+
     Everything that can go wrong at the start goes wrong before the reactor runs: one message on stderr, and the
     process ends with status 1.
     """
@@ -58,6 +61,7 @@ class BrokerService(Service):
         registry: SessionRegistry,
         limits_of: Callable[[str], Limits],
         listening: Listening,
+        control: ControlSocket,
         description: str,
         announce: Callable[[str], None] | None = None,
     ) -> None:
@@ -69,6 +73,7 @@ class BrokerService(Service):
         self._registry = registry
         self._limits_of = limits_of
         self._listening = listening
+        self._control = control
         self._description = description
         self._announce = announce or announce_on_stdout
         self._lines: list[str] = []
@@ -81,7 +86,8 @@ class BrokerService(Service):
             self._store.open()
             self._registry.restore(self._limits_of)
             self._lines = self._listening.open()
-        except (DirectoryUnusable, StoreUnusable, CannotListen) as error:
+            self._control.open()
+        except (DirectoryUnusable, StoreUnusable, CannotListen, ControlUnusable) as error:
             complain(str(error))
             self._lock.release()  # the store has nothing to commit, and closes with the process
             raise SystemExit(1) from None
@@ -102,7 +108,7 @@ class BrokerService(Service):
         self._stopping = True
         Service.stopService(self)
         self._sys_topics.stopService()
-        closing = self._listening.close()
+        closing = [self._control.close(), *self._listening.close()]
         self._registry.shut_down()
         yield DeferredList(closing)
         yield self._drained()

@@ -12,8 +12,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from twisted.application.service import IService
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 from twisted.python import usage
 
+from holdfast.admin.control import ControlSocket
+from holdfast.admin.retainer import RetainerAPI
+from holdfast.admin.site import APISite, longest_body
+from holdfast.admin.view import shown as config_shown
 from holdfast.auth.anonymous import AnonymousAuthenticator, GuestAuthenticator, UnrestrictedAuthorizer
 from holdfast.auth.scram import ScramAuthenticator
 from holdfast.auth.secret import lasting_secret
@@ -24,6 +30,7 @@ from holdfast.config.document import Zone
 from holdfast.interfaces import IAuthenticator, IEnhancedAuthenticator
 from holdfast.listening import Listener, Listening
 from holdfast.protocol import MQTTServerFactory
+from holdfast.retained.administration import Administration
 from holdfast.retained.replay import Flow
 from holdfast.retained.service import RetainedMessages, RetainerLimits
 from holdfast.retained.sql import SQLRetainedStore
@@ -171,6 +178,19 @@ def retainer_of(config: Config, store: SQLRetainedStore, reactor: Any) -> Retain
     )
 
 
+def control_of(config: Config, reactor: Any, retained: RetainedMessages, store: SQLRetainedStore) -> ControlSocket:
+    """Compose the API and the socket it is served on."""
+
+    def pause() -> Deferred[None]:
+        return deferLater(reactor, 0)
+
+    administration = Administration(retained, store, milliseconds, pause)
+    api = RetainerAPI(administration, config_shown(config.retainer), shown(config.storage.url))
+    return ControlSocket(
+        reactor, config.data_dir, APISite(api.answer, longest_body(config.retainer.max_payload_size), reactor)
+    )
+
+
 def authenticator_of(config: Config) -> IAuthenticator:
     """Return who judges clients that name no Authentication Method."""
     if not config.authentication.is_configured:
@@ -207,7 +227,8 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
         pressure.change,
         patience=READ_PATIENCE if config.retainer.when_unavailable == "refuse" else None,
     )
-    retained = retainer_of(config, SQLRetainedStore(durable), reactor)
+    store = SQLRetainedStore(durable)
+    retained = retainer_of(config, store, reactor)
     authorizer = UnrestrictedAuthorizer()
     states = DurableSessionStates(durable, reactor)
     limits = {name: limits_of(config.zone(listener.zone)) for name, listener in config.listeners.items()}
@@ -262,6 +283,7 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
         registry,
         lambda listener: limits.get(listener, defaults),
         Listening(reactor, listeners),
+        control_of(config, reactor, retained, store),
         description,
         announce,
     )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
 import click
 
-from holdfast.config import Config, ConfigError, default, load
+from holdfast.cli.place import configured, place, refuse
+from holdfast.config import Config, ConfigError
 from holdfast.storage.database import Database, Durability, StoreUnusable
 from holdfast.storage.engine import database_at
 from holdfast.storage.lock import DirectoryLock, DirectoryUnusable
@@ -19,24 +18,13 @@ from holdfast.storage.schema import newest_version
 _PATIENCE = 1.0
 
 
-def _place(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say which database is meant; they are those of the broker."""
-    for add in (
-        click.option("--storage", help="The database, sqlite:////absolute/path; overrides storage.url."),
-        click.option("--data-dir", help="The folder of the database and its lock; overrides node.data_dir."),
-        click.option("--config", type=click.Path(path_type=Path), help="The broker's configuration file."),
-    ):
-        command = add(command)
-    return command
-
-
 @click.group()
 def db() -> None:
     """Look after the database of a broker. Run it as the broker's user, with the broker's options."""
 
 
 @db.command()
-@_place
+@place
 @click.pass_context
 def upgrade(context: click.Context, config: Path | None, data_dir: str | None, storage: str | None) -> None:
     """Bring the schema of the database up to this version of the broker.
@@ -46,22 +34,22 @@ def upgrade(context: click.Context, config: Path | None, data_dir: str | None, s
     """
     lock = None
     try:
-        configured = _configured(config, data_dir, storage)
-        database = _database(configured)
+        meant = configured(config, data_dir, storage)
+        database = _database(meant)
         database.check_present()
-        if configured.data_dir.is_dir():  # where there is none, no broker runs in it
-            lock = DirectoryLock(configured.data_dir)
+        if meant.data_dir.is_dir():  # where there is none, no broker runs in it
+            lock = DirectoryLock(meant.data_dir)
             lock.acquire()
         upgrade_schema(database, click.echo)
     except (ConfigError, DirectoryUnusable, StoreUnusable) as error:
-        _refuse(context, error)
+        refuse(context, error)
     finally:
         if lock is not None:
             lock.release()
 
 
 @db.command()
-@_place
+@place
 @click.pass_context
 def check(context: click.Context, config: Path | None, data_dir: str | None, storage: str | None) -> None:
     """Read the whole database and report what is wrong with it; nothing is changed, and the broker may run.
@@ -69,10 +57,10 @@ def check(context: click.Context, config: Path | None, data_dir: str | None, sto
     The exit status is 0 when it is sound and its schema is that of this version of the broker, else 1.
     """
     try:
-        database = _database(_configured(config, data_dir, storage))
+        database = _database(configured(config, data_dir, storage))
         condition = examine(database)
     except (ConfigError, StoreUnusable) as error:
-        _refuse(context, error)
+        refuse(context, error)
     standing = "up to date" if condition.is_current else f"this is {newest_version()}; run: holdfast db upgrade"
     click.echo(f"{database.location}: schema {condition.version or 'none'}, {standing}")
     for name, found in condition.faults.items():
@@ -81,16 +69,5 @@ def check(context: click.Context, config: Path | None, data_dir: str | None, sto
     context.exit(0 if condition.is_current and condition.is_sound else 1)
 
 
-def _configured(config: Path | None, data_dir: str | None, storage: str | None) -> Config:
-    """Return the broker's configuration, as its own options would make it. Raises ConfigError."""
-    loaded = default() if config is None else load(config, allow_anonymous=True)
-    return loaded.override([], data_dir, storage, allow_anonymous=True, cwd=Path.cwd())
-
-
 def _database(config: Config) -> Database:
     return database_at(config.storage.url, Durability.FULL, 0, _PATIENCE)
-
-
-def _refuse(context: click.Context, error: Exception) -> NoReturn:
-    click.echo(str(error), err=True)
-    context.exit(1)

@@ -11,6 +11,7 @@ import click
 from holdfast.cli.check_config import check_config
 from holdfast.cli.database import db
 from holdfast.cli.reference import config
+from holdfast.cli.retainer import retainer
 from holdfast.cli.scram import scram
 
 
@@ -44,4 +45,5 @@ def main() -> None:
 main.add_command(check_config)
 main.add_command(config)
 main.add_command(db)
+main.add_command(retainer)
 main.add_command(scram)

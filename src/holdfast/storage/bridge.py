@@ -68,7 +68,7 @@ class ThreadBridge:
 
 @implementer(IBridge)
 class SynchronousBridge:
-    """For tests: runs work in the calling thread, at once or, in manual mode, when the test says so."""
+    """For tools and tests: runs work in the calling thread, at once or, in manual mode, when the test says so."""
 
     def __init__(self, manual: bool = False, gathers: bool = False) -> None:
         self.manual = manual

@@ -1,0 +1,237 @@
+"""The API over HTTP: requests become calls, answers become responses, and what a client may send is limited."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+from urllib.parse import parse_qsl
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IPushProducer, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web import http
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET, Request, Site
+from zope.interface import implementer
+
+from holdfast.admin.calls import JSON, Answer, Call, Refused, bad_request
+
+#: seconds a connection may be idle, or take to send a request
+_TIMEOUT = 60
+_MOST_CONNECTIONS = 64
+_MOST_ARGUMENTS = 20
+
+
+class _State(Enum):
+    READY = "may fetch the next piece"
+    PAUSED = "waits until the client has taken what was written"
+    OVER = "finished, broken off, or the client is gone"
+
+
+Answering = Callable[[Call], Deferred[Answer]]
+
+
+class LimitedRequest(Request):
+    """A request whose body is read up to a limit: a longer one is refused while it comes in."""
+
+    most_bytes = 1 << 24
+    _received = 0
+    _refused = False
+
+    def gotLength(self, length: int | None) -> None:
+        """Refuse a body that is announced as too long."""
+        if length is not None and length > self.most_bytes:
+            self._refuse()
+            length = 0
+        Request.gotLength(self, length)
+
+    def handleContentChunk(self, data: bytes) -> None:
+        """Take a piece of the body."""
+        self._received += len(data)
+        if self._received > self.most_bytes:
+            self._refuse()
+        if not self._refused:
+            Request.handleContentChunk(self, data)
+
+    def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
+        """Process the request, unless it has been refused."""
+        if not self._refused:
+            Request.requestReceived(self, command, path, version)
+
+    def _refuse(self) -> None:
+        if self._refused:
+            return
+        self._refused = True
+        message = f"a body has at most {self.most_bytes} bytes; send it in parts"
+        body = json.dumps({"code": "BAD_REQUEST", "message": message}).encode()
+        head = f"Connection: close\r\nContent-Type: {JSON}\r\nContent-Length: {len(body)}\r\n\r\n"
+        transport: Any = self.channel.transport
+        transport.write(b"HTTP/1.1 413 Request Entity Too Large\r\n" + head.encode() + body)
+        transport.loseConnection()
+
+
+@implementer(IPushProducer)
+class Outpour:
+    """Writes an answer piece by piece, the next one only when the client has taken the one before."""
+
+    _log = Logger()
+
+    def __init__(self, request: Any, reactor: IReactorTime, more: Callable[[], Deferred[bytes]]) -> None:
+        self._request = request
+        self._reactor = reactor
+        self._more = more
+        self._state = _State.READY
+        self._fetching: Deferred[None] | None = None
+        request.notifyFinish().addErrback(lambda _: self.stopProducing())
+        request.registerProducer(self, True)
+        self._fetch()
+
+    def pauseProducing(self) -> None:
+        """The client is slow: fetch no more."""
+        if self._state is _State.READY:
+            self._state = _State.PAUSED
+
+    def resumeProducing(self) -> None:
+        """Fetch the next piece."""
+        if self._state is _State.PAUSED:
+            self._state = _State.READY
+            self._fetch()
+
+    def stopProducing(self) -> None:
+        """The client is gone."""
+        self._state = _State.OVER
+        if self._fetching is not None:
+            self._fetching.cancel()
+
+    def _fetch(self) -> None:
+        if self._state is _State.READY and self._fetching is None:
+            fetching = self._fetching = self._more().addCallbacks(self._write, self._fail)
+            if fetching.called:
+                self._fetching = None
+
+    def _write(self, piece: bytes) -> None:
+        self._fetching = None
+        if self._state is _State.OVER:
+            return
+        if piece:
+            self._request.write(piece)
+            self._reactor.callLater(0, self._fetch)
+            return
+        self._state = _State.OVER
+        self._request.unregisterProducer()
+        self._request.finish()
+
+    def _fail(self, failure: Failure) -> None:
+        """End the connection: without its end mark the client knows the answer to be incomplete."""
+        self._fetching = None
+        if self._state is _State.OVER:
+            failure.trap(CancelledError)
+            return
+        self._state = _State.OVER
+        self._log.error("an answer broke off: {error}", error=failure.getErrorMessage())
+        self._request.channel.transport.abortConnection()
+
+
+class APIResource(Resource):
+    """Everything below the root. ``answering`` fails only when it is cancelled."""
+
+    isLeaf = True
+
+    def __init__(self, answering: Answering, reactor: IReactorTime) -> None:
+        Resource.__init__(self)
+        self._answering = answering
+        self._reactor = reactor
+
+    def render(self, request: Any) -> int:
+        """Answer a request, now or later."""
+        try:
+            call = call_of(request)
+        except Refused as refused:
+            self._respond(refused.answer(), request)
+            return NOT_DONE_YET
+        answering = self._answering(call)
+        request.notifyFinish().addErrback(lambda _: answering.cancel())
+        answering.addCallbacks(self._respond, _cancelled, callbackArgs=(request,))
+        return NOT_DONE_YET
+
+    def _respond(self, answer: Answer, request: Any) -> None:
+        request.setResponseCode(answer.status)
+        for name, value in answer.headers:
+            request.setHeader(name.encode(), value.encode())
+        if answer.status == http.NO_CONTENT:
+            request.finish()
+            return
+        request.setHeader(b"content-type", answer.content_type.encode())
+        if answer.more is not None:
+            Outpour(request, self._reactor, answer.more)
+            return
+        request.setHeader(b"content-length", b"%d" % len(answer.body))
+        request.write(answer.body)
+        request.finish()
+
+
+class Channel(http.HTTPChannel):
+    """A connection that its site knows of."""
+
+    site: APISite
+    transport: Any
+
+    def connectionMade(self) -> None:
+        """Begin, unless there are too many already."""
+        http.HTTPChannel.connectionMade(self)
+        connections = self.site.connections
+        if len(connections) >= _MOST_CONNECTIONS:
+            self.transport.abortConnection()
+        connections.add(self)
+
+    def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]  # Twisted always gives the reason
+        """End."""
+        self.site.connections.discard(self)
+        http.HTTPChannel.connectionLost(self, reason)
+
+
+class APISite(Site):
+    """The site: at most so many connections, each limited in what it sends. ``most_bytes`` limits a body."""
+
+    noisy = False
+    protocol = Channel  # type: ignore[assignment]  # without the wrapper that chooses between HTTP/1.1 and HTTP/2
+
+    def __init__(self, answering: Answering, most_bytes: int, reactor: Any) -> None:
+        limited = type("LimitedRequest", (LimitedRequest,), {"most_bytes": most_bytes})
+        resource = APIResource(answering, reactor)
+        Site.__init__(self, resource, requestFactory=limited, timeout=_TIMEOUT, reactor=reactor)
+        self.displayTracebacks = False
+        self.connections: set[Channel] = set()
+
+    def log(self, request: Any) -> None:
+        """Write no line for each request."""
+
+    def abort(self) -> None:
+        """End all connections; what is being done for them is given up."""
+        for channel in tuple(self.connections):
+            channel.transport.abortConnection()
+
+
+def longest_body(max_payload_size: int) -> int:
+    """Return a limit for bodies, in bytes, that has room for a message with such a payload (0: as MQTT allows)."""
+    return (16 << 20) + 2 * (max_payload_size or 1 << 28)
+
+
+def call_of(request: Any) -> Call:
+    """Return the call in a request. Raises :class:`Refused`."""
+    try:
+        path, _, query = request.uri.decode("ascii").partition("?")
+        pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MOST_ARGUMENTS)
+    except ValueError:  # UnicodeDecodeError among them
+        raise bad_request("the query string has too many arguments, or is not percent-encoded UTF-8") from None
+    arguments = dict(pairs)
+    if len(arguments) < len(pairs):
+        raise bad_request("an argument stands twice in the query string")
+    return Call(request.method.decode("ascii", "replace"), path, arguments, request.content.read())
+
+
+def _cancelled(failure: Failure) -> None:
+    failure.trap(CancelledError)

@@ -1,0 +1,226 @@
+"""How commands reach the retained messages: through the running broker, or in its place where none runs.
+
+Either way they make the same calls and get the same answers.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any, Protocol
+from urllib.parse import urlencode
+
+import attrs
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+
+from holdfast.admin.calls import Answer, Call
+from holdfast.admin.control import NAME, Place
+from holdfast.admin.retainer import PREFIX, RetainerAPI
+from holdfast.admin.view import shown as config_shown
+from holdfast.config import Config
+from holdfast.retained.administration import Administration
+from holdfast.retained.replay import Flow
+from holdfast.retained.service import RetainedMessages, RetainerLimits
+from holdfast.retained.sql import SQLRetainedStore
+from holdfast.storage.bridge import SynchronousBridge
+from holdfast.storage.database import Durability, StoreUnusable
+from holdfast.storage.engine import database_at, shown
+from holdfast.storage.lock import DirectoryLock, DirectoryUnusable
+from holdfast.storage.store import DurableStore
+
+#: seconds a broker is given to say something
+_PATIENCE = 60.0
+_PIECE = 1 << 16
+#: the node in whose name tools write
+_TOOLS = 0
+
+Arguments = Mapping[str, str]
+_NONE: Arguments = MappingProxyType({})
+
+
+class Inaccessible(Exception):
+    """Nobody answers, or the answer is no; the text says why."""
+
+
+class Access(Protocol):
+    """Makes calls of the API."""
+
+    def call(self, method: str, path: str, arguments: Arguments = ..., body: bytes = ...) -> Any:
+        """Return what is answered, from JSON. Raises :class:`Inaccessible`."""
+
+    def pieces(self, path: str, arguments: Arguments = ...) -> Iterator[bytes]:
+        """Get a long answer piece by piece. Raises :class:`Inaccessible`, also in the middle."""
+
+
+@contextmanager
+def access_to(config: Config) -> Iterator[Access]:
+    """Give access to the messages of a broker, running or not.
+
+    Raises :class:`Inaccessible`, StoreUnusable or DirectoryUnusable.
+    """
+    broker = _Broker(config)
+    if broker.answers():
+        yield broker
+        return
+    lock = DirectoryLock(config.data_dir)
+    try:
+        if config.data_dir.is_dir():  # where there is none, no broker runs in it
+            lock.acquire()
+    except DirectoryUnusable as error:
+        raise DirectoryUnusable(f"{error}; nobody answers at {config.data_dir / NAME}") from error
+    try:
+        with _standing_in(config) as stand_in:
+            yield stand_in
+    finally:
+        lock.release()
+
+
+class _Connection(http.client.HTTPConnection):
+    """HTTP over the control socket."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__("localhost", timeout=_PATIENCE)
+        self._path = config.data_dir / NAME
+
+    def connect(self) -> None:
+        place = Place(self._path)
+        try:
+            self.sock = socket.socket(socket.AF_UNIX)
+            self.sock.settimeout(self.timeout)
+            self.sock.connect(place.address)
+        finally:
+            place.close()
+
+
+class _Broker:
+    """The running broker."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._connection = _Connection(config)
+
+    def answers(self) -> bool:
+        """Tell whether there is one. Raises :class:`Inaccessible` where it may not be asked, or has other messages."""
+        try:
+            self._connection.connect()
+        except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
+            return False
+        except OSError as error:
+            path = self._config.data_dir / NAME
+            raise Inaccessible(f"{path}: {error.strerror}; run this as the broker's user") from error
+        store, wanted = self.call("GET", "/info")["store"], shown(self._config.storage.url)
+        if store != wanted:
+            raise Inaccessible(
+                f"the broker of {self._config.data_dir} has its messages in {store}, not in {wanted}; "
+                "name a --data-dir of its own for the other database"
+            )
+        return True
+
+    def call(self, method: str, path: str, arguments: Arguments = _NONE, body: bytes = b"") -> Any:
+        with self._told():
+            response = self._request(method, path, arguments, body)
+            return _content(response.status, response.read())
+
+    def pieces(self, path: str, arguments: Arguments = _NONE) -> Iterator[bytes]:
+        with self._told():
+            response = self._request("GET", path, arguments)
+            if response.status != http.client.OK:
+                _content(response.status, response.read())
+            while piece := response.read1(_PIECE):
+                yield piece
+
+    def _request(self, method: str, path: str, arguments: Arguments, body: bytes = b"") -> http.client.HTTPResponse:
+        uri = f"{PREFIX}{path}?{urlencode(arguments)}" if arguments else f"{PREFIX}{path}"
+        self._connection.request(method, uri, body or None)
+        return self._connection.getresponse()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError as error:
+            self._connection.close()
+            raise Inaccessible(f"the broker has said nothing for {_PATIENCE:g} seconds; see its log") from error
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            raise Inaccessible(f"the connection to the broker broke ({error!r}): the answer is not complete") from error
+
+
+class _StandIn:
+    """The same API in this process, over the store itself: all that is asked is answered at once."""
+
+    def __init__(self, api: RetainerAPI, store: str) -> None:
+        self._api = api
+        self._store = store
+
+    def call(self, method: str, path: str, arguments: Arguments = _NONE, body: bytes = b"") -> Any:
+        answer: Answer = self._now(self._api.answer(Call(method, PREFIX + path, arguments, body)))
+        return _content(answer.status, answer.body)
+
+    def pieces(self, path: str, arguments: Arguments = _NONE) -> Iterator[bytes]:
+        answer: Answer = self._now(self._api.answer(Call("GET", PREFIX + path, arguments)))
+        if answer.more is None:
+            _content(answer.status, answer.body)
+            return
+        while piece := self._now(answer.more()):
+            yield piece
+
+    def _now(self, deferred: Deferred[Any]) -> Any:
+        results: list[Any] = []
+        deferred.addBoth(results.append)
+        if not results:
+            raise Inaccessible(f"{self._store}: cannot be reached any more")
+        if isinstance(results[0], Failure):
+            raise Inaccessible(results[0].getErrorMessage())
+        return results[0]
+
+
+@contextmanager
+def _standing_in(config: Config) -> Iterator[_StandIn]:
+    """Open the store. Raises StoreUnusable."""
+    database = database_at(config.storage.url, Durability.FULL, _TOOLS, 1.0)
+    database.check_present()
+    if not database.remote:
+        with database.explained(), database.exclusive().begin():
+            pass  # no broker has it open, from whatever data directory
+    clock = Clock()
+    durable = DurableStore(
+        config.storage.url, Durability.FULL, 0, 0, _TOOLS, clock, _milliseconds, None,
+        SynchronousBridge(), SynchronousBridge,
+    )  # fmt: skip
+    store = SQLRetainedStore(durable)
+    durable.open()
+    try:
+        names = [field.name for field in attrs.fields(RetainerLimits)]
+        limits = RetainerLimits(**{name: getattr(config.retainer, name) for name in names})
+        retained = RetainedMessages(store, clock, _milliseconds, limits, Flow())
+        administration = Administration(retained, store, _milliseconds, lambda: succeed(None))
+        where = shown(config.storage.url)
+        yield _StandIn(RetainerAPI(administration, config_shown(config.retainer), where), where)
+    finally:
+        failures: list[Failure] = []
+        durable.close().addErrback(failures.append)
+    if failures:
+        raise StoreUnusable(failures[0].getErrorMessage())
+
+
+def _content(status: int, body: bytes) -> Any:
+    """Return what an answer says. Raises :class:`Inaccessible` for a refusal."""
+    try:
+        content = json.loads(body) if body else None
+    except ValueError as error:
+        raise Inaccessible(f"the answer (status {status}) is not JSON: {body[:60]!r}") from error
+    if status >= http.client.BAD_REQUEST:
+        raise Inaccessible(content["message"] if isinstance(content, dict) and "message" in content else f"{status}")
+    return content
+
+
+def _milliseconds() -> int:
+    return time.time_ns() // 1_000_000
