@@ -186,9 +186,8 @@ def control_of(config: Config, reactor: Any, retained: RetainedMessages, store: 
 
     administration = Administration(retained, store, milliseconds, pause)
     api = RetainerAPI(administration, config_shown(config.retainer), shown(config.storage.url))
-    return ControlSocket(
-        reactor, config.data_dir, APISite(api.answer, longest_body(config.retainer.max_payload_size), reactor)
-    )
+    site = APISite(api.answer, longest_body(config.retainer.max_payload_size), reactor)
+    return ControlSocket(reactor, config.data_dir, site)
 
 
 def authenticator_of(config: Config) -> IAuthenticator:

@@ -76,7 +76,7 @@ def access_to(config: Config) -> Iterator[Access]:
     except DirectoryUnusable as error:
         raise DirectoryUnusable(f"{error}; nobody answers at {config.data_dir / NAME}") from error
     try:
-        with _standing_in(config) as stand_in:
+        with standing_in(config) as stand_in:
             yield stand_in
     finally:
         lock.release()
@@ -183,8 +183,8 @@ class _StandIn:
 
 
 @contextmanager
-def _standing_in(config: Config) -> Iterator[_StandIn]:
-    """Open the store. Raises StoreUnusable."""
+def standing_in(config: Config) -> Iterator[Access]:
+    """Open the store in this process, where no broker may have it open. Raises StoreUnusable."""
     database = database_at(config.storage.url, Durability.FULL, _TOOLS, 1.0)
     database.check_present()
     if not database.remote:

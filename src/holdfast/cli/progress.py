@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-#: takes how much has been done, of the total
-Report = Callable[[int], None]
+
+class Report(Protocol):
+    """Takes how much has been done, and of how much, if that was not known before."""
+
+    def __call__(self, done: int, total: int | None = None, /) -> None:
+        """Show it."""
 
 
 @contextmanager
@@ -23,4 +28,8 @@ def progress(what: str, total: int | None, in_bytes: bool = False) -> Iterator[R
     )  # fmt: skip
     with bar:
         task = bar.add_task(what, total=total)
-        yield lambda done: bar.update(task, completed=done)
+
+        def report(done: int, total: int | None = None, /) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield report

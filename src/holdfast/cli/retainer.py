@@ -9,7 +9,7 @@ import sys
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import update_wrapper
 from pathlib import Path
 from typing import IO, Any
 
@@ -42,9 +42,6 @@ def retainer() -> None:
 def with_access(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command access to the messages as its first argument, and tell what goes wrong in one line."""
 
-    @place
-    @click.pass_context
-    @wraps(command)
     def run(
         context: click.Context, config: Path | None, data_dir: str | None, storage: str | None, **options: Any
     ) -> None:
@@ -54,12 +51,13 @@ def with_access(command: Callable[..., None]) -> Callable[..., None]:
         except (ConfigError, DirectoryUnusable, StoreUnusable, Inaccessible) as error:
             refuse(context, error)
         except BrokenPipeError:  # whoever reads this has seen enough
-            sys.stdout = None  # type: ignore[assignment]  # else Python complains when it ends
+            sys.stdout = None  # else Python complains when it ends
             context.exit(1)
         except OSError as error:
             refuse(context, Inaccessible(f"{error.filename or 'a file'}: {error.strerror}"))
 
-    return run
+    update_wrapper(run, command)
+    return place(click.pass_context(run))
 
 
 @retainer.command()
@@ -93,7 +91,7 @@ def get(access: Access, topic: str, payload: bool) -> None:
     record = b"".join(access.pieces("/export", {"topic": topic}))
     if not record:
         raise Inaccessible(f"{topic}: nothing is retained")
-    out = click.get_binary_stream("stdout")
+    out = sys.stdout.buffer
     out.write(b64decode(json.loads(record)["payload"]) if payload else record)
     out.flush()
 
@@ -225,7 +223,7 @@ def _pair(text: str) -> tuple[str, str]:
 def _written(file: Path) -> Iterator[IO[bytes]]:
     """Give a file to write, that takes its place when it is complete."""
     if str(file) == "-":
-        out = click.get_binary_stream("stdout")
+        out = sys.stdout.buffer
         yield out
         out.flush()
         return

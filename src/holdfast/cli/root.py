@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import click
 
+from holdfast.cli.backup import backup, verify
 from holdfast.cli.check_config import check_config
 from holdfast.cli.database import db
 from holdfast.cli.reference import config
@@ -44,6 +45,8 @@ def main() -> None:
 
 main.add_command(check_config)
 main.add_command(config)
+db.add_command(backup)
+db.add_command(verify)
 main.add_command(db)
 main.add_command(retainer)
 main.add_command(scram)

@@ -1,0 +1,89 @@
+"""``holdfast db backup`` and ``verify``: take a copy of a database, and show that it is good."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+
+from holdfast.cli.access import Inaccessible, standing_in
+from holdfast.cli.place import configured, place, refuse
+from holdfast.cli.progress import progress
+from holdfast.config import ConfigError
+from holdfast.storage.backup import back_up
+from holdfast.storage.database import Durability, StoreUnusable
+from holdfast.storage.engine import database_at
+from holdfast.storage.maintenance import examine, upgrade_schema
+from holdfast.storage.sqlite import SQLiteDatabase
+
+#: seconds to wait for somebody who has the database locked for a moment
+_PATIENCE = 1.0
+
+
+@click.command()
+@click.argument("target", type=click.Path(path_type=Path))
+@place
+@click.pass_context
+def backup(
+    context: click.Context, target: Path, config: Path | None, data_dir: str | None, storage: str | None
+) -> None:
+    """Copy the database to the file TARGET while the broker runs, or while it does not.
+
+    The copy is the database as it was at one moment. To restore it, stop the broker and put it in the place of the
+    database. Of Postgres, take backups with its own tools.
+    """
+    try:
+        database = database_at(configured(config, data_dir, storage).storage.url, Durability.FULL, 0, _PATIENCE)
+        if not isinstance(database, SQLiteDatabase):
+            raise StoreUnusable(
+                f"{database.location}: is Postgres; back it up with pg_dump --format=custom --file=TARGET, "
+                "and look at holdfast retainer export"
+            )
+        with progress("copying", None) as report:
+            back_up(database, target, report)
+    except (ConfigError, StoreUnusable) as error:
+        refuse(context, error)
+    click.echo(f"{click.format_filename(target)}: the database as it was; holdfast db verify shows that it is good")
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.pass_context
+def verify(context: click.Context, file: Path) -> None:
+    """Show that the backup FILE is good: restore a copy of it, and read all its retained messages as a broker would.
+
+    The copy is made in the folder for temporary files (TMPDIR), which needs room for it. The exit status is 0 when the
+    backup is good, else 1.
+    """
+    try:
+        with TemporaryDirectory(prefix="holdfast-verify-") as directory:
+            count = _restore(file, directory)
+    except (ConfigError, StoreUnusable, Inaccessible, OSError) as error:
+        refuse(context, StoreUnusable(f"{click.format_filename(file)}: is no good backup: {error}"))
+    click.echo(f"{click.format_filename(file)}: good, with {count} retained messages")
+
+
+def _restore(file: Path, directory: str) -> int:
+    """Restore a backup into a directory of its own, and return how many messages it has."""
+    path = Path(directory) / "holdfast.db"
+    with progress("restoring", None) as report:
+        back_up(SQLiteDatabase(file.absolute(), Durability.PROCESS, _PATIENCE), path, report)
+    copy = SQLiteDatabase(path, Durability.PROCESS, _PATIENCE)
+    condition = examine(copy)
+    for name, found in condition.faults.items():
+        for line in found or ["ok"]:
+            click.echo(f"{name}: {line}")
+    if not condition.is_sound:
+        raise StoreUnusable("it is damaged; take another one")
+    if not condition.is_current:
+        upgrade_schema(copy, lambda _: None)
+        click.echo(f"its schema is {condition.version}; it can be upgraded")
+    count = 0
+    with standing_in(configured(None, directory, f"sqlite:///{path}")) as store:
+        total = store.call("GET", "/info")["count"]
+        with progress("reading", total) as report:
+            for piece in store.pieces("/export"):
+                count += piece.count(b"\n")
+                report(count)
+    return count
