@@ -156,9 +156,10 @@ class _Broker:
 class _StandIn:
     """The same API in this process, over the store itself: all that is asked is answered at once."""
 
-    def __init__(self, api: RetainerAPI, store: str) -> None:
+    def __init__(self, api: RetainerAPI, store: str, clock: Clock) -> None:
         self._api = api
         self._store = store
+        self._clock = clock
 
     def call(self, method: str, path: str, arguments: Arguments = _NONE, body: bytes = b"") -> Any:
         answer: Answer = self._now(self._api.answer(Call(method, PREFIX + path, arguments, body)))
@@ -175,11 +176,17 @@ class _StandIn:
     def _now(self, deferred: Deferred[Any]) -> Any:
         results: list[Any] = []
         deferred.addBoth(results.append)
+        while not results and self._is_due():
+            self._clock.advance(0)
         if not results:
             raise Inaccessible(f"{self._store}: cannot be reached any more")
         if isinstance(results[0], Failure):
             raise Inaccessible(results[0].getErrorMessage())
         return results[0]
+
+    def _is_due(self) -> bool:
+        """Tell whether something waits for the end of the turn, as the writer does to gather a batch."""
+        return any(call.getTime() <= self._clock.seconds() for call in self._clock.getDelayedCalls())
 
 
 @contextmanager
@@ -193,7 +200,7 @@ def standing_in(config: Config) -> Iterator[Access]:
     clock = Clock()
     durable = DurableStore(
         config.storage.url, Durability.FULL, 0, 0, _TOOLS, clock, _milliseconds, None,
-        SynchronousBridge(), SynchronousBridge,
+        SynchronousBridge(gathers=True), SynchronousBridge,
     )  # fmt: skip
     store = SQLRetainedStore(durable)
     durable.open()
@@ -203,7 +210,7 @@ def standing_in(config: Config) -> Iterator[Access]:
         retained = RetainedMessages(store, clock, _milliseconds, limits, Flow())
         administration = Administration(retained, store, _milliseconds, lambda: succeed(None))
         where = shown(config.storage.url)
-        yield _StandIn(RetainerAPI(administration, config_shown(config.retainer), where), where)
+        yield _StandIn(RetainerAPI(administration, config_shown(config.retainer), where), where, clock)
     finally:
         failures: list[Failure] = []
         durable.close().addErrback(failures.append)

@@ -1,0 +1,68 @@
+"""The API around a broker in memory."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+
+from holdfast.admin.calls import Answer, Call
+from holdfast.admin.retainer import PREFIX, RetainerAPI
+from holdfast.retained.administration import Administration
+from tests.doubles import MemoryBroker
+from tests.storage.doubles import result_of
+
+
+class Desk:
+    """A broker and its API. Everything is answered at once."""
+
+    def __init__(self, **options: Any) -> None:
+        self.broker = MemoryBroker(**options)
+        self.pauses = 0
+        self.administration = Administration(self.broker.retained, self.broker.store, self.broker.now, self._pause)
+        self.api = RetainerAPI(self.administration, {"enable": True}, "memory")
+
+    def _pause(self) -> Deferred[None]:
+        self.pauses += 1
+        return succeed(None)
+
+    def answer(self, method: str, path: str = "", body: bytes | str | dict[str, Any] = b"", **arguments: str) -> Answer:
+        """Make a call below the retainer's path."""
+        if isinstance(body, dict):
+            body = json.dumps(body)
+        sent = body.encode() if isinstance(body, str) else body
+        answer: Answer = result_of(self.api.answer(Call(method, PREFIX + path, arguments, sent)))
+        return answer
+
+    def ask(self, method: str, path: str = "", body: bytes | str | dict[str, Any] = b"", **arguments: str) -> Any:
+        """Make a call that is granted; return what it says."""
+        answer = self.answer(method, path, body, **arguments)
+        assert answer.status in (200, 204), answer
+        return json.loads(answer.body) if answer.body else None
+
+    def refused(self, method: str, path: str = "", body: bytes | str | dict[str, Any] = b"", **arguments: str) -> Any:
+        """Make a call that is refused; return status, code and message."""
+        answer = self.answer(method, path, body, **arguments)
+        content = json.loads(answer.body)
+        assert set(content) == {"code", "message"}
+        return answer.status, content["code"], content["message"]
+
+    def export(self, **arguments: str) -> bytes:
+        """Return a whole export."""
+        more = self.answer("GET", "/export", **arguments).more
+        assert more is not None
+        pieces = []
+        while piece := result_of(more()):
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def retain(self, topic: str, payload: bytes = b"x", **options: Any) -> None:
+        """Publish, as a client."""
+        client = self.broker.client("publisher", 5)
+        client.publish(topic, payload, retain=True, **options)
+        client.publish(topic + "/off", b"")
+
+    def topics(self, **arguments: str) -> list[str]:
+        """List topics."""
+        return [row["topic"] for row in self.ask("GET", "/messages", **arguments)["data"]]

@@ -1,0 +1,115 @@
+"""The control socket: where it is made, and what is found there."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.defer import succeed
+from twisted.internet.error import CannotListenError
+from twisted.internet.task import Clock
+
+from holdfast.admin.calls import answer
+from holdfast.admin.control import ControlSocket, ControlUnusable, Place
+from holdfast.admin.site import APISite
+from tests.storage.doubles import result_of
+
+
+class Port:
+    """A listening port."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def stopListening(self) -> None:
+        self.path.unlink()
+
+
+class Reactor(Clock):
+    """Listens where it is told, without a socket."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__()
+        self.error = error
+        self.asked: list[tuple[str, int, int]] = []
+
+    def listenUNIX(self, address: str, _factory: object, mode: int) -> Port:
+        before = os.umask(0)
+        os.umask(before)
+        self.asked.append((address, mode, before))
+        if self.error is not None:
+            raise self.error
+        Path(address).touch()
+        return Port(Path(address))
+
+
+def control(directory: Path, reactor: Any) -> ControlSocket:
+    return ControlSocket(reactor, directory, APISite(lambda _: succeed(answer({})), 1000, reactor))
+
+
+def test_it_is_nobody_else_s_from_the_first_moment(tmp_path: Path) -> None:
+    """The mask is set while it is made, and as it was afterwards."""
+    reactor = Reactor()
+    before = os.umask(0o022)
+    one = control(tmp_path, reactor)
+    one.open()
+    assert reactor.asked[0][1:] == (0o600, 0o177)
+    assert os.umask(before) == 0o022
+    result_of(one.close())
+    assert list(tmp_path.iterdir()) == []
+    assert one.close().called
+
+
+def test_a_socket_left_behind_is_removed(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as left:
+        place = Place(tmp_path / "control.sock")
+        left.bind(place.address)
+        place.close()
+    control(tmp_path, Reactor()).open()
+    assert (tmp_path / "control.sock").is_file()  # what the double makes
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_anything_else_is_left_alone(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "control.sock"
+    if kind == "file":
+        path.write_text("precious")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(tmp_path / "elsewhere")
+    reactor = Reactor()
+    with pytest.raises(ControlUnusable, match=r"control\.sock: is not a socket; move it away"):
+        control(tmp_path, reactor).open()
+    assert reactor.asked == []
+    assert os.path.lexists(path)
+
+
+def test_a_socket_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    reactor = Reactor(CannotListenError(None, "x", OSError(28, "No space left on device")))
+    with pytest.raises(ControlUnusable, match="No space left"):
+        control(tmp_path, reactor).open()
+
+
+def test_somebody_may_have_removed_it(tmp_path: Path) -> None:
+    one = control(tmp_path, Reactor())
+    one.open()
+    (tmp_path / "control.sock").unlink()
+    result_of(one.close())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_long_path_is_no_obstacle(tmp_path: Path) -> None:
+    """Sockets have short addresses; data directories may be anywhere."""
+    deep = tmp_path / ("x" * 100) / ("y" * 100)
+    deep.mkdir(parents=True)
+    reactor = Reactor()
+    one = control(deep, reactor)
+    one.open()
+    assert len(reactor.asked[0][0]) < 108
+    assert (deep / "control.sock").exists()
+    result_of(one.close())
+    assert list(deep.iterdir()) == []

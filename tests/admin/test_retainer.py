@@ -1,0 +1,381 @@
+"""The API for retained messages: EMQX's paths and shapes, bounded, and never more than a line about what is wrong."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.defer import Deferred, fail
+from twisted.logger import LogEvent
+
+from holdfast.admin import retainer
+from holdfast.admin.calls import Answer, Call
+from holdfast.admin.retainer import PREFIX
+from holdfast.interfaces import Listing
+from holdfast.retained.service import RetainerLimits
+from holdfast.tickets import FailureKind, StorageFailure
+from holdfast.wire import Properties
+from holdfast.wire.packets import Publish
+from tests.admin.doubles import Desk
+from tests.retained.late import LateStore
+
+
+def line(topic: str, payload: bytes = b"x", **fields: Any) -> str:
+    """Return a line to import."""
+    return json.dumps({"topic": topic, "payload": b64encode(payload).decode(), **fields}) + "\n"
+
+
+def test_a_listed_message_has_emqx_s_fields_and_more() -> None:
+    desk = Desk()
+    desk.retain("a/b", b"12", qos=1, properties=Properties(content_type="t", message_expiry_interval=60))
+    page = desk.ask("GET", "/messages")
+    assert page["meta"] == {"page": 1, "limit": 100, "hasnext": False, "cursor": None, "count": 1}
+    (row,) = page["data"]
+    assert int(row.pop("msgid"), 16) == int(row.pop("revision"))
+    assert row.pop("publish_at") == "2027-01-15T08:00:00.000Z"
+    assert row.pop("expiry_at") == "2027-01-15T08:01:00.000Z"
+    assert row == {
+        "topic": "a/b", "qos": 1, "from_clientid": "publisher", "from_username": None, "size": 2,
+        "properties": {"content_type": "t"},
+    }  # fmt: skip
+
+
+def test_pages_by_number_and_by_cursor() -> None:
+    """In topic order. A cursor goes on behind the page's last topic, whatever happens before it; count is of all."""
+    desk = Desk()
+    for number in range(7):
+        desk.retain(f"t/{number}")
+    assert desk.topics(topic="t/+", limit="3", page="2") == ["t/3", "t/4", "t/5"]
+    first = desk.ask("GET", "/messages", topic="t/#", limit="3")
+    assert first["meta"] == {"page": 1, "limit": 3, "hasnext": True, "cursor": "t/2"}
+    desk.retain("t/00")
+    desk.retain("t/1", b"")
+    rest = desk.ask("GET", "/messages", topic="t/#", limit="4", cursor="t/2")
+    assert [row["topic"] for row in rest["data"]] == ["t/3", "t/4", "t/5", "t/6"]
+    assert rest["meta"]["hasnext"] is False
+    assert desk.topics(page="100000000") == []
+
+
+def test_everything_is_listed_without_a_filter() -> None:
+    """Also topics that # does not match."""
+    desk = Desk()
+    desk.retain("$a")
+    desk.retain("b")
+    assert desk.topics() == ["$a", "b"]
+    assert desk.topics(topic="#") == ["b"]
+
+
+def test_a_message_is_shown_by_its_topic() -> None:
+    """In the path, percent-encoded or not, or as an argument; a filter shows the first that matches."""
+    desk = Desk()
+    desk.retain("a//b c", b"\0\xff")
+    for path, arguments in (
+        ("/message/a%2F%2Fb%20c", {}),
+        ("/message/a//b%20c", {}),
+        ("/message", {"topic": "a//b c"}),
+        ("/message/%23", {}),
+    ):
+        shown = desk.ask("GET", path, **arguments)
+        assert (shown["topic"], shown["payload"]) == ("a//b c", "AP8=")
+    assert desk.refused("GET", "/message/a") == (404, "NOT_FOUND", "Viewed message doesn't exist")
+
+
+def test_a_payload_above_a_mebibyte_is_not_shown() -> None:
+    desk = Desk(retainer=RetainerLimits(max_payload_size=0))
+    desk.ask("POST", "/import", line("small", b"x" * (1 << 20)))
+    assert "payload" in desk.ask("GET", "/message/small")
+    desk.ask("POST", "/import", line("large", b"x" * ((1 << 20) + 1)))
+    shown = desk.ask("GET", "/message/large")
+    assert (shown["size"], "payload" in shown) == ((1 << 20) + 1, False)
+
+
+def test_a_message_is_retained_for_new_subscribers() -> None:
+    """With its properties; who is subscribed already is not sent it."""
+    desk = Desk()
+    present = desk.broker.client("present", 5)
+    present.subscribe("#")
+    properties = {"content_type": "t", "user_properties": [["a", "b"]], "message_expiry_interval": 9}
+    body = {"topic": "a/b", "payload": "AP8=", "payload_encoding": "base64", "qos": 1, "properties": properties}
+    assert desk.ask("POST", "/messages", body) is None
+    assert present.messages() == []
+    (got,) = [packet for packet in desk.broker.client("new", 5).subscribe("#") if isinstance(packet, Publish)]
+    assert (got.topic, got.payload) == ("a/b", b"\0\xff")
+    assert got.properties == Properties(content_type="t", user_properties=(("a", "b"),), message_expiry_interval=9)
+    assert desk.ask("POST", "/messages", {"topic": "plain", "payload": "\0é"}) is None
+    assert desk.ask("GET", "/message/plain")["payload"] == b64encode("\0é".encode()).decode()
+    assert desk.ask("GET", "/info")["api"] == {"set": 2, "cleared": 0, "imported": 0}
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("", "not JSON"),
+        ("\xff", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("9" * 10_000, "not JSON"),
+        ("[]", "not a JSON object"),
+        ({"payload": "x"}, "topic: is missing"),
+        ({"topic": "a"}, "payload: is missing"),
+        ({"topic": "a", "payload": ""}, "payload: is empty"),
+        ({"topic": "a", "payload": 1}, "payload: is not a string"),
+        ({"topic": "a", "payload": "-", "payload_encoding": "base64"}, "payload: is not base64"),
+        ({"topic": "a", "payload": "é", "payload_encoding": "base64"}, "payload: is not base64"),
+        ({"topic": "a", "payload": "a", "payload_encoding": "hex"}, "payload_encoding: is plain or base64"),
+        ({"topic": "a/+", "payload": "x"}, "wildcard"),
+        ({"topic": "#", "payload": "x"}, "wildcard"),
+        ({"topic": "", "payload": "x"}, "at least one character"),
+        ({"topic": "a\0", "payload": "x"}, "topic: contains U+0000"),
+        ({"topic": "\ud800", "payload": "x"}, "surrogate"),
+        ({"topic": "a", "payload": "\udfff"}, "surrogate"),
+        ({"topic": "é" * 40_000, "payload": "x"}, "topic: has 80000 bytes"),
+        ({"topic": "$SYS/a", "payload": "x"}, "the broker's own"),
+        ({"topic": "a", "payload": "x", "qos": 3}, "qos: is not a whole number from 0 to 2"),
+        ({"topic": "a", "payload": "x", "qos": True}, "qos: is not"),
+        ({"topic": "a", "payload": "x", "qos": 1.0}, "qos: is not"),
+        ({"topic": "a", "payload": "x", "retain": True}, "retain: there is no such key"),
+        ({"topic": "a", "payload": "x", "properties": []}, "properties: is not a JSON object"),
+        ({"topic": "a", "payload": "x", "properties": {"topic_alias": 1}}, "topic_alias: there is no such key"),
+        ({"topic": "a", "payload": "x", "properties": {"payload_format_indicator": 2}}, "properties.payload_format"),
+        ({"topic": "a", "payload": "x", "properties": {"response_topic": "#"}}, "response_topic may not be"),
+        ({"topic": "a", "payload": "x", "properties": {"message_expiry_interval": 2**32}}, "expiry_interval: is"),
+        ({"topic": "a", "payload": "x", "properties": {"user_properties": [["a"]]}}, "pairs of strings"),
+        ({"topic": "a", "payload": "x", "properties": {"user_properties": {"a": "b"}}}, "pairs of strings"),
+        ({"topic": "a", "payload": "x", "properties": {"user_properties": [["a", "\0"]]}}, "properties: "),
+        ({"topic": "a", "payload": "x", "properties": {"user_properties": [["a", "x" * 70_000]]}}, "properties: "),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_retained_is_refused(body: str | dict[str, object], says: str) -> None:
+    desk = Desk()
+    status, code, message = desk.refused(
+        "POST", "/messages", body if isinstance(body, dict) else body.encode("latin-1")
+    )
+    assert (status, code) == (400, "BAD_REQUEST")
+    assert says in message
+    assert len(message) < 200
+    assert message.isascii()
+    assert desk.topics() == []
+
+
+def test_limits_hold_for_the_api_too() -> None:
+    desk = Desk(retainer=RetainerLimits(max_payload_size=3, max_retained_messages=1))
+    status, code, message = desk.refused("POST", "/messages", {"topic": "a", "payload": "1234"})
+    assert (status, code) == (400, "EXCEED_LIMIT")
+    assert "retainer.max_payload_size is 3" in message
+    desk.ask("POST", "/messages", {"topic": "a", "payload": "1"})
+    told = desk.ask("POST", "/import", line("b") + line("a", b"2"), merge="replace")
+    assert told["imported"] == 1
+    assert [(reject["line"], reject["code"]) for reject in told["rejects"]] == [(1, "EXCEED_LIMIT")]
+
+
+def test_nothing_is_retained_where_the_retainer_is_disabled() -> None:
+    desk = Desk(retainer=RetainerLimits(enable=False))
+    assert desk.refused("POST", "/messages", {"topic": "a", "payload": "1"})[:2] == (400, "EXCEED_LIMIT")
+    assert desk.ask("POST", "/import", line("a"))["rejects"][0]["message"] == "retainer.enable is false"
+
+
+def test_clearing() -> None:
+    """EMQX's calls answer 204; with a filter in the query string the answer tells how many."""
+    desk = Desk()
+    for topic in ("a/1", "a/2", "b/1", "b/2", "c", "$d", "$e"):
+        desk.retain(topic)
+    meta = {"hasnext": False, "cursor": None}
+    assert desk.ask("DELETE", "/messages", topic="a/+", dry_run="true") == {"count": 2, "dry_run": True, "meta": meta}
+    assert desk.topics(topic="a/+") == ["a/1", "a/2"]
+    assert desk.ask("DELETE", "/messages", topic="a/+") == {"count": 2, "dry_run": False, "meta": meta}
+    assert desk.answer("DELETE", "/message/b%2F1").status == 204
+    assert desk.refused("DELETE", "/message/b%2F1")[:2] == (404, "NOT_FOUND")
+    assert desk.answer("DELETE", "/message/b%2F+").status == 204
+    assert desk.topics() == ["$d", "$e", "c"]
+    assert desk.answer("DELETE", "/messages").status == 204
+    assert desk.topics() == []
+    assert desk.ask("GET", "/info")["api"]["cleared"] == 7
+
+
+def test_clearing_in_parts() -> None:
+    desk = Desk()
+    for number in range(5):
+        desk.retain(f"t/{number}")
+    first = desk.ask("DELETE", "/messages", topic="t/#", limit="2")
+    assert (first["count"], first["meta"]) == (2, {"hasnext": True, "cursor": "t/1"})
+    rest = desk.ask("DELETE", "/messages", topic="t/#", limit="9", cursor="t/1")
+    assert (rest["count"], rest["meta"]["hasnext"]) == (3, False)
+
+
+def test_an_export_has_all_and_an_import_brings_it_back() -> None:
+    """Byte for byte: payloads, properties, expiry, who published it and when. A second import changes nothing."""
+    desk = Desk()
+    properties = Properties(
+        payload_format_indicator=0, content_type="é", response_topic="r", correlation_data=b"\0\xff",
+        user_properties=(("k", "v"), ("k", "w")), message_expiry_interval=600,
+    )  # fmt: skip
+    desk.retain("a/b", bytes(range(256)), qos=2, properties=properties)
+    desk.retain("$x", b"\n")
+    desk.retain("é/ /\U0010ffff")
+    exported = desk.export()
+    assert len(exported.splitlines()) == 3
+    assert desk.export(topic="a/+") in exported
+    before = {topic: change.message for topic, change in desk.broker.store._changes.items()}
+    desk.ask("DELETE", "/messages")
+    desk.broker.advance(5)
+    told = desk.ask("POST", "/import", exported, merge="replace")
+    assert (told["imported"], told["rejects"]) == (3, [])
+    stored = desk.broker.store._changes
+    for topic in ("a/b", "$x", "é/ /\U0010ffff"):
+        message, was = stored[topic].message, before[topic]
+        assert message is not None
+        assert was is not None
+        assert message.revision > was.revision
+        assert (message.payload, message.qos, message.properties) == (was.payload, was.qos, was.properties)
+        assert (message.client_id, message.username) == (was.client_id, was.username)
+        assert (message.stored_at, message.expires_at) == (was.stored_at, was.expires_at)
+    for merge in ("newer", "replace", "keep"):
+        told = desk.ask("POST", "/import", exported, merge=merge)
+        assert (told["imported"], told["unchanged"]) == (0, 3)
+
+
+def test_lines_that_cannot_be_imported_are_told_by_their_numbers() -> None:
+    """The others are imported. Empty lines count, and are otherwise passed over."""
+    desk = Desk()
+    body = "\n" + line("a") + "{\n" + line("b/#") + line("b", b"") + line("c", qos="1") + line("d") + line("e", x=1)
+    told = desk.ask("POST", "/import", body.removesuffix("\n"))
+    assert told["imported"] == 2
+    assert [reject["line"] for reject in told["rejects"]] == [3, 4, 5, 6, 8]
+    assert {reject["code"] for reject in told["rejects"]} == {"BAD_REQUEST"}
+    assert desk.topics() == ["a", "d"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"revision": 1}, {"revision": "-1"}, {"revision": "1" * 20}, {"stored_at": -1}, {"stored_at": 2**60},
+        {"expires_at": "1"}, {"client_id": "\0"}, {"username": 1}, {"stored_at": float("nan")},
+        {"properties": {"correlation_data": 1}}, {"properties": {"message_expiry_interval": 1}},
+    ],
+)  # fmt: skip
+def test_fields_of_a_line_are_checked(fields: dict[str, Any]) -> None:
+    desk = Desk()
+    told = desk.ask("POST", "/import", line("a", **fields))
+    assert (told["imported"], len(told["rejects"])) == (0, 1)
+
+
+def test_an_import_is_limited_in_lines() -> None:
+    desk = Desk()
+    status, code, message = desk.refused("POST", "/import", "\n" * 10_001)
+    assert (status, code) == (400, "BAD_REQUEST")
+    assert "10000 lines" in message
+
+
+def test_an_import_lets_others_have_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retainer, "ROWS", 10)
+    desk = Desk()
+    assert desk.ask("POST", "/import", "".join(line(f"{n}") for n in range(95)))["imported"] == 95
+    assert desk.pauses >= 9
+
+
+@given(st.binary(max_size=60) | st.text(max_size=30).map(str.encode))
+def test_no_body_makes_it_fail(body: bytes) -> None:
+    desk = Desk()
+    assert desk.answer("POST", "/messages", body).status == 400
+    assert desk.answer("POST", "/import", body).status == 200
+    assert desk.topics() == []
+
+
+@given(
+    st.sampled_from(["GET", "POST", "DELETE", "PUT", "HEAD", "BREW"]),
+    st.sampled_from(["", "/messages", "/message/", "/message", "/info", "/export", "/import", "/message/%ff", "x"]),
+    st.text(max_size=5),
+    st.dictionaries(
+        st.sampled_from(["topic", "limit", "page", "cursor", "dry_run", "merge", "x"]), st.text(max_size=9)
+    ),
+)
+def test_no_call_makes_it_fail(method: str, path: str, more: str, arguments: dict[str, str]) -> None:
+    desk = Desk()
+    desk.retain("a")
+    answer = desk.answer(method, path + more, b"", **arguments)
+    assert answer.status in (200, 204, 400, 404, 405)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "arguments", "status", "code"),
+    [
+        ("GET", "/nothing", {}, 404, "NOT_FOUND"),
+        ("PATCH", "/messages", {}, 405, "METHOD_NOT_ALLOWED"),
+        ("PUT", "", {}, 400, "UPDATE_FAILED"),
+        ("GET", "/messages", {"topic": ""}, 400, "BAD_REQUEST"),
+        ("GET", "/messages", {"topic": "a#"}, 400, "BAD_REQUEST"),
+        ("GET", "/messages", {"topic": "a\0"}, 400, "BAD_REQUEST"),
+        ("GET", "/messages", {"cursor": "a\0"}, 400, "BAD_REQUEST"),
+        ("GET", "/messages", {"limit": "10001"}, 400, "BAD_REQUEST"),
+        ("GET", "/messages", {"limit": "0"}, 400, "BAD_REQUEST"),
+        ("GET", "/messages", {"limit": "٣"}, 400, "BAD_REQUEST"),
+        ("GET", "/messages", {"page": "-1"}, 400, "BAD_REQUEST"),
+        ("GET", "/messages", {"page": "9" * 5000}, 400, "BAD_REQUEST"),
+        ("DELETE", "/messages", {"topc": "a"}, 400, "BAD_REQUEST"),
+        ("DELETE", "/messages", {"dry_run": "true"}, 400, "BAD_REQUEST"),
+        ("DELETE", "/messages", {"topic": "a", "dry_run": "yes"}, 400, "BAD_REQUEST"),
+        ("DELETE", "/message", {}, 400, "BAD_REQUEST"),
+        ("GET", "/message/%ff", {}, 400, "BAD_REQUEST"),
+        ("POST", "/import", {"merge": "both"}, 400, "BAD_REQUEST"),
+    ],
+)  # fmt: skip
+def test_calls_that_make_no_sense(method: str, path: str, arguments: dict[str, str], status: int, code: str) -> None:
+    """They are refused, and change nothing: a misspelt argument of a DELETE does not clear everything."""
+    desk = Desk()
+    desk.retain("a")
+    assert desk.refused(method, path, **arguments)[:2] == (status, code)
+    assert desk.topics() == ["a"]
+
+
+def test_what_is_allowed_is_told() -> None:
+    assert Desk().answer("PATCH", "/messages").headers == (("Allow", "GET, POST, DELETE"),)
+
+
+def test_the_configuration_is_shown() -> None:
+    assert Desk().ask("GET") == {"enable": True}
+
+
+def test_a_database_that_is_away_is_told() -> None:
+    desk = Desk()
+    failure = StorageFailure(FailureKind.UNAVAILABLE, "gone")
+    desk.broker.store.listing = lambda *_: fail(failure)
+    assert desk.refused("GET", "/messages") == (503, "SERVICE_UNAVAILABLE", "gone")
+
+
+def test_a_change_that_could_not_be_stored_is_told() -> None:
+    desk = Desk(store=LateStore)
+    answers: list[Answer] = []
+    body = json.dumps({"topic": "a", "payload": "1"}).encode()
+    desk.api.answer(Call("POST", PREFIX + "/messages", {}, body)).addCallback(answers.append)
+    assert answers == []
+    desk.broker.store.commit(StorageFailure(FailureKind.FULL, "no space left"))
+    assert (answers[0].status, json.loads(answers[0].body)["message"]) == (503, "no space left")
+
+
+def test_a_fault_of_the_broker_shows_nothing_of_it(logged_failures: list[LogEvent]) -> None:
+    desk = Desk()
+    desk.broker.store.listing = lambda *_: fail(ZeroDivisionError("secret"))
+    status, code, message = desk.refused("GET", "/messages")
+    assert (status, code) == (500, "INTERNAL_ERROR")
+    assert "secret" not in message
+    assert len(logged_failures) == 1
+    logged_failures.clear()
+
+
+def test_a_call_that_is_cancelled_goes_no_further() -> None:
+    desk = Desk()
+    waiting: list[Deferred[Listing]] = []
+
+    def listing(*_: object) -> Deferred[Listing]:
+        waiting.append(Deferred())
+        return waiting[-1]
+
+    desk.broker.store.listing = listing
+    outcome: list[object] = []
+    answering = desk.api.answer(Call("GET", PREFIX + "/messages", {})).addBoth(outcome.append)
+    answering.cancel()
+    assert len(outcome) == 1
+    assert len(waiting) == 1

@@ -1,0 +1,205 @@
+"""The API over HTTP: what a connection may send, and how answers go out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.error import ConnectionLost
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.logger import LogEvent
+from twisted.python.failure import Failure
+from twisted.web.server import Site
+
+from holdfast.admin.calls import NDJSON, Answer, Call, answer
+from holdfast.admin.site import APISite, longest_body
+from tests.admin.doubles import Desk
+
+PATH = "/api/v5/mqtt/retainer"
+
+
+class Transport(StringTransport):
+    """A transport in memory that can be aborted."""
+
+    aborted = False
+
+    def abortConnection(self) -> None:
+        self.aborted = True
+        StringTransport.loseConnection(self)
+
+    def setTcpNoDelay(self, enabled: bool) -> None:
+        pass
+
+
+class Line:
+    """One connection to a site."""
+
+    def __init__(self, answering: Callable[[Call], Deferred[Answer]], most_bytes: int = 1000) -> None:
+        self.clock = Clock()
+        self.site = APISite(answering, most_bytes, self.clock)
+        self.transport, self.channel = self.connect()
+
+    def connect(self) -> tuple[Any, Any]:
+        transport: Any = Transport()  # type: ignore[no-untyped-call]
+        channel: Any = Site.buildProtocol(self.site, None)
+        channel.makeConnection(transport)
+        return transport, channel
+
+    def send(self, *lines: str, body: bytes = b"") -> None:
+        head = "".join(f"{each}\r\n" for each in (*lines, "Host: x", ""))
+        self.channel.dataReceived(head.encode("latin-1") + body)
+
+    def ask(self, *lines: str, body: bytes = b"") -> tuple[int, str, bytes]:
+        """Return status, head and body of what is answered."""
+        self.send(*lines, body=body)
+        return self.answered()
+
+    def answered(self) -> tuple[int, str, bytes]:
+        head, _, body = self.transport.value().partition(b"\r\n\r\n")
+        self.transport.clear()
+        return int(head.split()[1]), head.decode(), body
+
+
+def desk_line(desk: Desk) -> Line:
+    return Line(desk.api.answer)
+
+
+def test_a_call() -> None:
+    """Topics travel percent-encoded; several calls share a connection."""
+    desk = Desk()
+    desk.retain("a/+b".replace("+", " "))
+    line = desk_line(desk)
+    for uri in (f"{PATH}/message?topic=a%2F%20b", f"{PATH}/message/a%2F%20b", f"{PATH}/message?topic=a/+b"):
+        status, head, body = line.ask(f"GET {uri} HTTP/1.1")
+        assert status == 200
+        assert "Content-Type: application/json" in head
+        assert json.loads(body)["topic"] == "a/ b"
+    body = b'{"topic": "n", "payload": "x"}'
+    assert line.ask(f"POST {PATH}/messages HTTP/1.1", f"Content-Length: {len(body)}", body=body)[0] == 204
+    assert desk.topics() == ["a/ b", "n"]
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("/", 404),
+        (PATH + "/messages?limit=%ff", 400),
+        (PATH + "/messages?" + "&".join(f"a{n}=1" for n in range(30)), 400),
+        (PATH + "/messages?limit=1&limit=2", 400),
+        (PATH + "/message/%ff", 400),
+        (PATH + "/message/%00", 400),
+    ],
+)
+def test_bad_requests_get_an_answer_in_json(target: str, status: int) -> None:
+    found, _, body = desk_line(Desk()).ask(f"GET {target} HTTP/1.1")
+    assert found == status
+    assert set(json.loads(body)) == {"code", "message"}
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_body_that_is_too_long_is_refused_while_it_comes_in(announced: bool) -> None:
+    calls: list[Call] = []
+    line = Line(lambda call: succeed(calls.append(call) or answer({})))  # type: ignore[func-returns-value]
+    if announced:
+        line.send("POST / HTTP/1.1", "Content-Length: 1001")
+    else:
+        line.send("POST / HTTP/1.1", "Transfer-Encoding: chunked", body=b"3e9\r\n" + b"x" * 1001 + b"\r\n")
+    status, _, body = line.answered()
+    assert status == 413
+    assert json.loads(body)["message"] == "a body has at most 1000 bytes; send it in parts"
+    assert line.transport.disconnecting
+    line.channel.dataReceived(b"0\r\n\r\n")
+    assert calls == []
+
+
+def test_a_body_within_the_limit_arrives() -> None:
+    calls: list[Call] = []
+    line = Line(lambda call: succeed(calls.append(call) or answer({})))  # type: ignore[func-returns-value]
+    assert line.ask("POST / HTTP/1.1", "Content-Length: 1000", body=b"x" * 1000)[0] == 200
+    assert calls == [Call("POST", "/", {}, b"x" * 1000)]
+    assert longest_body(1 << 20) == 18 << 20
+    assert longest_body(0) > 2 << 28
+
+
+def test_connections_are_limited_in_number() -> None:
+    line = desk_line(Desk())
+    others = [line.connect()[0] for _ in range(64)]
+    assert [transport.aborted for transport in others] == [False] * 63 + [True]
+
+
+def test_a_client_that_sends_nothing_is_let_go() -> None:
+    line = desk_line(Desk())
+    line.clock.advance(61)
+    assert line.transport.disconnecting
+
+
+def stream(pieces: list[Any]) -> Callable[[Call], Deferred[Answer]]:
+    """Answer with these pieces; Deferreds among them are waited for."""
+
+    def more() -> Deferred[bytes]:
+        piece = pieces.pop(0)
+        return piece if isinstance(piece, Deferred) else succeed(piece)
+
+    return lambda _: succeed(Answer(content_type=NDJSON, more=more))
+
+
+def test_a_long_answer_goes_out_piece_by_piece() -> None:
+    """The next piece is fetched only when the client has taken the one before."""
+    pieces: list[Any] = [b"one\n", b"two\n", b"three\n", b""]
+    line = Line(stream(pieces))
+    line.send("GET / HTTP/1.1")
+    assert len(pieces) == 3
+    producer: Any = line.transport.producer
+    producer.pauseProducing()
+    line.clock.pump([0, 0, 0])
+    assert len(pieces) == 3
+    producer.resumeProducing()
+    line.clock.pump([0] * 4)
+    assert pieces == []
+    status, head, body = line.answered()
+    assert (status, "application/x-ndjson" in head) == (200, True)
+    assert body == b"4\r\none\n\r\n4\r\ntwo\n\r\n6\r\nthree\n\r\n0\r\n\r\n"
+
+
+def test_nothing_is_fetched_twice() -> None:
+    """Also when the client resumes while a piece is on its way."""
+    first: Deferred[bytes] = Deferred()
+    pieces: list[Any] = [first, b"two", b""]
+    line = Line(stream(pieces))
+    line.send("GET / HTTP/1.1")
+    producer: Any = line.transport.producer
+    producer.pauseProducing()
+    producer.resumeProducing()
+    assert len(pieces) == 2
+    first.callback(b"one")
+    line.clock.pump([0] * 4)
+    assert line.answered()[2] == b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"
+
+
+def test_an_answer_that_breaks_off_has_no_end() -> None:
+    """So the client knows that it is not complete."""
+    broken: Deferred[bytes] = Deferred()
+    line = Line(stream([b"one", broken]))
+    line.send("GET / HTTP/1.1")
+    line.clock.advance(0)
+    broken.errback(ValueError("gone"))
+    assert line.transport.aborted
+    assert b"0\r\n\r\n" not in line.transport.value()
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_what_is_done_for_a_client_that_leaves_is_given_up(streaming: bool, logged_failures: list[LogEvent]) -> None:
+    cancelled: list[object] = []
+    waiting: Deferred[Any] = Deferred(cancelled.append)
+    line = Line(stream([waiting]) if streaming else lambda _: waiting)
+    line.send("GET / HTTP/1.1")
+    line.site.abort()
+    assert line.transport.aborted
+    line.channel.connectionLost(Failure(ConnectionLost()))
+    assert cancelled == [waiting]
+    assert logged_failures == []
+    assert len(line.site.connections) == 0

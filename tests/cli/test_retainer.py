@@ -1,0 +1,159 @@
+"""``holdfast retainer`` where no broker runs: the same calls, over the store itself."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from pathlib import Path
+
+import psycopg
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli import importing, main
+from holdfast.storage.lock import DirectoryLock
+from tests.postgres import fresh_database
+from tests.storage.doubles import fresh_file
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with an empty store in its data directory."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    fresh_file(tmp_path / "data", "holdfast.db")
+    return tmp_path
+
+
+def run(*arguments: str, given: bytes | None = None) -> Result:
+    return CliRunner().invoke(main, ["retainer", *arguments], input=given)
+
+
+def ok(*arguments: str, given: bytes | None = None) -> bytes:
+    """Return what a command that succeeds writes to standard output."""
+    result = run(*arguments, given=given)
+    assert result.exit_code == 0, result.output
+    return result.stdout_bytes
+
+
+def refused(*arguments: str, given: bytes | None = None) -> str:
+    """Return the last line of a command that fails, which is no traceback."""
+    result = run(*arguments, given=given)
+    assert result.exit_code == 1, result.output
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    return result.stderr.splitlines()[-1]
+
+
+def line(topic: str, payload: bytes = b"x") -> bytes:
+    """Return a line to import."""
+    return json.dumps({"topic": topic, "payload": b64encode(payload).decode()}).encode() + b"\n"
+
+
+def test_set_get_topics_clean() -> None:
+    assert (
+        ok("set", "a/b", "é", "--qos", "1", "--content-type", "t", "--user-property", "k=v=w", "--expiry", "60") == b""
+    )
+    assert ok("set", "c", "--file", "-", given=b"\0\xff\n") == b""
+    assert ok("get", "c", "--payload") == b"\0\xff\n"
+    record = json.loads(ok("get", "a/b"))
+    assert record["properties"] == {"content_type": "t", "user_properties": [["k", "v=w"]]}
+    assert record["expires_at"] - record["stored_at"] == pytest.approx(60_000, abs=1000)
+    assert ok("topics") == b"a/b\nc\n"
+    assert ok("topics", "+/b") == b"a/b\n"
+    assert ok("info").splitlines()[0] == b"retained messages: 2"
+    assert ok("clean", "a/#", "--dry-run") == b"1 would be cleared\n"
+    assert ok("clean", "a/#") == b"1 cleared\n"
+    assert ok("topics") == b"c\n"
+    assert refused("get", "a/b") == "a/b: nothing is retained"
+
+
+def test_an_export_is_imported_as_it_was(folder: Path) -> None:
+    """Also after everything was cleared, if that is asked for; and a second time nothing happens."""
+    for number in range(3):
+        ok("set", f"t/{number}", "--file", "-", "--user-property", "a=b", given=bytes(range(256)))
+    ok("set", "$x", "y")
+    exported = ok("export")
+    assert ok("export", "e.ndjson") == b""
+    assert (folder / "e.ndjson").read_bytes() == exported
+    assert (folder / "e.ndjson").stat().st_mode & 0o777 == 0o600
+    assert ok("export", "--topic", "t/1") == exported.splitlines(keepends=True)[2]
+    ok("clean", "#")
+    result = run("import", "e.ndjson")
+    assert "0 imported, 1 unchanged, 0 kept, 3 cleared" in result.stderr
+    assert "--merge replace" in result.stderr
+    assert "3 imported, 1 unchanged" in run("import", "e.ndjson", "--merge", "replace").stderr
+    assert "0 imported, 4 unchanged" in run("import", "-", given=exported).stderr
+
+    def without_revision(lines: bytes) -> list[dict[str, object]]:
+        return [{**json.loads(each), "revision": None} for each in lines.splitlines()]
+
+    assert without_revision(ok("export")) == without_revision(exported)
+
+
+def test_refused_lines_go_to_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With their numbers in the whole file, whatever the size of the chunks it is sent in; the rest is imported."""
+    monkeypatch.setattr(importing, "_LINES", 2)
+    monkeypatch.setattr(importing, "_LONGEST_LINE", 200)
+    given = line("a") + b"{\xff\n" + line("b") + b"\n" + line("c" * 300) + line("d") + line("#") + line("e").rstrip()
+    result = run("import", "-", "--rejects", "r.ndjson", given=given)
+    assert result.exit_code == 1
+    assert "3 lines were refused; see r.ndjson" in result.stderr
+    rejects = [json.loads(each) for each in (folder / "r.ndjson").read_text().splitlines()]
+    assert [reject["line"] for reject in rejects] == [2, 5, 7]
+    assert rejects[0]["text"] == "{\\xff"
+    assert rejects[1]["message"] == "this line is too long"
+    assert rejects[2]["text"].encode() + b"\n" == line("#")
+    assert ok("topics") == b"a\nb\nd\ne\n"
+    assert "2 lines were refused; --rejects FILE keeps them" in refused("import", "-", given=line("#") * 2)
+
+
+def test_what_is_wrong_is_said_in_a_line(folder: Path) -> None:
+    assert "wildcard" in refused("set", "a/+", "x")
+    assert "an empty payload" in refused("set", "a", "") or "is empty" in refused("set", "a", "")
+    assert refused("get", "a/+").startswith("a/+: is a filter")
+    assert "stands alone" in refused("clean", "a#")
+    assert "stands alone" in refused("topics", "a+")
+    assert refused("export", "nowhere/x") == "nowhere/x.partial: No such file or directory"
+    assert refused("import", "-", "--rejects", "nowhere/x", given=b"").startswith("nowhere/x: ")
+    assert run("set", "a").exit_code == 2
+    assert run("set", "a", "b", "--user-property", "x").exit_code == 2
+    assert run("import", "-", "--merge", "both").exit_code == 2
+    assert not list(folder.glob("*.partial"))
+    (folder / "bad.toml").write_text("retainer.enabel = true")
+    assert "bad.toml:1" in refused("info", "--config", "bad.toml")
+
+
+def test_the_broker_s_limits_hold(folder: Path) -> None:
+    (folder / "h.toml").write_text("[retainer]\nmax_payload_size = '2B'\n")
+    assert "retainer.max_payload_size is 2" in refused("set", "a", "123", "--config", "h.toml", "--data-dir", "data")
+
+
+def test_neither_a_broker_nor_a_store(folder: Path) -> None:
+    """One line that tells what to do; nothing is made."""
+    assert "there is no such file" in refused("info", "--data-dir", "other")
+    assert not (folder / "other").exists()
+    lock = DirectoryLock(folder / "data")
+    lock.acquire()
+    message = refused("info")
+    assert "is in use by process" in message
+    assert "nobody answers at" in message
+    lock.release()
+    ok("info")
+
+
+def test_a_file_that_is_no_store(folder: Path) -> None:
+    (folder / "text").write_text("x" * 100)
+    assert "not an SQLite database" in refused("info", "--storage", f"sqlite:///{folder}/text")
+
+
+def test_postgres_too() -> None:
+    url = fresh_database()
+    given = b"".join(line(f"t/{number}", bytes([number])) for number in range(200))
+    assert "200 imported" in run("import", "-", "--storage", url, given=given).stderr
+    assert "200 unchanged" in run("import", "-", "--storage", url, given=ok("export", "--storage", url)).stderr
+    assert ok("clean", "t/+", "--storage", url) == b"200 cleared\n"
+    assert ok("topics", "--storage", url) == b""
+    with psycopg.connect(url.replace("+psycopg", "")) as connection:
+        (tombstones,) = connection.execute("SELECT sum(tombstone) FROM retained").fetchone() or (0,)
+    assert tombstones == 200

@@ -1,0 +1,140 @@
+"""Operators at work on a real broker, through its control socket, and in its place when it is stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.admin.control import Place
+from tests.paho import PahoClient
+from tests.processes import BrokerProcess
+
+pytestmark = pytest.mark.e2e
+
+
+def holdfast(folder: Path, *arguments: str, given: bytes = b"") -> tuple[int, bytes, str]:
+    """Run ``holdfast``; return exit status, stdout and stderr."""
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast.cli", *arguments],
+        cwd=folder, input=given, capture_output=True, check=False, timeout=60,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr.decode()
+
+
+def said(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
+    """Return what a command that succeeds prints."""
+    status, out, errors = holdfast(folder, *arguments, given=given)
+    assert status == 0, errors
+    return out
+
+
+def without_revisions(exported: bytes) -> list[dict[str, object]]:
+    return [{**json.loads(line), "revision": None} for line in exported.splitlines()]
+
+
+def test_export_wipe_import_running_and_stopped(broker: BrokerProcess) -> None:
+    """What clients published comes back byte for byte, and is served; each time with the broker and without."""
+    folder = broker.directory
+    control = folder / "data" / "control.sock"
+    assert stat.S_IMODE(control.stat().st_mode) == 0o600
+    publisher = PahoClient(broker.port, 5, "publisher")
+    publisher.publish("a/binary", bytes(range(256)), retain=True)
+    publisher.publish("a/é ☃", b"\n", qos=2, retain=True)
+    publisher.publish("b", b"x", retain=True)
+    exported = said(folder, "retainer", "export")
+    assert [json.loads(line)["client_id"] for line in exported.splitlines()] == ["publisher"] * 3
+    assert said(folder, "retainer", "clean", "#") == b"3 cleared\n"
+    late = PahoClient(broker.port, 5)
+    late.subscribe("#")
+    assert late.quiet()
+    assert holdfast(folder, "retainer", "import", "-", "--merge", "replace", given=exported)[0] == 0
+    assert late.quiet()
+    late.subscribe("a/#")
+    assert [message[:2] for message in late.messages(2)] == [("a/binary", bytes(range(256))), ("a/é ☃", b"\n")]
+    assert without_revisions(said(folder, "retainer", "export")) == without_revisions(exported)
+    publisher.close()
+    late.close()
+    assert broker.stop() == (0, "")
+    assert not control.exists()
+    assert without_revisions(said(folder, "retainer", "export")) == without_revisions(exported)
+    assert said(folder, "retainer", "clean", "a/#") == b"2 cleared\n"
+    assert said(folder, "retainer", "set", "c", "offline") == b""
+    broker.start()
+    client = PahoClient(broker.port, 5)
+    client.subscribe("#", qos=1)
+    assert [message[:2] for message in client.messages(2)] == [("b", b"x"), ("c", b"offline")]
+    client.publish("c", b"live", retain=True)
+    assert said(folder, "retainer", "get", "c", "--payload") == b"live"
+    client.close()
+
+
+def test_a_backup_of_a_running_broker(broker: BrokerProcess) -> None:
+    folder = broker.directory
+    for topic in ("a", "b"):
+        said(folder, "retainer", "set", topic, "x")
+    said(folder, "db", "backup", "b.db")
+    said(folder, "retainer", "clean", "#")
+    assert said(folder, "db", "verify", "b.db").splitlines()[-1] == b"b.db: good, with 2 retained messages"
+    client = PahoClient(broker.port)
+    client.publish("still", b"there", retain=True)
+    client.close()
+    assert broker.stop() == (0, "")
+
+
+def test_which_broker_is_meant(broker: BrokerProcess) -> None:
+    """A database is never opened under a broker that has it, nor another one's answer taken for it."""
+    folder = broker.directory
+    said(folder, "retainer", "set", "a", "x")
+    url = f"sqlite:///{folder}/data/holdfast.db"
+    assert said(folder, "retainer", "topics", "--storage", url) == b"a\n"
+    status, out, errors = holdfast(folder, "retainer", "topics", "--storage", f"sqlite:///{folder}/other.db")
+    assert (status, out, len(errors.splitlines())) == (1, b"", 1)
+    assert "has its messages in sqlite:" in errors
+    status, out, errors = holdfast(folder, "retainer", "topics", "--data-dir", "other", "--storage", url)
+    assert (status, out, len(errors.splitlines())) == (1, b"", 1)
+    assert "is locked by another process" in errors
+
+
+def test_a_broker_that_was_killed_leaves_nothing_in_the_way(broker: BrokerProcess) -> None:
+    folder = broker.directory
+    said(folder, "retainer", "set", "a", "x")
+    broker.kill()
+    assert (folder / "data" / "control.sock").exists()
+    assert said(folder, "retainer", "topics") == b"a\n"
+    broker.start()
+    assert said(folder, "retainer", "topics") == b"a\n"
+
+
+def test_it_stops_in_the_middle_of_an_export(broker: BrokerProcess) -> None:
+    """Also for a reader that takes nothing; the export is known to be incomplete."""
+    folder = broker.directory
+    lines = b"".join(
+        json.dumps({"topic": f"t/{number}", "payload": "eHh4" * 2500}).encode() + b"\n" for number in range(1000)
+    )
+    said(folder, "retainer", "import", "-", given=lines)
+    place = Place(folder / "data" / "control.sock")
+    with socket.socket(socket.AF_UNIX) as reader:
+        reader.connect(place.address)
+        place.close()
+        reader.sendall(b"GET /api/v5/mqtt/retainer/export HTTP/1.1\r\nHost: x\r\n\r\n")
+        received = reader.recv(1000)
+        assert received.startswith(b"HTTP/1.1 200")
+        assert broker.stop() == (0, "")
+        while piece := _received(reader):
+            received = received[-10:] + piece
+    assert not received.endswith(b"0\r\n\r\n")
+    assert not os.path.lexists(folder / "data" / "control.sock")
+
+
+def _received(reader: socket.socket) -> bytes:
+    try:
+        return reader.recv(1 << 20)
+    except ConnectionResetError:
+        return b""
