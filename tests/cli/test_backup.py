@@ -46,8 +46,9 @@ def test_a_backup_is_of_one_moment(folder: Path) -> None:
     """What is written while it is taken is not in it, and does not make it begin again."""
     database = SQLiteDatabase(folder / "data" / "holdfast.db", Durability.PROCESS)
     writer = database.connect()
-    writer.execute("CREATE TABLE filler AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)"
-                   " SELECT i, zeroblob(1000) FROM n")  # fmt: skip
+    writer.execute("CREATE TABLE filler (i, data)")
+    numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)"
+    writer.execute(f"{numbers} INSERT INTO filler SELECT i, zeroblob(1000) FROM n")
     seen: list[tuple[int, int]] = []
 
     def report(done: int, total: int | None = None, /) -> None:

@@ -114,7 +114,7 @@ def request_of(body: bytes, now: int) -> ApplicationMessage:
     properties = _properties(table)
     record.finish()
     if not payload:
-        raise BadRecord("payload: is empty; to clear a topic, use DELETE")
+        raise BadRecord("payload: is empty, and an empty payload is not retained")
     expires_at = None if expiry is None else now + 1000 * expiry
     return ApplicationMessage(topic, payload, qos, True, properties=properties, expires_at=expires_at)
 

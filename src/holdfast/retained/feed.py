@@ -30,7 +30,7 @@ class Change:
 
 
 class ChangeFeed:
-    """Tells every listener of every change, in the order of revisions."""
+    """Tells every listener of every change, as they are made: in the order of revisions, but for those of operators."""
 
     def __init__(self) -> None:
         self._listeners: dict[int, Callable[[Change], None]] = {}
