@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from tests.paho import PahoClient
 from tests.processes import BrokerProcess
 
 pytestmark = pytest.mark.e2e
+
+Brokers = Callable[..., BrokerProcess]
 
 
 def holdfast(folder: Path, *arguments: str, given: bytes = b"") -> tuple[int, bytes, str]:
@@ -39,8 +42,9 @@ def without_revisions(exported: bytes) -> list[dict[str, object]]:
     return [{**json.loads(line), "revision": None} for line in exported.splitlines()]
 
 
-def test_export_wipe_import_running_and_stopped(broker: BrokerProcess) -> None:
+def test_export_wipe_import_running_and_stopped(broker_in: Brokers, storage: tuple[str, ...]) -> None:
     """What clients published comes back byte for byte, and is served; each time with the broker and without."""
+    broker = broker_in(*storage).start()
     folder = broker.directory
     control = folder / "data" / "control.sock"
     assert stat.S_IMODE(control.stat().st_mode) == 0o600
@@ -48,30 +52,30 @@ def test_export_wipe_import_running_and_stopped(broker: BrokerProcess) -> None:
     publisher.publish("a/binary", bytes(range(256)), retain=True)
     publisher.publish("a/é ☃", b"\n", qos=2, retain=True)
     publisher.publish("b", b"x", retain=True)
-    exported = said(folder, "retainer", "export")
+    exported = said(folder, "retainer", "export", *storage)
     assert [json.loads(line)["client_id"] for line in exported.splitlines()] == ["publisher"] * 3
-    assert said(folder, "retainer", "clean", "#") == b"3 cleared\n"
+    assert said(folder, "retainer", "clean", *storage, "#") == b"3 cleared\n"
     late = PahoClient(broker.port, 5)
     late.subscribe("#")
     assert late.quiet()
-    assert holdfast(folder, "retainer", "import", "-", "--merge", "replace", given=exported)[0] == 0
+    assert holdfast(folder, "retainer", "import", *storage, "-", "--merge", "replace", given=exported)[0] == 0
     assert late.quiet()
     late.subscribe("a/#")
     assert [message[:2] for message in late.messages(2)] == [("a/binary", bytes(range(256))), ("a/é ☃", b"\n")]
-    assert without_revisions(said(folder, "retainer", "export")) == without_revisions(exported)
+    assert without_revisions(said(folder, "retainer", "export", *storage)) == without_revisions(exported)
     publisher.close()
     late.close()
     assert broker.stop() == (0, "")
     assert not control.exists()
-    assert without_revisions(said(folder, "retainer", "export")) == without_revisions(exported)
-    assert said(folder, "retainer", "clean", "a/#") == b"2 cleared\n"
-    assert said(folder, "retainer", "set", "c", "offline") == b""
+    assert without_revisions(said(folder, "retainer", "export", *storage)) == without_revisions(exported)
+    assert said(folder, "retainer", "clean", *storage, "a/#") == b"2 cleared\n"
+    assert said(folder, "retainer", "set", *storage, "c", "offline") == b""
     broker.start()
     client = PahoClient(broker.port, 5)
     client.subscribe("#", qos=1)
     assert [message[:2] for message in client.messages(2)] == [("b", b"x"), ("c", b"offline")]
     client.publish("c", b"live", retain=True)
-    assert said(folder, "retainer", "get", "c", "--payload") == b"live"
+    assert said(folder, "retainer", "get", *storage, "c", "--payload") == b"live"
     client.close()
 
 

@@ -25,6 +25,7 @@ from holdfast.admin.control import NAME, Place
 from holdfast.admin.retainer import PREFIX, RetainerAPI
 from holdfast.admin.view import shown as config_shown
 from holdfast.config import Config
+from holdfast.config.fields import described
 from holdfast.retained.administration import Administration
 from holdfast.retained.replay import Flow
 from holdfast.retained.service import RetainedMessages, RetainerLimits
@@ -205,7 +206,7 @@ def standing_in(config: Config) -> Iterator[Access]:
     store = SQLRetainedStore(durable)
     durable.open()
     try:
-        names = [field.name for field in attrs.fields(RetainerLimits)]
+        names = {limit.name for limit in attrs.fields(RetainerLimits)} & set(described(type(config.retainer)))
         limits = RetainerLimits(**{name: getattr(config.retainer, name) for name in names})
         retained = RetainedMessages(store, clock, _milliseconds, limits, Flow())
         administration = Administration(retained, store, _milliseconds, lambda: succeed(None))
