@@ -12,7 +12,8 @@ from holdfast.auth.anonymous import AnonymousAuthenticator, UnrestrictedAuthoriz
 from holdfast.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator, IRetainedStore
 from holdfast.retained.memory import MemoryRetainedStore
 from holdfast.retained.replay import Flow
-from holdfast.retained.service import RetainedMessages, RetainerLimits
+from holdfast.retained.limits import RetainerLimits
+from holdfast.retained.service import RetainedMessages
 from holdfast.sessions.connection import Connection
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.figures import Figures

@@ -24,8 +24,9 @@ from holdfast.config.document import Zone
 from holdfast.interfaces import IAuthenticator, IEnhancedAuthenticator
 from holdfast.listening import Listener, Listening
 from holdfast.protocol import MQTTServerFactory
+from holdfast.retained.limits import RetainerLimits
 from holdfast.retained.replay import Flow
-from holdfast.retained.service import RetainedMessages, RetainerLimits
+from holdfast.retained.service import RetainedMessages
 from holdfast.retained.sql import SQLRetainedStore
 from holdfast.sessions.connection import Connection
 from holdfast.sessions.counters import Counters
