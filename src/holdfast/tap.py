@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
@@ -21,10 +20,11 @@ from holdfast.auth.users import UsersFile
 from holdfast.broker import BrokerService, complain
 from holdfast.config import Config, ConfigError, default, load
 from holdfast.config.document import Zone
+from holdfast.config.retainer import RetainerConfig
 from holdfast.interfaces import IAuthenticator, IEnhancedAuthenticator
 from holdfast.listening import Listener, Listening
 from holdfast.protocol import MQTTServerFactory
-from holdfast.retained.limits import RetainerLimits
+from holdfast.retained.limits import OnLimit, Quota, RetainerLimits
 from holdfast.retained.replay import Flow
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.sql import SQLRetainedStore
@@ -32,7 +32,7 @@ from holdfast.sessions.connection import Connection
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.durable.states import DurableSessionStates
 from holdfast.sessions.figures import Figures
-from holdfast.sessions.limits import Limits, WhenFull
+from holdfast.sessions.limits import Limits, RetainMode, WhenFull
 from holdfast.sessions.outbox import INetworkConnection, Turns
 from holdfast.sessions.pressure import Pressure
 from holdfast.sessions.registry import SessionRegistry
@@ -44,6 +44,7 @@ from holdfast.storage.database import Durability
 from holdfast.storage.engine import shown
 from holdfast.storage.figures import figures as storage_figures
 from holdfast.storage.lock import DirectoryLock
+from holdfast.storage.steady import SteadyClock
 from holdfast.storage.store import DurableStore
 
 #: How long one thread may keep the interpreter from another: short, so that the writer never delays live messages.
@@ -111,11 +112,6 @@ def refuse(error: ConfigError) -> NoReturn:
 READ_PATIENCE = 5.0
 
 
-def milliseconds() -> int:
-    """Return the time in milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
-
-
 def limits_of(zone: Zone) -> Limits:
     """Return a zone's limits as the Session layer takes them."""
     mqtt, shutdown = zone.mqtt, zone.force_shutdown
@@ -126,6 +122,8 @@ def limits_of(zone: Zone) -> Limits:
         max_qos_allowed=mqtt.max_qos_allowed,
         max_topic_alias=mqtt.max_topic_alias,
         retain_available=mqtt.retain_available,
+        retained_messages_mode=RetainMode(zone.retainer.retained_messages_mode),
+        stop_publish_clear_msg=zone.retainer.stop_publish_clear_msg,
         wildcard_subscription=mqtt.wildcard_subscription,
         shared_subscription=mqtt.shared_subscription,
         subscription_identifiers=mqtt.subscription_identifiers,
@@ -149,14 +147,38 @@ def limits_of(zone: Zone) -> Limits:
     )
 
 
-def retainer_of(config: Config, store: SQLRetainedStore, reactor: Any) -> RetainedMessages:
+def client_quota_of(retainer: RetainerConfig) -> Quota | None:
+    """Return what each client may have retained, None for no limit."""
+    quota = retainer.client_quota
+    if not quota.is_configured:
+        return None
+    return Quota("retainer.client_quota.", quota.max_retained_messages, quota.max_retained_bytes)
+
+
+def topic_quotas_of(retainer: RetainerConfig) -> tuple[tuple[str, Quota], ...]:
+    """Return how much may be retained in parts of the topics, by Topic Filter."""
+    return tuple(
+        (
+            quota.topic_filter,
+            Quota(f"retainer.topic_quotas.{name}.", quota.max_retained_messages, quota.max_retained_bytes),
+        )
+        for name, quota in retainer.topic_quotas.items()
+        if quota.is_configured
+    )
+
+
+def retainer_of(config: Config, durable: DurableStore, reactor: Any, now: Callable[[], int]) -> RetainedMessages:
     """Compose the retainer."""
     retainer = config.retainer
+    topic_filters = sorted({topic_filter for topic_filter, _ in topic_quotas_of(retainer)})
+    store = SQLRetainedStore(
+        durable, counted_filters=topic_filters, counted_clients=client_quota_of(retainer) is not None
+    )
     flow = retainer.flow_control
     return RetainedMessages(
         store,
         reactor,
-        milliseconds,
+        now,
         RetainerLimits(
             enable=retainer.enable,
             msg_expiry_interval=retainer.msg_expiry_interval,
@@ -167,6 +189,13 @@ def retainer_of(config: Config, store: SQLRetainedStore, reactor: Any) -> Retain
             max_topic_length=retainer.max_topic_length,
             tombstone_ttl=retainer.tombstone_ttl,
             refuse_unavailable=retainer.when_unavailable == "refuse",
+            max_retained_bytes=retainer.max_retained_bytes,
+            max_publish_rate=retainer.max_publish_rate,
+            on_limit=OnLimit(retainer.on_limit),
+            msg_expiry_interval_override=retainer.msg_expiry_interval_override,
+            allow_never_expire=retainer.allow_never_expire,
+            client_quota=client_quota_of(retainer),
+            topic_quotas=topic_quotas_of(retainer),
         ),
         Flow(flow.batch_read_number or 1000, flow.batch_deliver_number, flow.max_batch_bytes),
     )
@@ -194,6 +223,7 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
     """
     sys.setswitchinterval(SWITCH_INTERVAL)
     gc.set_threshold(*COLLECTION_THRESHOLDS)
+    now = SteadyClock().now
     pressure = Pressure()
     counters = Counters()
     durability = Durability(config.storage.durability)
@@ -204,18 +234,28 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
         config.storage.max_pending,
         config.node.id,
         reactor,
-        milliseconds,
+        now,
         pressure.change,
         patience=READ_PATIENCE if config.retainer.when_unavailable == "refuse" else None,
     )
-    retained = retainer_of(config, SQLRetainedStore(durable), reactor)
+    retained = retainer_of(config, durable, reactor, now)
     authorizer = UnrestrictedAuthorizer()
     states = DurableSessionStates(durable, reactor)
     limits = {name: limits_of(config.zone(listener.zone)) for name, listener in config.listeners.items()}
     rejecting = any(one.mqueue_full is WhenFull.REJECT for one in limits.values())
-    router = Router(retained, authorizer, counters, config.retainer.stop_publish_clear_msg, rejecting)
-    wills = Wills(reactor, milliseconds, router, authorizer, states, counters, config.mqtt.will_restart_grace)
-    registry = SessionRegistry(reactor, milliseconds, router, wills, states, counters)
+    router = Router(retained, authorizer, counters, rejecting)
+    wills = Wills(
+        reactor,
+        now,
+        router,
+        authorizer,
+        states,
+        counters,
+        retained,
+        config.mqtt.will_restart_grace,
+        config.retainer.stop_publish_clear_msg,
+    )
+    registry = SessionRegistry(reactor, now, router, wills, states, counters)
     figures = Figures(
         version("holdfast"),
         reactor,
@@ -228,7 +268,7 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
     sys_topics = SysTopics(reactor, router, authorizer, figures.measure, config.sys_topics.sys_msg_interval)
     services = Services(
         reactor,
-        milliseconds,
+        now,
         Turns(reactor),
         registry,
         router,

@@ -63,7 +63,10 @@ _HELD = (
     "SELECT topic, size, client_id FROM retained WHERE tombstone = 0 AND topic = ANY(CAST(? AS text[])) ORDER BY topic "
     "FOR UPDATE"
 )
-_HELD_BETWEEN = "SELECT topic, size, client_id FROM retained WHERE tombstone = 0 AND topic >= :low {high} ORDER BY topic LIMIT :limit"
+_RUN = (
+    "SELECT topic, size, client_id FROM retained WHERE tombstone = 0 AND topic >= :low{high} "
+    "ORDER BY topic LIMIT :limit"
+)
 _COUNTED = (
     "SELECT scope, counted_to FROM retained_usage WHERE subject = '' AND scope = ANY(CAST(? AS text[])) ORDER BY scope "
     "FOR UPDATE"
@@ -206,7 +209,7 @@ class PostgresStatements:
     def held_between(self, cursor: Cursor, low: str, high: str | None, limit: int) -> dict[str, Usage]:
         """Read a run of sizes and Clients."""
         bound: dict[str, Any] = {"low": low, "limit": limit, **({} if high is None else {"high": high})}
-        cursor.execute(_HELD_BETWEEN.format(high="" if high is None else "AND topic < :high"), bound)
+        cursor.execute(_RUN.format(high="" if high is None else " AND topic < :high"), bound)
         return {topic: Usage(1, size, client_id) for topic, size, client_id in cursor.fetchall()}
 
     def counted(self, cursor: Cursor, scopes: Sequence[str]) -> dict[str, str | None]:

@@ -154,7 +154,7 @@ class RetainedMessages(Service):
         return self._put(change, ChangeKind.SET, origin)
 
     def drop(self, message: ApplicationMessage, origin: ChangeOrigin) -> tuple[CommitTicket, bool]:
-        """Clear the topic of a message that was refused, unless nothing is retained there: better none than a stale one."""
+        """Clear the topic of a message that was refused, unless nothing is retained: better none than a stale one."""
         if self._ledger is not None and not self._ledger.holds(message.topic):
             return COMMITTED, False
         return self._clear(message, self._now(), origin), True

@@ -51,7 +51,10 @@ _PURGE = (
     "(SELECT topic FROM retained WHERE tombstone = 1 AND stored_at < ? ORDER BY stored_at LIMIT ?)"
 )
 _HELD = "SELECT topic, size, client_id FROM retained WHERE tombstone = 0 AND topic IN (SELECT value FROM json_each(?))"
-_HELD_BETWEEN = "SELECT topic, size, client_id FROM retained WHERE tombstone = 0 AND topic >= :low {high} ORDER BY topic LIMIT :limit"
+_RUN = (
+    "SELECT topic, size, client_id FROM retained WHERE tombstone = 0 AND topic >= :low{high} "
+    "ORDER BY topic LIMIT :limit"
+)
 _COUNTED = (
     "SELECT scope, counted_to FROM retained_usage WHERE subject = '' AND scope IN (SELECT value FROM json_each(?))"
 )
@@ -201,9 +204,8 @@ class SQLiteStatements:
 
     def held_between(self, cursor: Cursor, low: str, high: str | None, limit: int) -> dict[str, Usage]:
         """Read a run of sizes and Clients."""
-        cursor.execute(
-            _HELD_BETWEEN.format(high="" if high is None else "AND topic < :high"), _bounds(low, high, limit)
-        )
+        bound = {"low": low, "limit": limit, **({} if high is None else {"high": high})}
+        cursor.execute(_RUN.format(high="" if high is None else " AND topic < :high"), bound)
         return {topic: Usage(1, size, client_id) for topic, size, client_id in cursor.fetchall()}
 
     def counted(self, cursor: Cursor, scopes: Sequence[str]) -> dict[str, str | None]:

@@ -35,8 +35,6 @@ class Complaints:
         self._quiet_until[subject] = now + self._interval
         left_out = self._left_out.pop(subject, 0)
         if left_out:
-            self._log.emit(
-                self._level, "{message} ({left_out} more like it before)", message=message, left_out=left_out
-            )
+            self._write("{message} ({left_out} more like it before)", message=message, left_out=left_out)
         else:
             self._write("{message}", message=message)
