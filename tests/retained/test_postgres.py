@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import count
@@ -22,7 +22,16 @@ from holdfast.storage import postgres
 from holdfast.storage.database import StoreUnusable
 from holdfast.tickets import CommitTicket
 from tests.postgres import fresh_database, synchronous
-from tests.retained.store_contract import NOW, StoreContract, clear, message, put, selection, topics_read
+from tests.retained.store_contract import (
+    NOW,
+    StoreContract,
+    UsageContract,
+    clear,
+    message,
+    put,
+    selection,
+    topics_read,
+)
 from tests.storage.doubles import result_of
 
 
@@ -37,7 +46,7 @@ def opened(node: int = 1, empty: bool = True, **options: Any) -> Iterator[SQLRet
     """Open the store, emptied first."""
     if empty:
         with psycopg.connect(database().replace("+psycopg", ""), autocommit=True) as connection:
-            connection.execute("TRUNCATE retained, retained_levels, nodes")
+            connection.execute("TRUNCATE retained, retained_levels, retained_usage, nodes")
     durable, bridge = synchronous(database(), node)
     store = SQLRetainedStore(durable, **options)
     durable.open()
@@ -83,6 +92,20 @@ class TestPostgresRetainedStoreWithoutLike(StoreContract):
     def opened(self) -> Iterator[IRetainedStore]:
         with opened() as store:
             yield store
+
+
+class TestPostgresUsage(UsageContract):
+    @contextmanager
+    def opened(self, topic_filters: Sequence[str] = (), clients: bool = False) -> Iterator[IRetainedStore]:
+        with opened(counted_filters=topic_filters, counted_clients=clients) as store:
+            yield store
+
+    @contextmanager
+    def reopened(
+        self, store: IRetainedStore, topic_filters: Sequence[str] = (), clients: bool = False
+    ) -> Iterator[IRetainedStore]:
+        with opened(store.node + 1, False, counted_filters=topic_filters, counted_clients=clients) as again:
+            yield again
 
 
 # --- several nodes on one database
