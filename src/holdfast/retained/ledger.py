@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from holdfast.interfaces import NOTHING, IRetainedStore, Usage
@@ -36,8 +37,7 @@ class _Waiting:
 class Ledger:
     """Knows what counts against the limits on how much is retained.
 
-    ``sweep`` removes some of what has expired, if anything has, so that it stands in nobody's way; ``seconds`` never
-    steps back.
+    ``sweep`` removes some of what has expired, if anything has, so that it stands in nobody's way.
     """
 
     _log = Logger()
@@ -47,12 +47,12 @@ class Ledger:
         store: IRetainedStore,
         limits: RetainerLimits,
         sweep: Callable[[], Deferred[int]],
-        seconds: Callable[[], float],
+        clock: IReactorTime,
     ) -> None:
         self._store = store
         self._sweep = sweep
-        self._seconds = seconds
-        self._complaints = Complaints(self._log, seconds)
+        self._clock = clock
+        self._complaints = Complaints(self._log, clock.seconds)
         total = Quota("retainer.", limits.max_retained_messages, limits.max_retained_bytes)
         self._total = Budget(total, Limit.MESSAGES, Limit.BYTES)
         self._topics = [
@@ -75,9 +75,8 @@ class Ledger:
         """Look at the store for a message; when this fires, :meth:`charge` decides about it, in the same turn."""
         waiting = _Waiting(message)
         self._waiting.append(waiting)
-        if not self._looking:
-            self._looking = True
-            self._look().addErrback(self._look_failed)
+        if not self._looking and len(self._waiting) == 1:  # the others of this turn come along
+            self._clock.callLater(0, self._begin)
         return waiting.answer
 
     def charge(self, message: ApplicationMessage) -> None:
@@ -135,7 +134,11 @@ class Ledger:
     def _is_known(self, budget: Budget) -> bool:
         if budget.looked_at is None:
             return False
-        return not self._store.shared or self._looking or self._seconds() - budget.looked_at < _SHARED_FOR
+        return not self._store.shared or self._looking or self._clock.seconds() - budget.looked_at < _SHARED_FOR
+
+    def _begin(self) -> None:
+        self._looking = True
+        self._look().addErrback(self._look_failed)
 
     @inlineCallbacks
     def _look(self) -> Generator[Deferred[Any], Any, None]:
@@ -173,7 +176,7 @@ class Ledger:
             [budget.client_id for budget in budgets if budget.client_id is not None],
         )
         self._rows = {**{topic: seen.topics.get(topic) for topic in topics}, **self._rows}
-        now = self._seconds()
+        now = self._clock.seconds()
         for budget in budgets:
             usage = seen.total
             if budget.client_id is not None:

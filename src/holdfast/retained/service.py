@@ -95,7 +95,7 @@ class RetainedMessages(Service):
         self._ledger: Ledger | None = None
         bounded = limits.max_retained_messages or limits.max_retained_bytes
         if bounded or limits.client_quota or limits.topic_quotas or limits.on_limit is OnLimit.DROP_OLD:
-            self._ledger = Ledger(store, limits, self._make_room, clock.seconds)
+            self._ledger = Ledger(store, limits, self._make_room, clock)
 
     def startService(self) -> None:
         """Start to sweep what has expired."""
