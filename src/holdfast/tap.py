@@ -223,7 +223,9 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
     """
     sys.setswitchinterval(SWITCH_INTERVAL)
     gc.set_threshold(*COLLECTION_THRESHOLDS)
-    now = SteadyClock().now
+    clock = SteadyClock()
+    now = clock.now
+    reactor.seconds = clock.seconds  # timers, too, do not jump with the machine's clock
     pressure = Pressure()
     counters = Counters()
     durability = Durability(config.storage.durability)

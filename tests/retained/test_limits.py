@@ -458,6 +458,8 @@ def test_modes_of_a_zone(mode: RetainMode, live: list[tuple[str, bytes, int, boo
     [
         RetainerLimits(max_retained_messages=2),
         RetainerLimits(max_retained_bytes=2),
+        RetainerLimits(client_quota=Quota("", 2)),
+        RetainerLimits(topic_quotas=(("+", Quota("", 0, 2)),)),
     ],
 )
 def test_a_full_store_is_full_after_a_restart(tmp_path: Path, limits: RetainerLimits) -> None:
@@ -472,6 +474,24 @@ def test_a_full_store_is_full_after_a_restart(tmp_path: Path, limits: RetainerLi
     assert [reason >= ReasonCode.UNSPECIFIED_ERROR for reason in answers] == [True, False, False, False]
     broker = broker.stop()
     assert retained(broker) == {"a": b"2", "c": b"3"}
+
+
+def test_quotas_count_what_was_retained_before_they_were_configured(tmp_path: Path) -> None:
+    """In slices, after the start."""
+    broker = RestartableBroker(fresh_file(tmp_path))
+    client = broker.client("c", 5)
+    for number in range(3):
+        client.publish(f"t/{number}", b"x", 0, True)
+    broker.commit()
+    broker._options = {"retainer": RetainerLimits(topic_quotas=(("t/#", Quota("", 4)),), client_quota=Quota("", 5))}
+    broker = broker.restart()
+    client = broker.client("c", 5)
+    topics = ["t/3", "t/4", "u", "v"]
+    assert [answer(client, topic, b"x") for topic in topics] == [
+        *(ReasonCode.NO_MATCHING_SUBSCRIBERS, ReasonCode.QUOTA_EXCEEDED),
+        *(ReasonCode.NO_MATCHING_SUBSCRIBERS, ReasonCode.QUOTA_EXCEEDED),
+    ]
+    assert broker.rows("retained_usage") == 3
 
 
 def answer(client: Client, topic: str, payload: bytes) -> ReasonCode:

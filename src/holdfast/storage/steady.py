@@ -18,12 +18,16 @@ def _steady_ns() -> int:
 
 
 class SteadyClock:
-    """Milliseconds since the epoch. ``wall`` and ``steady`` return nanoseconds; ``wall`` is asked but once."""
+    """Tells the time. ``wall`` and ``steady`` return nanoseconds; ``wall`` is asked but once."""
 
     def __init__(self, wall: Callable[[], int] = time.time_ns, steady: Callable[[], int] = _steady_ns) -> None:
         self._steady = steady
         self._ahead = wall() - steady()
 
     def now(self) -> int:
-        """Return the time."""
+        """Return the time in milliseconds since the epoch."""
         return (self._ahead + self._steady()) // 1_000_000
+
+    def seconds(self) -> float:
+        """Return the time in seconds since the epoch."""
+        return (self._ahead + self._steady()) / 1_000_000_000
