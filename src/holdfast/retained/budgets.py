@@ -49,6 +49,11 @@ class Budget:
     since: Growth = _NONE
     certain: bool = True
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a limit at all."""
+        return bool(self.quota.max_messages or self.quota.max_bytes)
+
     def refusal(self, growth: Growth) -> RetainRefused | None:
         """Return why there is no room for this, None if there is. What does not grow always has room."""
         quota = self.quota

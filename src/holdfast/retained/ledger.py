@@ -63,13 +63,17 @@ class Ledger:
         self._clients: dict[str, Budget] = {}
         self._waiting: list[_Waiting] = []
         self._looking = False
+        self._examined: list[Budget] = []
         #: what is retained in topics, as far as it is known to the turn or changed while the store is looked at
         self._rows: dict[str, Usage | None] = {}
 
     def fits(self, message: ApplicationMessage) -> bool:
         """Tell whether the message surely fits, whatever its topic holds now."""
         growth = Growth(1, len(message.payload))
-        return all(self._is_known(budget) and budget.refusal(growth) is None for budget in self._budgets(message))
+        return all(
+            self._is_known(budget) and budget.refusal(growth) is None
+            for budget in self._budgets(message.topic, message.client_id)
+        )
 
     def look(self, message: ApplicationMessage) -> Deferred[None]:
         """Look at the store for a message; when this fires, :meth:`charge` decides about it, in the same turn."""
@@ -91,25 +95,38 @@ class Ledger:
         exact = message.topic in self._rows
         for budget, growth in growths:
             budget.charge(growth, exact)
+        before = self._rows.get(message.topic)
+        if before is not None and before.client_id != message.client_id and before.client_id in self._clients:
+            self._clients[before.client_id].charge(Growth(-1, -before.bytes), True)
         if self._looking:
             self._rows[message.topic] = Usage(1, len(message.payload), message.client_id)
 
     def cleared(self, topic: str) -> None:
         """Take note of a topic that is going to be cleared."""
-        if self._looking:
-            self._rows[topic] = None
+        if not self._looking:
+            return
+        if topic not in self._rows:
+            for budget in self._examined:
+                budget.certain = False
+        before = self._rows.get(topic)
+        if before is not None:
+            for budget in self._budgets(topic, before.client_id):
+                budget.charge(Growth(-1, -before.bytes), True)
+        self._rows[topic] = None
 
     def holds(self, topic: str) -> bool:
         """Tell whether a message is retained in a topic that has been looked at; True when it is not known."""
         return self._rows.get(topic, Usage(1, 0)) is not None
 
-    def _budgets(self, message: ApplicationMessage) -> Iterator[Budget]:
-        yield self._total
+    def _budgets(self, topic: str, client_id: str | None) -> Iterator[Budget]:
+        """Yield what a Client's message in a topic counts against."""
+        if self._total.is_limited:
+            yield self._total
         for topic_filter, budget in self._topics:
-            if matches(topic_filter, message.topic):
+            if matches(topic_filter, topic):
                 yield budget
-        if self._client_quota is not None and message.client_id is not None:
-            yield self._client(message.client_id)
+        if self._client_quota is not None and client_id is not None:
+            yield self._client(client_id)
 
     def _client(self, client_id: str) -> Budget:
         budget = self._clients.get(client_id)
@@ -127,7 +144,7 @@ class Ledger:
         before = self._rows.get(message.topic)
         changed = Growth(1, size) if before is None else Growth(0, size - before.bytes)
         new = Growth(1, size)
-        for budget in self._budgets(message):
+        for budget in self._budgets(message.topic, message.client_id):
             theirs = budget.client_id is not None and before is not None and before.client_id != budget.client_id
             yield budget, new if theirs else changed
 
@@ -146,12 +163,15 @@ class Ledger:
         swept = False
         while self._waiting:
             waiting, self._waiting = self._waiting, []
-            budgets = {budget: None for one in waiting for budget in self._budgets(one.message)}
+            budgets = {
+                budget: None for one in waiting for budget in self._budgets(one.message.topic, one.message.client_id)
+            }
             self._rows.clear()
+            self._examined = list(budgets)
             for budget in budgets:
                 budget.look()
             try:
-                yield from self._learn(waiting, list(budgets))
+                yield from self._learn(waiting, self._examined)
             except StorageFailure as failure:
                 self._complaints.complain("look", f"limits of what is retained cannot be looked at: {failure}")
                 undecided = []
