@@ -163,25 +163,24 @@ class Ledger:
         swept = False
         while self._waiting:
             waiting, self._waiting = self._waiting, []
-            budgets = {
-                budget: None for one in waiting for budget in self._budgets(one.message.topic, one.message.client_id)
-            }
+            messages = [one.message for one in waiting]
             self._rows.clear()
-            self._examined = list(budgets)
-            for budget in budgets:
+            self._examined = list({each: None for one in messages for each in self._budgets(one.topic, one.client_id)})
+            for budget in self._examined:
                 budget.look()
+            known = True
             try:
                 yield from self._learn(waiting, self._examined)
             except StorageFailure as failure:
                 self._complaints.complain("look", f"limits of what is retained cannot be looked at: {failure}")
-                undecided = []
-            else:
-                undecided = [one for one in waiting if self._is_undecided(one.message, swept)]
-            left = set(map(id, undecided))
-            self._waiting = undecided + self._waiting
-            for one in waiting:
-                if id(one) not in left:
+                known = False
+            undecided = []
+            for one in waiting:  # what each does counts for the next one
+                if known and self._is_undecided(one.message, swept):
+                    undecided.append(one)
+                else:
                     one.answer.callback(None)
+            self._waiting = undecided + self._waiting
             swept = bool(undecided)
             if swept:
                 yield self._sweep()

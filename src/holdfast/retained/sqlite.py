@@ -50,10 +50,13 @@ _PURGE = (
     "DELETE FROM retained WHERE topic IN "
     "(SELECT topic FROM retained WHERE tombstone = 1 AND stored_at < ? ORDER BY stored_at LIMIT ?)"
 )
-_HELD = "SELECT topic, size, client_id FROM retained WHERE tombstone = 0 AND topic IN (SELECT value FROM json_each(?))"
+_HELD = (
+    "SELECT json_group_array(json_array(topic, size, client_id)) FROM retained "
+    "WHERE tombstone = 0 AND topic IN (SELECT value FROM json_each(?))"
+)
 _RUN = (
-    "SELECT topic, size, client_id FROM retained WHERE tombstone = 0 AND topic >= :low{high} "
-    "ORDER BY topic LIMIT :limit"
+    "SELECT json_group_array(json_array(topic, size, client_id)) FROM (SELECT topic, size, client_id FROM retained "
+    "WHERE tombstone = 0 AND topic >= :low{high} ORDER BY topic LIMIT :limit)"
 )
 _COUNTED = (
     "SELECT scope, counted_to FROM retained_usage WHERE subject = '' AND scope IN (SELECT value FROM json_each(?))"
@@ -200,13 +203,13 @@ class SQLiteStatements:
     def held(self, cursor: Cursor, topics: Sequence[str]) -> dict[str, Usage]:
         """Read sizes and Clients."""
         cursor.execute(_HELD, (json.dumps(topics),))
-        return {topic: Usage(1, size, client_id) for topic, size, client_id in cursor.fetchall()}
+        return _usages(cursor.fetchone()[0])
 
     def held_between(self, cursor: Cursor, low: str, high: str | None, limit: int) -> dict[str, Usage]:
         """Read a run of sizes and Clients."""
         bound = {"low": low, "limit": limit, **({} if high is None else {"high": high})}
         cursor.execute(_RUN.format(high="" if high is None else " AND topic < :high"), bound)
-        return {topic: Usage(1, size, client_id) for topic, size, client_id in cursor.fetchall()}
+        return _usages(cursor.fetchone()[0])
 
     def counted(self, cursor: Cursor, scopes: Sequence[str]) -> dict[str, str | None]:
         """Read how far; nobody else writes."""
@@ -236,6 +239,10 @@ class SQLiteStatements:
         """Delete tombstones, in one step."""
         cursor.execute(_PURGE, (before, limit))
         return cursor.rowcount
+
+
+def _usages(listed: str) -> dict[str, Usage]:
+    return {topic: Usage(1, size, client_id) for topic, size, client_id in json.loads(listed)}
 
 
 @lru_cache
