@@ -25,7 +25,6 @@ from holdfast.storage.complaints import Complaints
 from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
 
 
-
 class IRetainedMessages(Interface):
     """The retainer as Sessions see it."""
 
