@@ -19,6 +19,7 @@ from holdfast.wire import NO_PROPERTIES, ReasonCode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
 from tests.retained.late import LateStore
+from tests.retained.store_contract import put
 from tests.sessions.restartable import RestartableBroker
 from tests.storage.doubles import fresh_file
 
@@ -400,6 +401,22 @@ def test_who_does_not_ask_is_refused_unless_it_surely_fits() -> None:
     assert retained(broker) == {"t": b"x"}
     with pytest.raises(RetainRefused, match="max_retained_messages = 1 is reached"):
         broker.retained.retain(evolve(message, topic="u"), ChangeOrigin.API)
+
+
+def test_what_other_nodes_store_is_noticed_within_a_second() -> None:
+    """On a shared store a budget is not trusted for longer."""
+    broker = MemoryBroker(retainer=RetainerLimits(max_retained_messages=3))
+    broker.store.shared = True
+    client = broker.client("c", 5)
+    client.publish("a", b"1", 1, True)
+    for topic in ("b", "c"):
+        put(broker.store, topic)  # as another node does
+    broker.advance(1)
+    client.publish("d", b"1", 1, True)
+    client.publish("a", b"2", 1, True)
+    assert [packet.reason_code >= ReasonCode.UNSPECIFIED_ERROR for packet in client.got(p.Puback)] == [
+        *(False, True, False)
+    ]
 
 
 # --- the publish rate

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from zope.interface.verify import verifyObject
 
-from holdfast.interfaces import IRetainedStore, RetainedStatistics
+from holdfast.interfaces import IRetainedStore, RetainedStatistics, Seen, Usage
 from holdfast.messages import RetainedChange
 from holdfast.retained import reading
 from holdfast.retained.postgres import PostgresStatements
@@ -27,6 +27,7 @@ from tests.retained.store_contract import (
     StoreContract,
     UsageContract,
     clear,
+    look,
     message,
     put,
     selection,
@@ -177,6 +178,17 @@ def test_a_clock_that_was_overtaken_catches_up() -> None:
         ahead = put(two, "a", b"ahead")
         put(one, "a", b"later")
         assert one.next_revision() > ahead.revision
+
+
+def test_a_look_counts_what_all_nodes_have_stored() -> None:
+    """And what they have cleared of each other's."""
+    with two_nodes() as (one, two):
+        put(one, "a", b"1234")
+        put(two, "b", b"12")
+        put(two, "c", b"1")
+        clear(one, "c")
+        for store in (one, two):
+            assert look(store, ["b"]) == Seen(Usage(2, 6), {"b": Usage(1, 2)}, {}, {})
 
 
 def test_totals_are_those_of_all_nodes_after_a_restart() -> None:
