@@ -10,9 +10,10 @@ from zope.interface import implementer
 
 from holdfast.auth.anonymous import AnonymousAuthenticator, UnrestrictedAuthorizer
 from holdfast.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator, IRetainedStore
+from holdfast.retained.limits import RetainerLimits
 from holdfast.retained.memory import MemoryRetainedStore
 from holdfast.retained.replay import Flow
-from holdfast.retained.service import RetainedMessages, RetainerLimits
+from holdfast.retained.service import RetainedMessages
 from holdfast.sessions.connection import Connection
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.figures import Figures
@@ -98,16 +99,25 @@ class MemoryBroker:
     ) -> None:
         self.clock = TurnClock()
         self.clock.advance(start)
-        self.limits = limits or Limits()
+        self.limits = limits or Limits(stop_publish_clear_msg=stop_publish_clear_msg)
         self.counters = Counters()
         self.store: Any = store(self.now) if store is not None else self.make_store()
         self.retained = RetainedMessages(self.store, self.clock, self.now, retainer or RetainerLimits(), flow or Flow())
         self.retained.startService()
         chosen = authorizer or UnrestrictedAuthorizer()
         rejecting = self.limits.mqueue_full is WhenFull.REJECT
-        self.router = Router(self.retained, chosen, self.counters, stop_publish_clear_msg, rejecting)
+        self.router = Router(self.retained, chosen, self.counters, rejecting)
         kept = states or self.make_states()
-        self.wills = Wills(self.clock, self.now, self.router, chosen, kept, self.counters)
+        self.wills = Wills(
+            self.clock,
+            self.now,
+            self.router,
+            chosen,
+            kept,
+            self.counters,
+            self.retained,
+            silent_clears=stop_publish_clear_msg,
+        )
         self.registry = SessionRegistry(self.clock, self.now, self.router, self.wills, kept, self.counters)
         figures = Figures("1.2.3", self.clock, self.registry, self.router, self.retained, self.counters)
         self.sys_topics = SysTopics(self.clock, self.router, chosen, figures.measure, sys_msg_interval)

@@ -109,9 +109,32 @@ class RetainedStatistics:
     payload_bytes: int
 
 
+@frozen
+class Usage:
+    """How much is retained: messages and the bytes of their payloads; of a single one, also by which Client."""
+
+    messages: int
+    bytes: int
+    client_id: str | None = None
+
+
+NOTHING = Usage(0, 0)
+
+
+@frozen
+class Seen:
+    """What a look at the store has found: topics in which nothing is retained are not among ``topics``."""
+
+    total: Usage
+    topics: Mapping[str, Usage]
+    filters: Mapping[str, Usage]
+    clients: Mapping[str, Usage]
+
+
 class IRetainedStore(Interface):
     """Where retained messages live. All methods are called in the reactor thread."""
 
+    shared = Attribute("Whether other nodes may write there too.")
     node = Attribute("This broker's node id (1..255): the low byte of its revisions.")
     available = Attribute("False while the database is away, as far as is known.")
 
@@ -145,6 +168,23 @@ class IRetainedStore(Interface):
 
     def standing(topics: Sequence[str]) -> Deferred[Mapping[str, Standing]]:
         """Return how these topics stand, as of the last commit; topics never retained are not among the answer."""
+
+    def look(topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str]) -> Deferred[Seen]:
+        """Count what is retained, expired or not, behind everything put before: in all, and in each of these.
+
+        Topic Filters and Clients are counted only where the store was made for that. Fails with
+        :class:`StorageFailure`.
+        """
+
+    def count_usage(limit: int) -> Deferred[bool]:
+        """Count the next so many topics for what has been counted never before; tell whether any may be left."""
+
+    def cap_expiry(lifetime: int, never_too: bool, after: str, limit: int) -> Deferred[str | None]:
+        """Let messages expire at most ``lifetime`` (milliseconds) after they were stored, ``limit`` topics at a time.
+
+        With ``never_too`` also those that would never expire. Goes on after a topic ("" for the beginning); returns
+        the last one looked at, None at the end.
+        """
 
     def expire(now: int, limit: int) -> Deferred[Sequence[str]]:
         """Turn at most ``limit`` rows expired at ``now`` (milliseconds) into tombstones; return their topics."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
@@ -31,14 +30,15 @@ from holdfast.interfaces import IAuthenticator, IEnhancedAuthenticator
 from holdfast.listening import Listener, Listening
 from holdfast.protocol import MQTTServerFactory
 from holdfast.retained.administration import Administration
-from holdfast.retained.replay import Flow
-from holdfast.retained.service import RetainedMessages, RetainerLimits
+from holdfast.retained.configured import flow_of, store_of
+from holdfast.retained.configured import limits_of as retainer_limits_of
+from holdfast.retained.service import RetainedMessages
 from holdfast.retained.sql import SQLRetainedStore
 from holdfast.sessions.connection import Connection
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.durable.states import DurableSessionStates
 from holdfast.sessions.figures import Figures
-from holdfast.sessions.limits import Limits, WhenFull
+from holdfast.sessions.limits import Limits, RetainMode, WhenFull
 from holdfast.sessions.outbox import INetworkConnection, Turns
 from holdfast.sessions.pressure import Pressure
 from holdfast.sessions.registry import SessionRegistry
@@ -50,6 +50,7 @@ from holdfast.storage.database import Durability
 from holdfast.storage.engine import shown
 from holdfast.storage.figures import figures as storage_figures
 from holdfast.storage.lock import DirectoryLock
+from holdfast.storage.steady import SteadyClock
 from holdfast.storage.store import DurableStore
 
 #: How long one thread may keep the interpreter from another: short, so that the writer never delays live messages.
@@ -117,11 +118,6 @@ def refuse(error: ConfigError) -> NoReturn:
 READ_PATIENCE = 5.0
 
 
-def milliseconds() -> int:
-    """Return the time in milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
-
-
 def limits_of(zone: Zone) -> Limits:
     """Return a zone's limits as the Session layer takes them."""
     mqtt, shutdown = zone.mqtt, zone.force_shutdown
@@ -132,6 +128,8 @@ def limits_of(zone: Zone) -> Limits:
         max_qos_allowed=mqtt.max_qos_allowed,
         max_topic_alias=mqtt.max_topic_alias,
         retain_available=mqtt.retain_available,
+        retained_messages_mode=RetainMode(zone.retainer.retained_messages_mode),
+        stop_publish_clear_msg=zone.retainer.stop_publish_clear_msg,
         wildcard_subscription=mqtt.wildcard_subscription,
         shared_subscription=mqtt.shared_subscription,
         subscription_identifiers=mqtt.subscription_identifiers,
@@ -155,36 +153,15 @@ def limits_of(zone: Zone) -> Limits:
     )
 
 
-def retainer_of(config: Config, store: SQLRetainedStore, reactor: Any) -> RetainedMessages:
-    """Compose the retainer."""
-    retainer = config.retainer
-    flow = retainer.flow_control
-    return RetainedMessages(
-        store,
-        reactor,
-        milliseconds,
-        RetainerLimits(
-            enable=retainer.enable,
-            msg_expiry_interval=retainer.msg_expiry_interval,
-            msg_clear_interval=retainer.msg_clear_interval,
-            msg_clear_limit=retainer.msg_clear_limit,
-            max_payload_size=retainer.max_payload_size,
-            max_retained_messages=retainer.max_retained_messages,
-            max_topic_length=retainer.max_topic_length,
-            tombstone_ttl=retainer.tombstone_ttl,
-            refuse_unavailable=retainer.when_unavailable == "refuse",
-        ),
-        Flow(flow.batch_read_number or 1000, flow.batch_deliver_number, flow.max_batch_bytes),
-    )
-
-
-def control_of(config: Config, reactor: Any, retained: RetainedMessages, store: SQLRetainedStore) -> ControlSocket:
+def control_of(
+    config: Config, reactor: Any, retained: RetainedMessages, store: SQLRetainedStore, now: Callable[[], int]
+) -> ControlSocket:
     """Compose the API and the socket it is served on."""
 
     def pause() -> Deferred[None]:
         return deferLater(reactor, 0)
 
-    administration = Administration(retained, store, milliseconds, pause)
+    administration = Administration(retained, store, now, pause)
     api = RetainerAPI(administration, config_shown(config.retainer), shown(config.storage.url))
     site = APISite(api.answer, longest_body(config.retainer.max_payload_size), reactor)
     return ControlSocket(reactor, config.data_dir, site)
@@ -212,6 +189,9 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
     """
     sys.setswitchinterval(SWITCH_INTERVAL)
     gc.set_threshold(*COLLECTION_THRESHOLDS)
+    clock = SteadyClock()
+    now = clock.now
+    reactor.seconds = clock.seconds  # timers, too, do not jump with the machine's clock
     pressure = Pressure()
     counters = Counters()
     durability = Durability(config.storage.durability)
@@ -222,19 +202,29 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
         config.storage.max_pending,
         config.node.id,
         reactor,
-        milliseconds,
+        now,
         pressure.change,
         patience=READ_PATIENCE if config.retainer.when_unavailable == "refuse" else None,
     )
-    store = SQLRetainedStore(durable)
-    retained = retainer_of(config, store, reactor)
+    store = store_of(config.retainer, durable)
+    retained = RetainedMessages(store, reactor, now, retainer_limits_of(config.retainer), flow_of(config.retainer))
     authorizer = UnrestrictedAuthorizer()
     states = DurableSessionStates(durable, reactor)
     limits = {name: limits_of(config.zone(listener.zone)) for name, listener in config.listeners.items()}
     rejecting = any(one.mqueue_full is WhenFull.REJECT for one in limits.values())
-    router = Router(retained, authorizer, counters, config.retainer.stop_publish_clear_msg, rejecting)
-    wills = Wills(reactor, milliseconds, router, authorizer, states, counters, config.mqtt.will_restart_grace)
-    registry = SessionRegistry(reactor, milliseconds, router, wills, states, counters)
+    router = Router(retained, authorizer, counters, rejecting)
+    wills = Wills(
+        reactor,
+        now,
+        router,
+        authorizer,
+        states,
+        counters,
+        retained,
+        config.mqtt.will_restart_grace,
+        config.retainer.stop_publish_clear_msg,
+    )
+    registry = SessionRegistry(reactor, now, router, wills, states, counters)
     figures = Figures(
         version("holdfast"),
         reactor,
@@ -247,7 +237,7 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
     sys_topics = SysTopics(reactor, router, authorizer, figures.measure, config.sys_topics.sys_msg_interval)
     services = Services(
         reactor,
-        milliseconds,
+        now,
         Turns(reactor),
         registry,
         router,
@@ -282,7 +272,7 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
         registry,
         lambda listener: limits.get(listener, defaults),
         Listening(reactor, listeners),
-        control_of(config, reactor, retained, store),
+        control_of(config, reactor, retained, store, now),
         description,
         announce,
     )

@@ -32,7 +32,9 @@ class Desk:
         if isinstance(body, dict):
             body = json.dumps(body)
         sent = body.encode() if isinstance(body, str) else body
-        answer: Answer = result_of(self.api.answer(Call(method, PREFIX + path, arguments, sent)))
+        answering = self.api.answer(Call(method, PREFIX + path, arguments, sent))
+        self.broker.settle()
+        answer: Answer = result_of(answering)
         return answer
 
     def ask(self, method: str, path: str = "", body: bytes | str | dict[str, Any] = b"", **arguments: str) -> Any:

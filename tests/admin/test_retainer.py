@@ -16,7 +16,7 @@ from holdfast.admin import retainer
 from holdfast.admin.calls import Answer, Call
 from holdfast.admin.retainer import PREFIX
 from holdfast.interfaces import Listing
-from holdfast.retained.service import RetainerLimits
+from holdfast.retained.limits import RetainerLimits
 from holdfast.tickets import FailureKind, StorageFailure
 from holdfast.wire import Properties
 from holdfast.wire.packets import Publish

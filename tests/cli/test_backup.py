@@ -102,8 +102,7 @@ def test_what_is_no_good_backup_is_told(folder: Path, damage: str) -> None:
     elif damage == "cut":
         path.write_bytes(data[: len(data) // 2])
     elif damage == "flipped":
-        page = len(data) // 2 // 4096 * 4096
-        path.write_bytes(data[:page] + bytes(4096) + data[page + 4096 :])
+        path.write_bytes(data[:4096] + bytes(len(data) - 4096))
     else:
         path.unlink()
         with sqlite3.connect(path) as connection:

@@ -63,7 +63,38 @@ from tests.config.conftest import Problems
         ("[mqtt]\nenable = true", 2, "mqtt.enable", "did you mean force_shutdown.enable or retainer.enable?"),
         ("[node]\nendpoint = 1", 2, "node.endpoint", "unknown key; did you mean listeners.NAME.endpoint?"),
         ("[zones.z.mqtt]\nmax_qos = 1", 2, "zones.z.mqtt.max_qos", "unknown key; did you mean zones.z.mqtt.max_"),
-        ("[zones.z.retainer]", 1, "zones.z.retainer", "unknown key; did you mean retainer?"),
+        ("[zones.z.storage]", 1, "zones.z.storage", "unknown key; did you mean storage?"),
+        (
+            "[zones.z.retainer]\nmax_payload_size = 1",
+            2,
+            "zones.z.retainer.max_payload_size",
+            "retainer.max_payload_size",
+        ),
+        ('[retainer]\non_limit = "evict"', 2, "retainer.on_limit", 'found "evict"; allowed: "reject", "deliver_only",'),
+        (
+            '[retainer]\nmax_publish_rate = "0/s"',
+            2,
+            "retainer.max_publish_rate",
+            'found "0/s"; allowed: a rate above',
+        ),
+        ("[retainer]\nmax_publish_rate = 5", 2, "retainer.max_publish_rate", "found 5; allowed: a rate above 0"),
+        (
+            '[retainer.topic_quotas.a]\ntopic_filter = "a/#/b"',
+            *(
+                2,
+                "retainer.topic_quotas.a.topic_filter",
+                "found \"a/#/b\": '#' stands alone in the last level;",
+            ),
+        ),
+        (
+            '[retainer.topic_quotas.a]\ntopic_filter = "$share/g/a"',
+            *(2, "retainer.topic_quotas.a.topic_filter", 'found "$share/g/a"; allowed: a Topic Filter, not of'),
+        ),
+        ("[retainer]\nclient_quota = 1", 2, "retainer.client_quota", "found 1; allowed: a table"),
+        (
+            '[retainer]\nmsg_expiry_interval_override = "never"',
+            *(2, "retainer.msg_expiry_interval_override", 'or "disabled"'),
+        ),
         ('["a.b"]', 1, '"a.b"', "unknown key"),
         ('"a\\nb" = 1', 1, '"a\\nb"', "unknown key"),
         # EMQX's

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from holdfast.interfaces import Batch, IRetainedStore, Selection
+from holdfast.interfaces import Batch, IRetainedStore, Seen, Selection
 from holdfast.messages import RetainedChange
 from holdfast.retained.memory import MemoryRetainedStore
 from holdfast.storage.revisions import RevisionClock
@@ -22,6 +22,7 @@ class LateStore(MemoryRetainedStore):
         super().__init__(RevisionClock(1, 0, now))
         self.pending: list[tuple[RetainedChange | None, CommitTicket]] = []
         self.reads: list[tuple[Deferred[Batch], Batch]] = []
+        self.looks: list[tuple[Deferred[Seen], tuple[Sequence[str], Sequence[str], Sequence[str]]]] = []
         self.read_later = False
         self.acknowledge_at_once = False  # as with the durability "async"
         self.read_count = 0
@@ -46,6 +47,16 @@ class LateStore(MemoryRetainedStore):
                 super().put(change)
         for change, ticket in pending:
             ticket.settle(failure if change is not None else None)
+        looks, self.looks = self.looks, []
+        for answer, asked in looks:
+            super().look(*asked).chainDeferred(answer)
+
+    def look(self, topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str]) -> Deferred[Seen]:
+        if not self.pending:
+            return super().look(topics, topic_filters, clients)
+        answer: Deferred[Seen] = Deferred()
+        self.looks.append((answer, (topics, topic_filters, clients)))
+        return answer
 
     def read(
         self, selection: Selection, after: str, rows: int, slice_rows: int, max_bytes: int, detailed: bool

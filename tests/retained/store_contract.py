@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -16,9 +16,11 @@ from holdfast.interfaces import (
     Listed,
     Listing,
     RetainedStatistics,
+    Seen,
     Selection,
     Slice,
     Standing,
+    Usage,
 )
 from holdfast.messages import RetainedChange, RetainedMessage
 from holdfast.retained.slices import topics_of
@@ -417,3 +419,120 @@ class StoreContract:
                 assert all(made.expires_at is None for made in part)
         assert position == len(expected)
         assert parser.next_packet() is None
+
+
+class UsageContract:
+    """What is retained is counted by Client and by Topic Filter where the store was made for that."""
+
+    def opened(
+        self, topic_filters: Sequence[str] = (), clients: bool = False
+    ) -> AbstractContextManager[IRetainedStore]:
+        raise NotImplementedError
+
+    def reopened(
+        self, store: IRetainedStore, topic_filters: Sequence[str] = (), clients: bool = False
+    ) -> AbstractContextManager[IRetainedStore]:
+        """Close it and open it again."""
+        raise NotImplementedError
+
+    def test_a_look_tells_what_is_in_topics_and_in_all(self) -> None:
+        with self.opened() as store:
+            put(store, "a", b"four", client_id="c")
+            put(store, "b", b"xx")
+            clear(store, "b")
+            seen = look(store, ["a", "b", "c"])
+            assert (seen.total, seen.topics) == (Usage(1, 4), {"a": Usage(1, 4, "c")})
+
+    @shared
+    @given(
+        st.lists(
+            st.one_of(
+                st.tuples(topics, st.binary(max_size=5), st.sampled_from(["a", "b", None]), st.integers(0, 9)),
+                st.sampled_from(["count", "expire", "reopen"]),
+            ),
+            max_size=30,
+        ),
+        st.lists(topic_filters(), max_size=3, unique=True),
+    )
+    def test_usage_is_exact_whenever_it_is_configured(self, steps: list[Any], topic_filters: list[str]) -> None:
+        """After any changes, in any order with counting what was there before, restarts and sweeps."""
+        with self.opened() as store:
+            store = self._apply(store, steps[: len(steps) // 2], topic_filters)
+            with self.reopened(store, topic_filters, True) as counting:
+                store = self._apply(counting, steps[len(steps) // 2 :], topic_filters)
+                while result_of(store.count_usage(2)):
+                    pass
+                held = [
+                    (topic, one)
+                    for topic in sorted({step[0] for step in steps if isinstance(step, tuple)})
+                    if (one := result_of(store.get(topic))) is not None
+                ]
+                seen = look(store, [topic for topic, _ in held], topic_filters, ["a", "b", "nobody"])
+                assert seen.total == usage(one for _, one in held)
+                assert seen.topics == {topic: Usage(1, len(one.payload), one.client_id) for topic, one in held}
+                for topic_filter in topic_filters:
+                    expected = usage(one for topic, one in held if matches(topic_filter, topic))
+                    assert seen.filters[topic_filter] == expected, topic_filter
+                for client_id in ("a", "b", "nobody"):
+                    assert seen.clients[client_id] == usage(one for _, one in held if one.client_id == client_id)
+
+    def _apply(self, store: IRetainedStore, steps: list[Any], topic_filters: Sequence[str]) -> IRetainedStore:
+        for step in steps:
+            if step == "count":
+                result_of(store.count_usage(2))
+            elif step == "expire":
+                result_of(store.expire(NOW + 5, 2))
+            elif step != "reopen" and step[1]:
+                put(store, step[0], step[1], client_id=step[2], expires_at=NOW + step[3] if step[3] else None)
+            elif step != "reopen":
+                clear(store, step[0])
+        return store
+
+    def test_what_has_no_quota_any_more_is_counted_anew_when_it_has_one_again(self) -> None:
+        with self.opened(["a/#"], True) as store:
+            put(store, "a/1", b"xx", client_id="c")
+            with self.reopened(store) as forgetful:
+                put(forgetful, "a/2", b"xx", client_id="c")
+                with self.reopened(forgetful, ["a/#"], True) as again:
+                    result_of(again.count_usage(1))
+                    put(again, "a/3", b"xx", client_id="c")
+                    while result_of(again.count_usage(1)):
+                        pass
+                    seen = look(again, [], ["a/#"], ["c"])
+                    assert seen.filters == {"a/#": Usage(3, 6)}
+                    assert seen.clients == {"c": Usage(3, 6)}
+
+    @given(st.booleans(), st.integers(1, 4))
+    @settings(max_examples=12, suppress_health_check=[HealthCheck.differing_executors])
+    def test_expiry_can_be_capped_for_what_is_stored(self, never_too: bool, limit: int) -> None:
+        """Counted from when each was stored; tombstones and what expires earlier stay as they are."""
+        with self.opened() as store:
+            put(store, "early", expires_at=NOW + 5)
+            put(store, "late", expires_at=NOW + 500)
+            put(store, "never")
+            put(store, "older", stored_at=NOW - 100)
+            put(store, "gone")
+            clear(store, "gone")
+            after: str | None = ""
+            while after is not None:
+                after = result_of(store.cap_expiry(50, never_too, after, limit))
+            assert [message.expires_at for message in (result_of(store.get(topic)) for topic in ("early", "late"))] == [
+                NOW + 5,
+                NOW + 50,
+            ]
+            assert result_of(store.get("never")).expires_at == (NOW + 50 if never_too else None)
+            assert result_of(store.expire(NOW, 10)) == (["older"] if never_too else [])
+
+
+def look(
+    store: IRetainedStore, topics: Sequence[str], topic_filters: Sequence[str] = (), clients: Sequence[str] = ()
+) -> Seen:
+    """Look at the store."""
+    seen: Seen = result_of(store.look(topics, topic_filters, clients))
+    return seen
+
+
+def usage(messages: Iterable[RetainedMessage]) -> Usage:
+    """Count them."""
+    sizes = [len(one.payload) for one in messages]
+    return Usage(len(sizes), sum(sizes))

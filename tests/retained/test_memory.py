@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from zope.interface.verify import verifyObject
@@ -11,7 +11,7 @@ from holdfast.interfaces import IRetainedStore
 from holdfast.retained.memory import MemoryRetainedStore
 from holdfast.storage.revisions import RevisionClock
 from holdfast.tickets import COMMITTED
-from tests.retained.store_contract import StoreContract, batches, put, selection
+from tests.retained.store_contract import StoreContract, UsageContract, batches, put, selection
 from tests.storage.doubles import Wall
 
 
@@ -33,3 +33,15 @@ class TestMemoryRetainedStore(StoreContract):
                 put(store, f"{number:05}")
             read = list(batches(store, selection("+/x")))
             assert [(list(batch.slices), batch.done) for batch in read] == [([], False), ([], True)]
+
+
+class TestMemoryUsage(UsageContract):
+    @contextmanager
+    def opened(self, topic_filters: Sequence[str] = (), clients: bool = False) -> Iterator[IRetainedStore]:
+        yield MemoryRetainedStore(RevisionClock(1, 0, Wall()))
+
+    @contextmanager
+    def reopened(
+        self, store: IRetainedStore, topic_filters: Sequence[str] = (), clients: bool = False
+    ) -> Iterator[IRetainedStore]:
+        yield store

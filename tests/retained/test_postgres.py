@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import count
@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from zope.interface.verify import verifyObject
 
-from holdfast.interfaces import IRetainedStore, RetainedStatistics
+from holdfast.interfaces import IRetainedStore, RetainedStatistics, Seen, Usage
 from holdfast.messages import RetainedChange
 from holdfast.retained import reading
 from holdfast.retained.postgres import PostgresStatements
@@ -22,7 +22,17 @@ from holdfast.storage import postgres
 from holdfast.storage.database import StoreUnusable
 from holdfast.tickets import CommitTicket
 from tests.postgres import fresh_database, synchronous
-from tests.retained.store_contract import NOW, StoreContract, clear, message, put, selection, topics_read
+from tests.retained.store_contract import (
+    NOW,
+    StoreContract,
+    UsageContract,
+    clear,
+    look,
+    message,
+    put,
+    selection,
+    topics_read,
+)
 from tests.storage.doubles import result_of
 
 
@@ -37,7 +47,7 @@ def opened(node: int = 1, empty: bool = True, **options: Any) -> Iterator[SQLRet
     """Open the store, emptied first."""
     if empty:
         with psycopg.connect(database().replace("+psycopg", ""), autocommit=True) as connection:
-            connection.execute("TRUNCATE retained, retained_levels, nodes")
+            connection.execute("TRUNCATE retained, retained_levels, retained_usage, nodes")
     durable, bridge = synchronous(database(), node)
     store = SQLRetainedStore(durable, **options)
     durable.open()
@@ -83,6 +93,20 @@ class TestPostgresRetainedStoreWithoutLike(StoreContract):
     def opened(self) -> Iterator[IRetainedStore]:
         with opened() as store:
             yield store
+
+
+class TestPostgresUsage(UsageContract):
+    @contextmanager
+    def opened(self, topic_filters: Sequence[str] = (), clients: bool = False) -> Iterator[IRetainedStore]:
+        with opened(counted_filters=topic_filters, counted_clients=clients) as store:
+            yield store
+
+    @contextmanager
+    def reopened(
+        self, store: IRetainedStore, topic_filters: Sequence[str] = (), clients: bool = False
+    ) -> Iterator[IRetainedStore]:
+        with opened(store.node + 1, False, counted_filters=topic_filters, counted_clients=clients) as again:
+            yield again
 
 
 # --- several nodes on one database
@@ -154,6 +178,17 @@ def test_a_clock_that_was_overtaken_catches_up() -> None:
         ahead = put(two, "a", b"ahead")
         put(one, "a", b"later")
         assert one.next_revision() > ahead.revision
+
+
+def test_a_look_counts_what_all_nodes_have_stored() -> None:
+    """And what they have cleared of each other's."""
+    with two_nodes() as (one, two):
+        put(one, "a", b"1234")
+        put(two, "b", b"12")
+        put(two, "c", b"1")
+        clear(one, "c")
+        for store in (one, two):
+            assert look(store, ["b"]) == Seen(Usage(2, 6), {"b": Usage(1, 2)}, {}, {})
 
 
 def test_totals_are_those_of_all_nodes_after_a_restart() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.retained.service import RetainerLimits
+from holdfast.retained.limits import RetainerLimits
 from holdfast.tickets import FailureKind, StorageFailure
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p

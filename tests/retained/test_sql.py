@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -23,6 +23,7 @@ from tests.retained.store_contract import (
     LATE,
     NOW,
     StoreContract,
+    UsageContract,
     batches,
     clear,
     message,
@@ -54,6 +55,24 @@ class TestSQLRetainedStore(StoreContract):
         with opened() as (_, store):
             verifyObject(IRetainedStore, store)
             yield store
+
+
+class TestSQLUsage(UsageContract):
+    @contextmanager
+    def opened(self, topic_filters: Sequence[str] = (), clients: bool = False) -> Iterator[IRetainedStore]:
+        with opened(counted_filters=topic_filters, counted_clients=clients) as (self.bench, store):
+            yield store
+
+    @contextmanager
+    def reopened(
+        self, store: IRetainedStore, topic_filters: Sequence[str] = (), clients: bool = False
+    ) -> Iterator[IRetainedStore]:
+        result_of(self.bench.store.close())
+        self.bench = Bench(self.bench.path)
+        again = SQLRetainedStore(self.bench.store, counted_filters=topic_filters, counted_clients=clients)
+        self.bench.store.open()
+        yield again
+        result_of(self.bench.store.close())
 
 
 class TestSQLRetainedStoreInSmallBites(StoreContract):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.interfaces import IRetainedStore
+from holdfast.retained.limits import RetainerLimits
 from holdfast.retained.sql import SQLRetainedStore
 from holdfast.sessions.durable.states import DurableSessionStates
 from holdfast.sessions.states import ISessionStates
@@ -33,7 +34,11 @@ class RestartableBroker(MemoryBroker):
         self.durable = DurableStore(
             f"sqlite:///{self._path}", Durability.PROCESS, 1, 0, 1, self.clock, self.now, None, self.bridge
         )
-        return SQLRetainedStore(self.durable)
+        limits = self._options.get("retainer") or RetainerLimits()
+        topic_filters = [topic_filter for topic_filter, _ in limits.topic_quotas]
+        return SQLRetainedStore(
+            self.durable, counted_filters=topic_filters, counted_clients=limits.client_quota is not None
+        )
 
     def make_states(self) -> ISessionStates:
         """Keep Session State in the file too."""

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from holdfast.retained.service import RetainerLimits
+from holdfast.retained.limits import RetainerLimits
 from holdfast.sessions.limits import Limits
 from holdfast.wire import NO_PROPERTIES, Properties
 from holdfast.wire import packets as p

@@ -10,7 +10,7 @@ from zope.interface import implementer
 
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.interfaces import IAuthenticator, IAuthorizer, Principal
-from holdfast.retained.service import RetainerLimits
+from holdfast.retained.limits import RetainerLimits
 from holdfast.sessions.explanations import LONGEST
 from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.wire import Properties, ReasonCode, encode, encode_variable_byte_integer

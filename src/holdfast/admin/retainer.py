@@ -14,7 +14,7 @@ from twisted.web import http
 from holdfast.admin.calls import DONE, NDJSON, Answer, Call, Refused, answer, bad_request, not_found
 from holdfast.admin.records import BadRecord, detail_of, line_of, message_of, request_of, summary_of
 from holdfast.retained.administration import BYTES, ROWS, Administration, Merge, Verdict
-from holdfast.retained.service import RetainRefused
+from holdfast.retained.limits import NotRetained
 from holdfast.tickets import FailureKind, StorageFailure
 from holdfast.topics import EVERY_TOPIC, InvalidTopicFilter, check_topic_filter
 
@@ -72,7 +72,7 @@ class RetainerAPI:
             return error.answer()
         if isinstance(error, BadRecord):
             return bad_request(str(error)).answer()
-        if isinstance(error, RetainRefused):
+        if isinstance(error, NotRetained):
             return Refused(http.BAD_REQUEST, "EXCEED_LIMIT", str(error)).answer()
         if isinstance(error, StorageFailure):
             if error.kind is FailureKind.REFUSED:
@@ -255,7 +255,7 @@ def _now(content: Answer) -> Deferred[Answer]:
 
 
 def _code(error: Exception) -> str:
-    return "EXCEED_LIMIT" if isinstance(error, RetainRefused) else "SERVICE_UNAVAILABLE"
+    return "EXCEED_LIMIT" if isinstance(error, NotRetained) else "SERVICE_UNAVAILABLE"
 
 
 def _line(reject: dict[str, Any]) -> int:

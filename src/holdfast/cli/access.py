@@ -15,7 +15,6 @@ from types import MappingProxyType
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
-import attrs
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
@@ -25,11 +24,9 @@ from holdfast.admin.control import NAME, Place
 from holdfast.admin.retainer import PREFIX, RetainerAPI
 from holdfast.admin.view import shown as config_shown
 from holdfast.config import Config
-from holdfast.config.fields import described
 from holdfast.retained.administration import Administration
-from holdfast.retained.replay import Flow
-from holdfast.retained.service import RetainedMessages, RetainerLimits
-from holdfast.retained.sql import SQLRetainedStore
+from holdfast.retained.configured import flow_of, limits_of, store_of
+from holdfast.retained.service import RetainedMessages
 from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability, StoreUnusable
 from holdfast.storage.engine import database_at, shown
@@ -203,12 +200,11 @@ def standing_in(config: Config) -> Iterator[Access]:
         config.storage.url, Durability.FULL, 0, 0, _TOOLS, clock, _milliseconds, None,
         SynchronousBridge(gathers=True), SynchronousBridge,
     )  # fmt: skip
-    store = SQLRetainedStore(durable)
+    store = store_of(config.retainer, durable)
     durable.open()
     try:
-        names = {limit.name for limit in attrs.fields(RetainerLimits)} & set(described(type(config.retainer)))
-        limits = RetainerLimits(**{name: getattr(config.retainer, name) for name in names})
-        retained = RetainedMessages(store, clock, _milliseconds, limits, Flow())
+        limits = limits_of(config.retainer)
+        retained = RetainedMessages(store, clock, _milliseconds, limits, flow_of(config.retainer))
         administration = Administration(retained, store, _milliseconds, lambda: succeed(None))
         where = shown(config.storage.url)
         yield _StandIn(RetainerAPI(administration, config_shown(config.retainer), where), where, clock)

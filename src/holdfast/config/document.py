@@ -22,6 +22,7 @@ from holdfast.config.mqtt import MQTTConfig
 from holdfast.config.node import Folder, NodeConfig
 from holdfast.config.problems import ConfigError, ConfigProblem
 from holdfast.config.reader import Complaint, Reader
+from holdfast.config.retain_modes import RetainModes
 from holdfast.config.retainer import RetainerConfig
 from holdfast.config.storage import StorageConfig, StoreURL, resolved_url
 from holdfast.config.sys_topics import SysTopicsConfig
@@ -36,6 +37,7 @@ class Zone:
 
     mqtt: MQTTConfig
     force_shutdown: ForceShutdownConfig
+    retainer: RetainModes
 
 
 @frozen
@@ -48,6 +50,9 @@ class ZoneOverrides(Section):
     force_shutdown: Mapping[str, Any] = field(
         factory=dict,
         metadata=partial_table(ForceShutdownConfig, "Options of [force_shutdown] for the clients of this zone."),
+    )
+    retainer: Mapping[str, Any] = field(
+        factory=dict, metadata=partial_table(RetainModes, "Options of [retainer] for the clients of this zone.")
     )
 
 
@@ -77,7 +82,8 @@ class Config(Section):
         factory=dict,
         metadata=named_tables(
             ZoneOverrides,
-            "Options of [mqtt] and [force_shutdown] for the clients of some listeners only, which name their zone.",
+            "Options of [mqtt], [force_shutdown] and [retainer] for the clients of some listeners only, which name"
+            " their zone.",
         ),
     )
     storage: StorageConfig = field(
@@ -111,10 +117,12 @@ class Config(Section):
     def zone(self, name: str) -> Zone:
         """Return the options for a zone; those of the empty name are the general ones. Raises KeyError."""
         if not name:
-            return Zone(self.mqtt, self.force_shutdown)
+            return Zone(self.mqtt, self.force_shutdown, self.retainer)
         overrides = self.zones[name]
         return Zone(
-            attrs.evolve(self.mqtt, **overrides.mqtt), attrs.evolve(self.force_shutdown, **overrides.force_shutdown)
+            attrs.evolve(self.mqtt, **overrides.mqtt),
+            attrs.evolve(self.force_shutdown, **overrides.force_shutdown),
+            attrs.evolve(self.retainer, **overrides.retainer),
         )
 
     def override(

@@ -9,7 +9,7 @@ from typing import Protocol
 from attrs import field, frozen
 
 from holdfast.config.toml_text import literal
-from holdfast.config.units import parse_duration, parse_size
+from holdfast.config.units import parse_duration, parse_rate, parse_size
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -140,7 +140,7 @@ class Duration:
     maximum: str
     infinity: bool = False
     zero: str = ""
-    words: Mapping[str, float] = field(factory=dict)
+    words: Mapping[str, float | None] = field(factory=dict)
 
     @property
     def allowed(self) -> str:
@@ -168,6 +168,24 @@ class Duration:
         if not _within(seconds, parse_duration(self.minimum), parse_duration(self.maximum)):
             raise refusal(value, self.allowed)
         return seconds
+
+
+@frozen
+class Rate:
+    """How many per second, written with an interval: ``"1000/s"``, ``"10/2s"``; ``"infinity"`` is None."""
+
+    allowed: str = field(default='a rate above 0 such as "1000/s" or "10/2s", or "infinity"', init=False)
+
+    def read(self, value: object) -> float | None:
+        """Return how many per second, None for ``"infinity"``; raises Refused."""
+        if value == "infinity":
+            return None
+        if not isinstance(value, str):
+            raise refusal(value, self.allowed)
+        try:
+            return parse_rate(value)
+        except ValueError:
+            raise refusal(value, self.allowed) from None
 
 
 @frozen

@@ -6,14 +6,37 @@ from collections.abc import Collection, Iterable, Mapping
 
 from attrs import field, frozen
 
-from holdfast.config.fields import Section, option, table
-from holdfast.config.kinds import Choice, Duration, Flag, Integer, Size
+from holdfast.config.fields import Section, named_tables, option, table
+from holdfast.config.kinds import Choice, Duration, Flag, Integer, Rate, Refused, Size, Text, refusal
+from holdfast.config.retain_modes import RetainModes
+from holdfast.config.toml_text import literal
+from holdfast.topics import SHARED_PREFIX, InvalidTopicFilter, check_topic_filter
 
 #: What ``batch_read_number = 0`` stands for, as in EMQX.
 DEFAULT_BATCH_READ_NUMBER = 1000
 
 #: Longest interval of MQTT: a Four Byte Integer of seconds.
 _LONGEST = "4294967295s"
+
+_MOST_LEVELS = 65_535
+
+
+@frozen
+class FilterString:
+    """The kind of an option that is a Topic Filter."""
+
+    allowed: str = field(default="a Topic Filter, not of a shared subscription", init=False)
+
+    def read(self, value: object) -> str:
+        """Return the Topic Filter; raises Refused."""
+        text = Text(self.allowed).read(value)
+        try:
+            check_topic_filter(text, _MOST_LEVELS)
+        except InvalidTopicFilter as invalid:
+            raise Refused(f"found {literal(text)}: {invalid}; allowed: {self.allowed}") from None
+        if text.startswith(SHARED_PREFIX):
+            raise refusal(text, self.allowed)
+        return text
 
 
 @frozen
@@ -65,7 +88,45 @@ class FlowControlConfig(Section):
 
 
 @frozen
-class RetainerConfig(Section):
+class QuotaConfig(Section):
+    """How much of a part may be retained."""
+
+    max_retained_messages: int = option(
+        Integer(0, unit="retained messages; 0 is no limit"),
+        0,
+        help="Retained messages that may be stored. 0 = no limit.",
+        effect="As retainer.max_retained_messages, for this part only.",
+        example=1000,
+    )
+    max_retained_bytes: int = option(
+        Size("1KB", "1048576GB", zero="no limit"),
+        0,
+        help="Bytes of payloads that may be stored together. 0 = no limit.",
+        effect="As retainer.max_retained_bytes, for this part only.",
+        example="1MB",
+    )
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether there is a limit."""
+        return bool(self.max_retained_messages or self.max_retained_bytes)
+
+
+@frozen
+class TopicQuotaConfig(QuotaConfig):
+    """How much may be retained in a part of the topics."""
+
+    topic_filter: str = option(
+        FilterString(),
+        "#",
+        help="The topics that count: a Topic Filter, such as sensors/# for a whole branch.",
+        effect="A topic counts against every quota whose filter matches it.",
+        example="sensors/#",
+    )
+
+
+@frozen
+class RetainerConfig(RetainModes):
     """What is retained, for how long, and how it is cleared and replayed."""
 
     enable: bool = option(
@@ -82,6 +143,22 @@ class RetainerConfig(Section):
         help="Time after which a retained message without a Message Expiry Interval of its own expires. 0s = never.",
         effect="Applies to messages retained from then on; those stored keep their expiry.",
         example="7d",
+    )
+    msg_expiry_interval_override: float | None = option(
+        Duration("1s", _LONGEST, words={"disabled": None}),
+        "disabled",
+        help="Longest time for which any message is retained, whatever its own Message Expiry Interval. disabled ="
+        " none.",
+        effect="Also messages stored before expire by then, counted from when they were stored: they are gone through"
+        " after each start. What has expired is neither delivered nor kept.",
+        example="30d",
+    )
+    allow_never_expire: bool = option(
+        Flag(),
+        True,
+        help="Whether messages that never expire are exempt from msg_expiry_interval_override.",
+        effect="false: they expire as well. Without msg_expiry_interval_override it has no effect.",
+        example=False,
     )
     msg_clear_interval: float = option(
         Duration("1s", "30d", zero="no sweeps"),
@@ -109,15 +186,35 @@ class RetainerConfig(Section):
         Integer(0, unit="retained messages; 0 is no limit"),
         0,
         help="Retained messages that may be stored. 0 = no limit.",
-        effect="At the limit, messages of new topics are not retained; known topics are still replaced and cleared.",
+        effect="At the limit, messages of new topics are not retained (see on_limit); known topics are still replaced"
+        " and cleared.",
         example=1000000,
     )
-    stop_publish_clear_msg: bool = option(
-        Flag(),
-        False,
-        help="Do not route messages with RETAIN 1 and an empty payload, which clear a retained message.",
-        effect="true: present subscribers are not told that a retained message has been cleared.",
-        example=True,
+    max_retained_bytes: int = option(
+        Size("1KB", "1048576GB", zero="no limit"),
+        0,
+        help="Bytes of payloads that may be stored, of all retained messages together. 0 = no limit.",
+        effect="A message that would exceed it is not retained (see on_limit); clearing, and replacing by what is not"
+        " longer, is always possible.",
+        example="10GB",
+    )
+    max_publish_rate: float | None = option(
+        Rate(),
+        "infinity",
+        help="Retained messages stored per interval, by all clients together; as many at once after a quiet second.",
+        effect="Messages beyond it are not retained (see on_limit). Clearing is always possible and does not count.",
+        example="1000/s",
+    )
+    on_limit: str = option(
+        Choice(("reject", "deliver_only", "disconnect", "drop_old")),
+        "reject",
+        help="What to do with a message that may not be retained because of a limit: reject = tell its publisher (v5,"
+        " QoS 1 and 2: Quota exceeded, 0x97) and route it to nobody, others as deliver_only; deliver_only = route and"
+        " acknowledge it; disconnect = disconnect its publisher (v5: Quota exceeded, 0x97); drop_old = as"
+        " deliver_only, and clear the topic's older message.",
+        effect="Only with drop_old and reject (v5, QoS 1 and 2) no late subscriber takes an outdated message for the"
+        " newest. Will Messages are routed whatever it says. Messages of other topics never make room.",
+        example="drop_old",
     )
     max_topic_length: int = option(
         Size("1B", "2600B"),
@@ -142,6 +239,17 @@ class RetainerConfig(Section):
         help="Time for which the mark of a cleared retained message is kept.",
         effect="Longer: those who read the database see clearings for longer, and the marks use more space.",
         example="7d",
+    )
+    client_quota: QuotaConfig = field(
+        factory=QuotaConfig,
+        metadata=table(QuotaConfig, "How much each client may have retained: what it was the last to publish."),
+    )
+    topic_quotas: Mapping[str, TopicQuotaConfig] = field(
+        factory=dict,
+        metadata=named_tables(
+            TopicQuotaConfig,
+            "How much may be retained in parts of the topics: a table for each, with a name of your choice.",
+        ),
     )
     flow_control: FlowControlConfig = field(
         factory=FlowControlConfig,

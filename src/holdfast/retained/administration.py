@@ -15,7 +15,8 @@ from twisted.logger import Logger
 
 from holdfast.interfaces import IRetainedStore, Listed, Listing, RetainedStatistics, Selection, Standing
 from holdfast.messages import ApplicationMessage, ChangeOrigin, RetainedChange, RetainedMessage
-from holdfast.retained.service import RetainedMessages, RetainRefused
+from holdfast.retained.limits import NotRetained
+from holdfast.retained.service import RetainedMessages, published
 from holdfast.tickets import CommitTicket, StorageFailure
 
 if TYPE_CHECKING:
@@ -113,9 +114,10 @@ class Administration:
 
     @inlineCallbacks
     def set(self, message: ApplicationMessage) -> Generator[Deferred[Any], Any, None]:
-        """Retain a message. Fails with :class:`RetainRefused` or :class:`StorageFailure`."""
+        """Retain a message. Fails with :class:`NotRetained` or :class:`StorageFailure`."""
         if not self._retained.enabled:
-            raise RetainRefused("retainer.enable is false")
+            raise NotRetained("retainer.enable is false")
+        yield from self._decided(message)
         yield _durable([self._retained.retain(message, ChangeOrigin.API)])
         self.counts["set"] += 1
 
@@ -152,7 +154,7 @@ class Administration:
     ) -> Generator[Deferred[Any], Any, list[Verdict | Exception]]:
         """Import messages with all they carry but their revisions, and return what became of each, or why nothing did.
 
-        The reasons are :class:`RetainRefused` and :class:`StorageFailure`.
+        The reasons are :class:`NotRetained` and :class:`StorageFailure`.
         """
         stamps = [self._store.next_revision() for _ in messages]
         yield _durable([self._store.flushed()])
@@ -175,9 +177,10 @@ class Administration:
                     message.client_id,
                     message.username,
                 )
+                yield from self._decided(published(message))
                 try:
                     tickets.append((len(verdicts), self._retained.store(change, ChangeOrigin.IMPORT)))
-                except RetainRefused as refused:
+                except NotRetained as refused:
                     verdict = refused
                 else:
                     written[message.topic] = message
@@ -188,6 +191,12 @@ class Administration:
                 verdicts[number] = ticket.failure
         self.counts["imported"] += verdicts.count(Verdict.IMPORTED)
         return verdicts
+
+    def _decided(self, message: ApplicationMessage) -> Generator[Deferred[Any], Any, None]:
+        """Wait for a look at the store, where it takes one to tell whether the message fits."""
+        waiting = self._retained.undecided(message)
+        if waiting is not None:
+            yield waiting
 
     @inlineCallbacks
     def _verdict(

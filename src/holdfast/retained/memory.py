@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import evolve
 from twisted.internet.defer import Deferred, succeed
@@ -15,9 +15,11 @@ from holdfast.interfaces import (
     Listed,
     Listing,
     RetainedStatistics,
+    Seen,
     Selection,
     Slice,
     Standing,
+    Usage,
 )
 from holdfast.messages import RetainedChange, RetainedMessage
 from holdfast.retained.rows import Row, packet_of, row_of
@@ -32,6 +34,8 @@ _SCANNED = 8192
 @implementer(IRetainedStore)
 class MemoryRetainedStore:
     """Keeps retained messages in a dict, and their topics in order."""
+
+    shared = False
 
     def __init__(self, clock: RevisionClock) -> None:
         self.node = clock.node
@@ -120,6 +124,34 @@ class MemoryRetainedStore:
             }
         )
 
+    def look(self, topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str]) -> Deferred[Seen]:
+        """Count, now."""
+        rows = self._rows
+        return succeed(
+            Seen(
+                _usage(rows.values()),
+                {topic: Usage(1, rows[topic].size, rows[topic].client_id) for topic in topics if topic in rows},
+                {one: _usage(row for row in rows.values() if matches(one, row.topic)) for one in topic_filters},
+                {one: _usage(row for row in rows.values() if row.client_id == one) for one in clients},
+            )
+        )
+
+    def count_usage(self, limit: int) -> Deferred[bool]:
+        """Nothing is counted ahead here."""
+        return succeed(False)
+
+    def cap_expiry(self, lifetime: int, never_too: bool, after: str, limit: int) -> Deferred[str | None]:
+        """Let messages expire earlier."""
+        start = bisect_right(self._topics, after)
+        topics = self._topics[start : start + limit]
+        for topic in topics:
+            row, change = self._rows[topic], self._changes[topic]
+            latest = row.stored_at + lifetime
+            if (never_too if row.expires_at is None else row.expires_at > latest) and change.message is not None:
+                self._rows[topic] = row._replace(expires_at=latest)
+                self._changes[topic] = evolve(change, message=evolve(change.message, expires_at=latest))
+        return succeed(topics[-1] if len(topics) == limit else None)
+
     def expire(self, now: int, limit: int) -> Deferred[Sequence[str]]:
         """Turn expired messages into tombstones, those that expired first before the others."""
         expired = sorted((row.expires_at, topic) for topic, row in self._rows.items() if _has_expired(row, now))
@@ -164,6 +196,11 @@ class MemoryRetainedStore:
                 insort(self._topics, topic)
         elif known is not None:
             del self._topics[bisect_right(self._topics, topic) - 1]
+
+
+def _usage(rows: Iterable[Row]) -> Usage:
+    sizes = [row.size for row in rows]
+    return Usage(len(sizes), sum(sizes))
 
 
 def _has_expired(row: Row, now: int) -> bool:

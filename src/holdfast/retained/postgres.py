@@ -10,7 +10,8 @@ from weakref import WeakKeyDictionary
 
 from psycopg import errors
 
-from holdfast.retained.matching import LIKE, Plan
+from holdfast.interfaces import Usage
+from holdfast.retained.matching import JUST_AFTER, LIKE, Plan
 from holdfast.retained.rows import COLUMNS, MESSAGE_COLUMNS, Row, longest_packet
 from holdfast.retained.statements import Check, Found, Totals
 from holdfast.storage import tables
@@ -64,6 +65,23 @@ _UPSERT = (
     "RETURNING topic, xmax = 0"
 )
 _ADD_LEVELS = "INSERT INTO retained_levels SELECT * FROM unnest(CAST(? AS integer[])) ON CONFLICT (levels) DO NOTHING"
+_HELD = (
+    "SELECT topic, size, client_id FROM retained WHERE tombstone = 0 AND topic = ANY(CAST(? AS text[])) ORDER BY topic "
+    "FOR UPDATE"
+)
+_RUN = (
+    "SELECT topic, size, client_id FROM retained WHERE tombstone = 0 AND topic >= :low{high} "
+    "ORDER BY topic LIMIT :limit"
+)
+_COUNTED = (
+    "SELECT scope, counted_to FROM retained_usage WHERE subject = '' AND scope = ANY(CAST(? AS text[])) ORDER BY scope "
+    "FOR UPDATE"
+)
+_END_OF_RUN = "SELECT topic FROM retained WHERE topic >= ? ORDER BY topic LIMIT 1 OFFSET ?"
+_CAP_EXPIRY = (
+    "UPDATE retained SET expires_at = stored_at + :lifetime WHERE topic >= :low {end} "
+    "AND tombstone = 0 AND (expires_at > stored_at + :lifetime{never})"
+)
 _FROM = "SELECT topic FROM retained WHERE topic >= :low{high} ORDER BY topic LIMIT 1"
 _TOPICS = (
     "SELECT coalesce(array_agg(topic ORDER BY topic), '{{}}') FROM retained WHERE topic >= :low{high} AND tombstone = 0"
@@ -200,6 +218,37 @@ class PostgresStatements:
     def add_levels(self, cursor: Cursor, levels: Collection[int]) -> None:
         """Record level counts."""
         cursor.execute(_ADD_LEVELS, (sorted(levels),))
+
+    def held(self, cursor: Cursor, topics: Sequence[str]) -> dict[str, Usage]:
+        """Read sizes and Clients, and lock them."""
+        cursor.execute(_HELD, (list(topics),))
+        return {topic: Usage(1, size, client_id) for topic, size, client_id in cursor.fetchall()}
+
+    def held_between(self, cursor: Cursor, low: str, high: str | None, limit: int) -> dict[str, Usage]:
+        """Read a run of sizes and Clients."""
+        bound: dict[str, Any] = {"low": low, "limit": limit, **({} if high is None else {"high": high})}
+        cursor.execute(_RUN.format(high="" if high is None else " AND topic < :high"), bound)
+        return {topic: Usage(1, size, client_id) for topic, size, client_id in cursor.fetchall()}
+
+    def counted(self, cursor: Cursor, scopes: Sequence[str]) -> dict[str, str | None]:
+        """Read how far, and lock it."""
+        cursor.execute(_COUNTED, (sorted(scopes),))
+        return dict(cursor.fetchall())
+
+    def cap_expiry(self, cursor: Cursor, lifetime: int, never_too: bool, after: str, limit: int) -> str | None:
+        """Look at a run of topics, and change what expires too late."""
+        low = after + JUST_AFTER if after else ""
+        cursor.execute(_END_OF_RUN, (low, limit - 1))
+        row = cursor.fetchone()
+        end: str | None = None if row is None else row[0]
+        bound: dict[str, Any] = {"low": low, "lifetime": lifetime, **({} if end is None else {"end": end})}
+        cursor.execute(
+            _CAP_EXPIRY.format(
+                end="" if end is None else "AND topic <= :end", never=" OR expires_at IS NULL" if never_too else ""
+            ),
+            bound,
+        )
+        return end
 
     def expired(self, cursor: Cursor, now: int, limit: int) -> tuple[list[str], int]:
         """Find what has expired and no other node is at."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, inlineCallbacks
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -16,40 +16,37 @@ from zope.interface import Attribute, Interface, implementer
 from holdfast.interfaces import IDelivery, IRetainedStore, RetainedStatistics
 from holdfast.messages import ApplicationMessage, ChangeKind, ChangeOrigin, RetainedChange, RetainedMessage
 from holdfast.retained.feed import Change, ChangeFeed
+from holdfast.retained.ledger import Ledger
+from holdfast.retained.limits import Limit, NotRetained, OnLimit, RetainerLimits, RetainRefused
+from holdfast.retained.publish_rate import PublishRate
 from holdfast.retained.replay import Flow, Replay
 from holdfast.retained.turns import ReplayTurns
+from holdfast.storage.complaints import Complaints
 from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
-
-if TYPE_CHECKING:
-    from attrs import frozen
-else:
-    from attrs import define as frozen
-
-
-class RetainRefused(Exception):
-    """The message may not be retained: a limit stands in the way. The text names it."""
-
-
-@frozen
-class RetainerLimits:
-    """What may be retained; 0 stands for unlimited (expiry: for never). Intervals are in seconds, sizes in bytes."""
-
-    enable: bool = True
-    msg_expiry_interval: float = 0
-    msg_clear_interval: float = 60
-    msg_clear_limit: int = 50_000
-    max_payload_size: int = 1 << 20
-    max_retained_messages: int = 0
-    max_topic_length: int = 2600
-    tombstone_ttl: float = 86_400
-    refuse_unavailable: bool = False  #: refuse a replay while the store cannot be read, rather than let it wait
 
 
 class IRetainedMessages(Interface):
     """The retainer as Sessions see it."""
 
+    on_limit = Attribute("What is to become of messages that are refused.")
+
+    def undecided(message: ApplicationMessage) -> Deferred[None] | None:
+        """Tell whether it takes a look at the store to decide about a message.
+
+        None if not; else :meth:`retain` is to be called when this has fired, in the same turn.
+        """
+
     def retain(message: ApplicationMessage, origin: ChangeOrigin) -> CommitTicket:
-        """Store the message, or clear its topic if the payload is empty. Raises :class:`RetainRefused`."""
+        """Store the message, or clear its topic if the payload is empty. Raises :class:`RetainRefused`.
+
+        A message that was not asked about with :meth:`undecided` is refused unless it surely fits.
+        """
+
+    def refused(message: ApplicationMessage, refusal: RetainRefused, outcome: str) -> None:
+        """Count and log that a message is not retained; ``outcome`` says what becomes of it."""
+
+    def drop(message: ApplicationMessage, origin: ChangeOrigin) -> tuple[CommitTicket, bool]:
+        """Clear the older value of a topic whose message was refused; return whether there may have been one."""
 
     def replay(topic_filter: str, delivery: IDelivery, cursor: str = "") -> Replay:
         """Start to deliver what matches a (non-shared) Topic Filter."""
@@ -62,6 +59,8 @@ class IRetainedMessages(Interface):
 
 #: rows changed by one statement of the sweep, so that it never holds up the writer for long
 _SWEEP_SLICE = 1000
+#: seconds until what could not be prepared at start is tried again
+_PREPARE_AGAIN = 60.0
 
 #: origins of changes that no present subscriber is handed
 _UNROUTED = frozenset((ChangeOrigin.API, ChangeOrigin.IMPORT))
@@ -87,8 +86,18 @@ class RetainedMessages(Service):
         self._now = now
         self._limits = limits
         self._flow = flow
-        self._uncommitted = 0
         self._sweeping: LoopingCall | None = None
+        self._preparing: IDelayedCall | None = None
+        self._complaints = Complaints(self._log, clock.seconds, write=self._log.warn)
+        #: messages refused, by the limit that stood in the way
+        self.refusals = dict.fromkeys(Limit, 0)
+        self.on_limit = limits.on_limit
+        rate = limits.max_publish_rate
+        self._rate = None if rate is None else PublishRate(rate, clock.seconds)
+        self._ledger: Ledger | None = None
+        bounded = limits.max_retained_messages or limits.max_retained_bytes
+        if bounded or limits.client_quota or limits.topic_quotas or limits.on_limit is OnLimit.DROP_OLD:
+            self._ledger = Ledger(store, limits, self._make_room, clock)
 
     def startService(self) -> None:
         """Start to sweep what has expired."""
@@ -97,12 +106,26 @@ class RetainedMessages(Service):
             self._sweeping = LoopingCall(self._sweep)
             self._sweeping.clock = self._clock
             self._sweeping.start(self._limits.msg_clear_interval, now=False).addErrback(self._sweep_failed)
+        limits = self._limits
+        if limits.client_quota or limits.topic_quotas or limits.msg_expiry_interval_override is not None:
+            self._preparing = self._clock.callLater(0, self._prepare)
 
     def stopService(self) -> None:
         """Stop sweeping."""
         Service.stopService(self)
         if self._sweeping is not None and self._sweeping.running:
             self._sweeping.stop()
+        if self._preparing is not None and self._preparing.active():
+            self._preparing.cancel()
+
+    def undecided(self, message: ApplicationMessage) -> Deferred[None] | None:
+        """Tell whether it takes a look at the store: where the message may not fit, or may leave something to drop."""
+        ledger = self._ledger
+        if ledger is None or not message.payload or not self._limits.enable:
+            return None
+        if self._refusal(message) is not None:
+            return ledger.look(message) if self.on_limit is OnLimit.DROP_OLD else None
+        return None if ledger.fits(message) else ledger.look(message)
 
     def retain(self, message: ApplicationMessage, origin: ChangeOrigin) -> CommitTicket:
         """Store the message, or clear its topic if its payload is empty [MQTT5-3.3.1-5], [MQTT5-3.3.1-6].
@@ -115,13 +138,8 @@ class RetainedMessages(Service):
         now = self._now()
         topic = message.topic
         if not message.payload:
-            revision = self._store.next_revision()
-            change = RetainedChange(topic, revision, now, None, message.client_id, message.username)
-            return self._put(change, ChangeKind.CLEAR, origin)
+            return self._clear(message, now, origin)
         self._check(message)
-        expires_at = message.expires_at
-        if expires_at is None and self._limits.msg_expiry_interval:
-            expires_at = now + round(self._limits.msg_expiry_interval * 1000)
         revision = self._store.next_revision()
         retained = RetainedMessage(
             topic,
@@ -131,7 +149,7 @@ class RetainedMessages(Service):
             message.client_id,
             message.username,
             now,
-            expires_at,
+            self._expires_at(message, now),
             revision,
         )
         change = RetainedChange(topic, revision, now, retained, message.client_id, message.username)
@@ -145,17 +163,30 @@ class RetainedMessages(Service):
     def store(self, change: RetainedChange, origin: ChangeOrigin) -> CommitTicket:
         """Store a change stamped before (see IRetainedStore.next_revision): one with a higher revision prevails.
 
-        Raises :class:`RetainRefused` when a limit is reached; clears are always allowed.
+        Raises :class:`NotRetained` when a limit is reached or nothing is stored; clears are always allowed.
         """
         message = change.message
         if message is None:
+            if self._ledger is not None:
+                self._ledger.cleared(change.topic)
             return self._put(change, ChangeKind.CLEAR, origin)
         if not self._limits.enable:
-            raise RetainRefused("retainer.enable is false")
-        self._check(
-            ApplicationMessage(message.topic, message.payload, message.qos, True, message.client_id, message.username)
-        )
+            raise NotRetained("retainer.enable is false")
+        self._check(published(message))
         return self._put(change, ChangeKind.SET, origin)
+
+    def drop(self, message: ApplicationMessage, origin: ChangeOrigin) -> tuple[CommitTicket, bool]:
+        """Clear the topic of a message that was refused, unless nothing is retained: better none than a stale one."""
+        if self._ledger is not None and not self._ledger.holds(message.topic):
+            return COMMITTED, False
+        return self._clear(message, self._now(), origin), True
+
+    def refused(self, message: ApplicationMessage, refusal: RetainRefused, outcome: str) -> None:
+        """Count it by limit, and log it: one line in ten seconds for each limit."""
+        self.refusals[refusal.limit] += 1
+        self._complaints.complain(
+            refusal.limit.value, f"{message.client_id!r} may not retain {message.topic!r}, {outcome}: {refusal}"
+        )
 
     def replay(self, topic_filter: str, delivery: IDelivery, cursor: str = "") -> Replay:
         """Start to deliver what matches a (non-shared) Topic Filter, after the topic ``cursor``."""
@@ -175,11 +206,15 @@ class RetainedMessages(Service):
         """How many replays run."""
         return len(self.feed)
 
+    def _clear(self, message: ApplicationMessage, now: int, origin: ChangeOrigin) -> CommitTicket:
+        revision = self._store.next_revision()
+        change = RetainedChange(message.topic, revision, now, None, message.client_id, message.username)
+        if self._ledger is not None:
+            self._ledger.cleared(message.topic)
+        return self._put(change, ChangeKind.CLEAR, origin)
+
     def _put(self, change: RetainedChange, kind: ChangeKind, origin: ChangeOrigin) -> CommitTicket:
         ticket = self._store.put(change)
-        if not ticket.settled:
-            self._uncommitted += 1
-            ticket.when_settled(self._committed)
         if len(self.feed):
             stored = ticket
             if ticket.settled and ticket.failure is None:  # acknowledged before it is readable (durability "async")
@@ -187,30 +222,82 @@ class RetainedMessages(Service):
             self.feed.announce(Change(change.topic, change.revision, kind, origin, origin not in _UNROUTED, stored))
         return ticket
 
-    def _committed(self, _failure: StorageFailure | None) -> None:
-        self._uncommitted -= 1
+    def _expires_at(self, message: ApplicationMessage, now: int) -> int | None:
+        """Return when the message expires (milliseconds): one truth for delivery and for the sweep."""
+        limits = self._limits
+        expires_at = message.expires_at
+        if expires_at is None and limits.msg_expiry_interval:
+            expires_at = now + round(limits.msg_expiry_interval * 1000)
+        override = limits.msg_expiry_interval_override
+        if override is None or (expires_at is None and limits.allow_never_expire):
+            return expires_at
+        latest = now + round(override * 1000)
+        return latest if expires_at is None else min(expires_at, latest)
 
-    def _check(self, message: ApplicationMessage) -> None:
+    def _refusal(self, message: ApplicationMessage) -> RetainRefused | None:
+        """Return what stands in the way of the message whatever is retained already."""
         limits = self._limits
         if limits.max_payload_size and len(message.payload) > limits.max_payload_size:
-            raise RetainRefused(
-                f"the payload has {len(message.payload)} bytes, retainer.max_payload_size is {limits.max_payload_size}"
+            return RetainRefused(
+                Limit.PAYLOAD_SIZE,
+                f"the payload has {len(message.payload)} bytes, retainer.max_payload_size is {limits.max_payload_size}",
             )
         if 4 * len(message.topic) > limits.max_topic_length:
             length = len(message.topic.encode())
             if length > limits.max_topic_length:
-                raise RetainRefused(
-                    f"the topic has {length} bytes, retainer.max_topic_length is {limits.max_topic_length}"
+                return RetainRefused(
+                    Limit.TOPIC_LENGTH,
+                    f"the topic has {length} bytes, retainer.max_topic_length is {limits.max_topic_length}",
                 )
-        most = limits.max_retained_messages
-        if most and self._store.statistics().count + self._uncommitted >= most and not self._is_retained(message.topic):
-            raise RetainRefused(f"retainer.max_retained_messages = {most} is reached")
+        if self._rate is not None and self._rate.exhausted:
+            return RetainRefused(
+                Limit.PUBLISH_RATE, f"retainer.max_publish_rate is {limits.max_publish_rate:g} messages per second"
+            )
+        return None
 
-    def _is_retained(self, topic: str) -> bool:
-        """Tell whether the topic has a committed retained message: those may be replaced when the store is full."""
-        found: list[RetainedMessage | None] = []
-        self._store.get(topic).addCallback(found.append)
-        return bool(found) and found[0] is not None
+    def _check(self, message: ApplicationMessage) -> None:
+        """Count the message against all limits. Raises :class:`RetainRefused`, and then has not counted it."""
+        refusal = self._refusal(message)
+        if refusal is not None:
+            raise refusal
+        if self._ledger is not None:
+            self._ledger.charge(message)
+        if self._rate is not None:
+            self._rate.take()
+
+    @inlineCallbacks
+    def _prepare(self) -> Generator[Deferred[Any], Any, None]:
+        """Count for new quotas, and apply ``msg_expiry_interval_override`` to what was stored before: in slices."""
+        limits = self._limits
+        try:
+            while (yield self._store.count_usage(_SWEEP_SLICE)):
+                pass
+            after: str | None = ""
+            while limits.msg_expiry_interval_override is not None and after is not None:
+                lifetime = round(limits.msg_expiry_interval_override * 1000)
+                after = yield self._store.cap_expiry(lifetime, not limits.allow_never_expire, after, _SWEEP_SLICE)
+        except StorageFailure as failure:
+            self._log.error("preparing what is retained for its limits failed: {failure}", failure=failure)
+            if self.running:
+                self._preparing = self._clock.callLater(_PREPARE_AGAIN, self._prepare)
+
+    @inlineCallbacks
+    def _make_room(self) -> Generator[Deferred[Any], Any, int]:
+        """Remove a slice of what has expired; return how many messages that were."""
+        try:
+            topics = yield self._store.expire(self._now(), _SWEEP_SLICE)
+        except StorageFailure as failure:
+            self._log.error("sweeping expired messages failed: {failure}", failure=failure)
+            return 0
+        self._expired(topics)
+        return len(topics)
+
+    def _expired(self, topics: Sequence[str]) -> None:
+        for topic in topics:
+            if self._ledger is not None:
+                self._ledger.cleared(topic)
+            revision = self._store.next_revision()
+            self.feed.announce(Change(topic, revision, ChangeKind.EXPIRE, ChangeOrigin.EXPIRY, True, COMMITTED))
 
     @inlineCallbacks
     def _sweep(self) -> Generator[Deferred[Any], Any, None]:
@@ -219,9 +306,7 @@ class RetainedMessages(Service):
         while left > 0:
             limit = min(left, _SWEEP_SLICE)
             topics = yield self._store.expire(self._now(), limit)
-            for topic in topics:
-                revision = self._store.next_revision()
-                self.feed.announce(Change(topic, revision, ChangeKind.EXPIRE, ChangeOrigin.EXPIRY, True, COMMITTED))
+            self._expired(topics)
             if len(topics) < limit:
                 break
             left -= limit
@@ -239,3 +324,8 @@ class RetainedMessages(Service):
         self._log.error("sweeping expired messages failed: {error}", error=failure.getErrorMessage())
         if self.running and self._sweeping is not None:
             self._sweeping.start(self._limits.msg_clear_interval, now=False).addErrback(self._sweep_failed)
+
+
+def published(message: RetainedMessage) -> ApplicationMessage:
+    """Return a retained message as it was published, for judging whether it may be stored."""
+    return ApplicationMessage(message.topic, message.payload, message.qos, True, message.client_id, message.username)

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 from zope.interface import implementer
 
-from holdfast.interfaces import Batch, IRetainedStore, Listing, RetainedStatistics, Selection, Standing
+from holdfast.interfaces import Batch, IRetainedStore, Listing, RetainedStatistics, Seen, Selection, Standing, Usage
 from holdfast.messages import RetainedChange, RetainedMessage
 from holdfast.retained.listing import ListReading, standing_of
 from holdfast.retained.matching import plan
@@ -17,8 +18,9 @@ from holdfast.retained.rows import message_of, row_of
 from holdfast.retained.sqlite import SQLiteStatements
 from holdfast.retained.statements import Statements, Totals
 from holdfast.retained.upserts import RetainedUpserts
+from holdfast.retained.usage import CLIENTS, UsageTable
 from holdfast.storage.driver import Connection
-from holdfast.storage.meta import add_to_totals
+from holdfast.storage.meta import add_to_totals, read_meta
 from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.storage.writes import Write
 from holdfast.tickets import CommitTicket, FailureKind, StorageFailure
@@ -26,13 +28,16 @@ from holdfast.tickets import CommitTicket, FailureKind, StorageFailure
 #: What a row counts for beside its payload when the bytes that are pending are counted.
 _ROW_OVERHEAD = 400
 
+_log = Logger()
+
 
 @implementer(IRetainedStore)
 class SQLRetainedStore:
     """The retained messages of a durable store, usable while that is open.
 
     A read scans at most ``scan_rows`` topics per statement when their number says nothing about the matches, and ends
-    early when it has taken ``read_time`` seconds of ``seconds``.
+    early when it has taken ``read_time`` seconds of ``seconds``. How much is retained by topics that match the
+    ``counted_filters`` and, with ``counted_clients``, by each Client is kept count of.
     """
 
     def __init__(
@@ -41,11 +46,15 @@ class SQLRetainedStore:
         scan_rows: int = 8192,
         read_time: float = 0.005,
         seconds: Callable[[], float] = monotonic,
+        counted_filters: Sequence[str] = (),
+        counted_clients: bool = False,
     ) -> None:
         self.node = store.node
+        self.shared = store.shared
         self._bounds = Bounds(scan_rows, read_time, seconds)
         self._statements = statements_for(store.dialect)
-        self._upserts = RetainedUpserts(self._statements, store.node, self._observe)
+        self._usage = UsageTable(self._statements, counted_filters, counted_clients)
+        self._upserts = RetainedUpserts(self._statements, store.node, self._observe, self._usage)
         self._parts: OpenStore
         store.when_open(self._opened)
 
@@ -117,6 +126,34 @@ class SQLRetainedStore:
 
         return self._parts.readers.read(work)
 
+    def look(self, topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str]) -> Deferred[Seen]:
+        """Look, in the writer's thread, so that nothing put before is missing."""
+
+        def work(connection: Connection) -> Seen:
+            cursor = connection.cursor()
+            meta = read_meta(cursor)
+            read = self._usage.read
+            return Seen(
+                Usage(meta.retained_count, meta.retained_bytes),
+                self._statements.held(cursor, topics),
+                {topic_filter: read(cursor, topic_filter) for topic_filter in topic_filters},
+                {client_id: read(cursor, CLIENTS, client_id) for client_id in clients},
+            )
+
+        return self._parts.writer.run(work)
+
+    def count_usage(self, limit: int) -> Deferred[bool]:
+        """Count a slice, in a transaction of its own."""
+        return self._parts.writer.run(lambda connection: self._usage.count(connection.cursor(), limit))
+
+    def cap_expiry(self, lifetime: int, never_too: bool, after: str, limit: int) -> Deferred[str | None]:
+        """Change a run of rows, in a transaction of its own, after all that was put before."""
+
+        def work(connection: Connection) -> str | None:
+            return self._statements.cap_expiry(connection.cursor(), lifetime, never_too, after, limit)
+
+        return self._parts.writer.run(work)
+
     def expire(self, now: int, limit: int) -> Deferred[Sequence[str]]:
         """Turn expired rows into tombstones, in a transaction of its own, after all that was put before."""
         revision = self.next_revision()
@@ -149,6 +186,11 @@ class SQLRetainedStore:
         meta = parts.meta
         self._upserts.totals = Totals(meta.retained_count, meta.retained_bytes, meta.largest_packet)
         parts.readers.read(lambda connection: self._statements.levels(connection.cursor())).addCallback(self._know)
+        if self._usage.scopes:
+            self._prepare_usage(False)
+        else:
+            empty = parts.readers.read(lambda connection: self._usage.is_empty(connection.cursor()))
+            empty.addCallback(self._prepare_usage)
 
     def _observe(self, revision: int) -> None:
         self._parts.clock.observe(revision)
@@ -156,13 +198,21 @@ class SQLRetainedStore:
     def _know(self, levels: frozenset[int]) -> None:
         self._upserts.totals.levels |= levels
 
+    def _prepare_usage(self, empty: bool) -> None:
+        """See that only what is counted from now on is in the table: the first thing the writer does."""
+        if not empty:
+            prepared = self._parts.writer.run(lambda connection: self._usage.begin(connection.cursor()))
+            prepared.addErrback(lambda failure: _log.failure("counting for quotas cannot begin", failure))
+
     def _expire(self, connection: Connection, now: int, limit: int, revision: int) -> tuple[list[str], Totals]:
         """Bury at most ``limit`` rows: one step to find them, one to change them, whatever their number."""
         cursor = connection.cursor()
         topics, size = self._statements.expired(cursor, now, limit)
         change = Totals(-len(topics), -size)
         if topics:
+            watched = self._usage.watch(cursor, topics)
             self._statements.bury(cursor, topics, now, revision)
+            self._usage.change(cursor, watched, topics)
             add_to_totals(cursor, self.node, change.count, change.payload_bytes, 0)
         return topics, change
 

@@ -14,7 +14,8 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-from holdfast.retained.matching import Plan
+from holdfast.interfaces import Usage
+from holdfast.retained.matching import JUST_AFTER, Plan
 from holdfast.retained.rows import COLUMNS, MESSAGE_COLUMNS, Row, longest_packet
 from holdfast.retained.statements import Check, Found, Totals
 from holdfast.storage.driver import Connection, Cursor
@@ -54,6 +55,22 @@ _BURY = (
 _PURGE = (
     "DELETE FROM retained WHERE topic IN "
     "(SELECT topic FROM retained WHERE tombstone = 1 AND stored_at < ? ORDER BY stored_at LIMIT ?)"
+)
+_HELD = (
+    "SELECT json_group_array(json_array(topic, size, client_id)) FROM retained "
+    "WHERE tombstone = 0 AND topic IN (SELECT value FROM json_each(?))"
+)
+_RUN = (
+    "SELECT json_group_array(json_array(topic, size, client_id)) FROM (SELECT topic, size, client_id FROM retained "
+    "WHERE tombstone = 0 AND topic >= :low{high} ORDER BY topic LIMIT :limit)"
+)
+_COUNTED = (
+    "SELECT scope, counted_to FROM retained_usage WHERE subject = '' AND scope IN (SELECT value FROM json_each(?))"
+)
+_END_OF_RUN = "SELECT topic FROM retained WHERE topic >= ? ORDER BY topic LIMIT 1 OFFSET ?"
+_CAP_EXPIRY = (
+    "UPDATE retained SET expires_at = stored_at + :lifetime WHERE topic >= :low AND (:end IS NULL OR topic <= :end) "
+    "AND tombstone = 0 AND (expires_at > stored_at + :lifetime OR (:never AND expires_at IS NULL))"
 )
 _FROM = "SELECT topic FROM retained WHERE topic >= :low{high} ORDER BY topic LIMIT 1"
 _TOPICS = (
@@ -201,6 +218,31 @@ class SQLiteStatements:
         """Record level counts."""
         cursor.execute(_add_levels(len(levels)), list(levels))
 
+    def held(self, cursor: Cursor, topics: Sequence[str]) -> dict[str, Usage]:
+        """Read sizes and Clients."""
+        cursor.execute(_HELD, (json.dumps(topics),))
+        return _usages(cursor.fetchone()[0])
+
+    def held_between(self, cursor: Cursor, low: str, high: str | None, limit: int) -> dict[str, Usage]:
+        """Read a run of sizes and Clients."""
+        bound = {"low": low, "limit": limit, **({} if high is None else {"high": high})}
+        cursor.execute(_RUN.format(high="" if high is None else " AND topic < :high"), bound)
+        return _usages(cursor.fetchone()[0])
+
+    def counted(self, cursor: Cursor, scopes: Sequence[str]) -> dict[str, str | None]:
+        """Read how far; nobody else writes."""
+        cursor.execute(_COUNTED, (json.dumps(scopes),))
+        return dict(cursor.fetchall())
+
+    def cap_expiry(self, cursor: Cursor, lifetime: int, never_too: bool, after: str, limit: int) -> str | None:
+        """Look at a run of topics, and change what expires too late."""
+        low = after + JUST_AFTER if after else ""
+        cursor.execute(_END_OF_RUN, (low, limit - 1))
+        row = cursor.fetchone()
+        end: str | None = None if row is None else row[0]
+        cursor.execute(_CAP_EXPIRY, {"low": low, "end": end, "lifetime": lifetime, "never": int(never_too)})
+        return end
+
     def expired(self, cursor: Cursor, now: int, limit: int) -> tuple[list[str], int]:
         """Find what has expired, in one step."""
         cursor.execute(_EXPIRED, (now, limit))
@@ -215,6 +257,10 @@ class SQLiteStatements:
         """Delete tombstones, in one step."""
         cursor.execute(_PURGE, (before, limit))
         return cursor.rowcount
+
+
+def _usages(listed: str) -> dict[str, Usage]:
+    return {topic: Usage(1, size, client_id) for topic, size, client_id in json.loads(listed)}
 
 
 @lru_cache

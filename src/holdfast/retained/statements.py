@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import define
 
+from holdfast.interfaces import Usage
 from holdfast.retained.matching import Plan
 from holdfast.retained.rows import Row
 from holdfast.storage.driver import Connection, Cursor
@@ -126,6 +127,18 @@ class Statements(Protocol):
 
     def add_levels(self, cursor: Cursor, levels: Collection[int]) -> None:
         """Record level counts."""
+
+    def held(self, cursor: Cursor, topics: Sequence[str]) -> dict[str, Usage]:
+        """Return what is retained in these topics, and let no other node change it before the transaction ends."""
+
+    def held_between(self, cursor: Cursor, low: str, high: str | None, limit: int) -> dict[str, Usage]:
+        """Return what is retained from ``low`` up to but not including ``high``, the first so many topics in order."""
+
+    def counted(self, cursor: Cursor, scopes: Sequence[str]) -> dict[str, str | None]:
+        """Return how far these scopes of usage are counted; no other node counts before the transaction ends."""
+
+    def cap_expiry(self, cursor: Cursor, lifetime: int, never_too: bool, after: str, limit: int) -> str | None:
+        """Let messages expire earlier: see :meth:`holdfast.interfaces.IRetainedStore.cap_expiry`."""
 
     def expired(self, cursor: Cursor, now: int, limit: int) -> tuple[list[str], int]:
         """Find rows that have expired: their topics, and the bytes of their payloads together."""

@@ -9,6 +9,7 @@ from zope.interface import implementer
 
 from holdfast.retained.rows import Row
 from holdfast.retained.statements import Statements, Totals
+from holdfast.retained.usage import UsageTable
 from holdfast.storage.driver import Cursor
 from holdfast.storage.meta import add_to_totals, raise_mark
 from holdfast.storage.writes import IWriteKind, Write
@@ -25,18 +26,25 @@ class RetainedUpserts:
     name = "retained"
     order = 10
 
-    def __init__(self, statements: Statements, node: int, observe: Callable[[int], None]) -> None:
+    def __init__(self, statements: Statements, node: int, observe: Callable[[int], None], usage: UsageTable) -> None:
         self.totals = Totals()
         self._statements = statements
         self._node = node
         self._observe = observe
+        self._usage = usage
 
     def apply(self, cursor: Cursor, writes: Sequence[Write]) -> Totals:
         """Write the rows; return what that adds to the totals."""
         change = Totals()
         # In key order, neighbours share pages, and two nodes that write the same topics wait for each other in turn.
         rows: list[Row] = sorted((write.row for write in writes), key=_topic)
-        self._statements.write(cursor, rows, self._node, change)
+        if self._usage.scopes:
+            topics = [row.topic for row in rows]
+            watched = self._usage.watch(cursor, topics)
+            self._statements.write(cursor, rows, self._node, change)
+            self._usage.change(cursor, watched, topics)
+        else:
+            self._statements.write(cursor, rows, self._node, change)
         new = change.levels - self.totals.levels
         if new:
             self._statements.add_levels(cursor, new)

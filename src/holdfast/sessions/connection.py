@@ -155,14 +155,15 @@ class Connection:
                 except WireError as error:
                     self._refuse(error)
 
-        return answer.addErrback(failed).addCallback(answered).addErrback(self._broken)
+        return answer.addErrback(failed).addCallback(answered).addErrback(self.broken)
 
     def denied_by_error(self, failure: Failure) -> bool:
         """Deny when the authorizer fails."""
         self._log.error("authorizing {client!r} failed: {error}", client=self.name, error=failure.getErrorMessage())
         return False
 
-    def _broken(self, failure: Failure) -> None:
+    def broken(self, failure: Failure) -> None:
+        """Log an error that nobody has expected, and end the connection."""
         self._log.failure("unexpected error for {client!r}", failure, client=self.name)
         self.close(ReasonCode.UNSPECIFIED_ERROR, "internal error")
 

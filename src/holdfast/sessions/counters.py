@@ -23,9 +23,12 @@ class Counters:
     messages_dropped_too_large: int = 0
     messages_dropped_expired: int = 0
     messages_dropped_not_authorized: int = 0
+    messages_dropped_retained: int = 0
     unreleased_forgotten: int = 0
     retained_refused: int = 0
     retained_not_stored: int = 0
+    retained_disconnected: int = 0
+    retained_dropped_old: int = 0
     commits_failed: int = 0
     takeovers: int = 0
     protocol_errors: int = 0

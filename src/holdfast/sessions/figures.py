@@ -85,6 +85,8 @@ class Figures:
         figures.update(self._averages(dropped))
         for name in _COUNTERS:
             figures[f"holdfast/counters/{name}"] = getattr(counters, name)
+        for limit, refused in self._retained.refusals.items():
+            figures[f"holdfast/counters/retained_over_{limit.value}"] = refused
         figures["holdfast/replays/running"] = self._retained.replay_count
         for name, value in self._storage().items():
             figures[f"holdfast/storage/{name}"] = value

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import secrets
 
-from holdfast.sessions.limits import Limits
+import attrs
+
+from holdfast.sessions.limits import Limits, RetainMode
 from holdfast.wire import ConnectReturnCode, Properties, ReasonCode, encode
 from holdfast.wire.packets import Connack, Connect
 
@@ -53,6 +55,9 @@ class Handshake:
                 raise Refused(
                     ReasonCode.TOPIC_NAME_INVALID, f"the Will Topic has more than {limits.max_topic_levels} levels"
                 )
+            if will.retain and limits.retained_messages_mode is not RetainMode.ENABLED:
+                dropped = limits.retained_messages_mode is RetainMode.DROP
+                self.packet = attrs.evolve(packet, will=None if dropped else attrs.evolve(will, retain=False))
         most = packet.properties.maximum_packet_size
         if most is not None and len(self._accepted(False, "")) > most:  # [MQTT5-3.1.2-24]
             raise Refused(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, f"CONNACK does not fit a packet of {most} bytes")

@@ -9,9 +9,11 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from holdfast.messages import ApplicationMessage, ChangeOrigin
-from holdfast.retained.service import RetainRefused
+from holdfast.retained.limits import OnLimit, RetainRefused
 from holdfast.sessions.aliases import IncomingAliases
+from holdfast.sessions.limits import RetainMode
 from holdfast.sessions.router import QueueFull
+from holdfast.sessions.unretained import not_retained
 from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure, both
 from holdfast.topics import is_sys
 from holdfast.wire import NO_PROPERTIES, Properties, ProtocolError, ReasonCode
@@ -43,6 +45,8 @@ class Publications:
         self._v5 = connection.protocol_version == 5
         #: QoS 2 messages of former connections, not released yet: the Receive Maximum is not about them
         self._former = set(session.received)
+        self._retain_mode = connection.limits.retained_messages_mode
+        self._silent_clears = connection.limits.stop_publish_clear_msg
 
     def publish(self, packet: Publish) -> None:
         """Take a PUBLISH packet: check it, ask whether it is allowed, then accept it."""
@@ -79,7 +83,7 @@ class Publications:
             topic,
             packet.payload,
             qos,
-            packet.retain,
+            packet.retain and self._retain_mode is not RetainMode.DOWNGRADE,
             self._session.client_id,
             self._session.principal.username,
             properties,
@@ -147,6 +151,35 @@ class Publications:
             self._deny(message, identifier)
 
     def _accept(self, message: ApplicationMessage, identifier: int) -> None:
+        """Hand the message on, at once or, where that is not clear yet, when it is known whether to retain it."""
+        if message.retain:
+            if self._retain_mode is RetainMode.DROP:
+                self._services.counters.messages_dropped_retained += 1
+                if message.qos:
+                    self._answer(message.qos, identifier, ReasonCode.SUCCESS, "")
+                return
+            if self._retain_mode is RetainMode.ENABLED:
+                undecided = self._services.retained.undecided(message)
+                if undecided is not None:
+                    self._wait_to_retain(undecided, message, identifier)
+                    return
+        self._take(message, identifier)
+
+    def _wait_to_retain(self, undecided: Deferred[None], message: ApplicationMessage, identifier: int) -> None:
+        """Let this Client's packets wait, to keep their order.
+
+        A QoS 0 message counts as received even if the Client is gone by then; others it will send again.
+        """
+
+        def known(_: None) -> None:
+            if not self._connection.is_closed or not message.qos:
+                self._take(message, identifier)
+
+        self._connection.hold()
+        undecided.addCallback(known).addErrback(self._connection.broken)
+        undecided.addCallback(lambda _: self._connection.release())
+
+    def _take(self, message: ApplicationMessage, identifier: int) -> None:
         if message.qos != 2:
             self._hand_on(message, identifier)
             return
@@ -163,7 +196,9 @@ class Publications:
         """Retain and route the message, and acknowledge it when what must be durable is."""
         router = self._services.router
         try:
-            ticket, matched = router.publish(message, ChangeOrigin.PUBLISH, after, self._v5)
+            ticket, matched = router.publish(
+                message, ChangeOrigin.PUBLISH, after, self._v5, self._retain_mode, self._silent_clears
+            )
         except RetainRefused as refusal:
             self._not_retained(message, identifier, refusal, after)
             return
@@ -172,7 +207,9 @@ class Publications:
             self._log.info("{client!r} is refused: {why}", client=message.client_id, why=full)
             self._answer(message.qos, identifier, ReasonCode.QUOTA_EXCEEDED, str(full))
             return
-        ticket = both(after, ticket)
+        self._acknowledge(message, identifier, both(after, ticket), matched)
+
+    def _acknowledge(self, message: ApplicationMessage, identifier: int, ticket: CommitTicket, matched: bool) -> None:
         qos = message.qos
         if qos:
             head = b"\x40" if qos == 1 else b"\x50"
@@ -201,22 +238,25 @@ class Publications:
     def _not_retained(
         self, message: ApplicationMessage, identifier: int, refusal: RetainRefused, after: CommitTicket
     ) -> None:
-        """Tell the publisher where it can be told; else deliver live only. What was retained before stays."""
-        counters = self._services.counters
-        log = "{client!r} may not retain {topic!r}: {refusal}"
-        if self._v5 and message.qos:
+        """Do with a message that may not be retained what ``retainer.on_limit`` says; who cannot be told is not."""
+        counters, retained = self._services.counters, self._services.retained
+        policy = retained.on_limit
+        if policy is OnLimit.DISCONNECT:
+            counters.retained_disconnected += 1
+            retained.refused(message, refusal, "and is disconnected")
+            if message.qos == 2:
+                self._session.received.pop(identifier, None)
+                self._session.record.released(identifier)
+            self._connection.close(ReasonCode.QUOTA_EXCEEDED, str(refusal))
+            return
+        if policy is OnLimit.REJECT and self._v5 and message.qos:
             counters.retained_refused += 1
-            self._log.warn(log, client=message.client_id, topic=message.topic, refusal=refusal)
+            retained.refused(message, refusal, "and is told so")
             self._answer(message.qos, identifier, ReasonCode.QUOTA_EXCEEDED, str(refusal))
             return
-        counters.retained_not_stored += 1
-        self._log.warn(log + " (delivered live only)", client=message.client_id, topic=message.topic, refusal=refusal)
-        ticket, _ = self._services.router.route(message, after)
-        if message.qos:
-            packet = self._refusal(message.qos, identifier, ReasonCode.SUCCESS, "")
-            self._connection.acknowledgements.add(
-                both(after, ticket), packet, self._connection.close_for, message.qos == 1
-            )
+        dropped = not_retained(message, refusal, ChangeOrigin.PUBLISH, retained, counters)
+        ticket, matched = self._services.router.route(message, after)
+        self._acknowledge(message, identifier, both(after, both(dropped, ticket)), matched)
 
     def _deny(self, message: ApplicationMessage, identifier: int) -> None:
         """Drop a message that is not allowed; MQTT 3 has no way to say so but a positive acknowledgement or a close."""

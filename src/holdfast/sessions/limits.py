@@ -15,6 +15,15 @@ class WhenFull(Enum):
     REJECT = "reject"
 
 
+class RetainMode(Enum):
+    """What messages with RETAIN 1 are to the broker."""
+
+    ENABLED = "enabled"
+    ENABLED_WITHOUT_RETAINING = "enabled_without_retaining"  #: delivered as they are, neither stored nor clearing
+    DOWNGRADE = "downgrade"  #: as if RETAIN were 0
+    DROP = "drop"  #: acknowledged, not delivered
+
+
 @frozen
 class Limits:
     """Limits of the Clients of one zone. None stands for unlimited; sizes are in bytes, times in seconds."""
@@ -25,6 +34,8 @@ class Limits:
     max_qos_allowed: int = 2
     max_topic_alias: int = 65535
     retain_available: bool = True
+    retained_messages_mode: RetainMode = RetainMode.ENABLED
+    stop_publish_clear_msg: bool = False
     wildcard_subscription: bool = True
     shared_subscription: bool = True
     subscription_identifiers: bool = True

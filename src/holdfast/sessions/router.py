@@ -14,7 +14,7 @@ from holdfast.interfaces import IAuthorizer
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.service import IRetainedMessages
 from holdfast.sessions.counters import Counters
-from holdfast.sessions.limits import WhenFull
+from holdfast.sessions.limits import RetainMode, WhenFull
 from holdfast.sessions.outgoing import DeliveryOptions, OutgoingMessage
 from holdfast.sessions.session import Session
 from holdfast.sessions.shared import SharedGroup
@@ -72,13 +72,11 @@ class Router:
         retained: IRetainedMessages,
         authorizer: IAuthorizer,
         counters: Counters,
-        stop_publish_clear_msg: bool = False,
         rejecting: bool = False,
     ) -> None:
         self._retained = retained
         self._authorizer = authorizer
         self._counters = counters
-        self._stop_clears = stop_publish_clear_msg
         self._rejecting = rejecting
         self._tree: SubscriptionTree[Session] = SubscriptionTree()
         self._groups: dict[tuple[str, str], SharedGroup] = {}
@@ -120,8 +118,12 @@ class Router:
         origin: ChangeOrigin,
         after: CommitTicket = COMMITTED,
         may_reject: bool = False,
+        mode: RetainMode = RetainMode.ENABLED,
+        silent_clear: bool = False,
     ) -> tuple[CommitTicket, bool]:
-        """Retain the message if it asks for it, and route it.
+        """Retain the message if it asks for it and the ``mode`` allows it, and route it.
+
+        With ``silent_clear``, nobody is sent a message that clears a retained one.
 
         ``after`` is settled when the message may be sent with QoS 2. Returns the ticket of what must be durable before
         the message is acknowledged, and whether anyone was subscribed. Raises ``RetainRefused`` or, where
@@ -130,9 +132,9 @@ class Router:
         if may_reject and self._rejecting and message.qos:
             self._check_queues(message)
         retained = COMMITTED
-        if message.retain:
+        if message.retain and mode is RetainMode.ENABLED:
             retained = self._retained.retain(message, origin)
-            if self._stop_clears and not message.payload:
+            if silent_clear and not message.payload:
                 return retained, True
         ticket, matched = self.route(message, after)
         return both(retained, ticket), matched

@@ -13,10 +13,12 @@ from twisted.python.failure import Failure
 
 from holdfast.interfaces import IAuthorizer, Principal
 from holdfast.messages import ApplicationMessage, ChangeOrigin
-from holdfast.retained.service import RetainRefused
+from holdfast.retained.limits import RetainRefused
+from holdfast.retained.service import IRetainedMessages
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.router import Router
 from holdfast.sessions.states import ISessionStates, StoredWill
+from holdfast.sessions.unretained import not_retained
 from holdfast.tickets import CommitTicket
 from holdfast.wire.packets import Will
 
@@ -34,7 +36,7 @@ class Wills:
 
     A Will is kept from before its Client is admitted until it is published or discarded. One found at start belongs to
     a Client that died with the broker, or would have come back: it gets its delay, and at least ``restart_grace``
-    seconds, to do so.
+    seconds, to do so. With ``silent_clears``, nobody is sent a Will that clears a retained message.
     """
 
     _log = Logger()
@@ -47,7 +49,9 @@ class Wills:
         authorizer: IAuthorizer,
         states: ISessionStates,
         counters: Counters,
+        retained: IRetainedMessages,
         restart_grace: float = 60,
+        silent_clears: bool = False,
     ) -> None:
         self._clock = clock
         self._now = now
@@ -55,7 +59,9 @@ class Wills:
         self._authorizer = authorizer
         self._states = states
         self._counters = counters
+        self._retained = retained
         self._restart_grace = restart_grace
+        self._silent_clears = silent_clears
         self._pending: dict[str, _Pending] = {}
         self._armed: dict[str, Will] = {}
 
@@ -144,9 +150,9 @@ class Wills:
             self._decided(answer, principal, will)
 
     def _decided(self, allowed: bool, principal: Principal, will: Will) -> None:
-        """Publish the Will; it is forgotten in the same commit that stores what it brings about."""
-        self._over(principal.client_id, will)
+        """Publish the Will, when it is known whether to retain it."""
         if not allowed:
+            self._over(principal.client_id, will)
             self._counters.messages_dropped_not_authorized += 1
             self._log.warn(
                 "the Will of {client!r} on {topic!r} is not allowed", client=principal.client_id, topic=will.topic
@@ -166,16 +172,23 @@ class Wills:
             properties,
             None if expiry is None else self._now() + 1000 * expiry,
         )
+        undecided = self._retained.undecided(message) if message.retain else None
+        if undecided is None:
+            self._hand_on(message, will)
+        else:
+            undecided.addCallback(lambda _: self._hand_on(message, will)).addErrback(self._failed, principal)
+
+    def _hand_on(self, message: ApplicationMessage, will: Will) -> None:
+        """Publish the Will; it is forgotten in the same commit that stores what it brings about.
+
+        Nobody is there to be told that it may not be retained: then it is delivered only.
+        """
+        assert message.client_id is not None
+        self._over(message.client_id, will)
         try:
-            self._router.publish(message, ChangeOrigin.WILL)
+            self._router.publish(message, ChangeOrigin.WILL, silent_clear=self._silent_clears)
         except RetainRefused as refusal:
-            self._counters.retained_not_stored += 1
-            self._log.warn(
-                "the Will of {client!r} on {topic!r} is delivered but not retained: {refusal}",
-                client=principal.client_id,
-                topic=will.topic,
-                refusal=refusal,
-            )
+            not_retained(message, refusal, ChangeOrigin.WILL, self._retained, self._counters)
             self._router.route(message)
 
     def _failed(self, failure: Failure, principal: Principal) -> None:

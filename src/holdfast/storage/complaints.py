@@ -8,17 +8,26 @@ from twisted.logger import Logger
 
 
 class Complaints:
-    """Logs at most one line per subject and ``interval`` seconds; says how many it left out."""
+    """Logs at most one line per subject and ``interval`` seconds; says how many it left out.
 
-    def __init__(self, log: Logger, seconds: Callable[[], float], interval: float = 10.0) -> None:
-        self._log = log
+    The lines are errors, unless ``write`` is the log's method for another level.
+    """
+
+    def __init__(
+        self,
+        log: Logger,
+        seconds: Callable[[], float],
+        interval: float = 10.0,
+        write: Callable[..., None] | None = None,
+    ) -> None:
+        self._write = write or log.error
         self._seconds = seconds
         self._interval = interval
         self._quiet_until: dict[str, float] = {}
         self._left_out: dict[str, int] = {}
 
     def complain(self, subject: str, message: str) -> None:
-        """Log an error, unless one on this subject was logged just before."""
+        """Log the message, unless one on this subject was logged just before."""
         now = self._seconds()
         if now < self._quiet_until.get(subject, now):
             self._left_out[subject] = self._left_out.get(subject, 0) + 1
@@ -26,6 +35,6 @@ class Complaints:
         self._quiet_until[subject] = now + self._interval
         left_out = self._left_out.pop(subject, 0)
         if left_out:
-            self._log.error("{message} ({left_out} more like it before)", message=message, left_out=left_out)
+            self._write("{message} ({left_out} more like it before)", message=message, left_out=left_out)
         else:
-            self._log.error("{message}", message=message)
+            self._write("{message}", message=message)

@@ -76,6 +76,20 @@ nodes = Table(
     Column("largest_packet", BigInteger, nullable=False),
 )
 
+#: How much is retained of what has a quota, kept in the transactions that change it. ``scope`` is a Topic Filter, or ""
+#: for Clients, whose identifiers are the ``subject`` ("" otherwise). The row of each scope without a subject tells how
+#: far it is counted (``counted_to``): up to this topic ("" for not at all), NULL for all of it.
+retained_usage = Table(
+    "retained_usage",
+    metadata,
+    Column("scope", TopicName, primary_key=True),
+    Column("subject", TopicName, primary_key=True),
+    Column("messages", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("counted_to", TopicName),
+    sqlite_with_rowid=False,
+)
+
 #: Sessions that outlive their Network Connection. ``id`` is a revision, never used again: what is written for an ended
 #: Session can touch no later one of the same Client. ``expiry_interval`` is in seconds, NULL for never; ``expires_at``
 #: is set while the Client is away.

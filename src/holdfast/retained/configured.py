@@ -1,0 +1,62 @@
+"""The retainer's parts as ``[retainer]`` asks for them: the same for the broker and for the operators' commands."""
+
+from __future__ import annotations
+
+from holdfast.config.retainer import RetainerConfig
+from holdfast.retained.limits import OnLimit, Quota, RetainerLimits
+from holdfast.retained.replay import Flow
+from holdfast.retained.sql import SQLRetainedStore
+from holdfast.storage.store import DurableStore
+
+
+def store_of(retainer: RetainerConfig, durable: DurableStore) -> SQLRetainedStore:
+    """Return the store, which counts what quotas are configured for."""
+    topic_filters = sorted({topic_filter for topic_filter, _ in _topic_quotas(retainer)})
+    counts_clients = _client_quota(retainer) is not None
+    return SQLRetainedStore(durable, counted_filters=topic_filters, counted_clients=counts_clients)
+
+
+def limits_of(retainer: RetainerConfig) -> RetainerLimits:
+    """Return the limits."""
+    return RetainerLimits(
+        enable=retainer.enable,
+        msg_expiry_interval=retainer.msg_expiry_interval,
+        msg_clear_interval=retainer.msg_clear_interval,
+        msg_clear_limit=retainer.msg_clear_limit,
+        max_payload_size=retainer.max_payload_size,
+        max_retained_messages=retainer.max_retained_messages,
+        max_topic_length=retainer.max_topic_length,
+        tombstone_ttl=retainer.tombstone_ttl,
+        refuse_unavailable=retainer.when_unavailable == "refuse",
+        max_retained_bytes=retainer.max_retained_bytes,
+        max_publish_rate=retainer.max_publish_rate,
+        on_limit=OnLimit(retainer.on_limit),
+        msg_expiry_interval_override=retainer.msg_expiry_interval_override,
+        allow_never_expire=retainer.allow_never_expire,
+        client_quota=_client_quota(retainer),
+        topic_quotas=_topic_quotas(retainer),
+    )
+
+
+def flow_of(retainer: RetainerConfig) -> Flow:
+    """Return how much a replay reads and delivers at once."""
+    flow = retainer.flow_control
+    return Flow(flow.batch_read_number or 1000, flow.batch_deliver_number, flow.max_batch_bytes)
+
+
+def _client_quota(retainer: RetainerConfig) -> Quota | None:
+    quota = retainer.client_quota
+    if not quota.is_configured:
+        return None
+    return Quota("retainer.client_quota.", quota.max_retained_messages, quota.max_retained_bytes)
+
+
+def _topic_quotas(retainer: RetainerConfig) -> tuple[tuple[str, Quota], ...]:
+    return tuple(
+        (
+            quota.topic_filter,
+            Quota(f"retainer.topic_quotas.{name}.", quota.max_retained_messages, quota.max_retained_bytes),
+        )
+        for name, quota in retainer.topic_quotas.items()
+        if quota.is_configured
+    )
