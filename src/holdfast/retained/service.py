@@ -116,7 +116,7 @@ class RetainedMessages(Service):
         topic = message.topic
         if not message.payload:
             revision = self._store.next_revision()
-            change = RetainedChange(topic, revision, now, None, message.client_id, message.username)
+            change = RetainedChange(topic, revision, now, None, message.client_id, message.username, origin)
             return self._put(change, ChangeKind.CLEAR, origin)
         self._check(message)
         expires_at = message.expires_at
@@ -134,7 +134,7 @@ class RetainedMessages(Service):
             expires_at,
             revision,
         )
-        change = RetainedChange(topic, revision, now, retained, message.client_id, message.username)
+        change = RetainedChange(topic, revision, now, retained, message.client_id, message.username, origin)
         return self._put(change, ChangeKind.SET, origin)
 
     @property
