@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
+import attrs
 from twisted.application.service import IService
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
@@ -31,6 +32,7 @@ from holdfast.interfaces import IAuthenticator, IEnhancedAuthenticator
 from holdfast.listening import Listener, Listening
 from holdfast.protocol import MQTTServerFactory
 from holdfast.retained.administration import Administration
+from holdfast.retained.history import HistoryLimits, RetainedHistory
 from holdfast.retained.replay import Flow
 from holdfast.retained.service import RetainedMessages, RetainerLimits
 from holdfast.retained.sql import SQLRetainedStore
@@ -226,8 +228,10 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
         pressure.change,
         patience=READ_PATIENCE if config.retainer.when_unavailable == "refuse" else None,
     )
-    store = SQLRetainedStore(durable)
+    history_limits = HistoryLimits(**attrs.asdict(config.retainer.history))
+    store = SQLRetainedStore(durable, recorded=history_limits.enable)
     retained = retainer_of(config, store, reactor)
+    history = RetainedHistory(durable, store.flushed, reactor, milliseconds, history_limits)
     authorizer = UnrestrictedAuthorizer()
     states = DurableSessionStates(durable, reactor)
     limits = {name: limits_of(config.zone(listener.zone)) for name, listener in config.listeners.items()}
@@ -278,6 +282,7 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
         lock,
         durable,
         retained,
+        history,
         sys_topics,
         registry,
         lambda listener: limits.get(listener, defaults),

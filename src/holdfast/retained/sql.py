@@ -10,13 +10,16 @@ from zope.interface import implementer
 
 from holdfast.interfaces import Batch, IRetainedStore, Listing, RetainedStatistics, Selection, Standing
 from holdfast.messages import RetainedChange, RetainedMessage
+from holdfast.retained.entries import expiry_of
 from holdfast.retained.listing import ListReading, standing_of
 from holdfast.retained.matching import plan
 from holdfast.retained.reading import Bounds, Reading
+from holdfast.retained.recording import RecordedRow, RecordedUpserts, append
 from holdfast.retained.rows import message_of, row_of
 from holdfast.retained.sqlite import SQLiteStatements
 from holdfast.retained.statements import Statements, Totals
 from holdfast.retained.upserts import RetainedUpserts
+from holdfast.storage.bulk import bulk_for
 from holdfast.storage.driver import Connection
 from holdfast.storage.meta import add_to_totals
 from holdfast.storage.store import DurableStore, OpenStore
@@ -31,6 +34,8 @@ _ROW_OVERHEAD = 400
 class SQLRetainedStore:
     """The retained messages of a durable store, usable while that is open.
 
+    With ``recorded``, every change is appended to the history in the same transaction.
+
     A read scans at most ``scan_rows`` topics per statement when their number says nothing about the matches, and ends
     early when it has taken ``read_time`` seconds of ``seconds``.
     """
@@ -41,11 +46,18 @@ class SQLRetainedStore:
         scan_rows: int = 8192,
         read_time: float = 0.005,
         seconds: Callable[[], float] = monotonic,
+        recorded: bool = False,
     ) -> None:
         self.node = store.node
         self._bounds = Bounds(scan_rows, read_time, seconds)
         self._statements = statements_for(store.dialect)
-        self._upserts = RetainedUpserts(self._statements, store.node, self._observe)
+        self._recorded = recorded
+        self._bulk = bulk_for(store.dialect)
+        self._upserts = (
+            RecordedUpserts(self._statements, store.node, self._observe, self._bulk)
+            if recorded
+            else RetainedUpserts(self._statements, store.node, self._observe)
+        )
         self._parts: OpenStore
         store.when_open(self._opened)
 
@@ -67,6 +79,9 @@ class SQLRetainedStore:
             ticket.settle(StorageFailure(FailureKind.REFUSED, f"{change.topic!a} cannot be stored: {error}"))
             return ticket
         size = len(row.payload) + _ROW_OVERHEAD
+        if self._recorded:
+            key, recorded = (change.topic, change.revision), RecordedRow(row, change.origin)
+            return self._parts.writer.submit(Write(self._upserts, key, recorded, size, change.revision))
         return self._parts.writer.submit(Write(self._upserts, change.topic, row, size, change.revision))
 
     def flushed(self) -> CommitTicket:
@@ -163,6 +178,8 @@ class SQLRetainedStore:
         change = Totals(-len(topics), -size)
         if topics:
             self._statements.bury(cursor, topics, now, revision)
+            if self._recorded:
+                append(cursor, self._bulk, [expiry_of(topic, now, revision) for topic in topics])
             add_to_totals(cursor, self.node, change.count, change.payload_bytes, 0)
         return topics, change
 

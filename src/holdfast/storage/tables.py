@@ -168,9 +168,9 @@ wills = Table(
     sqlite_with_rowid=False,
 )
 
-#: Every change of a retained message, while ``retainer.history.enable`` is set, in the order of commits. ``op`` is "set",
-#: "clear" or "expire"; ``origin`` is a :class:`holdfast.messages.ChangeOrigin`. ``changed_at`` never goes back from one
-#: ``seq`` to the next, whatever the clock does, so that a moment is a place in the order.
+#: Every change of a retained message, while ``retainer.history.enable`` is set, in the order of commits. ``op`` is
+#: "set", "clear" or "expire"; ``origin`` is a :class:`holdfast.messages.ChangeOrigin`. ``changed_at`` never goes back
+#: from one ``seq`` to the next, whatever the clock does, so that a moment is a place in the order.
 retained_history = Table(
     "retained_history",
     metadata,
