@@ -57,5 +57,8 @@ def upgrade() -> None:
         sa.Column("bytes", sa.BigInteger, nullable=False),
         sa.Column("archived_seq", sa.BigInteger),
     )  # fmt: skip
+    op.create_table(
+        "retained_history_absent", sa.Column("node", sa.SmallInteger, primary_key=True, autoincrement=False)
+    )
     op.bulk_insert(state, [{"id": 1, "last_seq": 0, "last_at": 0, "bytes": 0}])
     op.execute(_VIEW)

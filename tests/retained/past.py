@@ -199,7 +199,8 @@ def postgres() -> Iterator[Callable[..., Past]]:
     """Yield how to make a node on an empty Postgres database; those left open are closed."""
     with psycopg.connect(_postgres().replace("+psycopg", ""), autocommit=True) as connection:
         connection.execute(
-            "TRUNCATE retained, retained_levels, nodes, retained_history, retained_history_periods;"
+            "TRUNCATE retained, retained_levels, nodes, retained_history, retained_history_periods, "
+            "retained_history_absent;"
             "UPDATE retained_history_state SET last_seq = 0, last_at = 0, bytes = 0, archived_seq = NULL"
         )
     yield from _nodes(_postgres())

@@ -509,6 +509,38 @@ class TestSeveralNodes:
         assert two.as_of(START) == {"t": b"two 3"}
         assert one.in_step()
 
+    def test_while_one_does_not_record_there_is_a_gap(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It begins when a node opens without history, and ends when all record again."""
+        one = make(node=1).open()
+        one.set("a", b"1")
+        two = make(node=2, limits=OFF, wall=Wall(START + 100)).open()
+        one.wall.now = START + 200
+        one.set("a", b"2")
+        two.set("b", b"2")
+        assert one.as_of(START + 99) == {"a": b"1"}
+        with pytest.raises(HistoryUnavailable, match=f"not from {shown_time(START + 100)} since then"):
+            one.as_of(START + 200)
+        one.close()
+        one = make(node=1, wall=Wall(START + 300)).open()
+        one.set("c", b"3")
+        with pytest.raises(HistoryUnavailable, match="since then"):
+            one.as_of(START + 300)
+        with pytest.raises(HistoryUnavailable, match="all nodes"):
+            one.restore(START)
+        two.close()
+        two = make(node=2, wall=Wall(START + 400)).open()
+        assert two.as_of(START + 400) == {"a": b"2", "b": b"2", "c": b"3"}
+
+    def test_what_one_records_before_all_do_is_forgotten(self, make: Make) -> None:
+        two = make(node=2, limits=OFF).open()
+        one = make(node=1).open()
+        one.set("a", b"1")
+        two.close()
+        two = make(node=2).open()
+        two.tend()
+        assert log_of(two) == [("a", b"1", "set")]
+        assert {event.origin for event in two.events()} == {ChangeOrigin.BASELINE}
+
     def test_they_write_one_baseline_together(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         small_bounds(monkeypatch)
         past = make(limits=OFF).open()

@@ -131,6 +131,7 @@ class RetainedHistory(Service):
         self._flushed = flushed
         self._clock = clock
         self._now = now
+        self._node = store.node if store.shared else 0
         self._statements = statements_for(store.dialect)
         self._complaints = Complaints(self._log, clock.seconds, 3600)
         self._tending: LoopingCall | None = None
@@ -292,10 +293,21 @@ class RetainedHistory(Service):
             try:
                 cursor = connection.cursor()
                 cursor.execute(parts.database.begin_statement)
-                (begin if self.limits.enable else end)(cursor, self._now())
+                absent: list[int] = []
+                if self.limits.enable:
+                    absent = begin(cursor, self._now(), self._node)
+                else:
+                    end(cursor, self._now(), self._node)
                 connection.commit()
             finally:
                 connection.close()
+        if absent:
+            self._log.error(
+                "the history is incomplete while other nodes do not record: set retainer.history.enable = true for "
+                "node.id {nodes} too, then restart one; of a node that is gone, delete the row in "
+                "retained_history_absent",
+                nodes=", ".join(map(str, absent)),
+            )
 
     def _require(self) -> None:
         if not self.limits.enable:

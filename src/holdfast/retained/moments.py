@@ -93,8 +93,10 @@ def check_moment(cursor: Cursor, moment: Moment) -> None:
 def present_moment(cursor: Cursor) -> Moment:
     """Return the present as a moment. Raises :class:`HistoryUnavailable` while the baseline is being written."""
     state, periods = read_state(cursor), read_periods(cursor)
-    if not periods or periods[-1].ended_at is not None or periods[-1].complete_since is None:
-        raise HistoryUnavailable("the history is still taking down what is retained; try again soon")
+    if not periods or periods[-1].ended_at is not None:
+        raise HistoryUnavailable("changes are not recorded now: not all nodes that share this database record theirs")
+    if periods[-1].complete_since is None:
+        raise HistoryUnavailable("what is retained now is still being taken down; try again soon")
     return Moment(state.last_at, periods[-1].first_seq, state.last_seq)
 
 

@@ -77,19 +77,28 @@ def read_periods(cursor: Cursor) -> list[Period]:
     return [Period(*row) for row in cursor.fetchall()]
 
 
-def begin(cursor: Cursor, now: int) -> None:
-    """Go on with the present period; begin one if there is none. Takes its turn."""
+def begin(cursor: Cursor, now: int, node: int) -> list[int]:
+    """Go on with the present period, or begin one, unless other nodes do not record; return those. Takes its turn."""
     last_seq, last_at = take_turn(cursor)
+    cursor.execute("DELETE FROM retained_history_absent WHERE node = ?", (node,))
+    cursor.execute("SELECT node FROM retained_history_absent ORDER BY node")
+    absent = [other for (other,) in cursor.fetchall()]
     periods = read_periods(cursor)
-    if not periods or periods[-1].ended_at is not None:
+    if not absent and (not periods or periods[-1].ended_at is not None):
         first_seq = last_seq + 1  # a place of its own: no two periods begin at the same
         cursor.execute(_BEGIN, (first_seq, first_seq))
         advance(cursor, first_seq, max(last_at, now), 0)
+    return absent
 
 
-def end(cursor: Cursor, now: int) -> None:
-    """End the present period, if there is one: from now on changes are not recorded. Takes its turn."""
+def end(cursor: Cursor, now: int, node: int) -> None:
+    """End the present period, if there is one: from now on this node does not record. Takes its turn.
+
+    ``node`` is 0 where no other node may use the database.
+    """
     last_seq, last_at = take_turn(cursor)
+    if node:
+        cursor.execute("INSERT INTO retained_history_absent VALUES (?) ON CONFLICT (node) DO NOTHING", (node,))
     ended_at = max(last_at, now)
     cursor.execute(_END, (ended_at,))
     if cursor.rowcount:

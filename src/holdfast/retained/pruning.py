@@ -61,6 +61,9 @@ def prune_slice(cursor: Cursor, horizon: int | None, most: int | None, rows: int
     take_turn(cursor)
     state, periods = read_state(cursor), read_periods(cursor)
     excess = 0 if most is None else state.size - most
+    before = periods[0].first_seq if periods else state.last_seq  # recorded while other nodes did not
+    if _delete_some(cursor, 0, before if state.archived_seq is None else min(before, state.archived_seq), rows):
+        return Pruned(True)
     for number, period in enumerate(periods):
         last = periods[number + 1].first_seq - 1 if number + 1 < len(periods) else state.last_seq
         confirmed = last if state.archived_seq is None else min(last, state.archived_seq)
@@ -83,12 +86,8 @@ def _drop(cursor: Cursor, period: Period, confirmed: int, last: int, rows: int) 
 
     It answers for no moment any more once the first is deleted.
     """
-    bound: dict[str, Any] = {"first": period.first_seq, "last": confirmed, "rows": rows}
-    cursor.execute("SELECT count(*) FROM (" + _ANY + ") AS found", bound)
-    ((count,),) = cursor.fetchall()
-    if count:
+    if _delete_some(cursor, period.first_seq, confirmed, rows):
         cursor.execute(_PRUNED, (period.pruned_to, None, period.first_seq))
-        _delete(cursor, _ANY, bound)
         return True
     if confirmed < last:
         return False
@@ -109,6 +108,16 @@ def _supersede(cursor: Cursor, period: Period, since: int, confirmed: int, horiz
     _delete(cursor, _SUPERSEDED, bound)
     _delete(cursor, _DEAD, bound)
     return True
+
+
+def _delete_some(cursor: Cursor, first: int, last: int, rows: int) -> bool:
+    """Delete the first entries after a place and up to another; tell whether there were any."""
+    bound = {"first": first, "last": last, "rows": rows}
+    cursor.execute(f"SELECT count(*) FROM ({_ANY}) AS found", bound)
+    ((count,),) = cursor.fetchall()
+    if count:
+        _delete(cursor, _ANY, bound)
+    return bool(count)
 
 
 def _delete(cursor: Cursor, which: str, bound: dict[str, Any]) -> None:

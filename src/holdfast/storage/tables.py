@@ -218,6 +218,11 @@ retained_history_state = Table(
     Column("archived_seq", BigInteger),
 )
 
+#: Nodes of a shared database that last opened it without recording: no period begins while there is one.
+retained_history_absent = Table(
+    "retained_history_absent", metadata, Column("node", SmallInteger, primary_key=True, autoincrement=False)
+)
+
 #: Views are the stable surface for plain SQL; they live apart because the schema comparison knows tables only.
 views = MetaData()
 
