@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -157,6 +159,28 @@ def test_events_are_read_from_a_time_on_and_page_by_page(past: Past) -> None:
     page = past.finish(past.history.events("t/+", limit=2, cursor=page.cursor))
     assert [one.payload for one in page.events] == [b"2", b"3"]
     assert log_of(past, "none/#") == []
+
+
+def test_the_operators_guide_asks_for_the_same_in_plain_sql(make: Make) -> None:
+    """What was retained at a time, by the query of docs/operator/history.md."""
+    guide = (Path(__file__).parents[2] / "docs" / "operator" / "history.md").read_text()
+    (query,) = [part for part in re.findall(r"```sql\n(.*?);\n```", guide, re.DOTALL) if ":at" in part]
+    past = make().open()
+    past.set("gone", b"1")
+    past.set("a", b"1", expires_at=START + 50)
+    past.wall.now += 10
+    past.set("b", b"1")
+    past.clear("gone")
+    past.close()
+    past = make(limits=OFF, wall=Wall(START + 100)).open()
+    past.clear("b")
+    past.close()
+    past = make(wall=Wall(START + 200)).open()
+    past.set("a", b"2")
+    for moment in (0, 9, 10, 49, 50, 99, 200):
+        rows = past.query(query.replace(":at", str(START + moment)))
+        assert rows == list(past.as_of(START + moment).items())
+    assert past.query(query.replace(":at", str(START + 150))) == []
 
 
 @pytest.mark.usefixtures("small")
