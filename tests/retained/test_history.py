@@ -610,6 +610,7 @@ def check(make: Make, actions: list[Any], keep: float | None, topic_filter: str)
     past = make(limits=HistoryLimits(enable=True, keep=keep)).open()
     live: dict[str, tuple[bytes | None, int | None]] = {}
     periods = [Model(last_at=START)]
+    latest = START  # what was pruned by a clock that was ahead does not come back
 
     def change(topic: str, payload: bytes | None, expires_at: int | None = None) -> None:
         live[topic] = payload, expires_at
@@ -646,6 +647,7 @@ def check(make: Make, actions: list[Any], keep: float | None, topic_filter: str)
                 change(topic, None)
             case ("pass", duration):
                 past.wall.now += duration
+                latest = max(latest, past.wall.now)
             case ("back", duration):
                 past.wall.now -= duration
             case ("step",):
@@ -664,7 +666,7 @@ def check(make: Make, actions: list[Any], keep: float | None, topic_filter: str)
     past.bridge.manual = False
     drain()
     past.tend()
-    horizon = 0 if keep is None else past.wall.now - round(keep * 1000)
+    horizon = 0 if keep is None else latest - round(keep * 1000)
     for period in periods:
         end = max(past.wall.now, period.last_at) + 1 if period.ended_at is None else period.ended_at
         for moment in range(max(period.since, horizon), end):
