@@ -226,10 +226,9 @@ class RetainedHistory(Service):
         """Run the work with a reader's cursor; fails with what it raises, or with :class:`StorageFailure`."""
 
         def attempt(connection: Connection) -> T | HistoryUnavailable:
-            cursor = connection.cursor()
-            self._statements.be_patient(cursor)
+            self._statements.be_patient(connection)
             try:
-                return work(cursor)
+                return work(connection.cursor())
             except HistoryUnavailable as refusal:  # no fault of the connection's
                 return refusal
 
