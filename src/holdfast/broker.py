@@ -14,6 +14,7 @@ from twisted.logger import Logger
 
 from holdfast.admin.control import ControlSocket, ControlUnusable
 from holdfast.listening import CannotListen, Listening
+from holdfast.retained.history import RetainedHistory
 from holdfast.retained.service import RetainedMessages
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.registry import SessionRegistry
@@ -57,6 +58,7 @@ class BrokerService(Service):
         lock: DirectoryLock,
         store: Store,
         retained: RetainedMessages,
+        history: RetainedHistory,
         sys_topics: SysTopics,
         registry: SessionRegistry,
         limits_of: Callable[[str], Limits],
@@ -69,6 +71,7 @@ class BrokerService(Service):
         self._lock = lock
         self._store = store
         self._retained = retained
+        self._history = history
         self._sys_topics = sys_topics
         self._registry = registry
         self._limits_of = limits_of
@@ -97,6 +100,7 @@ class BrokerService(Service):
         """Begin to serve, and say so once the reactor runs."""
         Service.startService(self)
         self._retained.startService()
+        self._history.startService()
         self._sys_topics.startService()
         self._reactor.callWhenRunning(self._ready)
 
@@ -113,6 +117,7 @@ class BrokerService(Service):
         yield DeferredList(closing)
         yield self._drained()
         self._retained.stopService()
+        self._history.stopService()
         yield self._store.close()
         self._lock.release()
         self._log.info("everything accepted is stored; stopped")

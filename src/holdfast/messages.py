@@ -74,6 +74,8 @@ class ChangeOrigin(Enum):
     API = "api"
     IMPORT = "import"
     EXPIRY = "expiry"
+    RESTORE = "restore"  #: put back from the history
+    BASELINE = "baseline"  #: found when the history began; who made the change is unknown
 
 
 @frozen
@@ -86,3 +88,4 @@ class RetainedChange:
     message: RetainedMessage | None
     client_id: str | None = None
     username: str | None = None
+    origin: ChangeOrigin = ChangeOrigin.PUBLISH

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
+import attrs
 from twisted.application.service import IService
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
@@ -32,6 +33,7 @@ from holdfast.protocol import MQTTServerFactory
 from holdfast.retained.administration import Administration
 from holdfast.retained.configured import flow_of, store_of
 from holdfast.retained.configured import limits_of as retainer_limits_of
+from holdfast.retained.history import HistoryLimits, RetainedHistory
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.sql import SQLRetainedStore
 from holdfast.sessions.connection import Connection
@@ -208,6 +210,9 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
     )
     store = store_of(config.retainer, durable)
     retained = RetainedMessages(store, reactor, now, retainer_limits_of(config.retainer), flow_of(config.retainer))
+    history = RetainedHistory(
+        durable, store.flushed, reactor, now, HistoryLimits(**attrs.asdict(config.retainer.history))
+    )
     authorizer = UnrestrictedAuthorizer()
     states = DurableSessionStates(durable, reactor)
     limits = {name: limits_of(config.zone(listener.zone)) for name, listener in config.listeners.items()}
@@ -268,6 +273,7 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
         lock,
         durable,
         retained,
+        history,
         sys_topics,
         registry,
         lambda listener: limits.get(listener, defaults),

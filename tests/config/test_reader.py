@@ -60,7 +60,7 @@ from tests.config.conftest import Problems
         ("[mqtt]\nmax_paket_size = 1", 2, "mqtt.max_paket_size", "unknown key; did you mean mqtt.max_packet_size?"),
         ("max_packet_size = 1", 1, "max_packet_size", "unknown key; did you mean mqtt.max_packet_size?"),
         ("[retainer]\nbatch_read_number = 1", 2, "retainer.batch_read_number", "mean retainer.flow_control.batch_read"),
-        ("[mqtt]\nenable = true", 2, "mqtt.enable", "did you mean force_shutdown.enable or retainer.enable?"),
+        ("[mqtt]\nenable = true", 2, "mqtt.enable", "did you mean force_shutdown.enable or retainer.enable or"),
         ("[node]\nendpoint = 1", 2, "node.endpoint", "unknown key; did you mean listeners.NAME.endpoint?"),
         ("[zones.z.mqtt]\nmax_qos = 1", 2, "zones.z.mqtt.max_qos", "unknown key; did you mean zones.z.mqtt.max_"),
         ("[zones.z.storage]", 1, "zones.z.storage", "unknown key; did you mean storage?"),

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 from holdfast.storage import schema
 from holdfast.storage.database import Durability
 from holdfast.storage.sqlite import SQLiteDatabase
-from holdfast.storage.tables import metadata, retained_messages
+from holdfast.storage.tables import metadata, views
 
 
 @pytest.fixture
@@ -56,11 +56,12 @@ def test_the_migrations_lead_to_the_described_tables(upgraded: Connection) -> No
     assert compare_metadata(MigrationContext.configure(upgraded, opts=options), metadata) == []
 
 
-def test_the_described_view_is_there_with_its_columns(upgraded: Connection) -> None:
-    assert inspect(upgraded).get_view_names() == [retained_messages.name]
-    result = upgraded.execute(text("SELECT * FROM retained_messages"))
-    assert list(result.keys()) == [column.name for column in retained_messages.columns]
-    assert upgraded.execute(retained_messages.select()).fetchall() == []
+def test_the_described_views_are_there_with_their_columns(upgraded: Connection) -> None:
+    assert sorted(inspect(upgraded).get_view_names()) == sorted(views.tables)
+    for view in views.tables.values():
+        result = upgraded.execute(text(f"SELECT * FROM {view.name}"))
+        assert list(result.keys()) == [column.name for column in view.columns]
+        assert upgraded.execute(view.select()).fetchall() == []
 
 
 def test_retained_messages_lie_in_the_order_of_their_topics(upgraded: Connection) -> None:

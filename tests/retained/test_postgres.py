@@ -66,6 +66,15 @@ class TestPostgresRetainedStore(StoreContract):
             yield store
 
 
+class TestRecordedPostgresRetainedStore(StoreContract):
+    """Its changes are recorded in the history too."""
+
+    @contextmanager
+    def opened(self) -> Iterator[IRetainedStore]:
+        with opened(recorded=True) as store:
+            yield store
+
+
 class TestPostgresRetainedStoreInSmallBites(StoreContract):
     """Every bound is so tight that each read crosses it."""
 

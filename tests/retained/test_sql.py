@@ -75,6 +75,15 @@ class TestSQLUsage(UsageContract):
         result_of(self.bench.store.close())
 
 
+class TestRecordedSQLRetainedStore(StoreContract):
+    """Its changes are recorded in the history too."""
+
+    @contextmanager
+    def opened(self) -> Iterator[IRetainedStore]:
+        with opened(recorded=True) as (_, store):
+            yield store
+
+
 class TestSQLRetainedStoreInSmallBites(StoreContract):
     """Every bound is so tight that each read crosses it."""
 

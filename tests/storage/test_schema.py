@@ -43,7 +43,7 @@ def test_an_empty_database_is_not_current(tmp_path: Path) -> None:
 def test_an_older_schema_is_refused_with_the_command_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = fresh_file(tmp_path)
     monkeypatch.setattr(schema, "newest_version", lambda: "9999")
-    with pytest.raises(StoreUnusable, match=r"older schema 0004, this is 9999.*holdfast db upgrade"):
+    with pytest.raises(StoreUnusable, match=r"older schema \d{4}, this is 9999.*holdfast db upgrade"):
         schema.prepare(database(path))
 
 

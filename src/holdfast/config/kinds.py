@@ -190,20 +190,28 @@ class Rate:
 
 @frozen
 class Size:
-    """Bytes, written with a unit or as a plain number: ``"1MB"``, ``"64KB"``, ``512``."""
+    """Bytes, written with a unit or as a plain number: ``"1MB"``, ``"64KB"``, ``512``.
+
+    ``"infinity"``, where allowed, is None.
+    """
 
     minimum: str
     maximum: str
     zero: str = ""
+    infinity: bool = False
 
     @property
     def allowed(self) -> str:
         """The limits."""
         text = f"a size (B, KB, MB, GB; a plain integer is bytes) from {self.minimum} to {self.maximum}"
-        return f"{text}, or 0 ({self.zero})" if self.zero else text
+        if self.zero:
+            text = f"{text}, or 0 ({self.zero})"
+        return f'{text} or "infinity"' if self.infinity else text
 
-    def read(self, value: object) -> int:
-        """Return the bytes; raises Refused."""
+    def read(self, value: object) -> int | None:
+        """Return the bytes, None for ``"infinity"``; raises Refused."""
+        if self.infinity and value == "infinity":
+            return None
         if isinstance(value, str):
             try:
                 size = parse_size(value)

@@ -126,6 +126,36 @@ class TopicQuotaConfig(QuotaConfig):
 
 
 @frozen
+class HistoryConfig(Section):
+    """Whether changes of retained messages are recorded, and for how long."""
+
+    enable: bool = option(
+        Flag(),
+        False,
+        help="Record every change of a retained message: what it was set to, when and by whom. All brokers that share a"
+        " database need the same value.",
+        effect="true: what was retained at an earlier time can be seen and restored; each change is written twice."
+        " Turned off, what happens meanwhile is missing from the history.",
+        example=True,
+    )
+    keep: float | None = option(
+        Duration("1m", "3650d", infinity=True),
+        "7d",
+        help="Time for which changes are kept. Of each topic, the message that was retained then stays too.",
+        effect="Longer: earlier times can be seen and restored, and the history uses more space.",
+        example="30d",
+    )
+    max_bytes: int | None = option(
+        Size("1MB", "1024GB", infinity=True),
+        "infinity",
+        help="Size of the history above which changes are forgotten before their time, the oldest first. It counts"
+        " payloads, topics and properties, and 200 bytes for each change.",
+        effect="Lower: less space is used, and busy times shorten the history. What is retained now always stays.",
+        example="10GB",
+    )
+
+
+@frozen
 class RetainerConfig(RetainModes):
     """What is retained, for how long, and how it is cleared and replayed."""
 
@@ -254,4 +284,8 @@ class RetainerConfig(RetainModes):
     flow_control: FlowControlConfig = field(
         factory=FlowControlConfig,
         metadata=table(FlowControlConfig, "How much a replay of retained messages reads and delivers at once."),
+    )
+    history: HistoryConfig = field(
+        factory=HistoryConfig,
+        metadata=table(HistoryConfig, "Whether changes of retained messages are recorded, and for how long."),
     )

@@ -13,7 +13,9 @@ def store_of(retainer: RetainerConfig, durable: DurableStore) -> SQLRetainedStor
     """Return the store, which counts what quotas are configured for."""
     topic_filters = sorted({topic_filter for topic_filter, _ in _topic_quotas(retainer)})
     counts_clients = _client_quota(retainer) is not None
-    return SQLRetainedStore(durable, counted_filters=topic_filters, counted_clients=counts_clients)
+    return SQLRetainedStore(
+        durable, counted_filters=topic_filters, counted_clients=counts_clients, recorded=retainer.history.enable
+    )
 
 
 def limits_of(retainer: RetainerConfig) -> RetainerLimits:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
+from attrs import evolve
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -152,7 +153,7 @@ class RetainedMessages(Service):
             self._expires_at(message, now),
             revision,
         )
-        change = RetainedChange(topic, revision, now, retained, message.client_id, message.username)
+        change = RetainedChange(topic, revision, now, retained, message.client_id, message.username, origin)
         return self._put(change, ChangeKind.SET, origin)
 
     @property
@@ -166,6 +167,7 @@ class RetainedMessages(Service):
         Raises :class:`NotRetained` when a limit is reached or nothing is stored; clears are always allowed.
         """
         message = change.message
+        change = evolve(change, origin=origin)
         if message is None:
             if self._ledger is not None:
                 self._ledger.cleared(change.topic)
@@ -208,7 +210,7 @@ class RetainedMessages(Service):
 
     def _clear(self, message: ApplicationMessage, now: int, origin: ChangeOrigin) -> CommitTicket:
         revision = self._store.next_revision()
-        change = RetainedChange(message.topic, revision, now, None, message.client_id, message.username)
+        change = RetainedChange(message.topic, revision, now, None, message.client_id, message.username, origin)
         if self._ledger is not None:
             self._ledger.cleared(message.topic)
         return self._put(change, ChangeKind.CLEAR, origin)

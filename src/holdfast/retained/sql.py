@@ -11,14 +11,17 @@ from zope.interface import implementer
 
 from holdfast.interfaces import Batch, IRetainedStore, Listing, RetainedStatistics, Seen, Selection, Standing, Usage
 from holdfast.messages import RetainedChange, RetainedMessage
+from holdfast.retained.entries import expiry_of
 from holdfast.retained.listing import ListReading, standing_of
 from holdfast.retained.matching import plan
 from holdfast.retained.reading import Bounds, Reading
+from holdfast.retained.recording import RecordedRow, RecordedUpserts, append
 from holdfast.retained.rows import message_of, row_of
 from holdfast.retained.sqlite import SQLiteStatements
 from holdfast.retained.statements import Statements, Totals
 from holdfast.retained.upserts import RetainedUpserts
 from holdfast.retained.usage import CLIENTS, UsageTable
+from holdfast.storage.bulk import bulk_for
 from holdfast.storage.driver import Connection
 from holdfast.storage.meta import add_to_totals, read_meta
 from holdfast.storage.store import DurableStore, OpenStore
@@ -35,6 +38,8 @@ _log = Logger()
 class SQLRetainedStore:
     """The retained messages of a durable store, usable while that is open.
 
+    With ``recorded``, every change is appended to the history in the same transaction.
+
     A read scans at most ``scan_rows`` topics per statement when their number says nothing about the matches, and ends
     early when it has taken ``read_time`` seconds of ``seconds``. How much is retained by topics that match the
     ``counted_filters`` and, with ``counted_clients``, by each Client is kept count of.
@@ -48,13 +53,20 @@ class SQLRetainedStore:
         seconds: Callable[[], float] = monotonic,
         counted_filters: Sequence[str] = (),
         counted_clients: bool = False,
+        recorded: bool = False,
     ) -> None:
         self.node = store.node
         self.shared = store.shared
         self._bounds = Bounds(scan_rows, read_time, seconds)
         self._statements = statements_for(store.dialect)
         self._usage = UsageTable(self._statements, counted_filters, counted_clients)
-        self._upserts = RetainedUpserts(self._statements, store.node, self._observe, self._usage)
+        self._recorded = recorded
+        self._bulk = bulk_for(store.dialect)
+        self._upserts = (
+            RecordedUpserts(self._statements, store.node, self._observe, self._usage, self._bulk)
+            if recorded
+            else RetainedUpserts(self._statements, store.node, self._observe, self._usage)
+        )
         self._parts: OpenStore
         store.when_open(self._opened)
 
@@ -76,6 +88,9 @@ class SQLRetainedStore:
             ticket.settle(StorageFailure(FailureKind.REFUSED, f"{change.topic!a} cannot be stored: {error}"))
             return ticket
         size = len(row.payload) + _ROW_OVERHEAD
+        if self._recorded:
+            key, recorded = (change.topic, change.revision), RecordedRow(row, change.origin)
+            return self._parts.writer.submit(Write(self._upserts, key, recorded, size, change.revision))
         return self._parts.writer.submit(Write(self._upserts, change.topic, row, size, change.revision))
 
     def flushed(self) -> CommitTicket:
@@ -213,6 +228,8 @@ class SQLRetainedStore:
             watched = self._usage.watch(cursor, topics)
             self._statements.bury(cursor, topics, now, revision)
             self._usage.change(cursor, watched, topics)
+            if self._recorded:
+                append(cursor, self._bulk, [expiry_of(topic, now, revision) for topic in topics])
             add_to_totals(cursor, self.node, change.count, change.payload_bytes, 0)
         return topics, change
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from zope.interface import implementer
@@ -35,9 +35,13 @@ class RetainedUpserts:
 
     def apply(self, cursor: Cursor, writes: Sequence[Write]) -> Totals:
         """Write the rows; return what that adds to the totals."""
+        return self.write(cursor, [write.row for write in writes])
+
+    def write(self, cursor: Cursor, found: Iterable[Row]) -> Totals:
+        """Write rows of distinct topics; return what that adds to the totals."""
         change = Totals()
         # In key order, neighbours share pages, and two nodes that write the same topics wait for each other in turn.
-        rows: list[Row] = sorted((write.row for write in writes), key=_topic)
+        rows = sorted(found, key=_topic)
         if self._usage.scopes:
             topics = [row.topic for row in rows]
             watched = self._usage.watch(cursor, topics)

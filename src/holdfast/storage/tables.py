@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    CheckConstraint,
     Column,
     Index,
     Integer,
@@ -181,6 +182,61 @@ wills = Table(
     sqlite_with_rowid=False,
 )
 
+#: Every change of a retained message, while ``retainer.history.enable`` is set, in the order of commits. ``op`` is
+#: "set", "clear" or "expire"; ``origin`` is a :class:`holdfast.messages.ChangeOrigin`. ``changed_at`` never goes back
+#: from one ``seq`` to the next, whatever the clock does, so that a moment is a place in the order.
+retained_history = Table(
+    "retained_history",
+    metadata,
+    Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
+    Column("topic", TopicName, nullable=False),
+    Column("op", Text, nullable=False),
+    Column("origin", Text, nullable=False),
+    Column("qos", SmallInteger, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("changed_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+    Column("revision", BigInteger, nullable=False),
+    Column("client_id", Text),
+    Column("username", Text),
+    Column("properties5", LargeBinary, nullable=False),
+    Column("properties_json", Text),
+    Column("payload", LargeBinary, nullable=False),
+)
+Index("retained_history_topics", retained_history.c.topic, retained_history.c.seq)
+
+#: The periods in which every change was recorded; between two of them, changes are missing. A period's entries have a
+#: ``seq`` above its ``first_seq`` and below the next one's. They answer for every moment from ``complete_since`` (NULL
+#: while the baseline is being written, up to the topic ``baseline_to``) until ``ended_at`` (NULL for the present one).
+#: Up to the entry ``pruned_to``, only the newest of each topic is left.
+retained_history_periods = Table(
+    "retained_history_periods",
+    metadata,
+    Column("first_seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
+    Column("complete_since", BigInteger),
+    Column("ended_at", BigInteger),
+    Column("baseline_to", TopicName, nullable=False),
+    Column("pruned_to", BigInteger, nullable=False),
+)
+
+#: One row, which whoever writes to the history updates first: nodes that share a database take turns, and ``seq`` is in
+#: the order of their commits. ``bytes`` is what the entries count for towards ``retainer.history.max_bytes``; nothing
+#: above ``archived_seq`` is pruned once an archive has set it.
+retained_history_state = Table(
+    "retained_history_state",
+    metadata,
+    Column("id", SmallInteger, CheckConstraint("id = 1", name="one_row"), primary_key=True, autoincrement=False),
+    Column("last_seq", BigInteger, nullable=False),
+    Column("last_at", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("archived_seq", BigInteger),
+)
+
+#: Nodes of a shared database that last opened it without recording: no period begins while there is one.
+retained_history_absent = Table(
+    "retained_history_absent", metadata, Column("node", SmallInteger, primary_key=True, autoincrement=False)
+)
+
 #: Views are the stable surface for plain SQL; they live apart because the schema comparison knows tables only.
 views = MetaData()
 
@@ -194,6 +250,25 @@ retained_messages = Table(
     Column("client_id", Text),
     Column("username", Text),
     Column("stored_at", BigInteger),
+    Column("expires_at", BigInteger),
+    Column("size", BigInteger),
+    Column("revision", BigInteger),
+    Column("properties_json", Text),
+)
+
+#: The history, entry by entry.
+retained_history_events = Table(
+    "retained_history_events",
+    views,
+    Column("seq", BigInteger),
+    Column("op", Text),
+    Column("topic", TopicName),
+    Column("payload", LargeBinary),
+    Column("qos", SmallInteger),
+    Column("client_id", Text),
+    Column("username", Text),
+    Column("origin", Text),
+    Column("changed_at", BigInteger),
     Column("expires_at", BigInteger),
     Column("size", BigInteger),
     Column("revision", BigInteger),
