@@ -31,7 +31,7 @@ from holdfast.interfaces import IAuthenticator, IEnhancedAuthenticator
 from holdfast.listening import Listener, Listening
 from holdfast.protocol import MQTTServerFactory
 from holdfast.retained.administration import Administration
-from holdfast.retained.replay import Flow
+from holdfast.retained.flow import Flow
 from holdfast.retained.service import RetainedMessages, RetainerLimits
 from holdfast.retained.sql import SQLRetainedStore
 from holdfast.sessions.connection import Connection

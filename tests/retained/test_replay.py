@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred, fail
 
 from holdfast.interfaces import Batch
 from holdfast.retained.memory import MemoryRetainedStore
-from holdfast.retained.replay import Flow
+from holdfast.retained.flow import Flow
 from holdfast.sessions.limits import Limits
 from holdfast.storage.revisions import RevisionClock
 from holdfast.tickets import FailureKind, StorageFailure
@@ -101,7 +101,7 @@ def test_unsubscribe_stops_a_replay_at_once() -> None:
     client.send(p.Unsubscribe(9, ("t/#",)))
     client.send(*(p.Puback(m.packet_identifier) for m in first))
     assert client.messages() == []
-    assert len(broker.retained.feed) == len(broker.retained.turns) == 0
+    assert len(broker.retained.feed) == broker.retained.control.waiting == 0
 
 
 def test_losing_the_connection_stops_its_replays() -> None:
@@ -111,7 +111,7 @@ def test_losing_the_connection_stops_its_replays() -> None:
     client.subscribe("t/#", "t/+", qos=1)
     assert len(broker.retained.feed) == 2
     client.drop()
-    assert len(broker.retained.feed) == len(broker.retained.turns) == 0
+    assert len(broker.retained.feed) == broker.retained.control.waiting == 0
 
 
 @pytest.mark.parametrize("version", [4, 5])

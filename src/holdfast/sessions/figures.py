@@ -85,7 +85,8 @@ class Figures:
         figures.update(self._averages(dropped))
         for name in _COUNTERS:
             figures[f"holdfast/counters/{name}"] = getattr(counters, name)
-        figures["holdfast/replays/running"] = self._retained.replay_count
+        for name, count in self._retained.replay_counts().items():
+            figures[f"holdfast/replays/{name}"] = count
         for name, value in self._storage().items():
             figures[f"holdfast/storage/{name}"] = value
         return {topic: str(value) for topic, value in figures.items()}
