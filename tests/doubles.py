@@ -10,8 +10,8 @@ from zope.interface import implementer
 
 from holdfast.auth.anonymous import AnonymousAuthenticator, UnrestrictedAuthorizer
 from holdfast.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator, IRetainedStore
-from holdfast.retained.memory import MemoryRetainedStore
 from holdfast.retained.flow import Flow
+from holdfast.retained.memory import MemoryRetainedStore
 from holdfast.retained.service import RetainedMessages, RetainerLimits
 from holdfast.sessions.connection import Connection
 from holdfast.sessions.counters import Counters

@@ -27,6 +27,7 @@ from holdfast.auth.users import UsersFile
 from holdfast.broker import BrokerService, complain
 from holdfast.config import Config, ConfigError, default, load
 from holdfast.config.document import Zone
+from holdfast.config.retainer import RetainerConfig
 from holdfast.interfaces import IAuthenticator, IEnhancedAuthenticator
 from holdfast.listening import Listener, Listening
 from holdfast.protocol import MQTTServerFactory
@@ -136,6 +137,7 @@ def limits_of(zone: Zone) -> Limits:
         shared_subscription=mqtt.shared_subscription,
         subscription_identifiers=mqtt.subscription_identifiers,
         response_information=mqtt.response_information,
+        min_replay_levels=mqtt.min_replay_levels,
         server_keepalive=mqtt.server_keepalive,
         keepalive_multiplier=mqtt.keepalive_multiplier,
         max_inflight=mqtt.max_inflight,
@@ -155,10 +157,22 @@ def limits_of(zone: Zone) -> Limits:
     )
 
 
+def flow_of(retainer: RetainerConfig) -> Flow:
+    """Return the settings of flow control as the retainer takes them."""
+    flow = retainer.flow_control
+    return Flow(
+        batch_read_number=flow.read_rows,
+        batch_deliver_number=flow.batch_deliver_number,
+        max_batch_bytes=flow.max_batch_bytes,
+        delivery_rate=retainer.node_rate,
+        client_rate=flow.client_rate,
+        max_concurrent_replays=retainer.max_concurrent_replays,
+    )
+
+
 def retainer_of(config: Config, store: SQLRetainedStore, reactor: Any) -> RetainedMessages:
     """Compose the retainer."""
     retainer = config.retainer
-    flow = retainer.flow_control
     return RetainedMessages(
         store,
         reactor,
@@ -174,7 +188,7 @@ def retainer_of(config: Config, store: SQLRetainedStore, reactor: Any) -> Retain
             tombstone_ttl=retainer.tombstone_ttl,
             refuse_unavailable=retainer.when_unavailable == "refuse",
         ),
-        Flow(flow.batch_read_number or 1000, flow.batch_deliver_number, flow.max_batch_bytes),
+        flow_of(retainer),
     )
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, fail
 
 from holdfast.interfaces import Batch
-from holdfast.retained.memory import MemoryRetainedStore
 from holdfast.retained.flow import Flow
+from holdfast.retained.memory import MemoryRetainedStore
 from holdfast.sessions.limits import Limits
 from holdfast.storage.revisions import RevisionClock
 from holdfast.tickets import FailureKind, StorageFailure

@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 from attrs import field, frozen
 
+from holdfast import rates
 from holdfast.config.fields import Section, option, table
-from holdfast.config.kinds import Choice, Duration, Flag, Integer, Size
+from holdfast.config.kinds import Choice, Duration, Flag, Integer, Rate, Size
 
 #: What ``batch_read_number = 0`` stands for, as in EMQX.
 DEFAULT_BATCH_READ_NUMBER = 1000
@@ -18,7 +19,7 @@ _LONGEST = "4294967295s"
 
 @frozen
 class FlowControlConfig(Section):
-    """How much one replay of retained messages reads and delivers at once."""
+    """How much replays of retained messages read and deliver at once, and at what rate."""
 
     batch_read_number: int = option(
         Integer(0, 100000, unit="retained messages; 0 is the default"),
@@ -40,6 +41,24 @@ class FlowControlConfig(Section):
         help="Bytes read from the store at once for one replay. A single larger message is read alone.",
         effect="Higher: fewer reads of large messages, and more memory for each replay under way.",
         example="256KB",
+    )
+
+    batch_deliver_limiter: rates.Rate | None = option(
+        Rate(),
+        "infinity",
+        help="Retained messages that all replays together may deliver in a time: the same as retainer.delivery_rate,"
+        " and when both are given, the lower rate counts. EMQX's key.",
+        effect="See retainer.delivery_rate.",
+        example="1000/s",
+    )
+    client_rate: rates.Rate | None = option(
+        Rate(),
+        "infinity",
+        help="Retained messages that the replays of one client may deliver in a time, besides what"
+        " retainer.delivery_rate allows all of them.",
+        effect="Lower: one client with wide Topic Filters takes less of the network, and waits longer. Replays that"
+        " must wait do so in the order of their arrival, and nothing is dropped.",
+        example="500/s",
     )
 
     @property
@@ -143,7 +162,48 @@ class RetainerConfig(Section):
         effect="Longer: those who read the database see clearings for longer, and the marks use more space.",
         example="7d",
     )
+    delivery_rate: rates.Rate | None = option(
+        Rate(),
+        "infinity",
+        help="Retained messages that all replays together may deliver in a time. Up to as many as the rate says come at"
+        " once after a pause; then they come evenly.",
+        effect="Lower: replays take less of the network and of the broker, and last longer. Those that must wait do so"
+        " in the order of their arrival, and nothing is dropped.",
+        example="1000/s",
+    )
+    deliver_rate: rates.Rate | None = option(
+        Rate(),
+        "infinity",
+        help="An older name of delivery_rate, as in EMQX. Where both are given they must be the same.",
+        effect="See delivery_rate.",
+        example="1000/s",
+    )
+    max_concurrent_replays: int | None = option(
+        Integer(1, words={"infinity": None}, unit="replays"),
+        "infinity",
+        help="Replays of retained messages that may run at once. Subscriptions beyond it are granted at once, live"
+        " messages flow, and their replays begin in the order of the Subscriptions as others end.",
+        effect="Lower: less memory, since each that runs may hold what it has read at once (max_batch_bytes at most). A"
+        " replay to a client that takes no messages counts until the client is gone, and others wait for it.",
+        example=1000,
+    )
     flow_control: FlowControlConfig = field(
         factory=FlowControlConfig,
-        metadata=table(FlowControlConfig, "How much a replay of retained messages reads and delivers at once."),
+        metadata=table(
+            FlowControlConfig, "How much a replay of retained messages reads and delivers at once, and at what rate."
+        ),
     )
+
+    @property
+    def node_rate(self) -> rates.Rate | None:
+        """How much all replays together may deliver: the lowest of the rates given; None for any."""
+        return rates.slower(self.delivery_rate, self.deliver_rate, self.flow_control.batch_deliver_limiter)
+
+    def complaints(self, given: Mapping[str, object]) -> Iterable[tuple[str, str, Collection[str]]]:
+        """Refuse to guess what is meant when one thing is given twice."""
+        if {"delivery_rate", "deliver_rate"} <= given.keys() and self.delivery_rate != self.deliver_rate:
+            yield (
+                "deliver_rate",
+                "an older name of delivery_rate, which has another value here; allowed: only one of them",
+                ("delivery_rate", "deliver_rate"),
+            )

@@ -23,9 +23,7 @@ _EMQX = frozenset(
         " retry_interval shared_subscription_initial_sticky_pick shared_subscription_strategy strict_mode"
         " use_username_as_clientid",
         "node": "cookie name process_limit max_ports role",
-        "retainer": "allow_never_expire backend deliver_rate delivery_rate external_backends max_publish_rate"
-        " msg_expiry_interval_override",
-        "retainer.flow_control": "batch_deliver_limiter",
+        "retainer": "allow_never_expire backend external_backends max_publish_rate msg_expiry_interval_override",
         "zones.*": "conn_congestion durable_sessions flapping_detect force_gc overload_protection stats",
     }.items()
     for key in keys.split()

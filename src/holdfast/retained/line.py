@@ -6,7 +6,7 @@ from holdfast.retained.limiter import Waiter
 
 
 class Line:
-    """Lets at most so many in at once (None for any number), and the others, first in, first out, as places get free."""
+    """Lets at most so many in at once (None for any number), and the others in their order, as places get free."""
 
     def __init__(self, places: int | None) -> None:
         self._places = places

@@ -26,6 +26,7 @@ class Counters:
     unreleased_forgotten: int = 0
     retained_refused: int = 0
     retained_not_stored: int = 0
+    replays_denied: int = 0
     commits_failed: int = 0
     takeovers: int = 0
     protocol_errors: int = 0
