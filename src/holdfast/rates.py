@@ -28,34 +28,40 @@ def slower(*rates: Rate | None) -> Rate | None:
     return min((rate for rate in rates if rate is not None), key=lambda rate: rate.per_second, default=None)
 
 
+#: seconds by which tokens may come early: timers are not more exact
+_PRECISION = 1e-6
+
+
 class TokenBucket:
     """Tokens that come at a rate, at most the rate's amount at a time: what is not taken by then is not saved up.
 
-    In any span of *t* seconds at most ``amount + t * per_second`` are taken. All moments are in seconds, on any clock
-    that does not go back.
+    In any span of *t* seconds at most ``amount + t * per_second`` are taken, to the microsecond. ``now`` is in seconds,
+    on any clock; should that be set back, tokens come from there on.
     """
 
-    def __init__(self, rate: Rate) -> None:
+    def __init__(self, rate: Rate, now: float) -> None:
         self.rate = rate
-        self._full_at = float("-inf")
+        self._level = float(rate.amount)
+        self._at = now
 
-    @property
-    def full_at(self) -> float:
-        """The moment from which on nothing is missing."""
-        return self._full_at
-
-    def available_at(self, count: int) -> float:
-        """Return the moment from which on that many (1 to the rate's amount) can be taken."""
-        rate = self.rate
-        return self._full_at - (rate.amount - count) / rate.per_second
+    def wait(self, count: int, now: float) -> float:
+        """Return the seconds until that many (1 to the rate's amount) can be taken, 0 for now."""
+        self._fill(now)
+        wait = (count - self._level) / self.rate.per_second
+        return wait if wait > _PRECISION else 0.0
 
     def take(self, count: int, now: float) -> None:
-        """Take tokens that are available."""
-        self._full_at = max(self._full_at, now) + count / self.rate.per_second
+        """Take tokens that need not be waited for."""
+        self._fill(now)
+        self._level -= count
 
     def change(self, rate: Rate, now: float) -> None:
         """Go on with another rate, and with the tokens there are, as far as it lets them be saved up."""
-        old = self.rate
-        there = old.amount - max(0.0, self._full_at - now) * old.per_second
+        self._fill(now)
         self.rate = rate
-        self._full_at = now + max(0.0, rate.amount - there) / rate.per_second
+        self._level = min(self._level, float(rate.amount))
+
+    def _fill(self, now: float) -> None:
+        elapsed = max(0.0, now - self._at)
+        self._at = now
+        self._level = min(float(self.rate.amount), self._level + elapsed * self.rate.per_second)

@@ -78,12 +78,12 @@ def test_the_rate_is_kept_in_every_span_and_nobody_waits_without_need(
     came = [taken for asker in askers for taken in asker.taken]
     assert [count for _, count in came] == [min(wanted, rate.amount) for _, wanted in arrivals]
     for (when, _), (due, _) in zip(came, expected(rate, asked), strict=True):
-        assert when == pytest.approx(due, rel=1e-9, abs=1e-9)
+        assert when == pytest.approx(due, rel=0, abs=2e-6)
     for first in range(len(came)):
         total = 0
         for when, count in came[first:]:
             total += count
-            assert total <= rate.amount + rate.per_second * (when - came[first][0]) + 1e-6
+            assert total <= rate.amount + rate.per_second * (when - came[first][0] + 2e-6)
     assert all(one[0] <= other[0] for one, other in pairwise(came))
     assert len(limiter) == 0
 
@@ -127,10 +127,10 @@ def test_a_changed_rate_counts_at_once_for_those_who_wait() -> None:
     second.ask()
     limiter.change(Rate(10, 1))
     clock.advance(0.1)
-    assert first.taken == [(pytest.approx(0.1), 1)]
+    assert first.taken == [(0.1, 1)]
     assert second.taken == []
     limiter.change(None)
-    assert second.taken == [(pytest.approx(0.1), 100)]
+    assert second.taken == [(0.1, 100)]
     assert (len(limiter), clock.getDelayedCalls()) == (0, [])
     limiter.change(Rate(5, 1))
     assert limiter.allows(first, 9) == 5

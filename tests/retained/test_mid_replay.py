@@ -22,7 +22,7 @@ TOPICS = [f"t/{number}" for number in range(10)]
 VERSIONS = pytest.mark.parametrize("version", [4, 5])
 
 #: what holds the replay up, by the state it is in then
-HELD_UP = {
+HELD_UP: dict[ReplayState, dict[str, Any]] = {
     ReplayState.RESTING: {"flow": Flow(4, 2), "limits": Limits(max_inflight=2)},
     ReplayState.THROTTLED: {"flow": Flow(4, 2, delivery_rate=Rate(2, 1), client_rate=Rate(3, 1))},
     ReplayState.WAITING: {"flow": Flow(4, 2, max_concurrent_replays=1), "limits": Limits(max_inflight=2)},
@@ -95,7 +95,7 @@ class Scene:
 @pytest.fixture
 def scene() -> Callable[..., Scene]:
     def build(state: ReplayState, version: int, clean: bool = False) -> Scene:
-        options: dict[str, Any] = HELD_UP[state]
+        options = HELD_UP[state]
         return Scene(MemoryBroker(**options), state, version, clean)
 
     return build
@@ -228,7 +228,7 @@ def test_a_replay_goes_on_after_the_broker_was_restarted(
     tmp_path: Path, state: ReplayState, version: int, killed: bool
 ) -> None:
     """From where it was acknowledged; what was sent and not acknowledged may come again."""
-    options: dict[str, Any] = HELD_UP[state]
+    options = HELD_UP[state]
     broker = RestartableBroker(fresh_file(tmp_path), **options)
     here = Scene(broker, state, version)
     acknowledged = here.unanswered[:1]

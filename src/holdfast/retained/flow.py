@@ -93,8 +93,8 @@ class FlowControl:
         client = self._clients[replay.client_id]
         client.replays -= 1
         if not client.replays:  # what it has used up counts until it would be there again
-            rest = client.limiter.full_at - self._clock.seconds()
-            if rest > 0:
+            rest = client.limiter.rest()
+            if rest:
                 client.forgetting = self._clock.callLater(rest, self._clients.pop, replay.client_id)
             else:
                 del self._clients[replay.client_id]

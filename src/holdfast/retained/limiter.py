@@ -25,14 +25,14 @@ class Limiter:
 
     def __init__(self, clock: IReactorTime, rate: Rate | None) -> None:
         self._clock = clock
-        self._bucket = None if rate is None else TokenBucket(rate)
+        self._bucket = None if rate is None else TokenBucket(rate, clock.seconds())
         self._queue: dict[Waiter, int] = {}  # in order of arrival, with how many tokens each wants
         self._timer: IDelayedCall | None = None
 
-    @property
-    def full_at(self) -> float:
-        """The moment from which on nothing is left of what was taken; seconds."""
-        return self._bucket.full_at if self._bucket is not None else float("-inf")
+    def rest(self) -> float:
+        """Return the seconds until nothing is left of what was taken; 0 when that is so."""
+        bucket = self._bucket
+        return 0.0 if bucket is None else bucket.wait(bucket.rate.amount, self._clock.seconds())
 
     def allows(self, waiter: Waiter, wanted: int) -> int:
         """Return how many may be taken now, at most ``wanted``; at 0 the waiter is in the queue."""
@@ -41,7 +41,7 @@ class Limiter:
             return wanted
         first = next(iter(self._queue), waiter)
         count = min(wanted, bucket.rate.amount)
-        if first is waiter and bucket.available_at(count) <= self._clock.seconds():
+        if first is waiter and not bucket.wait(count, self._clock.seconds()):
             self.leave(waiter)
             return count
         self._queue[waiter] = wanted
@@ -70,7 +70,7 @@ class Limiter:
             for waiter in queue:
                 waiter.proceed()
         elif self._bucket is None:
-            self._bucket = TokenBucket(rate)
+            self._bucket = TokenBucket(rate, self._clock.seconds())
         else:
             self._bucket.change(rate, self._clock.seconds())
             self._watch_first()
@@ -82,8 +82,8 @@ class Limiter:
             self._timer = None
         bucket = self._bucket
         if self._queue and bucket is not None:
-            due = bucket.available_at(min(next(iter(self._queue.values())), bucket.rate.amount))
-            self._timer = self._clock.callLater(max(0.0, due - self._clock.seconds()), self._due)
+            count = min(next(iter(self._queue.values())), bucket.rate.amount)
+            self._timer = self._clock.callLater(bucket.wait(count, self._clock.seconds()), self._due)
 
     def _due(self) -> None:
         self._timer = None
