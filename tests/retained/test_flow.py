@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
+from holdfast.config import load
 from holdfast.rates import Rate
 from holdfast.retained.flow import Flow, FlowControl
 from holdfast.retained.replay import ReplayState
 from holdfast.sessions.limits import Limits
+from holdfast.tap import flow_of
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
 
@@ -343,3 +346,27 @@ def test_only_what_would_be_sent_counts_as_denied() -> None:
     told = client.subscribe("$SYS/broker/version", "$SYS/#")
     assert len([packet for packet in told if isinstance(packet, p.Publish)]) > 10
     assert broker.counters.replays_denied == 0
+
+
+# --- configured
+
+
+def test_every_setting_comes_from_the_file(tmp_path: Path) -> None:
+    """EMQX's keys and those beside them; of the names of one rate the lowest counts."""
+    path = tmp_path / "holdfast.toml"
+    path.write_text(
+        """
+        [retainer]
+        delivery_rate = "1000/s"
+        max_concurrent_replays = 5
+        [retainer.flow_control]
+        batch_read_number = 20
+        batch_deliver_number = 10
+        batch_deliver_limiter = "100/2s"
+        max_batch_bytes = "2KB"
+        client_rate = "7/s"
+        """
+    )
+    assert flow_of(load(path).retainer) == Flow(20, 10, 2048, Rate(100, 2), Rate(7, 1), 5)
+    path.write_text("")
+    assert flow_of(load(path).retainer) == Flow()
