@@ -165,8 +165,8 @@ class RetainerConfig(Section):
     delivery_rate: rates.Rate | None = option(
         Rate(),
         "infinity",
-        help="Retained messages that all replays together may deliver in a time. Up to as many as the rate says come at"
-        " once after a pause; then they come evenly.",
+        help="Retained messages that all replays together may deliver in a time. After a pause as many come at once;"
+        " from then on they come evenly. 100/100ms is the same rate as 1000/s, with 100 at once instead of 1000.",
         effect="Lower: replays take less of the network and of the broker, and last longer. Those that must wait do so"
         " in the order of their arrival, and nothing is dropped.",
         example="1000/s",
