@@ -27,7 +27,7 @@ from holdfast.admin.view import shown as config_shown
 from holdfast.config import Config
 from holdfast.config.fields import described
 from holdfast.retained.administration import Administration
-from holdfast.retained.replay import Flow
+from holdfast.retained.flow import Flow
 from holdfast.retained.service import RetainedMessages, RetainerLimits
 from holdfast.retained.sql import SQLRetainedStore
 from holdfast.storage.bridge import SynchronousBridge

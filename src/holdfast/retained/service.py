@@ -199,6 +199,11 @@ class RetainedMessages(Service):
         replay.cancel()
         return True
 
+    @property
+    def replay_count(self) -> int:
+        """How many replays there are that are not over."""
+        return len(self.control.replays)
+
     def replay_counts(self) -> dict[str, int]:
         """Return how many replays run (``running``), how many of those wait for a rate, and how many wait in line."""
         waiting = len(self.control.line)
