@@ -10,9 +10,9 @@ from zope.interface import implementer
 
 from holdfast.auth.anonymous import AnonymousAuthenticator, UnrestrictedAuthorizer
 from holdfast.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator, IRetainedStore
+from holdfast.retained.flow import Flow
 from holdfast.retained.limits import RetainerLimits
 from holdfast.retained.memory import MemoryRetainedStore
-from holdfast.retained.replay import Flow
 from holdfast.retained.service import RetainedMessages
 from holdfast.sessions.connection import Connection
 from holdfast.sessions.counters import Counters

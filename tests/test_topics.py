@@ -11,6 +11,7 @@ from holdfast.topics import (
     check_topic_name,
     has_wildcard,
     level_count,
+    levels_before_wildcard,
     matches,
     split_shared,
 )
@@ -72,3 +73,10 @@ def test_shared_subscriptions_are_split() -> None:
     assert split_shared("$share/g/a/#") == ("g", "a/#")
     assert split_shared("$shared/g/a") == (None, "$shared/g/a")
     assert (has_wildcard("a/b"), has_wildcard("a/+"), level_count("a//b")) == (False, True, 3)
+
+
+@pytest.mark.parametrize(
+    ("topic_filter", "levels"), [("#", 0), ("+/a", 0), ("a/#", 1), ("a/b/+/c/#", 2), ("/#", 1), ("a/b", 2)]
+)
+def test_levels_before_the_first_wildcard(topic_filter: str, levels: int) -> None:
+    assert levels_before_wildcard(topic_filter) == levels

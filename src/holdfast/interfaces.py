@@ -209,6 +209,8 @@ class ReplayForm:
 class IDelivery(Interface):
     """The subscriber's end of a replay: says how much room it has, and takes packets."""
 
+    client_id = Attribute("The subscriber's Client Identifier.")
+
     def form() -> ReplayForm:
         """Return the form in which the next read is wanted."""
 
@@ -223,6 +225,9 @@ class IDelivery(Interface):
 
     def failed(error: BaseException) -> None:
         """Take note that the store could not be read: the replay is over and incomplete."""
+
+    def cancelled() -> None:
+        """Take note that an operator has ended the replay: it is over and incomplete."""
 
 
 # --- who may do what ------------------------------------------------------------------------------------------------

@@ -136,6 +136,7 @@ def limits_of(zone: Zone) -> Limits:
         shared_subscription=mqtt.shared_subscription,
         subscription_identifiers=mqtt.subscription_identifiers,
         response_information=mqtt.response_information,
+        min_replay_levels=mqtt.min_replay_levels,
         server_keepalive=mqtt.server_keepalive,
         keepalive_multiplier=mqtt.keepalive_multiplier,
         max_inflight=mqtt.max_inflight,

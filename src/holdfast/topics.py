@@ -62,6 +62,12 @@ def level_count(topic: str) -> int:
     return topic.count("/") + 1
 
 
+def levels_before_wildcard(topic_filter: str) -> int:
+    """Count the levels of a Topic Filter before its first ``+`` or ``#``; without wildcards, all of its levels."""
+    levels = topic_filter.split("/")
+    return next((depth for depth, level in enumerate(levels) if level in ("+", "#")), len(levels))
+
+
 def check_topic_name(topic: str, max_levels: int) -> None:
     """Raise :class:`InvalidTopicName` unless the string is a Topic Name of at most ``max_levels`` levels.
 

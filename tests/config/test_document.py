@@ -11,6 +11,7 @@ import pytest
 from holdfast.config import Config, ConfigError, ConfigProblem, default, exposed_without_authentication, load
 from holdfast.config.listeners import ListenerConfig
 from holdfast.config.mqtt import MQTTConfig
+from holdfast.rates import Rate
 
 
 def test_without_a_file_it_listens_on_this_machine_only_and_stores_in_the_folder(tmp_path: Path) -> None:
@@ -65,7 +66,8 @@ def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
     assert attrs.astuple(config.storage)[1:] == ("full", 1.0, 64 * 1048576)
     assert attrs.astuple(config.retainer) == (
         *("enabled", False, True, 0.0, None, True, 60.0, 50000, 1048576, 0, 0, None, "reject", 2600, "wait", 86400.0),
-        *((0, 0), {}, (1000, 100, 1048576), (False, 7 * 86400.0, None)),
+        *(None, None, None, (0, 0), {}),
+        *((1000, 100, 1048576, None, None), (False, 7 * 86400.0, None)),
     )
     assert config.sys_topics.sys_msg_interval == 10.0
 
@@ -88,6 +90,10 @@ def test_every_section_is_read(write: Callable[[str], Path], tmp_path: Path) -> 
             msg_expiry_interval = "1d12h"
             flow_control.batch_read_number = 0
             flow_control.batch_deliver_number = 0
+            delivery_rate = "1000/s"
+            max_concurrent_replays = 50
+            flow_control.batch_deliver_limiter = "infinity"
+            flow_control.client_rate = "10/2s"
             [sys_topics]
             sys_msg_interval = "1m"
             [listeners.one]
@@ -107,6 +113,18 @@ def test_every_section_is_read(write: Callable[[str], Path], tmp_path: Path) -> 
     assert list(config.listeners) == ["one"]
     flow = config.retainer.flow_control
     assert (flow.read_rows, flow.deliver_rows) == (1000, 1000)
+    assert (config.retainer.delivery_rate, flow.batch_deliver_limiter) == (Rate(1000, 1), None)
+    assert (config.retainer.max_concurrent_replays, flow.client_rate) == (50, Rate(10, 2))
+
+
+@pytest.mark.parametrize("key", ["delivery_rate", "deliver_rate", "flow_control.batch_deliver_limiter"])
+def test_the_rate_of_all_replays_has_three_names_and_the_lowest_counts(write: Callable[[str], Path], key: str) -> None:
+    """EMQX's key, its older name, and the limiter of its flow control, which may stand beside either."""
+    assert load(write(f'retainer.{key} = "10/s"')).retainer.node_rate == Rate(10, 1)
+    text = f'retainer.flow_control.batch_deliver_limiter = "9/2s"\nretainer.{key} = "10/s"'
+    if key != "flow_control.batch_deliver_limiter":
+        assert load(write(text)).retainer.node_rate == Rate(9, 2)
+    assert default().retainer.node_rate is None
 
 
 @pytest.mark.parametrize("value", ["disabled", "0s"])

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast import rates
 from holdfast.config.endpoints import EndpointString
-from holdfast.config.kinds import Choice, Duration, Flag, Integer, Kind, Number, Refused, Size, Text
+from holdfast.config.kinds import Choice, Duration, Flag, Integer, Kind, Number, Rate, Refused, Size, Text
 from holdfast.config.mqtt import KeepAlive
 from holdfast.config.node import Folder
 from holdfast.config.storage import StoreURL
@@ -23,6 +24,7 @@ KINDS: list[Kind] = [
     Choice(("full",)),
     Text(),
     Duration("1s", "1h", infinity=True, zero="never"),
+    Rate(),
     Size("1KB", "1MB", zero="no limit"),
     EndpointString(),
     KeepAlive(),
@@ -45,6 +47,9 @@ KINDS: list[Kind] = [
         (Choice(("full", "async")), "async", "async"),
         (Text(), "", ""),
         (Duration("1s", "1h"), "1h", 3600.0),
+        (Rate(), "1000/s", rates.Rate(1000, 1)),
+        (Rate(), "1/2s", rates.Rate(1, 2)),
+        (Rate(), "infinity", None),
         (Duration("1s", "1h", zero="never"), "0ms", 0.0),
         (Duration("1s", "1h", infinity=True), "infinity", None),
         (Size("1KB", "1MB"), 1024, 1024),
@@ -86,6 +91,10 @@ def test_what_is_allowed_is_read(kind: Kind, written: object, value: object) -> 
         (Text(empty=False), "", '""'),
         (Text(), "a\nb", '"a\\nb"'),
         (Duration("1s", "1h"), 30, "30"),
+        (Rate(), "0/s", '"0/s"'),
+        (Rate(), 0, "0"),
+        (Rate(), "1000", '"1000"'),
+        (Rate(), "1/2d", '"1/2d"'),
         (Duration("1s", "1h"), "30", '"30"'),
         (Duration("1s", "1h"), "500ms", '"500ms"'),
         (Duration("1s", "1h"), "2h", '"2h"'),

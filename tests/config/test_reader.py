@@ -75,9 +75,14 @@ from tests.config.conftest import Problems
             '[retainer]\nmax_publish_rate = "0/s"',
             2,
             "retainer.max_publish_rate",
-            'found "0/s"; allowed: a rate above',
+            'found "0/s"; allowed: "infinity", or a number of 1 or more',
         ),
-        ("[retainer]\nmax_publish_rate = 5", 2, "retainer.max_publish_rate", "found 5; allowed: a rate above 0"),
+        (
+            "[retainer]\nmax_publish_rate = 5",
+            2,
+            "retainer.max_publish_rate",
+            'found 5; allowed: "infinity", or a number',
+        ),
         (
             '[retainer.topic_quotas.a]\ntopic_filter = "a/#/b"',
             *(
@@ -98,13 +103,17 @@ from tests.config.conftest import Problems
         ('["a.b"]', 1, '"a.b"', "unknown key"),
         ('"a\\nb" = 1', 1, '"a\\nb"', "unknown key"),
         # EMQX's
-        ('[retainer]\ndelivery_rate = "1/s"', 2, "retainer.delivery_rate", "known to EMQX, not supported here (yet)"),
-        ('[retainer]\n[retainer.backend]\ntype = "x"', 2, "retainer.backend", "known to EMQX, not supported"),
         (
-            "[retainer.flow_control]\nbatch_deliver_limiter = 1",
+            "[retainer]\nexternal_backends = true",
             2,
-            "retainer.flow_control.batch_deliver_limiter",
-            "EMQX",
+            "retainer.allow_never_expire",
+            "known to EMQX, not supported here",
+        ),
+        ('[retainer]\n[retainer.backend]\ntype = "x"', 2, "retainer.backend", "known to EMQX, not supported"),
+        ('[retainer]\ndelivery_rate = "0/s"', 2, "retainer.delivery_rate", 'found "0/s"; allowed: "infinity", or a'),
+        (
+            '[retainer]\ndelivery_rate = "1/s"\ndeliver_rate = "2/s"',
+            *(3, "retainer.deliver_rate", "an older name of delivery_rate, which has another value here; allowed"),
         ),
         ("[mqtt]\nstrict_mode = true", 2, "mqtt.strict_mode", "known to EMQX, not supported here (yet)"),
         ("[zones.z.mqtt]\nmqueue_priorities = 1", 2, "zones.z.mqtt.mqueue_priorities", "known to EMQX"),

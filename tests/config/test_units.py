@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.config.units import parse_duration, parse_rate, parse_size
+from holdfast.rates import Rate
 
 
 @pytest.mark.parametrize(
@@ -53,9 +54,13 @@ def test_a_part_of_a_byte_is_refused() -> None:
         parse_size("0.0001KB")
 
 
-@pytest.mark.parametrize(("text", "rate"), [("1000/s", 1000), ("10/2s", 5), ("60/m", 1), ("1/500ms", 2)])
-def test_a_rate_is_per_second(text: str, rate: float) -> None:
-    assert parse_rate(text) == rate
+@pytest.mark.parametrize(
+    ("text", "amount", "seconds", "per_second"),
+    [("1000/s", 1000, 1, 1000), ("10/2s", 10, 2, 5), ("60/m", 60, 60, 1), ("1/500ms", 1, 0.5, 2)],
+)
+def test_a_rate_is_so_many_in_so_many_seconds(text: str, amount: int, seconds: float, per_second: float) -> None:
+    rate = parse_rate(text)
+    assert (rate, rate.per_second) == (Rate(amount, seconds), per_second)
 
 
 @pytest.mark.parametrize("text", ["", "1000", "/s", "1/", "1/0s", "0/s", "-1/s", "1.5/s", "infinity"])
@@ -72,7 +77,7 @@ def test_durations_are_exact_to_the_millisecond(hours: int, minutes: int, millis
 
 @given(st.text(max_size=30))
 def test_any_text_is_read_or_refused_with_value_error(text: str) -> None:
-    for parse in (parse_duration, parse_size, parse_rate):
+    for parse in (parse_duration, parse_size, lambda text: parse_rate(text).per_second):
         try:
             assert parse(text) >= 0
         except ValueError:

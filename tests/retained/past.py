@@ -15,10 +15,10 @@ from twisted.internet.task import Clock
 
 from holdfast.messages import ApplicationMessage, ChangeOrigin, RetainedChange, RetainedMessage
 from holdfast.retained.entries import HistoryEvent
+from holdfast.retained.flow import Flow
 from holdfast.retained.history import HistoryLimits, RetainedHistory
 from holdfast.retained.limits import RetainerLimits
 from holdfast.retained.moments import Moment
-from holdfast.retained.replay import Flow
 from holdfast.retained.restoring import Restored, Restorer
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.sql import SQLRetainedStore

@@ -9,7 +9,7 @@ from zope.interface import implementer
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.interfaces import IAuthorizer, Principal
 from holdfast.messages import ApplicationMessage
-from holdfast.retained.replay import Flow
+from holdfast.retained.flow import Flow
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties
 from holdfast.wire import packets as p

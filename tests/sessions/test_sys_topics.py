@@ -12,6 +12,8 @@ from zope.interface import implementer
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.interfaces import IAuthorizer, Principal
 from holdfast.messages import ApplicationMessage
+from holdfast.rates import Rate
+from holdfast.retained.flow import Flow
 from holdfast.sessions.figures import resident_memory
 from holdfast.sessions.limits import Limits
 from holdfast.wire import ConnectReturnCode, Properties, ReasonCode
@@ -163,6 +165,18 @@ def test_uptime_and_running_replays(broker: MemoryBroker) -> None:
     values = present(broker)
     assert values["uptime"] == "30 seconds"
     assert values["holdfast/replays/running"] == "1"
+
+
+def test_replays_that_wait_for_a_rate_and_for_others() -> None:
+    flow = Flow(4, 2, delivery_rate=Rate(2, 60), max_concurrent_replays=1)
+    broker = MemoryBroker(flow=flow, sys_msg_interval=INTERVAL)
+    publisher = broker.client("p")
+    for number in range(5):
+        publisher.publish(f"t/{number}", retain=True)
+    for name in "abc":
+        broker.client(name).subscribe("t/#")
+    values = present(broker)
+    assert [values[f"holdfast/replays/{name}"] for name in ("running", "throttled", "waiting")] == ["1", "1", "2"]
 
 
 def test_memory_is_told_where_the_system_tells_it(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from attrs import field, frozen
 
+from holdfast import rates
 from holdfast.config.toml_text import literal
 from holdfast.config.units import parse_duration, parse_rate, parse_size
 
@@ -171,24 +172,6 @@ class Duration:
 
 
 @frozen
-class Rate:
-    """How many per second, written with an interval: ``"1000/s"``, ``"10/2s"``; ``"infinity"`` is None."""
-
-    allowed: str = field(default='a rate above 0 such as "1000/s" or "10/2s", or "infinity"', init=False)
-
-    def read(self, value: object) -> float | None:
-        """Return how many per second, None for ``"infinity"``; raises Refused."""
-        if value == "infinity":
-            return None
-        if not isinstance(value, str):
-            raise refusal(value, self.allowed)
-        try:
-            return parse_rate(value)
-        except ValueError:
-            raise refusal(value, self.allowed) from None
-
-
-@frozen
 class Size:
     """Bytes, written with a unit or as a plain number: ``"1MB"``, ``"64KB"``, ``512``.
 
@@ -226,6 +209,30 @@ class Size:
         if not _within(size, parse_size(self.minimum), parse_size(self.maximum)):
             raise refusal(value, self.allowed)
         return size
+
+
+@frozen
+class Rate:
+    """So many in a time: ``"1000/s"``, ``"1/2s"``; ``"infinity"`` is None."""
+
+    allowed: str = field(
+        default='"infinity", or a number of 1 or more in a time from 1ms to 1d, such as "1000/s", "1/2s" or "60/m"',
+        init=False,
+    )
+
+    def read(self, value: object) -> rates.Rate | None:
+        """Return the rate, None for ``"infinity"``; raises Refused."""
+        if value == "infinity":
+            return None
+        if not isinstance(value, str):
+            raise refusal(value, self.allowed)
+        try:
+            rate = parse_rate(value)
+        except ValueError:
+            raise refusal(value, self.allowed) from None
+        if not _within(rate.seconds, 0.001, 86400):
+            raise refusal(value, self.allowed)
+        return rate
 
 
 def _within(value: float, minimum: float, maximum: float | None) -> bool:

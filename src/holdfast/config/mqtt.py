@@ -129,6 +129,15 @@ class MQTTConfig(Section):
         effect="Clients that ask for it build their Response Topics of it; the broker itself does nothing with it.",
         example="replies/",
     )
+    min_replay_levels: int = option(
+        Integer(0, 65535),
+        0,
+        help="Levels that a Topic Filter with wildcards must have before its first wildcard to be sent retained"
+        " messages: # has none, site/+/temp one. 0 = all are.",
+        effect="Subscriptions with fewer are granted and get live messages, and are told nothing of what is retained;"
+        " each is logged and counted. Topic Filters without wildcards are not concerned.",
+        example=2,
+    )
     server_keepalive: int | None = option(
         KeepAlive(),
         "disabled",

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from attrs import field, frozen
 
+from holdfast import rates
 from holdfast.config.fields import Section, named_tables, option, table
 from holdfast.config.kinds import Choice, Duration, Flag, Integer, Rate, Refused, Size, Text, refusal
 from holdfast.config.retain_modes import RetainModes
@@ -41,7 +42,7 @@ class FilterString:
 
 @frozen
 class FlowControlConfig(Section):
-    """How much one replay of retained messages reads and delivers at once."""
+    """How much replays of retained messages read and deliver at once, and at what rate."""
 
     batch_read_number: int = option(
         Integer(0, 100000, unit="retained messages; 0 is the default"),
@@ -63,6 +64,24 @@ class FlowControlConfig(Section):
         help="Bytes read from the store at once for one replay. A single larger message is read alone.",
         effect="Higher: fewer reads of large messages, and more memory for each replay under way.",
         example="256KB",
+    )
+
+    batch_deliver_limiter: rates.Rate | None = option(
+        Rate(),
+        "infinity",
+        help="Retained messages that all replays together may deliver in a time: the same as retainer.delivery_rate,"
+        " and when both are given, the lower rate counts. EMQX's key.",
+        effect="See retainer.delivery_rate.",
+        example="1000/s",
+    )
+    client_rate: rates.Rate | None = option(
+        Rate(),
+        "infinity",
+        help="Retained messages that the replays of one client may deliver in a time, besides what"
+        " retainer.delivery_rate allows all of them.",
+        effect="Lower: one client with wide Topic Filters takes less of the network, and waits longer. Replays that"
+        " must wait do so in the order of their arrival, and nothing is dropped.",
+        example="500/s",
     )
 
     @property
@@ -228,7 +247,7 @@ class RetainerConfig(RetainModes):
         " longer, is always possible.",
         example="10GB",
     )
-    max_publish_rate: float | None = option(
+    max_publish_rate: rates.Rate | None = option(
         Rate(),
         "infinity",
         help="Retained messages stored per interval, by all clients together; as many at once after a quiet second.",
@@ -270,6 +289,31 @@ class RetainerConfig(RetainModes):
         effect="Longer: those who read the database see clearings for longer, and the marks use more space.",
         example="7d",
     )
+    delivery_rate: rates.Rate | None = option(
+        Rate(),
+        "infinity",
+        help="Retained messages that all replays together may deliver in a time. After a pause as many come at once;"
+        " from then on they come evenly. 100/100ms is the same rate as 1000/s, with 100 at once instead of 1000.",
+        effect="Lower: replays take less of the network and of the broker, and last longer. Those that must wait do so"
+        " in the order of their arrival, and nothing is dropped.",
+        example="1000/s",
+    )
+    deliver_rate: rates.Rate | None = option(
+        Rate(),
+        "infinity",
+        help="An older name of delivery_rate, as in EMQX. Where both are given they must be the same.",
+        effect="See delivery_rate.",
+        example="1000/s",
+    )
+    max_concurrent_replays: int | None = option(
+        Integer(1, words={"infinity": None}, unit="replays"),
+        "infinity",
+        help="Replays of retained messages that may run at once. Subscriptions beyond it are granted at once, live"
+        " messages flow, and their replays begin in the order of the Subscriptions as others end.",
+        effect="Lower: less memory, since each that runs may hold what it has read at once (max_batch_bytes at most). A"
+        " replay to a client that takes no messages counts until the client is gone, and others wait for it.",
+        example=1000,
+    )
     client_quota: QuotaConfig = field(
         factory=QuotaConfig,
         metadata=table(QuotaConfig, "How much each client may have retained: what it was the last to publish."),
@@ -283,9 +327,25 @@ class RetainerConfig(RetainModes):
     )
     flow_control: FlowControlConfig = field(
         factory=FlowControlConfig,
-        metadata=table(FlowControlConfig, "How much a replay of retained messages reads and delivers at once."),
+        metadata=table(
+            FlowControlConfig, "How much a replay of retained messages reads and delivers at once, and at what rate."
+        ),
     )
     history: HistoryConfig = field(
         factory=HistoryConfig,
         metadata=table(HistoryConfig, "Whether changes of retained messages are recorded, and for how long."),
     )
+
+    @property
+    def node_rate(self) -> rates.Rate | None:
+        """How much all replays together may deliver: the lowest of the rates given; None for any."""
+        return rates.slower(self.delivery_rate, self.deliver_rate, self.flow_control.batch_deliver_limiter)
+
+    def complaints(self, given: Mapping[str, object]) -> Iterable[tuple[str, str, Collection[str]]]:
+        """Refuse to guess what is meant when one thing is given twice."""
+        if {"delivery_rate", "deliver_rate"} <= given.keys() and self.delivery_rate != self.deliver_rate:
+            yield (
+                "deliver_rate",
+                "an older name of delivery_rate, which has another value here; allowed: only one of them",
+                ("delivery_rate", "deliver_rate"),
+            )

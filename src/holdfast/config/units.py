@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from holdfast.rates import Rate
+
 _SECONDS = {
     "ms": Fraction(1, 1000),
     "s": Fraction(1),
@@ -47,8 +49,8 @@ def parse_size(text: str) -> int:
     return size.numerator
 
 
-def parse_rate(text: str) -> float:
-    """Return how many per second a rate such as ``"1000/s"`` or ``"10/2s"`` stands for; always above 0.
+def parse_rate(text: str) -> Rate:
+    """Return the rate that a text such as ``"1000/s"`` or ``"10/2s"`` stands for.
 
     Raises ValueError when the text is not a rate.
     """
@@ -58,4 +60,4 @@ def parse_rate(text: str) -> float:
     count, interval = int(match[1]), Fraction(match[2] or 1) * _SECONDS[match[3]]
     if count == 0 or interval == 0:
         raise ValueError(f"a rate is above 0: {text!r}")
-    return float(count / interval)
+    return Rate(count, float(interval))

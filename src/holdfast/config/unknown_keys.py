@@ -23,8 +23,7 @@ _EMQX = frozenset(
         " retry_interval shared_subscription_initial_sticky_pick shared_subscription_strategy strict_mode"
         " use_username_as_clientid",
         "node": "cookie name process_limit max_ports role",
-        "retainer": "backend deliver_rate delivery_rate external_backends",
-        "retainer.flow_control": "batch_deliver_limiter",
+        "retainer": "backend external_backends",
         "zones.*": "conn_congestion durable_sessions flapping_detect force_gc overload_protection stats",
     }.items()
     for key in keys.split()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.config.retainer import RetainerConfig
+from holdfast.retained.flow import Flow
 from holdfast.retained.limits import OnLimit, Quota, RetainerLimits
-from holdfast.retained.replay import Flow
 from holdfast.retained.sql import SQLRetainedStore
 from holdfast.storage.store import DurableStore
 
@@ -31,7 +31,7 @@ def limits_of(retainer: RetainerConfig) -> RetainerLimits:
         tombstone_ttl=retainer.tombstone_ttl,
         refuse_unavailable=retainer.when_unavailable == "refuse",
         max_retained_bytes=retainer.max_retained_bytes,
-        max_publish_rate=retainer.max_publish_rate,
+        max_publish_rate=None if retainer.max_publish_rate is None else retainer.max_publish_rate.per_second,
         on_limit=OnLimit(retainer.on_limit),
         msg_expiry_interval_override=retainer.msg_expiry_interval_override,
         allow_never_expire=retainer.allow_never_expire,
@@ -41,9 +41,16 @@ def limits_of(retainer: RetainerConfig) -> RetainerLimits:
 
 
 def flow_of(retainer: RetainerConfig) -> Flow:
-    """Return how much a replay reads and delivers at once."""
+    """Return the settings of flow control."""
     flow = retainer.flow_control
-    return Flow(flow.batch_read_number or 1000, flow.batch_deliver_number, flow.max_batch_bytes)
+    return Flow(
+        batch_read_number=flow.read_rows,
+        batch_deliver_number=flow.batch_deliver_number,
+        max_batch_bytes=flow.max_batch_bytes,
+        delivery_rate=retainer.node_rate,
+        client_rate=flow.client_rate,
+        max_concurrent_replays=retainer.max_concurrent_replays,
+    )
 
 
 def _client_quota(retainer: RetainerConfig) -> Quota | None:

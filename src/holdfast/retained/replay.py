@@ -6,6 +6,7 @@ client costs one batch and nothing is ever dropped.
 Never stale after fresh: the replay hears the change feed from its start. A change handed to this client live marks
 its topic, and a copy of the topic read before is dropped; the changed row itself is left out of later reads by its
 revision. A change *not* handed live lets later reads include it instead, and what was read before is read again.
+That begins before the first read: a replay that waits for its place among those that run hears the feed already.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from twisted.python.failure import Failure
 
 from holdfast.interfaces import Batch, IDelivery, IRetainedStore, ReplayForm, Selection, Slice
 from holdfast.retained.feed import Change, ChangeFeed
+from holdfast.retained.flow import FlowControl
 from holdfast.retained.slices import cut, without
-from holdfast.retained.turns import ReplayTurns
 from holdfast.tickets import StorageFailure
 from holdfast.topics import matches
 
@@ -34,21 +35,29 @@ else:
 _MOST_MARKS = 1000
 
 
-@frozen
-class Flow:
-    """Flow control: rows per read, rows per delivery, and the most bytes one read may bring."""
+class ReplayState(Enum):
+    """What a replay is doing."""
 
-    batch_read_number: int = 1000
-    batch_deliver_number: int = 100
-    max_batch_bytes: int = 1 << 20
-
-
-class _State(Enum):
     COMMITTING = "waits until what was accepted before it is committed"
+    WAITING = "waits in line until another replay is over"
     READY = "may take a step"
     READING = "waits for the store"
     RESTING = "waits for room"
+    THROTTLED = "waits for the rates"
     OVER = "finished, failed or stopped"
+
+
+@frozen
+class ReplayStatus:
+    """A replay as of now: messages delivered so far, the last topic passed, and its age in seconds."""
+
+    number: int
+    client_id: str
+    topic_filter: str
+    delivered: int
+    cursor: str
+    state: ReplayState
+    age: float
 
 
 class Replay:
@@ -60,20 +69,21 @@ class Replay:
         delivery: IDelivery,
         store: IRetainedStore,
         feed: ChangeFeed,
-        turns: ReplayTurns,
-        flow: Flow,
+        control: FlowControl,
         now: Callable[[], int],
         cursor: str = "",
     ) -> None:
         self.topic_filter = topic_filter
+        self.client_id = delivery.client_id
         self.cursor = cursor
         self.delivered = 0
         self._delivery = delivery
         self._store = store
         self._feed = feed
-        self._turns = turns
-        self._flow = flow
+        self._control = control
+        self._turns = control.turns
         self._now = now
+        self._began = now()
         self._read_after = cursor
         self._everything_read = False
         self._held: deque[Slice] = deque()
@@ -81,48 +91,75 @@ class Replay:
         self._reading = 0  # counts reads, so that the answer to a given-up read is recognised
         self._marks: dict[str, Change] = {}
         self._start = store.next_revision()
-        self._state = _State.COMMITTING
+        self._state = ReplayState.COMMITTING
         self._listening = feed.listen(self._changed)
+        self.number = control.begin(self)
         store.flushed().when_settled(self._begin)
 
     @property
     def over(self) -> bool:
         """Whether nothing more will be delivered."""
-        return self._state is _State.OVER
+        return self._state is ReplayState.OVER
+
+    @property
+    def state(self) -> ReplayState:
+        """What it is doing."""
+        return self._state
+
+    def status(self) -> ReplayStatus:
+        """Return how it stands."""
+        age = (self._now() - self._began) / 1000
+        return ReplayStatus(
+            self.number, self.client_id, self.topic_filter, self.delivered, self.cursor, self._state, age
+        )
 
     def wake(self) -> None:
         """There may be room again."""
-        if self._state is _State.RESTING:
-            self._state = _State.READY
-            self._turns.join(self)
+        if self._state is ReplayState.RESTING:
+            self._get_ready()
+
+    def proceed(self) -> None:
+        """Its place in the line, or in the queue for a rate, has come."""
+        if self._state in (ReplayState.WAITING, ReplayState.THROTTLED):
+            self._get_ready()
 
     def reread(self) -> None:
-        """Give up what has been read and not delivered; it is read again, in the form then asked for."""
+        """Give up what has been read and not delivered; it is read again, in the form then asked for.
+
+        A place in a queue is kept: who makes a replay read again and again cannot keep it from its turn.
+        """
         self._held.clear()
         self._read_after = self.cursor
         self._everything_read = False
-        if self._state is _State.READING:  # its answer will not fit any more
+        if self._state is ReplayState.READING:  # its answer will not fit any more
             self._reading += 1
-            self._state = _State.READY
-            self._turns.join(self)
+            self._get_ready()
+
+    def cancel(self) -> None:
+        """End at once, and the Network Connection with it: nobody takes what has come for everything."""
+        if self._state is not ReplayState.OVER:
+            self.stop()
+            self._delivery.cancelled()
 
     def stop(self) -> None:
         """End at once: nothing more is read or delivered, nothing stays behind."""
-        if self._state is _State.OVER:
+        if self._state is ReplayState.OVER:
             return
-        self._state = _State.OVER
+        self._state = ReplayState.OVER
         self._feed.forget(self._listening)
-        self._turns.leave(self)
+        self._control.end(self)
         self._held.clear()
         self._marks.clear()
 
     def step(self) -> bool:
         """Read a batch when none is held, then deliver one slice of it, if there is room."""
-        if self._state is not _State.READY:
+        if self._state is not ReplayState.READY:
             return False
         room = self._delivery.room()
         if room <= 0:
-            self._state = _State.RESTING
+            self._state = ReplayState.RESTING
+            if self._control.limited:
+                self._control.leave_queues(self)
             return False
         now = self._now()
         if self._held and 0 < self._held[0].soonest_expiry <= now:
@@ -144,6 +181,12 @@ class Replay:
             if not piece.count:
                 self.cursor = last
                 return self._goes_on()
+        if self._control.limited:
+            room = self._control.grant(self, min(room, piece.count))
+            if not room:
+                self._held.appendleft(piece)
+                self._state = ReplayState.THROTTLED
+                return False
         if piece.count > room:
             piece, rest = cut(piece, room, self._form.protocol_version)
             self._held.appendleft(rest)
@@ -156,7 +199,7 @@ class Replay:
         """Go to the next step; a batch delivered in full moves the cursor to where its scan ended."""
         if not self._held:
             self.cursor = max(self.cursor, self._read_after)
-        return self._state is _State.READY
+        return self._state is ReplayState.READY
 
     def _read(self, now: int) -> bool:
         self._forget_committed()
@@ -170,9 +213,9 @@ class Replay:
             form.except_client,
             form.max_packet_size,
         )
-        flow = self._flow
+        flow = self._control.flow
         rows = flow.batch_read_number
-        self._state = _State.READING
+        self._state = ReplayState.READING
         self._reading += 1
         reading: Deferred[Batch] = self._store.read(
             selection, self._read_after, rows, flow.batch_deliver_number or rows, flow.max_batch_bytes, form.detailed
@@ -182,26 +225,32 @@ class Replay:
         return False
 
     def _arrived(self, batch: Batch, number: int) -> None:
-        if self._state is not _State.READING or number != self._reading:
+        if self._state is not ReplayState.READING or number != self._reading:
             return
         self._held.extend(batch.slices)
         self._read_after = batch.after
         self._everything_read = batch.done
         if not self._held:
             self.cursor = max(self.cursor, batch.after)
-        self._state = _State.READY
-        self._turns.join(self)
+        self._get_ready()
 
     def _unreadable(self, failure: Failure, number: int) -> None:
-        if self._state is not _State.READING or number != self._reading:
+        if self._state is not ReplayState.READING or number != self._reading:
             return
         self.stop()
         self._delivery.failed(failure.value or RuntimeError(failure.getErrorMessage()))
 
     def _begin(self, _failure: StorageFailure | None) -> None:
-        if self._state is _State.COMMITTING:
-            self._state = _State.READY
-            self._turns.join(self)
+        if self._state is not ReplayState.COMMITTING:
+            return
+        if self._control.line.enter(self):
+            self._get_ready()
+        else:
+            self._state = ReplayState.WAITING
+
+    def _get_ready(self) -> None:
+        self._state = ReplayState.READY
+        self._turns.join(self)
 
     def _changed(self, change: Change) -> None:
         """Hear of a change: what was read of its topic before is stale from now on."""
@@ -217,7 +266,7 @@ class Replay:
 
     def _include(self, change: Change, failure: StorageFailure | None) -> None:
         """Let later reads see a change that this client was not handed live."""
-        if failure is None and self._state is not _State.OVER:
+        if failure is None and self._state is not ReplayState.OVER:
             self._start = max(self._start, change.revision)
             if self._marks.get(change.topic) is change:
                 del self._marks[change.topic]

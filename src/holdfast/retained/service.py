@@ -17,11 +17,11 @@ from zope.interface import Attribute, Interface, implementer
 from holdfast.interfaces import IDelivery, IRetainedStore, RetainedStatistics
 from holdfast.messages import ApplicationMessage, ChangeKind, ChangeOrigin, RetainedChange, RetainedMessage
 from holdfast.retained.feed import Change, ChangeFeed
+from holdfast.retained.flow import Flow, FlowControl
 from holdfast.retained.ledger import Ledger
 from holdfast.retained.limits import Limit, NotRetained, OnLimit, RetainerLimits, RetainRefused
 from holdfast.retained.publish_rate import PublishRate
-from holdfast.retained.replay import Flow, Replay
-from holdfast.retained.turns import ReplayTurns
+from holdfast.retained.replay import Replay, ReplayState, ReplayStatus
 from holdfast.storage.complaints import Complaints
 from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
 
@@ -81,12 +81,11 @@ class RetainedMessages(Service):
         self, store: IRetainedStore, clock: IReactorTime, now: Callable[[], int], limits: RetainerLimits, flow: Flow
     ) -> None:
         self.feed = ChangeFeed()
-        self.turns = ReplayTurns(clock)
+        self.control = FlowControl(clock, flow)
         self._store = store
         self._clock = clock
         self._now = now
         self._limits = limits
-        self._flow = flow
         self._sweeping: LoopingCall | None = None
         self._preparing: IDelayedCall | None = None
         self._complaints = Complaints(self._log, clock.seconds, write=self._log.warn)
@@ -192,7 +191,7 @@ class RetainedMessages(Service):
 
     def replay(self, topic_filter: str, delivery: IDelivery, cursor: str = "") -> Replay:
         """Start to deliver what matches a (non-shared) Topic Filter, after the topic ``cursor``."""
-        return Replay(topic_filter, delivery, self._store, self.feed, self.turns, self._flow, self._now, cursor)
+        return Replay(topic_filter, delivery, self._store, self.feed, self.control, self._now, cursor)
 
     def statistics(self) -> RetainedStatistics:
         """Return how much is retained, as of the last commit."""
@@ -204,9 +203,48 @@ class RetainedMessages(Service):
         return self._limits.refuse_unavailable and not self._store.available
 
     @property
+    def flow(self) -> Flow:
+        """The settings of flow control."""
+        return self.control.flow
+
+    def change_flow(self, flow: Flow) -> None:
+        """Go on with other settings of flow control: the rates at once, the rest from the next read or replay on.
+
+        A lower number of concurrent replays ends none of those that run.
+        """
+        self.control.change(flow)
+
+    def replays(self) -> list[ReplayStatus]:
+        """Return how every replay stands that is not over, the oldest first."""
+        return [replay.status() for replay in self.control.replays.values()]
+
+    def cancel_replay(self, number: int) -> bool:
+        """End a replay and, with a reason, its Network Connection; tell whether there was one of this number.
+
+        A Session that outlives its connection goes on with the replay where it was when its Client is back.
+        """
+        replay = self.control.replays.get(number)
+        if replay is None:
+            return False
+        self._log.warn(
+            "the replay of {filter!r} to {client!r} is cancelled", filter=replay.topic_filter, client=replay.client_id
+        )
+        replay.cancel()
+        return True
+
+    @property
     def replay_count(self) -> int:
-        """How many replays run."""
-        return len(self.feed)
+        """How many replays there are that are not over."""
+        return len(self.control.replays)
+
+    def replay_counts(self) -> dict[str, int]:
+        """Return how many replays run (``running``), how many of those wait for a rate, and how many wait in line."""
+        waiting = len(self.control.line)
+        return {
+            "running": len(self.control.replays) - waiting,
+            "throttled": sum(replay.state is ReplayState.THROTTLED for replay in self.control.replays.values()),
+            "waiting": waiting,
+        }
 
     def _clear(self, message: ApplicationMessage, now: int, origin: ChangeOrigin) -> CommitTicket:
         revision = self._store.next_revision()

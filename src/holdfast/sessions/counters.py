@@ -29,6 +29,7 @@ class Counters:
     retained_not_stored: int = 0
     retained_disconnected: int = 0
     retained_dropped_old: int = 0
+    replays_denied: int = 0
     commits_failed: int = 0
     takeovers: int = 0
     protocol_errors: int = 0

@@ -14,7 +14,7 @@ from holdfast.messages import ApplicationMessage, seconds_left
 from holdfast.sessions.outbox import LOW_WATER
 from holdfast.sessions.outgoing import DeliveryOptions, OutgoingMessage
 from holdfast.sessions.subscriptions import Subscription
-from holdfast.wire import PacketParser, encode_variable_byte_integer
+from holdfast.wire import PacketParser, ReasonCode, encode_variable_byte_integer
 from holdfast.wire.packets import Publish
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class ReplayDelivery:
         self._session = session
         self._topic_filter = topic_filter
         self._save = save
+        self.client_id = session.client_id
         self._not_before = session.queue.enqueued
         #: whether the replay has come to the point where it shares the window with live messages
         self.begun = False
@@ -83,6 +84,10 @@ class ReplayDelivery:
     def failed(self, error: BaseException) -> None:
         """The replay cannot go on: end the connection with a reason rather than truncate silently."""
         self._connection.replay_failed(error)
+
+    def cancelled(self) -> None:
+        """An operator has ended the replay: end the connection with a reason rather than truncate silently."""
+        self._connection.close(ReasonCode.ADMINISTRATIVE_ACTION, "the replay of retained messages was cancelled")
 
     def _subscription(self) -> Subscription:
         return self._session.subscriptions[self._topic_filter]

@@ -87,7 +87,8 @@ class Figures:
             figures[f"holdfast/counters/{name}"] = getattr(counters, name)
         for limit, refused in self._retained.refusals.items():
             figures[f"holdfast/counters/retained_over_{limit.value}"] = refused
-        figures["holdfast/replays/running"] = self._retained.replay_count
+        for name, count in self._retained.replay_counts().items():
+            figures[f"holdfast/replays/{name}"] = count
         for name, value in self._storage().items():
             figures[f"holdfast/storage/{name}"] = value
         return {topic: str(value) for topic, value in figures.items()}

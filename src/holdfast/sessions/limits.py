@@ -40,6 +40,7 @@ class Limits:
     shared_subscription: bool = True
     subscription_identifiers: bool = True
     response_information: str = ""  #: for Clients that ask for it, "" for none
+    min_replay_levels: int = 0  #: before the first wildcard, for a subscription to be sent retained messages
     server_keepalive: int | None = None
     keepalive_multiplier: float = 1.5
     max_inflight: int = 512

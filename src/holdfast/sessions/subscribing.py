@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
 
 from holdfast.retained.replay import Replay
 from holdfast.sessions.delivery import ReplayDelivery
@@ -23,6 +24,7 @@ from holdfast.topics import (
     check_topic_filter,
     has_wildcard,
     is_sys,
+    levels_before_wildcard,
     split_shared,
 )
 from holdfast.wire import ProtocolError, ReasonCode, encode
@@ -49,6 +51,8 @@ Verdict = ReasonCode | bool
 
 class Subscriptions:
     """The subscriptions one Client makes over one Network Connection, and their running replays."""
+
+    _log = Logger()
 
     def __init__(self, connection: Connection, session: Session) -> None:
         self._connection = connection
@@ -229,9 +233,8 @@ class Subscriptions:
                 group,
             )
             # Shared subscriptions get no replay; Retain Handling 2 none, 1 only when new [MQTT5-3.3.1-9..11].
-            replayed = group is None and (
-                request.retain_handling == 0 or (request.retain_handling == 1 and not existed)
-            )
+            wanted = group is None and (request.retain_handling == 0 or (request.retain_handling == 1 and not existed))
+            replayed = wanted and not self._is_denied(topic_filter)
             if replayed and self._services.retained.refuses_replays:
                 codes.append(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
                 continue
@@ -265,6 +268,22 @@ class Subscriptions:
         own = [key for key in replays if is_sys(key)]
         if own:
             connection.acknowledgements.then(partial(self._tell_present, ticket, own))
+
+    def _is_denied(self, topic_filter: str) -> bool:
+        """Tell whether retained messages are withheld from subscriptions to so much at once; log and count it then."""
+        least = self._limits.min_replay_levels
+        if not least or not has_wildcard(topic_filter) or is_sys(topic_filter):
+            return False
+        if levels_before_wildcard(topic_filter) >= least:
+            return False
+        self._connection.counters.replays_denied += 1
+        self._log.info(
+            "{client!r} gets live messages only for {filter!r}: mqtt.min_replay_levels is {least}",
+            client=self._session.client_id,
+            filter=topic_filter,
+            least=least,
+        )
+        return True
 
     def _tell_present(self, ticket: CommitTicket, own: list[str]) -> None:
         """Tell the present values of the broker's own topics, after the SUBACK that grants these subscriptions."""

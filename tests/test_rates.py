@@ -1,0 +1,42 @@
+"""Rates and the token bucket."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.rates import Rate, TokenBucket, slower
+
+
+def test_the_slower_of_two_rates_counts() -> None:
+    """Per second, not by the numbers that are written; None is faster than any."""
+    assert slower(Rate(1000, 1), Rate(10_000, 60), None) == Rate(10_000, 60)
+    assert slower(None, None) is None
+
+
+def test_a_bucket_begins_full_and_saves_up_no_more_than_its_amount() -> None:
+    bucket = TokenBucket(Rate(10, 2), 0.0)
+    assert bucket.wait(10, 0.0) == 0
+    bucket.take(10, 0.0)
+    assert [bucket.wait(1, 0.0), bucket.wait(10, 0.0)] == pytest.approx([0.2, 2.0])
+    bucket.take(10, 1000.0)
+    assert bucket.wait(1, 1000.0) == pytest.approx(0.2)
+
+
+def test_a_changed_rate_takes_over_what_is_there() -> None:
+    """Neither a change to a slower rate nor to a faster one gives tokens away."""
+    bucket = TokenBucket(Rate(10, 1), 0.0)
+    bucket.take(6, 0.0)
+    bucket.change(Rate(100, 1), 0.0)  # 4 are there
+    assert [bucket.wait(4, 0.0), bucket.wait(5, 0.0)] == pytest.approx([0.0, 0.01])
+    bucket.change(Rate(2, 1), 0.0)  # of which 2 may be kept
+    assert bucket.wait(2, 0.0) == 0
+    bucket.take(2, 0.0)
+    assert bucket.wait(1, 0.0) == pytest.approx(0.5)
+
+
+def test_a_clock_that_is_set_back_costs_what_has_come_since_the_last_look() -> None:
+    """Not the hour it was set back by."""
+    bucket = TokenBucket(Rate(10, 1), 5000.0)
+    bucket.take(10, 5000.0)
+    assert bucket.wait(10, 1400.0) == pytest.approx(1.0)
+    assert bucket.wait(10, 1401.0) == 0
