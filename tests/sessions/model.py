@@ -17,7 +17,7 @@ Times are in whole seconds.
 
 from __future__ import annotations
 
-from copy import deepcopy
+import pickle
 from itertools import count
 
 from attrs import define, field, frozen
@@ -27,6 +27,7 @@ TOPICS = {
     "t/a": ("t/a", "t/+", "#"),
     "t/b": ("t/+", "#"),
     "u": ("u", "#"),
+    "v": ("#",),
     "w/a": ("w/+", "#"),
     "w/b": ("w/+", "#"),
     "w/c": ("w/+", "#"),
@@ -103,7 +104,12 @@ class State:
     wills: dict[str, Will] = field(factory=dict)
     retained: dict[str, Message] = field(factory=dict)
     replaced: dict[bytes, int] = field(factory=dict)  #: payloads that were retained -> the fact that ended that
-    facts: set[int] = field(factory=set)
+    fact: int = 0  #: the latest
+
+
+def _copy(state: State) -> State:
+    copied: State = pickle.loads(pickle.dumps(state))
+    return copied
 
 
 class Model:
@@ -120,13 +126,12 @@ class Model:
     # --- facts
 
     def _fact(self) -> int:
-        number = next(self._numbers)
-        self.live.facts.add(number)
-        return number
+        self.live.fact = next(self._numbers)
+        return self.live.fact
 
     def is_durable(self, fact: int | None) -> bool:
         """Tell whether this may be acknowledged; None stands for what needs no commit."""
-        return fact is None or fact in self.disk.facts
+        return fact is None or fact <= self.disk.fact
 
     # --- what Clients do; each returns the fact that must be on disk before it is acknowledged, or None
 
@@ -228,7 +233,7 @@ class Model:
     def hand_over(self) -> None:
         """The writer has handed over what it had: the next commit has begun, if none is under way."""
         if self.handed is None:
-            self.handed = deepcopy(self.live)
+            self.handed = _copy(self.live)
 
     def stored(self) -> None:
         """The commit that was handed over is on disk."""
@@ -248,7 +253,7 @@ class Model:
     def committed(self) -> None:
         """Everything is on disk."""
         self.handed = None
-        self.disk = deepcopy(self.live)
+        self.disk = _copy(self.live)
 
     def stop(self) -> None:
         """The broker stops in order."""
@@ -261,7 +266,7 @@ class Model:
         """Another broker finds what is on disk. Who was connected then counts as gone since now."""
         self.now = now
         self.handed = None
-        self.live = deepcopy(self.disk)
+        self.live = _copy(self.disk)
         self.fleeting.clear()
         for client, session in list(self.live.sessions.items()):
             if not session.durable:

@@ -358,9 +358,9 @@ class Peer:
         for delivery in alike:
             if packet.dup and delivery.seen == packet.packet_identifier:
                 return delivery
-        for delivery in alike:
-            if not delivery.seen:
-                return delivery
+        unseen = [delivery for delivery in alike if not delivery.seen]
+        if unseen:  # the same message published once more may last longer
+            return min(unseen, key=lambda delivery: _has_expired(delivery, self.model.now))
         raise AssertionError(f"{packet} is not owed to {self.name}: {self.session.owed}")
 
     # --- what must be when all is at rest
