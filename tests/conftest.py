@@ -13,6 +13,7 @@ from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 settings.register_profile(
     "holdfast", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=100
 )
+settings.register_profile("soak", settings.get_profile("holdfast"), max_examples=5000, stateful_step_count=80)
 settings.load_profile("holdfast")
 
 

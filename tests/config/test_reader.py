@@ -106,7 +106,7 @@ from tests.config.conftest import Problems
         (
             "[retainer]\nexternal_backends = true",
             2,
-            "retainer.allow_never_expire",
+            "retainer.external_backends",
             "known to EMQX, not supported here",
         ),
         ('[retainer]\n[retainer.backend]\ntype = "x"', 2, "retainer.backend", "known to EMQX, not supported"),

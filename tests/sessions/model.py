@@ -17,93 +17,15 @@ Times are in whole seconds.
 
 from __future__ import annotations
 
-from copy import deepcopy
+import pickle
 from itertools import count
 
-from attrs import define, field, frozen
-
-#: the topics of the test, each with the filters that match it
-TOPICS = {
-    "t/a": ("t/a", "t/+", "#"),
-    "t/b": ("t/+", "#"),
-    "u": ("u", "#"),
-    "w/a": ("w/+", "#"),
-    "w/b": ("w/+", "#"),
-    "w/c": ("w/+", "#"),
-}
-FILTERS = sorted({topic_filter for filters in TOPICS.values() for topic_filter in filters})
-
-LONGEST = 300  #: mqtt.session_expiry_interval
-GRACE = 60  #: mqtt.will_restart_grace
+from tests.sessions.state import GRACE, TOPICS, Delivery, Message, Session, State, Will
 
 
-@frozen
-class Message:
-    """An Application Message. Payloads are unique, but for the empty one that clears a topic."""
-
-    publisher: str
-    topic: str
-    payload: bytes
-    qos: int
-    retain: bool
-    expires_at: int | None = None
-
-
-@define(eq=False)
-class Delivery:
-    """A message on its way to one Session. ``seen`` is the Packet Identifier its Client knows it by, if it does.
-
-    ``connection`` is the one, by number, on which it came last; ``released`` tells that the Client has sent PUBREC.
-    """
-
-    number: int
-    message: Message
-    qos: int
-    identifiers: frozenset[int]
-    seen: int | None = None
-    connection: int = 0
-    released: bool = False
-
-
-@define(eq=False)
-class Session:
-    """A Session; ``received`` has the QoS 2 messages its Client has not released, with the fact of each."""
-
-    number: int
-    durable: bool
-    expiry: int
-    expires_at: int | None = None  #: None while its Client is connected
-    subscriptions: dict[str, tuple[int, int | None]] = field(factory=dict)
-    subscribed_at: dict[str, int] = field(factory=dict)  #: the fact of the first SUBSCRIBE to each filter
-    owed: list[Delivery] = field(factory=list)
-    received: dict[int, int | None] = field(factory=dict)
-
-    def has_history(self) -> bool:
-        """Tell whether its Client must remember something of it."""
-        return bool(self.received) or any(delivery.seen for delivery in self.owed)
-
-
-@define(eq=False)
-class Will:
-    """A Will Message: ``due`` is None while its Client is connected; ``restored`` tells that the broker was away."""
-
-    message: Message
-    lifetime: int | None
-    delay: int
-    due: int | None = None
-    restored: bool = False
-    accepted: int = 0  #: the fact that must be on disk before its Client is admitted: before that there is no Will
-
-
-@define(eq=False)
-class State:
-    """All there is to know."""
-
-    sessions: dict[str, Session] = field(factory=dict)
-    wills: dict[str, Will] = field(factory=dict)
-    retained: dict[str, Message] = field(factory=dict)
-    replaced: dict[bytes, int] = field(factory=dict)  #: payloads that were retained -> the fact that ended that
-    facts: set[int] = field(factory=set)
+def _copy(state: State) -> State:
+    copied: State = pickle.loads(pickle.dumps(state))
+    return copied
 
 
 class Model:
@@ -120,13 +42,12 @@ class Model:
     # --- facts
 
     def _fact(self) -> int:
-        number = next(self._numbers)
-        self.live.facts.add(number)
-        return number
+        self.live.fact = next(self._numbers)
+        return self.live.fact
 
     def is_durable(self, fact: int | None) -> bool:
         """Tell whether this may be acknowledged; None stands for what needs no commit."""
-        return fact is None or fact in self.disk.facts
+        return fact is None or fact <= self.disk.fact
 
     # --- what Clients do; each returns the fact that must be on disk before it is acknowledged, or None
 
@@ -228,7 +149,7 @@ class Model:
     def hand_over(self) -> None:
         """The writer has handed over what it had: the next commit has begun, if none is under way."""
         if self.handed is None:
-            self.handed = deepcopy(self.live)
+            self.handed = _copy(self.live)
 
     def stored(self) -> None:
         """The commit that was handed over is on disk."""
@@ -248,7 +169,7 @@ class Model:
     def committed(self) -> None:
         """Everything is on disk."""
         self.handed = None
-        self.disk = deepcopy(self.live)
+        self.disk = _copy(self.live)
 
     def stop(self) -> None:
         """The broker stops in order."""
@@ -261,7 +182,7 @@ class Model:
         """Another broker finds what is on disk. Who was connected then counts as gone since now."""
         self.now = now
         self.handed = None
-        self.live = deepcopy(self.disk)
+        self.live = _copy(self.disk)
         self.fleeting.clear()
         for client, session in list(self.live.sessions.items()):
             if not session.durable:

@@ -1,4 +1,4 @@
-"""Clients that follow the standard to the letter, and see to it that the broker does."""
+"""Clients that follow the standard to the letter."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from attrs import define, frozen
 from holdfast.wire import NO_PROPERTIES, Properties
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
-from tests.sessions.model import LONGEST, TOPICS, Delivery, Message, Model, Session, Will
+from tests.sessions.model import Model
+from tests.sessions.state import LONGEST, TOPICS, Message, Session, Will
 
 NEVER = 0xFFFFFFFF
 
@@ -42,7 +43,7 @@ class Outgoing:
 
 
 class Peer:
-    """One Client, from connection to connection. It answers what it gets when told to, one packet at a time.
+    """One Client, from connection to connection. It sends what it is told to, and answers one packet at a time.
 
     It keeps its own Session State until it asks for a Clean Start or comes to another Session.
     """
@@ -137,7 +138,7 @@ class Peer:
         match packet:
             case p.Publish():
                 identifier = packet.packet_identifier
-                fact = model.publish(name, identifier, message_of(name, packet, model.now))
+                fact = model.publish(name, identifier, _message_of(name, packet, model.now))
                 if packet.qos:
                     self.outgoing[identifier] = Outgoing(packet, fact)
                     self.waiting[p.Puback if packet.qos == 1 else p.Pubrec, identifier] = fact
@@ -157,9 +158,12 @@ class Peer:
                 self._expect_nothing(topic_filter)
         self.client.send(packet)
 
-    def answer(self) -> None:
-        """Send the next packet that is due: what is to be sent again first."""
-        self.send((self.resends or self.answers).popleft())
+    def next_answer(self) -> p.Packet:
+        """Return the next packet that is due: what is to be sent again first."""
+        return (self.resends or self.answers).popleft()
+
+    def __repr__(self) -> str:
+        return self.name
 
     def identifier(self) -> int:
         """Return the lowest Packet Identifier that is free, so that they are used again soon."""
@@ -188,207 +192,8 @@ class Peer:
             for key in [key for key in expected if key[0] == topic_filter]:
                 del expected[key]
 
-    # --- what it gets
 
-    def take(self, late: bool = False) -> None:
-        """Read what has come; ``late`` if part of it was sent some time ago."""
-        if self.client is None or self.deaf:
-            return
-        for packet in self.client.packets():
-            match packet:
-                case p.Connack():
-                    self._connack(packet)
-                case p.Publish():
-                    self._publish(packet, late)
-                case p.Pubrel():
-                    self._pubrel(packet.packet_identifier)
-                case p.Puback() | p.Pubrec() | p.Pubcomp() | p.Suback() | p.Unsuback():
-                    self._acknowledgement(packet)
-                case _:
-                    raise AssertionError(f"{self.name} got {packet}")
-
-    def _answered(self, kind: type[p.Packet], identifier: int = 0) -> None:
-        """An answer has come: it was due, in its turn among those of its kind, and what it tells is on disk."""
-        turn = next((asked for asked in self.waiting if asked[0] is kind), None)
-        assert turn == (kind, identifier), f"{kind.__name__} {identifier} to {self.name}"
-        fact = self.waiting.pop((kind, identifier))
-        assert self.model.is_durable(fact), f"{kind.__name__} to {self.name} before the commit"
-
-    def _connack(self, packet: p.Connack) -> None:
-        assert packet.reason_code == 0
-        assert packet.session_present == self.present, "Session Present"
-        self._answered(p.Connack)
-        self.established = True
-        session = self.session
-        if session.number != self.belongs_to:
-            self.forget()
-            self.must_be_clean = session.has_history()
-            self.belongs_to = session.number
-            self.subscribes.update(session.subscriptions.keys())  # of a Clean Start that was lost
-        for identifier, outgoing in self.outgoing.items():
-            first = outgoing.packet
-            properties = first.properties if self.way.version == 5 else NO_PROPERTIES
-            self.resends.append(
-                p.Pubrel(identifier)
-                if outgoing.released
-                else p.Publish(first.topic, first.payload, first.qos, first.retain, True, identifier, properties)
-            )
-
-    def _acknowledgement(self, packet: p.Puback | p.Pubrec | p.Pubcomp | p.Suback | p.Unsuback) -> None:
-        identifier = packet.packet_identifier
-        self._answered(type(packet), identifier)
-        if isinstance(packet, (p.Puback, p.Pubrec)):
-            assert packet.reason_code < 0x80
-        match packet:
-            case p.Puback() | p.Pubcomp():
-                del self.outgoing[identifier]
-            case p.Pubrec():
-                self.outgoing[identifier].released = True
-                self.answers.append(p.Pubrel(identifier))
-            case p.Suback():
-                assert max(packet.reason_codes) < 0x80
-                self.expected |= self.requests.pop(identifier)
-
-    def _publish(self, packet: p.Publish, late: bool) -> None:
-        identifier = packet.packet_identifier
-        if not packet.qos:
-            if not packet.retain:
-                assert packet.payload in self.fleeting, f"{self.name} got {packet}"
-                self.fleeting.remove(packet.payload)
-        else:
-            assert identifier not in self.unacknowledged, f"{packet} has the identifier of another, or comes twice"
-            self.unacknowledged.add(identifier)
-            assert len(self.unacknowledged) <= (self.way.receive_maximum or 65535), "Receive Maximum"
-        if packet.retain:
-            self._check_replayed(packet)
-        elif packet.qos:
-            self._check_delivery(packet, late)
-        if packet.qos == 1:
-            self.answers.append(p.Puback(identifier))
-        elif packet.qos == 2:
-            self.answers.append(p.Pubrec(identifier))
-            if identifier in self.incoming:
-                assert packet.dup, f"{packet} has the identifier of one that is not released"
-                assert self.incoming[identifier] == packet.payload
-            else:
-                self.incoming[identifier] = packet.payload
-                self._hand_on(packet)
-
-    def _hand_on(self, packet: p.Publish) -> None:
-        """A QoS 2 message is taken for a new one: it must be."""
-        payload = packet.payload
-        if packet.retain:
-            self.replayed[payload] += 1
-            subscribed = sum(self.subscribes[topic_filter] for topic_filter in TOPICS[packet.topic])
-            assert self.replayed[payload] <= subscribed, f"{packet} comes twice"
-        elif payload:
-            self.handed_on[payload] += 1
-            assert self.handed_on[payload] == 1, f"{packet} comes twice"
-
-    def _pubrel(self, identifier: int) -> None:
-        """The broker has noted for good that this Client has the message."""
-        self.incoming.pop(identifier, None)
-        self.answers.append(p.Pubcomp(identifier))
-        for delivery in self.session.owed:
-            if delivery.qos == 2 and delivery.seen == identifier:
-                assert delivery.released
-                if self.session.durable:
-                    kept = [one for one in self._on_disk() if one.number == delivery.number]
-                    assert kept, "PUBREL before the commit"
-                    assert kept[0].released, "PUBREL before the commit"
-                delivery.connection = self.number
-
-    def _on_disk(self) -> list[Delivery]:
-        session = self.model.disk.sessions.get(self.name)
-        return [] if session is None else session.owed
-
-    def _check_replayed(self, packet: p.Publish) -> None:
-        """A retained message sent for a subscription has been retained since that was made."""
-        payload, topic = packet.payload, packet.topic
-        since = [self.session.subscribed_at.get(topic_filter) for topic_filter in TOPICS[topic]]
-        replaced = self.model.live.replaced.get(payload)
-        if replaced is not None:
-            assert replaced > min(fact for fact in since if fact is not None), f"{packet} is stale"
-        self.expected = {key: one for key, one in self.expected.items() if key[1] != topic or one != payload}
-        for expected in self.requests.values():  # it may overtake its SUBACK
-            for key in [key for key, one in expected.items() if key[1] == topic and one == payload]:
-                del expected[key]
-
-    def _check_delivery(self, packet: p.Publish, late: bool) -> None:
-        """A message is owed, it is this one's turn, and it is told how long it lasts."""
-        owed, now = self.session.owed, self.model.now
-        delivery = self._find(packet)
-        message = delivery.message
-        expires_at = message.expires_at
-        for earlier in owed[: owed.index(delivery)]:
-            if earlier.qos != packet.qos or earlier.released or earlier.connection == self.number:
-                continue
-            if delivery.seen and earlier.seen:
-                raise AssertionError(f"{packet} is sent again before {earlier}")
-            same = earlier.message.topic == message.topic and earlier.message.publisher == message.publisher
-            if same and (earlier.seen or not _has_expired(earlier, now)):
-                raise AssertionError(f"{packet} overtakes {earlier}")
-        if not delivery.seen:
-            if not late and not packet.dup:
-                assert not _has_expired(delivery, now), f"{packet} has expired"
-            if packet.qos == 2:
-                assert self.model.is_durable(delivery.number) or not self._is_kept(delivery), "QoS 2 before the commit"
-        if self.way.version == 5:
-            if not packet.dup:
-                assert frozenset(packet.properties.subscription_identifiers) == delivery.identifiers
-            left = packet.properties.message_expiry_interval
-            assert (left is None) == (expires_at is None)
-            assert left is None or expires_at is None or late or left == max(1, expires_at - now)
-        delivery.seen, delivery.connection = packet.packet_identifier, self.number
-
-    def _is_kept(self, delivery: Delivery) -> bool:
-        """Whether the delivery, or that its message has come, is to be on disk: before that it does not leave."""
-        publisher = self.model.live.sessions.get(delivery.message.publisher)
-        known = publisher is not None and publisher.durable and delivery.number in publisher.received.values()
-        return self.session.durable or known
-
-    def _find(self, packet: p.Publish) -> Delivery:
-        assert self.present or not packet.dup
-        alike = [
-            one
-            for one in self.session.owed
-            if not one.released
-            and (one.message.topic, one.message.payload, one.qos) == (packet.topic, packet.payload, packet.qos)
-        ]
-        for delivery in alike:
-            if packet.dup and delivery.seen == packet.packet_identifier:
-                return delivery
-        for delivery in alike:
-            if not delivery.seen:
-                return delivery
-        raise AssertionError(f"{packet} is not owed to {self.name}: {self.session.owed}")
-
-    # --- what must be when all is at rest
-
-    def check_rest(self) -> None:
-        """Everything is committed: what was asked has been answered, and a Client that owes nothing is owed nothing."""
-        if self.client is None or self.deaf:
-            return
-        assert self.waiting == {}
-        if self.answers or self.resends:
-            return
-        assert self.unacknowledged == set()
-        assert self.incoming == {}
-        assert self.outgoing == {}
-        now, retained = self.model.now, self.model.live.retained
-        assert [one for one in self.session.owed if one.seen or not _has_expired(one, now)] == []
-        for (topic_filter, topic), payload in self.expected.items():
-            message = retained.get(topic)
-            gone = message is None or message.payload != payload or (message.expires_at or now + 1) <= now
-            assert gone or topic_filter not in self.session.subscriptions, f"{payload!r} was not replayed"
-
-
-def message_of(publisher: str, packet: p.Publish, now: int) -> Message:
+def _message_of(publisher: str, packet: p.Publish, now: int) -> Message:
     lifetime = packet.properties.message_expiry_interval
     expires_at = None if lifetime is None else now + lifetime
     return Message(publisher, packet.topic, packet.payload, packet.qos, packet.retain, expires_at)
-
-
-def _has_expired(delivery: Delivery, now: int) -> bool:
-    expires_at = delivery.message.expires_at
-    return expires_at is not None and expires_at <= now

@@ -267,6 +267,27 @@ def test_the_message_expiry_counts_while_a_commit_is_awaited(tmp_path: Path, sec
     assert broker.rows("session_messages") == len(sent)
 
 
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_session_can_end_while_a_commit_is_awaited(tmp_path: Path, clean: bool) -> None:
+    """What had expired meanwhile as well is of no concern any more: neither to an ended Session nor to the next one."""
+    broker = RestartableBroker(fresh_file(tmp_path))
+    client = persistent(broker, "s", 5)
+    client.subscribe("t", qos=2)
+    publisher = persistent(broker, "p", 5)
+    broker.bridge.manual = True
+    publisher.publish("t", b"1", qos=2, properties=Properties(message_expiry_interval=10))
+    if clean:
+        client = Client(broker, 5)
+        client.send(p.Connect("s", 5, True))
+    else:
+        client.send(p.Disconnect(properties=Properties(session_expiry_interval=0)))
+    broker.advance(10)
+    broker.commit()
+    assert len(publisher.got(p.Pubrec)) == 1
+    assert client.got(p.Publish) == []
+    assert broker.rows("session_messages") == 0
+
+
 def test_session_expiry_goes_on_counting(broker: RestartableBroker) -> None:
     """A Session that was left before the kill ends when it would have; one that was connected counts from now."""
     early = broker.client("early", 5, clean=False, properties=Properties(session_expiry_interval=100))

@@ -264,6 +264,7 @@ class Session:
     def end(self) -> CommitTicket:
         """Discard all state; the ticket is settled when it is gone for good."""
         for entry in self.inflight.values():
+            entry.over = True  # its commit may still be under way
             if entry.delivery is not None and entry.delivery.message is not None:
                 entry.delivery.message.release()
         for queued in self.queue:

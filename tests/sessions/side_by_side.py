@@ -1,0 +1,141 @@
+"""A broker in memory around a real database, its Clients and their model, moved together step by step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import cast
+
+from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
+
+from holdfast.retained.limits import RetainerLimits
+from holdfast.sessions.limits import Limits
+from holdfast.wire import packets as p
+from tests.doubles import START
+from tests.sessions.model import Model
+from tests.sessions.restartable import RestartableBroker
+from tests.sessions.state import LONGEST, TOPICS
+from tests.sessions.witness import Witness
+from tests.storage.doubles import fresh_file
+
+LIMITS = Limits(session_expiry_interval=LONGEST, max_inflight=3, idle_timeout=1e6)
+#: no sweep: it would be a commit of its own at times the model does not know
+RETAINER = RetainerLimits(msg_clear_interval=0)
+TABLES = ("sessions", "session_subscriptions", "session_messages", "session_deliveries", "session_received", "wills")
+
+
+class SideBySide:
+    """The broker commits when told to; when ``eager``, after every action. Whatever it does is compared at once."""
+
+    def __init__(self) -> None:
+        self._directory = TemporaryDirectory(prefix="holdfast-model-")
+        path = fresh_file(Path(self._directory.name))
+        self.broker = RestartableBroker(path, manual=True, limits=LIMITS, retainer=RETAINER)
+        self.model = Model(START)
+        self.peers = {name: Witness(name, self.model) for name in "abc"}
+        self.eager = False
+        self._failures: list[str] = []
+        globalLogPublisher.addObserver(cast("ILogObserver", self._observe))
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        globalLogPublisher.removeObserver(cast("ILogObserver", self._observe))
+        self.broker.kill()
+        self._directory.cleanup()
+
+    def look(self, late: bool = False) -> None:
+        """See what has come of an action, and take note of the commit it has begun.
+
+        ``late``: someone hears now what was sent some time ago.
+        """
+        self._listen(late)
+        if self.broker.bridge.waiting:
+            self.model.hand_over()
+            if self.eager:
+                self.commit()
+        for peer in self.peers.values():
+            if peer.established and peer.must_be_clean:
+                peer.drop()
+                self.look()
+
+    def commit(self) -> None:
+        """Commit everything, and check what must be true then."""
+        self.broker.commit()
+        self.model.committed()
+        self._listen()
+        self.model.committed()
+        for peer in self.peers.values():
+            peer.check_rest()
+        self.look()
+
+    def step(self) -> None:
+        """Commit what has been handed over, and nothing that came since."""
+        self.model.stored()
+        self.broker.bridge.step()
+        self.broker.settle()
+        self.look()
+
+    def advance(self, seconds: int) -> None:
+        """Let time pass, second by second."""
+        for _ in range(seconds):
+            self.model.advance(1)
+            self.broker.advance(1)
+            self.look()
+
+    def kill(self, after: int, stored: bool) -> None:
+        """Kill the broker, or let it die with a commit ``stored`` of which nobody has heard; start another one."""
+        if stored and self.broker.bridge.waiting:
+            work, _ = self.broker.bridge.waiting[0]
+            work()
+            self.model.stored()
+        self.broker = self.broker.restart(after, manual=True)
+        self._restarted()
+
+    def stop(self, after: int) -> None:
+        """Stop the broker in order, and start another one."""
+        self.model.stop()
+        self.broker = self.broker.stop(after, manual=True)
+        self._restarted()
+
+    def retained(self, topic_filter: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
+        """Return what a fresh subscriber is sent, and what it should be."""
+        client = self.broker.client("fresh", 5)
+        sent = client.subscribe(topic_filter)
+        self.commit()
+        sent += client.packets()
+        client.drop()
+        found = {packet.topic: packet.payload for packet in sent if isinstance(packet, p.Publish) and packet.retain}
+        now = self.model.now
+        return found, {
+            topic: message.payload
+            for topic, message in self.model.live.retained.items()
+            if topic_filter in TOPICS[topic] and (message.expires_at is None or message.expires_at > now)
+        }
+
+    def rows(self) -> dict[str, int]:
+        """Return how many rows each table has, of those that have some."""
+        counts = {table: self.broker.rows(table) for table in TABLES}
+        return {table: count for table, count in counts.items() if count}
+
+    def _restarted(self) -> None:
+        for peer in self.peers.values():
+            peer.gone()
+        self.model.restart(round(self.broker.clock.seconds()))
+        self.look()
+
+    def _listen(self, late: bool = False) -> None:
+        """Let every Client read what it was sent; QoS 0 messages must be there now, or never come."""
+        for peer in self.peers.values():
+            was_there = peer.established and not peer.deaf
+            peer.fleeting += [message.payload for client, message in self.model.fleeting if client == peer.name]
+            peer.take(late)
+            assert not (was_there and peer.fleeting), f"{peer.name} was not sent {peer.fleeting}"
+            if not peer.deaf:
+                peer.fleeting.clear()
+        self.model.fleeting.clear()
+        assert not self._failures, self._failures[0]
+
+    def _observe(self, event: LogEvent) -> None:
+        failure = event.get("log_failure")
+        if failure is not None:
+            self._failures.append(failure.getTraceback())
