@@ -94,7 +94,10 @@ class Publications:
             return
         answer = services.authorizer.may_publish(self._session.principal, topic, qos, packet.retain)
         if answer is True:
-            self._accept(message, packet.packet_identifier)
+            if packet.retain or qos == 2:
+                self._accept(message, packet.packet_identifier)
+            else:  # most messages, by the shortest way
+                self._hand_on(message, packet.packet_identifier)
         elif isinstance(answer, Deferred):
             self._connection.wait_for(
                 answer, False, lambda allowed: self._decided(allowed, message, packet.packet_identifier)
@@ -207,7 +210,8 @@ class Publications:
             self._log.info("{client!r} is refused: {why}", client=message.client_id, why=full)
             self._answer(message.qos, identifier, ReasonCode.QUOTA_EXCEEDED, str(full))
             return
-        self._acknowledge(message, identifier, both(after, ticket), matched)
+        if message.qos or ticket is not COMMITTED:
+            self._acknowledge(message, identifier, both(after, ticket), matched)
 
     def _acknowledge(self, message: ApplicationMessage, identifier: int, ticket: CommitTicket, matched: bool) -> None:
         qos = message.qos

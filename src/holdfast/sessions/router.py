@@ -137,7 +137,7 @@ class Router:
             if silent_clear and not message.payload:
                 return retained, True
         ticket, matched = self.route(message, after)
-        return both(retained, ticket), matched
+        return ticket if retained is COMMITTED else both(retained, ticket), matched
 
     def route(self, message: ApplicationMessage, after: CommitTicket = COMMITTED) -> tuple[CommitTicket, bool]:
         """Hand the message to every matching Session; return what must be durable, and whether there was one."""
@@ -146,14 +146,18 @@ class Router:
             route = self._find(message.topic)
         matches, groups = route
         outgoing: OutgoingMessage | None = None
+        checked = self._authorizer.checks_delivery
+        publisher = message.client_id
         for match in matches:
-            options: DeliveryOptions | None = match.options
-            if message.client_id == match.session.client_id:
-                options = match.own
+            session = match.session
+            options: DeliveryOptions | None = match.own if session.client_id == publisher else match.options
             if options is not None:
                 if outgoing is None:
                     outgoing = OutgoingMessage(message, after)
-                self._deliver(match.session, outgoing, options)
+                if checked:
+                    self._deliver(session, outgoing, options)
+                else:
+                    session.deliver(outgoing, options)
         for group in groups:
             if outgoing is None:
                 outgoing = OutgoingMessage(message, after)
