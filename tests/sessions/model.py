@@ -221,9 +221,9 @@ class Model:
             needed = True
             old = state.retained.pop(message.topic, None)
             if old is not None:
-                state.replaced[old.payload] = fact
+                state.replaced[old[1].payload] = fact
             if message.payload:
-                state.retained[message.topic] = message
+                state.retained[message.topic] = fact, message
                 state.replaced.pop(message.payload, None)
         for client, session in state.sessions.items():
             matching = [session.subscriptions[one] for one in TOPICS[message.topic] if one in session.subscriptions]

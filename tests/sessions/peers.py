@@ -14,6 +14,9 @@ from tests.sessions.state import LONGEST, TOPICS, Message, Session, Will
 
 NEVER = 0xFFFFFFFF
 
+#: retained messages, each by filter and topic, with its fact and its payload
+Expected = dict[tuple[str, str], tuple[int, bytes]]
+
 
 @frozen
 class Way:
@@ -66,7 +69,7 @@ class Peer:
         self.handed_on: Counter[bytes] = Counter()
         self.replayed: Counter[bytes] = Counter()
         self.subscribes: Counter[str] = Counter()
-        self.expected: dict[tuple[str, str], bytes] = {}  #: retained messages promised: (filter, topic) -> payload
+        self.expected: Expected = {}  #: retained messages promised
 
     def _reset(self) -> None:
         """Begin or end a connection."""
@@ -76,7 +79,7 @@ class Peer:
         self.waiting: dict[tuple[type[p.Packet], int], int | None] = {}  #: answers to come, and the fact of each
         self.unacknowledged: set[int] = set()  #: PUBLISH packets of this connection that count for Receive Maximum
         self.fleeting: list[bytes] = []
-        self.requests: dict[int, dict[tuple[str, str], bytes]] = {}
+        self.requests: dict[int, Expected] = {}  #: the same, for each SUBSCRIBE without an answer
 
     # --- connections
 
@@ -180,14 +183,14 @@ class Peer:
         self._expect_nothing(topic_filter)
         retained = self.model.live.retained
         self.requests[packet.packet_identifier] = {
-            (topic_filter, topic): message.payload
-            for topic, message in retained.items()
+            (topic_filter, topic): (fact, message.payload)
+            for topic, (fact, message) in retained.items()
             if qos and message.qos and topic_filter in TOPICS[topic]
         }
 
     def _expect_nothing(self, topic_filter: str) -> None:
         """What a replay that was cut off by this Client still had to bring is not expected any more."""
-        self.expected = {key: payload for key, payload in self.expected.items() if key[0] != topic_filter}
+        self.expected = {key: one for key, one in self.expected.items() if key[0] != topic_filter}
         for expected in self.requests.values():
             for key in [key for key in expected if key[0] == topic_filter]:
                 del expected[key]

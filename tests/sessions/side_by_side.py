@@ -108,8 +108,8 @@ class SideBySide:
         now = self.model.now
         return found, {
             topic: message.payload
-            for topic, message in self.model.live.retained.items()
-            if topic_filter in TOPICS[topic] and (message.expires_at is None or message.expires_at > now)
+            for topic, (_, message) in self.model.live.retained.items()
+            if topic_filter in TOPICS[topic] and not message.has_expired(now)
         }
 
     def rows(self) -> dict[str, int]:

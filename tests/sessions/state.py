@@ -31,6 +31,10 @@ class Message:
     retain: bool
     expires_at: int | None = None
 
+    def has_expired(self, now: int) -> bool:
+        """Tell whether its Message Expiry Interval has passed."""
+        return self.expires_at is not None and self.expires_at <= now
+
 
 @define(eq=False)
 class Delivery:
@@ -84,6 +88,6 @@ class State:
 
     sessions: dict[str, Session] = field(factory=dict)
     wills: dict[str, Will] = field(factory=dict)
-    retained: dict[str, Message] = field(factory=dict)
+    retained: dict[str, tuple[int, Message]] = field(factory=dict)  #: with the fact of each
     replaced: dict[bytes, int] = field(factory=dict)  #: payloads that were retained -> the fact that ended that
     fact: int = 0  #: the latest

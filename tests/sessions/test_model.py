@@ -21,6 +21,8 @@ P = ParamSpec("P")
 NAMES = st.sampled_from("abc")
 VERSIONS = st.sampled_from([4, 5])
 QOS = st.sampled_from([1, 2, 2, 0])
+SECONDS = st.sampled_from([1, 5, 5, 30, GRACE + 1])
+HOW = st.sampled_from(["kill", "kill when stored", "stop"])
 LIFETIMES = st.sampled_from([None, None, 3, 40])
 WILLS = st.tuples(st.integers(0, 2), st.booleans(), st.sampled_from([0, 5, 70, 200]), LIFETIMES)
 
@@ -236,11 +238,7 @@ class Machine(RuleBasedStateMachine):
         """Commit what has been handed over, and nothing that came since."""
         self.both.step()
 
-    @rule(
-        how=st.sampled_from(["kill", "kill when stored", "stop"]),
-        after=st.sampled_from([0, 0, 4, 80]),
-        back=st.sampled_from([True, True, False]),
-    )
+    @rule(how=HOW, after=st.sampled_from([0, 0, 4, 80]), back=st.sampled_from([True, True, False]))
     def restart(self, how: str, after: int, back: bool) -> None:
         """Kill the broker, perhaps when a commit is on disk and nobody knows, or stop it; and start another one."""
         was_here = [peer for peer in self.connected if back]
@@ -251,7 +249,14 @@ class Machine(RuleBasedStateMachine):
         for peer in was_here:
             self.connect(peer.name, peer.way.version, False, peer.way.expiry, None, None)
 
-    @rule(seconds=st.sampled_from([1, 5, 5, 30, GRACE + 1]))
+    @rule(restarts=st.lists(st.tuples(HOW, SECONDS), min_size=2, max_size=3))
+    def restart_while_everybody_is_away(self, restarts: list[tuple[str, int]]) -> None:
+        """Sessions end and Wills become due, whether the broker runs or not."""
+        for how, seconds in restarts:
+            self.restart(how, 4, False)
+            self.advance(seconds)
+
+    @rule(seconds=SECONDS)
     def advance(self, seconds: int) -> None:
         """Let time pass."""
         self.both.advance(seconds)

@@ -131,9 +131,9 @@ class Witness(Peer):
         replaced = self.model.live.replaced.get(payload)
         if replaced is not None:
             assert replaced > min(fact for fact in since if fact is not None), f"{packet} is stale"
-        self.expected = {key: one for key, one in self.expected.items() if key[1] != topic or one != payload}
+        self.expected = {key: one for key, one in self.expected.items() if (key[1], one[1]) != (topic, payload)}
         for expected in self.requests.values():  # it may overtake its SUBACK
-            for key in [key for key, one in expected.items() if key[1] == topic and one == payload]:
+            for key in [key for key, one in expected.items() if (key[1], one[1]) == (topic, payload)]:
                 del expected[key]
 
     def _check_delivery(self, packet: p.Publish, late: bool) -> None:
@@ -148,11 +148,11 @@ class Witness(Peer):
             if delivery.seen and earlier.seen:
                 raise AssertionError(f"{packet} is sent again before {earlier}")
             same = earlier.message.topic == message.topic and earlier.message.publisher == message.publisher
-            if same and (earlier.seen or not _has_expired(earlier, now)):
+            if same and (earlier.seen or not earlier.message.has_expired(now)):
                 raise AssertionError(f"{packet} overtakes {earlier}")
         if not delivery.seen:
             if not late and not packet.dup:
-                assert not _has_expired(delivery, now), f"{packet} has expired"
+                assert not message.has_expired(now), f"{packet} has expired"
             if packet.qos == 2:
                 assert self.model.is_durable(delivery.number) or not self._is_kept(delivery), "QoS 2 before the commit"
         if self.way.version == 5:
@@ -182,7 +182,7 @@ class Witness(Peer):
                 return delivery
         unseen = [delivery for delivery in alike if not delivery.seen]
         if unseen:  # the same message published once more may last longer
-            return min(unseen, key=lambda delivery: _has_expired(delivery, self.model.now))
+            return min(unseen, key=lambda delivery: delivery.message.has_expired(self.model.now))
         raise AssertionError(f"{packet} is not owed to {self.name}: {self.session.owed}")
 
     # --- what must be when all is at rest
@@ -198,13 +198,8 @@ class Witness(Peer):
         assert self.incoming == {}
         assert self.outgoing == {}
         now, retained = self.model.now, self.model.live.retained
-        assert [one for one in self.session.owed if one.seen or not _has_expired(one, now)] == []
-        for (topic_filter, topic), payload in self.expected.items():
-            message = retained.get(topic)
-            gone = message is None or message.payload != payload or (message.expires_at or now + 1) <= now
+        assert [one for one in self.session.owed if one.seen or not one.message.has_expired(now)] == []
+        for (topic_filter, topic), (fact, payload) in self.expected.items():
+            present = retained.get(topic)
+            gone = present is None or present[0] != fact or present[1].has_expired(now)
             assert gone or topic_filter not in self.session.subscriptions, f"{payload!r} was not replayed"
-
-
-def _has_expired(delivery: Delivery, now: int) -> bool:
-    expires_at = delivery.message.expires_at
-    return expires_at is not None and expires_at <= now
