@@ -128,6 +128,11 @@ class Plan:
             return _after_subtree(levels[: len(self.levels)])
         return topic
 
+    def successor(self, topic: str) -> str | None:
+        """Return where to go on behind a topic of the ranges: nothing between the two matches. None: nowhere."""
+        candidate = self.candidate(topic)
+        return topic + JUST_AFTER if candidate == topic else candidate
+
 
 @lru_cache(maxsize=1024)
 def plan(topic_filter: str) -> Plan:

@@ -40,8 +40,9 @@ class SQLRetainedStore:
 
     With ``recorded``, every change is appended to the history in the same transaction.
 
-    A read scans at most ``scan_rows`` topics per statement when their number says nothing about the matches, and ends
-    early when it has taken ``read_time`` seconds of ``seconds``. How much is retained by topics that match the
+    A read scans at most ``scan_rows`` topics per statement when their number says nothing about the matches, jumps over
+    what cannot match where a jump gains ``jump_rows`` topics, and ends early when it has taken ``read_time`` seconds of
+    ``seconds``. How much is retained by topics that match the
     ``counted_filters`` and, with ``counted_clients``, by each Client is kept count of.
     """
 
@@ -49,6 +50,7 @@ class SQLRetainedStore:
         self,
         store: DurableStore,
         scan_rows: int = 8192,
+        jump_rows: int = 64,
         read_time: float = 0.005,
         seconds: Callable[[], float] = monotonic,
         counted_filters: Sequence[str] = (),
@@ -57,7 +59,7 @@ class SQLRetainedStore:
     ) -> None:
         self.node = store.node
         self.shared = store.shared
-        self._bounds = Bounds(scan_rows, read_time, seconds)
+        self._bounds = Bounds(scan_rows, jump_rows, read_time, seconds)
         self._statements = statements_for(store.dialect)
         self._usage = UsageTable(self._statements, counted_filters, counted_clients)
         self._recorded = recorded

@@ -60,6 +60,21 @@ class Found:
     expires_at: tuple[int, ...] = ()
 
 
+@frozen
+class Leap:
+    """Where a search gets by jumping over what cannot match, and where by walking from topic to topic.
+
+    ``visited`` are the topics it has jumped to, each the first one from the successor of the one before: what matches
+    is among them. With ``complete``, nothing that matches is behind them. ``par`` is the topic jumping has to get
+    beyond to be worth it, ``end`` the last one of a window to be read instead; None if there are not so many.
+    """
+
+    visited: Sequence[str]
+    complete: bool
+    par: str | None
+    end: str | None
+
+
 class Statements(Protocol):
     """One database's way to ask. What is bound (``bound``) for a range has the names of :func:`conditions`."""
 
@@ -97,8 +112,14 @@ class Statements(Protocol):
     def conditions(self, bounded: bool, no_local: bool, limited: bool, version5: bool, check: str) -> str:
         """Say which rows of a range are wanted; the names bound are those of a Selection."""
 
-    def window(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> tuple[str | None, str | None]:
-        """Find the first topic from ``low`` (up to ``high`` when bounded), and the one ``offset`` topics after it."""
+    def window(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> str | None:
+        """Find the topic ``offset`` topics after the first one from ``low`` (up to ``high`` when bounded)."""
+
+    def leap(self, cursor: Cursor, plan: Plan, bounded: bool, bound: dict[str, Any]) -> Leap:
+        """Visit at most ``jumps`` topics, and walk ``par`` and ``offset`` topics, all from ``low``.
+
+        It goes up to ``high`` when bounded.
+        """
 
     def topics(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> list[str]:
         """List the topics from ``low`` (up to ``high`` when bounded)."""
