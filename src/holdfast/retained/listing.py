@@ -11,6 +11,7 @@ from holdfast.retained.matching import Plan
 from holdfast.retained.reading import Bounds, Reading, Window
 from holdfast.retained.rows import MESSAGE_COLUMNS, message_of
 from holdfast.retained.statements import Statements, Totals
+from holdfast.retained.stride import Stride
 from holdfast.storage.driver import Connection
 
 _STORED_AT = MESSAGE_COLUMNS.index("stored_at")
@@ -21,9 +22,9 @@ class ListReading(Reading):
 
     def __init__(
         self, connection: Connection, statements: Statements, plan: Plan, selection: Selection, totals: Totals,
-        bounds: Bounds, payloads: bool,
+        bounds: Bounds, stride: Stride, payloads: bool,
     ) -> None:  # fmt: skip
-        super().__init__(connection, statements, plan, selection, totals, bounds, detailed=False)
+        super().__init__(connection, statements, plan, selection, totals, bounds, stride, detailed=False)
         self._payloads = payloads
         self._entries: list[Listed] = []
         self._room = 0

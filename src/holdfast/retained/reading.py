@@ -27,13 +27,8 @@ _LISTED_ROWS = 512
 
 @frozen
 class Bounds:
-    """How much one statement may scan (topics), and how long one read may take (seconds).
+    """How long one read may take (seconds)."""
 
-    ``jump_rows`` is how many topics can be scanned in the time of one jump over them, and as many again to be sure.
-    """
-
-    scan_rows: int
-    jump_rows: int
     read_time: float
     seconds: Callable[[], float]
 
@@ -54,14 +49,14 @@ class Reading:
     """Reads one batch. What it reads may change between two statements, never within one.
 
     A statement that is expected to find what it looks for is not told where to stop. When it turns out to take long
-    (tombstones, expired or own messages lie in between), it is broken off, and the reading goes on by windows of
-    limited numbers of topics, as it does from the start when a pattern has to be checked. Such a search jumps over what
+    (tombstones, expired or own messages lie in between), it is broken off, and the reading goes on by windows of a
+    limited number of topics, as it does from the start when a pattern has to be checked. Such a search jumps over what
     cannot match wherever that is quicker than looking at it.
     """
 
     def __init__(
         self, connection: Connection, statements: Statements, plan: Plan, selection: Selection, totals: Totals,
-        bounds: Bounds, detailed: bool,
+        bounds: Bounds, stride: Stride, detailed: bool,
     ) -> None:  # fmt: skip
         self._connection = connection
         self._cursor = connection.cursor()
@@ -78,7 +73,7 @@ class Reading:
         self._check = None if check is None else check[0]
         bound = {} if check is None else check[1]
         self._windowed = plan.levels is not None
-        self._stride = Stride(bounds.jump_rows, bounds.scan_rows if check else min(bounds.scan_rows, _LISTED_ROWS))
+        self._stride = stride
         self._patience = 0.0
         self._bound: dict[str, Any] = {
             "now": selection.now,
@@ -94,9 +89,10 @@ class Reading:
 
         Raises what the driver raises.
         """
+        if self._windowed:
+            self._statements.be_patient(self._connection)
+            return self._batch(after, rows, slice_rows, max_bytes)
         with self._statements.interruptible(self._connection, self._impatient, self._bounds.read_time):
-            if self._windowed:
-                self._statements.be_patient(self._connection)
             return self._batch(after, rows, slice_rows, max_bytes)
 
     def _batch(self, after: str, rows: int, slice_rows: int, max_bytes: int) -> Batch:
@@ -133,6 +129,7 @@ class Reading:
                 window = None
             elif found is not None:
                 window = evolve(window, key_range=KeyRange(after + JUST_AFTER, window.key_range.high))
+                self._stride.filled()
             if found is not None and self._plan.single:
                 break
             rest = self._rest(after)
@@ -165,7 +162,8 @@ class Reading:
         if not self._windowed:
             return Window(rest, None)
         stride, bounded = self._stride, rest.high is not None
-        bound = {"low": rest.low, "high": rest.high, "offset": stride.topics - 1}
+        topics = stride.topics if self._check is not None else min(stride.topics, _LISTED_ROWS)
+        bound = {"low": rest.low, "high": rest.high, "offset": topics - 1}
         if self._plan.levels is None:
             end = self._statements.window(self._cursor, bounded, bound)
         else:
@@ -174,9 +172,9 @@ class Reading:
             visited, end = leap.visited, leap.end
             if leap.complete or (leap.par is not None and visited[-1] > leap.par):
                 stride.jumped()
-                topics = self._matching(visited)
-                ends = (topics[0], topics[-1] + JUST_AFTER) if topics else (rest.low, rest.high)
-                return Window(KeyRange(*ends), None if leap.complete else visited[-1], topics)
+                found = self._matching(visited)
+                ends = (found[0], found[-1] + JUST_AFTER) if found else (rest.low, rest.high)
+                return Window(KeyRange(*ends), None if leap.complete else visited[-1], found)
         stride.walked()
         return Window(KeyRange(rest.low, rest.high if end is None else end + JUST_AFTER), end)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from time import monotonic
 
 from twisted.internet.defer import Deferred
@@ -19,6 +20,7 @@ from holdfast.retained.recording import RecordedRow, RecordedUpserts, append
 from holdfast.retained.rows import message_of, row_of
 from holdfast.retained.sqlite import SQLiteStatements
 from holdfast.retained.statements import Statements, Totals
+from holdfast.retained.stride import Stride
 from holdfast.retained.upserts import RetainedUpserts
 from holdfast.retained.usage import CLIENTS, UsageTable
 from holdfast.storage.bulk import bulk_for
@@ -30,6 +32,8 @@ from holdfast.tickets import CommitTicket, FailureKind, StorageFailure
 
 #: What a row counts for beside its payload when the bytes that are pending are counted.
 _ROW_OVERHEAD = 400
+#: Topic Filters whose strides are remembered.
+_STRIDES = 1024
 
 _log = Logger()
 
@@ -59,7 +63,9 @@ class SQLRetainedStore:
     ) -> None:
         self.node = store.node
         self.shared = store.shared
-        self._bounds = Bounds(scan_rows, jump_rows, read_time, seconds)
+        self._bounds = Bounds(read_time, seconds)
+        #: how far to go at once for a filter, as its last read has left it: a guess to begin with
+        self._stride_of = lru_cache(maxsize=_STRIDES)(lambda topic_filter: Stride(jump_rows, scan_rows))  # noqa: ARG005
         self._statements = statements_for(store.dialect)
         self._usage = UsageTable(self._statements, counted_filters, counted_clients)
         self._recorded = recorded
@@ -106,9 +112,8 @@ class SQLRetainedStore:
         totals = self._upserts.totals
 
         def work(connection: Connection) -> Batch:
-            reading = Reading(
-                connection, self._statements, plan(selection.topic_filter), selection, totals, self._bounds, detailed
-            )
+            planned, stride = plan(selection.topic_filter), self._stride_of(selection.topic_filter)
+            reading = Reading(connection, self._statements, planned, selection, totals, self._bounds, stride, detailed)
             return reading.batch(after, rows, slice_rows, max_bytes)
 
         return self._parts.readers.read(work)
@@ -127,8 +132,9 @@ class SQLRetainedStore:
         totals = self._upserts.totals
 
         def work(connection: Connection) -> Listing:
+            planned, stride = plan(selection.topic_filter), self._stride_of(selection.topic_filter)
             reading = ListReading(
-                connection, self._statements, plan(selection.topic_filter), selection, totals, self._bounds, payloads
+                connection, self._statements, planned, selection, totals, self._bounds, stride, payloads
             )
             return reading.listing(after, rows, max_bytes)
 

@@ -18,7 +18,7 @@ from holdfast.interfaces import Usage
 from holdfast.retained.matching import JUST_AFTER, Plan, plan
 from holdfast.retained.rows import COLUMNS, MESSAGE_COLUMNS, Row, longest_packet
 from holdfast.retained.statements import Check, Found, Leap, Totals
-from holdfast.storage.driver import Connection, Cursor
+from holdfast.storage.driver import Cursor
 
 # Built from constants and counts alone: values are always bound.
 # ruff: noqa: S608
@@ -104,17 +104,17 @@ class SQLiteStatements:
     @contextmanager
     def interruptible(self, connection: Any, impatient: Callable[[], bool], read_time: float) -> Iterator[None]:
         """Look at the clock every now and then."""
-        if connection is not self._taught:
-            connection.create_function("topic_successor", 2, _successor, deterministic=True)
-            self._taught = connection
         connection.set_progress_handler(impatient, _INSTRUCTIONS)
         try:
             yield
         finally:
             connection.set_progress_handler(None, 0)
 
-    def be_patient(self, connection: Connection) -> None:
-        """Nothing to do: whoever is patient says so when asked."""
+    def be_patient(self, connection: Any) -> None:
+        """Teach a connection what a search needs. Whoever is patient says so when asked."""
+        if connection is not self._taught:
+            connection.create_function("topic_successor", 2, _successor, deterministic=True)
+            self._taught = connection
 
     def was_interrupted(self, error: Exception) -> bool:
         """Tell whether a statement was broken off."""

@@ -89,7 +89,7 @@ class Statements(Protocol):
         """Let statements be broken off when ``impatient`` says so, or by a multiple of ``read_time`` (seconds)."""
 
     def be_patient(self, connection: Connection) -> None:
-        """Break off no more statements: from here on they are bounded otherwise."""
+        """Get ready to search: from here on no statement is broken off, for they are bounded otherwise."""
 
     def was_interrupted(self, error: Exception) -> bool:
         """Tell whether this is what breaking off a statement raises."""

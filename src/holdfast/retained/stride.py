@@ -38,6 +38,10 @@ class Stride:
         self.jumps = min(2 * self.jumps, self.most_jumps)
         self.topics = min(FEWEST_TOPICS, self.most)
 
+    def filled(self) -> None:
+        """Go on after a walk of which a part was enough."""
+        self.topics = min(FEWEST_TOPICS, self.most)
+
     def walked(self) -> None:
         """Go on after a walk."""
         self.jumps = min(FEWEST_JUMPS, self.most_jumps)
