@@ -84,13 +84,19 @@ _CAP_EXPIRY = (
     "AND tombstone = 0 AND (expires_at > stored_at + :lifetime{never})"
 )
 _FROM = "SELECT topic FROM retained WHERE topic >= :low{high} ORDER BY topic LIMIT 1"
+# The walk stays within the index, and tells at once what little there is that may match.
 _LEAP = (
     "WITH RECURSIVE leap (jump, topic) AS (SELECT 1, ({first}) UNION ALL "
     "SELECT jump + 1, (SELECT topic FROM retained WHERE topic >= {following}{high} ORDER BY topic LIMIT 1) "
     "FROM (SELECT jump, topic, string_to_array(topic, '/') AS levels FROM leap OFFSET 0) AS visited "
     "WHERE jump < :jumps AND topic IS NOT NULL) "
-    "SELECT array_agg(topic ORDER BY jump), ({first} OFFSET :par), ({first} OFFSET :offset) FROM leap"
+    "SELECT (SELECT array_agg(topic ORDER BY jump) FROM leap), ({first} OFFSET :par), "
+    "CASE WHEN walked > :offset THEN last END, CASE WHEN cardinality(likely) <= {few} THEN likely END "
+    "FROM (SELECT count(*) AS walked, max(topic) AS last, "
+    "coalesce(array_agg(topic) FILTER (WHERE {likely}), '{{}}') AS likely "
+    "FROM (SELECT topic FROM retained WHERE topic >= :low{high} ORDER BY topic LIMIT :offset + 1) AS walk) AS found"
 )
+_FEW = 64
 _TOPICS = (
     "SELECT coalesce(array_agg(topic ORDER BY topic), '{{}}') FROM retained WHERE topic >= :low{high} AND tombstone = 0"
 )
@@ -181,10 +187,14 @@ class PostgresStatements:
         """Jump and walk in one round trip; where to jump is part of the statement."""
         assert plan.levels is not None
         following, sought = successor(plan.levels, plan.exact)
-        cursor.execute(_leap(following, bounded), {**bound, **sought})
-        visited, par, end = cursor.fetchone()
+        pattern = plan.pattern(LIKE)
+        cursor.execute(
+            _leap(following, plan.exact, bounded),
+            {**bound, **sought, "pattern": pattern, "deeper": f"{pattern}/{LIKE.wild}"},
+        )
+        visited, par, end, likely = cursor.fetchone()
         complete = visited[-1] is None
-        return Leap(visited[:-1] if complete else visited, complete, par, end)
+        return Leap(visited[:-1] if complete else visited, complete, par, end, likely)
 
     def topics(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> list[str]:
         """List topics."""
@@ -318,8 +328,10 @@ def _window(bounded: bool) -> str:
 
 
 @lru_cache(maxsize=256)
-def _leap(following: str, bounded: bool) -> str:
-    return _LEAP.format(first=_FROM.format(high=_high(bounded)), following=following, high=_high(bounded))
+def _leap(following: str, exact: bool, bounded: bool) -> str:
+    high = _high(bounded)
+    likely = "topic LIKE :pattern" + ("" if exact else " OR topic LIKE :deeper")
+    return _LEAP.format(first=_FROM.format(high=high), following=following, high=high, likely=likely, few=_FEW)
 
 
 def _high(bounded: bool) -> str:

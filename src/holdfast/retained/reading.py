@@ -129,7 +129,8 @@ class Reading:
                 window = None
             elif found is not None:
                 window = evolve(window, key_range=KeyRange(after + JUST_AFTER, window.key_range.high))
-                self._stride.filled()
+                if window.topics is None:
+                    self._stride.filled()
             if found is not None and self._plan.single:
                 break
             rest = self._rest(after)
@@ -162,21 +163,22 @@ class Reading:
         if not self._windowed:
             return Window(rest, None)
         stride, bounded = self._stride, rest.high is not None
-        topics = stride.topics if self._check is not None else min(stride.topics, _LISTED_ROWS)
-        bound = {"low": rest.low, "high": rest.high, "offset": topics - 1}
-        if self._plan.levels is None:
+        walked = stride.topics if self._check is not None else min(stride.topics, _LISTED_ROWS)
+        bound = {"low": rest.low, "high": rest.high, "offset": walked - 1}
+        likely: Sequence[str] | None = None  # not known
+        if self._plan.levels is None or not stride.jumps:
             end = self._statements.window(self._cursor, bounded, bound)
         else:
             bound.update(jumps=stride.jumps, par=stride.par * stride.jumps - 1)
             leap = self._statements.leap(self._cursor, self._plan, bounded, bound)
-            visited, end = leap.visited, leap.end
+            visited, end, likely = leap.visited, leap.end, leap.likely
             if leap.complete or (leap.par is not None and visited[-1] > leap.par):
                 stride.jumped()
                 found = self._matching(visited)
-                ends = (found[0], found[-1] + JUST_AFTER) if found else (rest.low, rest.high)
-                return Window(KeyRange(*ends), None if leap.complete else visited[-1], found)
+                return Window(rest, None if leap.complete else visited[-1], found)
         stride.walked()
-        return Window(KeyRange(rest.low, rest.high if end is None else end + JUST_AFTER), end)
+        topics = None if likely is None else self._matching(likely)
+        return Window(KeyRange(rest.low, rest.high if end is None else end + JUST_AFTER), end, topics)
 
     def _matching(self, topics: Sequence[str]) -> list[str]:
         topic_filter = self._plan.topic_filter

@@ -67,12 +67,14 @@ class Leap:
     ``visited`` are the topics it has jumped to, each the first one from the successor of the one before: what matches
     is among them. With ``complete``, nothing that matches is behind them. ``par`` is the topic jumping has to get
     beyond to be worth it, ``end`` the last one of a window to be read instead; None if there are not so many.
+    ``likely`` are all topics of the window that may match, None if that is not known or they are not few.
     """
 
     visited: Sequence[str]
     complete: bool
     par: str | None
     end: str | None
+    likely: Sequence[str] | None = None
 
 
 class Statements(Protocol):

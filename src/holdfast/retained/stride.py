@@ -39,7 +39,8 @@ class Stride:
         self.topics = min(FEWEST_TOPICS, self.most)
 
     def filled(self) -> None:
-        """Go on after a walk of which a part was enough."""
+        """Go on after a walk of which a part was enough: matches are so dense that no jump need be tried."""
+        self.jumps = 0
         self.topics = min(FEWEST_TOPICS, self.most)
 
     def walked(self) -> None:
