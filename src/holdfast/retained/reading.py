@@ -125,15 +125,14 @@ class Reading:
                 passed = rest.high if window.end is None else window.end
                 if passed is None:
                     break
-                after = passed
-                window = None
+                after, window = passed, None
+                rest = self._rest(after)
             elif found is not None:
                 window = evolve(window, key_range=KeyRange(after + JUST_AFTER, window.key_range.high))
                 if window.topics is None:
                     self._stride.filled()
             if found is not None and self._plan.single:
                 break
-            rest = self._rest(after)
             stuck = found is None and not exhausted
             if rest is not None and (stuck or rows <= 0 or max_bytes <= 0 or seconds() >= deadline):
                 return Batch(slices, after, False)
