@@ -114,7 +114,7 @@ class Reading:
                     raise
                 self._windowed = True
                 self._statements.be_patient(self._connection)
-                window = None
+                window, rest = None, self._rest(after)
                 continue
             if found is not None:
                 slices += self._divided(found, slice_rows)
