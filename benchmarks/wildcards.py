@@ -2,9 +2,9 @@
 
 No broker and no network: the store is read in this process as a replay reads it, batch by batch. ``first`` and ``last``
 are milliseconds until the first batch with a message has been read and until nothing is left, medians of the rounds.
-``hold`` is the longest read: on SQLite, it is how long the broker does nothing else. ``scan`` is one statement that asks
-the whole table the same, with a pattern and all that a replay checks, and counts; ``pattern`` checks the pattern alone.
-Postgres does either without parallel workers.
+``hold`` is the longest read: on SQLite, it is how long the broker does nothing else. ``scan`` is one statement that
+asks the whole table the same, with a pattern and all that a replay checks, and counts; ``pattern`` checks the pattern
+alone. Postgres does either without parallel workers.
 """
 
 from __future__ import annotations
