@@ -131,6 +131,17 @@ def test_a_topic_and_what_is_below_it_are_read_one_by_one(opened: Opened) -> Non
         assert topics_read(store, selection("a/#"), slice_rows=1) == ["a", "a/b", "a/c"]
 
 
+def test_a_level_that_begins_with_the_one_sought_hides_nothing(opened: Opened) -> None:
+    """``x/a!`` lies between ``x/a`` and what is below it."""
+    with opened(jump_rows=1) as store:
+        for first, second in product("xyz", ("a", "a!", "a!/b", "a/b", "a/c", "b")):
+            put(store, f"{first}/{second}")
+        assert topics_read(store, selection("+/a/b")) == ["x/a/b", "y/a/b", "z/a/b"]
+        assert topics_read(store, selection("+/a/#")) == [
+            f"{x}/{below}" for x in "xyz" for below in ("a", "a/b", "a/c")
+        ]
+
+
 def test_a_search_that_jumps_all_the_way_reads_every_match(opened: Opened) -> None:
     """More matches than fit a slice, a read and a leap; none of them next to another."""
     with opened(jump_rows=1) as store:
