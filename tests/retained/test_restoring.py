@@ -35,7 +35,7 @@ class RecordedBroker(MemoryBroker):
         self.history.startService()
         self.settle()
         self.restorer = Restorer(
-            self.history, lambda message, origin: self.router.publish(message, origin)[0], self.now
+            self.history, self.retained, lambda message, origin: self.router.publish(message, origin)[0], self.now
         )
 
 

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
+from attrs import asdict, evolve
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
@@ -22,10 +23,14 @@ from twisted.python.failure import Failure
 from holdfast.admin.calls import Answer, Call
 from holdfast.admin.control import NAME, Place
 from holdfast.admin.retainer import PREFIX, RetainerAPI
-from holdfast.admin.view import shown as config_shown
+from holdfast.admin.settings import Settings
 from holdfast.config import Config
+from holdfast.config.retainer import RetainerConfig
 from holdfast.retained.administration import Administration
 from holdfast.retained.configured import flow_of, limits_of, store_of
+from holdfast.retained.history import HistoryLimits, RetainedHistory
+from holdfast.retained.periods import is_recorded
+from holdfast.retained.restoring import Restorer
 from holdfast.retained.service import RetainedMessages
 from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability, StoreUnusable
@@ -200,19 +205,44 @@ def standing_in(config: Config) -> Iterator[Access]:
         config.storage.url, Durability.FULL, 0, 0, _TOOLS, clock, _milliseconds, None,
         SynchronousBridge(gathers=True), SynchronousBridge,
     )  # fmt: skip
-    store = store_of(config.retainer, durable)
     durable.open()
     try:
-        limits = limits_of(config.retainer)
-        retained = RetainedMessages(store, clock, _milliseconds, limits, flow_of(config.retainer))
-        administration = Administration(retained, store, _milliseconds, lambda: succeed(None))
+        retainer = _recorded(config.retainer, durable)
+        store = store_of(retainer, durable)
+        retained = RetainedMessages(store, clock, _milliseconds, limits_of(retainer), flow_of(retainer))
+        limits = HistoryLimits(**asdict(retainer.history))
+        history = RetainedHistory(durable, store.flushed, clock, _milliseconds, limits, keeping=False)
         where = shown(config.storage.url)
-        yield _StandIn(RetainerAPI(administration, config_shown(config.retainer), where), where, clock)
+        api = RetainerAPI(
+            Administration(retained, store, _milliseconds, lambda: succeed(None)),
+            retained,
+            history,
+            Restorer(history, retained, retained.retain, _milliseconds),
+            Settings(config.retainer, None),
+            where,
+        )
+        yield _StandIn(api, where, clock)
     finally:
         failures: list[Failure] = []
         durable.close().addErrback(failures.append)
     if failures:
         raise StoreUnusable(failures[0].getErrorMessage())
+
+
+def _recorded(retainer: RetainerConfig, durable: DurableStore) -> RetainerConfig:
+    """Return the configuration with the history on where the database has one that goes on, whatever the file says.
+
+    A change that is not recorded would be a hole in it.
+    """
+    assert durable.parts is not None
+    database = durable.parts.database
+    with database.explained():
+        connection = database.connect_reader()
+        try:
+            recorded = is_recorded(connection.cursor())
+        finally:
+            connection.close()
+    return evolve(retainer, history=evolve(retainer.history, enable=True)) if recorded else retainer
 
 
 def _content(status: int, body: bytes) -> Any:
