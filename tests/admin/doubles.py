@@ -31,6 +31,10 @@ class NoHistory:
     events = moment = as_of = archived = _refuse
 
 
+def _no_history() -> Any:
+    return NoHistory()
+
+
 class Desk:
     """A broker and its API. Everything is answered at once."""
 
@@ -44,7 +48,7 @@ class Desk:
         self.broker = broker or MemoryBroker(**options)
         self.pauses = 0
         self.administration = Administration(self.broker.retained, self.broker.store, self.broker.now, self._pause)
-        self.history: Any = history or NoHistory()
+        self.history = _no_history() if history is None else history
         restorer = Restorer(self.history, self.broker.retained, self._publish, self.broker.now)
         settings = Settings(config or RetainerConfig(), partial(change, self.broker.retained))
         self.api = RetainerAPI(

@@ -38,7 +38,10 @@ class Settings:
     def shown(self) -> dict[str, Any]:
         """Return what holds, and what of it is not in the file."""
         now, file = _shown(self._config), _shown(self._file)
-        return {**now, UNTIL_RESTART: [name for name, value in _options(now) if value != dict(_options(file))[name]]}
+        return {
+            **now,
+            UNTIL_RESTART: [name for name, value in options_of(now) if value != dict(options_of(file))[name]],
+        }
 
     def change(self, body: bytes) -> dict[str, Any]:
         """Change what the body, a JSON object with keys of ``[retainer]``, says, and leave the rest as it is.
@@ -55,9 +58,9 @@ class Settings:
         if problems:
             raise _refused(problems)
         after = _shown(config)
-        changed = [(name, value) for name, value in _options(after) if value != dict(_options(before)).get(name)]
+        changed = [(name, value) for name, value in options_of(after) if value != dict(options_of(before)).get(name)]
         fixed = [name for name, _ in changed if name.split(".")[0] not in CHANGEABLE]
-        fixed += [name for name in dict(_options(before)) if name not in dict(_options(after))]
+        fixed += [name for name in dict(options_of(before)) if name not in dict(options_of(after))]
         if fixed:
             raise _refused(
                 [
@@ -105,11 +108,11 @@ def _shown(config: RetainerConfig) -> dict[str, Any]:
     return {name: value for name, value in shown(config).items() if name != _OLD_NAME}
 
 
-def _options(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+def options_of(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the dotted names of all options below a table, and their values."""
     for name, value in table.items():
         if isinstance(value, dict):
-            yield from _options(value, f"{path}{name}.")
+            yield from options_of(value, f"{path}{name}.")
         else:
             yield path + name, value
 

@@ -26,7 +26,7 @@ Check = tuple[str, dict[str, Any]]
 class Totals:
     """How the store's totals stand, or how a transaction changes them.
 
-    ``highest`` is the highest revision a transaction has met or used; ``lost`` are the topics in which what is stored is
+    ``highest`` is the highest revision a transaction has met or used; ``lost`` are the topics where what is stored is
     newer than what was to be written, and stays.
     """
 
