@@ -227,11 +227,14 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
         pressure.change,
         patience=READ_PATIENCE if config.retainer.when_unavailable == "refuse" else None,
     )
+
+    def flushed() -> CommitTicket:
+        return store.flushed()
+
+    # Before the store of the messages: what it does when the database is open is done before the writer has begun.
+    history = RetainedHistory(durable, flushed, reactor, now, HistoryLimits(**attrs.asdict(config.retainer.history)))
     store = store_of(config.retainer, durable)
     retained = RetainedMessages(store, reactor, now, retainer_limits_of(config.retainer), flow_of(config.retainer))
-    history = RetainedHistory(
-        durable, store.flushed, reactor, now, HistoryLimits(**attrs.asdict(config.retainer.history))
-    )
     authorizer = UnrestrictedAuthorizer()
     states = DurableSessionStates(durable, reactor)
     limits = {name: limits_of(config.zone(listener.zone)) for name, listener in config.listeners.items()}

@@ -334,10 +334,6 @@ def test_what_is_allowed_is_told() -> None:
     assert Desk().answer("PATCH", "/messages").headers == (("Allow", "GET, POST, DELETE"),)
 
 
-def test_the_configuration_is_shown() -> None:
-    assert Desk().ask("GET") == {"enable": True}
-
-
 def test_a_database_that_is_away_is_told() -> None:
     desk = Desk()
     failure = StorageFailure(FailureKind.UNAVAILABLE, "gone")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -165,7 +166,8 @@ class _StandIn:
         self._clock = clock
 
     def call(self, method: str, path: str, arguments: Arguments = _NONE, body: bytes = b"") -> Any:
-        answer: Answer = self._now(self._api.answer(Call(method, PREFIX + path, arguments, body)))
+        with _uninterrupted():
+            answer: Answer = self._now(self._api.answer(Call(method, PREFIX + path, arguments, body)))
         return _content(answer.status, answer.body)
 
     def pieces(self, path: str, arguments: Arguments = _NONE) -> Iterator[bytes]:
@@ -173,7 +175,11 @@ class _StandIn:
         if answer.more is None:
             _content(answer.status, answer.body)
             return
-        while piece := self._now(answer.more()):
+        while True:
+            with _uninterrupted():
+                piece = self._now(answer.more())
+            if not piece:
+                return
             yield piece
 
     def _now(self, deferred: Deferred[Any]) -> Any:
@@ -190,6 +196,19 @@ class _StandIn:
     def _is_due(self) -> bool:
         """Tell whether something waits for the end of the turn, as the writer does to gather a batch."""
         return any(call.getTime() <= self._clock.seconds() for call in self._clock.getDelayedCalls())
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait for the end of a call, which is bounded: no transaction is torn by it."""
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
 
 
 @contextmanager

@@ -70,10 +70,17 @@ def settings(access: Access, changes: tuple[str, ...]) -> None:
             table = table.setdefault(one, {})
             if not isinstance(table, dict):
                 raise click.UsageError(f"{key}: {one} has a value of its own here.")
-        table[name] = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else text
+        table[name] = _value(text)
     told = access.call("PUT", "", body=json.dumps(body).encode()) if changes else access.call("GET", "")
     lasting_until_restart = set(told.pop(UNTIL_RESTART))
     for name, value in options_of(told):
         if name.split(".")[0] in CHANGEABLE:
             note = "  # until the broker ends" if name in lasting_until_restart else ""
             click.echo(f"retainer.{name} = {json.dumps(value)}{note}")
+
+
+def _value(text: str) -> object:
+    """Return what a value on the command line stands for in JSON."""
+    if text in ("true", "false"):
+        return text == "true"
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else text

@@ -123,7 +123,8 @@ class RetainedHistory(Service):
 
     Without ``limits.enable``, what has been recorded before is kept for its time, and pruned. ``now`` returns
     milliseconds since the epoch; ``flushed`` a ticket settled when everything accepted before is stored. It is a
-    broker's to begin and end periods: tools leave that, without ``keeping``.
+    broker's to begin and end periods: tools leave that, without ``keeping``. It is made before whatever writes when the
+    store is opened, since the writer keeps the database to itself.
     """
 
     _log = Logger()

@@ -114,7 +114,7 @@ class Restorer:
                     if ticket.failure is not None:
                         raise ticket.failure
                 counts.after, counts.done = after, done
-                looked_at += _TOPICS
+                looked_at += max(len(steps), _TOPICS // 10)  # looking takes its time also where nothing is found
                 yield self._history.turn()
         finally:
             self._retained.feed.forget(listening)
