@@ -164,9 +164,10 @@ class _StandIn:
         self._api = api
         self._store = store
         self._clock = clock
+        self._interrupted = False
 
     def call(self, method: str, path: str, arguments: Arguments = _NONE, body: bytes = b"") -> Any:
-        with _uninterrupted():
+        with self._uninterrupted():
             answer: Answer = self._now(self._api.answer(Call(method, PREFIX + path, arguments, body)))
         return _content(answer.status, answer.body)
 
@@ -176,11 +177,26 @@ class _StandIn:
             _content(answer.status, answer.body)
             return
         while True:
-            with _uninterrupted():
+            with self._uninterrupted():
                 piece = self._now(answer.more())
             if not piece:
                 return
             yield piece
+
+    @contextmanager
+    def _uninterrupted(self) -> Iterator[None]:
+        """Let Ctrl-C wait for the next call: each is bounded, and none is torn or left untold."""
+        if self._interrupted:
+            raise KeyboardInterrupt
+
+        def interrupt(_number: int, _frame: object) -> None:
+            self._interrupted = True
+
+        before = signal.signal(signal.SIGINT, interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def _now(self, deferred: Deferred[Any]) -> Any:
         results: list[Any] = []
@@ -196,19 +212,6 @@ class _StandIn:
     def _is_due(self) -> bool:
         """Tell whether something waits for the end of the turn, as the writer does to gather a batch."""
         return any(call.getTime() <= self._clock.seconds() for call in self._clock.getDelayedCalls())
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait for the end of a call, which is bounded: no transaction is torn by it."""
-    came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if came:
-        raise KeyboardInterrupt
 
 
 @contextmanager

@@ -79,7 +79,7 @@ def info(access: Access) -> None:
 def topics(access: Access, topic_filter: str | None, at: int | None) -> None:
     """List the topics that have a retained message, all or those matching FILTER, one a line in their order."""
     for entry in _listed(access, _chosen(topic_filter, at)):
-        click.echo(entry["topic"])
+        click.echo(entry["topic"], color=True)  # as it is, also what looks like a terminal's colours
 
 
 @retainer.command()
