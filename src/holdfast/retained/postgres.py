@@ -81,7 +81,7 @@ _COUNTED = (
 _END_OF_RUN = "SELECT topic FROM retained WHERE topic >= ? ORDER BY topic LIMIT 1 OFFSET ?"
 _CAP_EXPIRY = (
     "UPDATE retained SET expires_at = stored_at + :lifetime WHERE topic >= :low {end} "
-    "AND tombstone = 0 AND (expires_at > stored_at + :lifetime{never})"
+    "AND tombstone = 0 AND (expires_at > stored_at + :lifetime{never}) RETURNING topic"
 )
 _FROM = "SELECT topic FROM retained WHERE topic >= :low{high} ORDER BY topic LIMIT 1"
 # The walk stays within the index, and tells at once what little there is that may match.
@@ -262,7 +262,9 @@ class PostgresStatements:
         cursor.execute(_COUNTED, (sorted(scopes),))
         return dict(cursor.fetchall())
 
-    def cap_expiry(self, cursor: Cursor, lifetime: int, never_too: bool, after: str, limit: int) -> str | None:
+    def cap_expiry(
+        self, cursor: Cursor, lifetime: int, never_too: bool, after: str, limit: int
+    ) -> tuple[str | None, list[str]]:
         """Look at a run of topics, and change what expires too late."""
         low = after + JUST_AFTER if after else ""
         cursor.execute(_END_OF_RUN, (low, limit - 1))
@@ -275,7 +277,7 @@ class PostgresStatements:
             ),
             bound,
         )
-        return end
+        return end, [topic for (topic,) in cursor.fetchall()]
 
     def expired(self, cursor: Cursor, now: int, limit: int) -> tuple[list[str], int]:
         """Find what has expired and no other node is at."""
@@ -308,6 +310,8 @@ class PostgresStatements:
                 self._raised[row.topic] = row.revision
                 winners.append(row._replace(revision=after(before[0], node)))
                 change.highest = max(change.highest, winners[-1].revision)
+            else:
+                change.lost |= {row.topic}
         if not winners:
             return
         cursor.execute(_UPSERT, list(map(list, zip(*winners, strict=True))))

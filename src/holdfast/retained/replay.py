@@ -49,12 +49,16 @@ class ReplayState(Enum):
 
 @frozen
 class ReplayStatus:
-    """A replay as of now: messages delivered so far, the last topic passed, and its age in seconds."""
+    """A replay as of now: messages delivered so far and read but not delivered, the last topic passed, and its age.
+
+    The age is in seconds.
+    """
 
     number: int
     client_id: str
     topic_filter: str
     delivered: int
+    held: int
     cursor: str
     state: ReplayState
     age: float
@@ -109,8 +113,9 @@ class Replay:
     def status(self) -> ReplayStatus:
         """Return how it stands."""
         age = (self._now() - self._began) / 1000
+        held = sum(piece.count for piece in self._held)
         return ReplayStatus(
-            self.number, self.client_id, self.topic_filter, self.delivered, self.cursor, self._state, age
+            self.number, self.client_id, self.topic_filter, self.delivered, held, self.cursor, self._state, age
         )
 
     def wake(self) -> None:

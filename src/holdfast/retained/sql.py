@@ -11,12 +11,12 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from holdfast.interfaces import Batch, IRetainedStore, Listing, RetainedStatistics, Seen, Selection, Standing, Usage
-from holdfast.messages import RetainedChange, RetainedMessage
+from holdfast.messages import ChangeOrigin, RetainedChange, RetainedMessage
 from holdfast.retained.entries import expiry_of
 from holdfast.retained.listing import ListReading, standing_of
 from holdfast.retained.matching import plan
 from holdfast.retained.reading import Bounds, Reading
-from holdfast.retained.recording import RecordedRow, RecordedUpserts, append
+from holdfast.retained.recording import RecordedRow, RecordedUpserts, append, append_stored
 from holdfast.retained.rows import message_of, row_of
 from holdfast.retained.sqlite import SQLiteStatements
 from holdfast.retained.statements import Statements, Totals
@@ -26,6 +26,7 @@ from holdfast.retained.usage import CLIENTS, UsageTable
 from holdfast.storage.bulk import bulk_for
 from holdfast.storage.driver import Connection
 from holdfast.storage.meta import add_to_totals, read_meta
+from holdfast.storage.revisions import time_of
 from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.storage.writes import Write
 from holdfast.tickets import CommitTicket, FailureKind, StorageFailure
@@ -172,8 +173,14 @@ class SQLRetainedStore:
     def cap_expiry(self, lifetime: int, never_too: bool, after: str, limit: int) -> Deferred[str | None]:
         """Change a run of rows, in a transaction of its own, after all that was put before."""
 
+        now = time_of(self.next_revision())
+
         def work(connection: Connection) -> str | None:
-            return self._statements.cap_expiry(connection.cursor(), lifetime, never_too, after, limit)
+            cursor = connection.cursor()
+            end, topics = self._statements.cap_expiry(cursor, lifetime, never_too, after, limit)
+            if self._recorded and topics:
+                append_stored(cursor, topics, now, ChangeOrigin.OVERRIDE)
+            return end
 
         return self._parts.writer.run(work)
 

@@ -70,7 +70,8 @@ _COUNTED = (
 _END_OF_RUN = "SELECT topic FROM retained WHERE topic >= ? ORDER BY topic LIMIT 1 OFFSET ?"
 _CAP_EXPIRY = (
     "UPDATE retained SET expires_at = stored_at + :lifetime WHERE topic >= :low AND (:end IS NULL OR topic <= :end) "
-    "AND tombstone = 0 AND (expires_at > stored_at + :lifetime OR (:never AND expires_at IS NULL))"
+    "AND tombstone = 0 AND (expires_at > stored_at + :lifetime OR (:never AND expires_at IS NULL)) "
+    "RETURNING topic"
 )
 _FROM = "SELECT topic FROM retained WHERE topic >= :low{high} ORDER BY topic LIMIT 1"
 _LEAP = (
@@ -221,7 +222,9 @@ class SQLiteStatements:
             cursor.execute(_replaced(len(chunk)), [row.topic for row in chunk])
             count, size, highest = cursor.fetchone()
             if highest >= min(row.revision for row in chunk):
-                for winners in _chunks(_winners(cursor, chunk)):
+                newer = _winners(cursor, chunk)
+                change.lost |= {row.topic for row in chunk} - {row.topic for row in newer}
+                for winners in _chunks(newer):
                     self.write(cursor, winners, node, change)
                 continue
             cursor.execute(_upsert(len(chunk)), list(chain.from_iterable(chunk)))
@@ -254,14 +257,16 @@ class SQLiteStatements:
         cursor.execute(_COUNTED, (json.dumps(scopes),))
         return dict(cursor.fetchall())
 
-    def cap_expiry(self, cursor: Cursor, lifetime: int, never_too: bool, after: str, limit: int) -> str | None:
+    def cap_expiry(
+        self, cursor: Cursor, lifetime: int, never_too: bool, after: str, limit: int
+    ) -> tuple[str | None, list[str]]:
         """Look at a run of topics, and change what expires too late."""
         low = after + JUST_AFTER if after else ""
         cursor.execute(_END_OF_RUN, (low, limit - 1))
         row = cursor.fetchone()
         end: str | None = None if row is None else row[0]
         cursor.execute(_CAP_EXPIRY, {"low": low, "end": end, "lifetime": lifetime, "never": int(never_too)})
-        return end
+        return end, [topic for (topic,) in cursor.fetchall()]
 
     def expired(self, cursor: Cursor, now: int, limit: int) -> tuple[list[str], int]:
         """Find what has expired, in one step."""

@@ -26,7 +26,8 @@ Check = tuple[str, dict[str, Any]]
 class Totals:
     """How the store's totals stand, or how a transaction changes them.
 
-    ``highest`` is the highest revision a transaction has met or used.
+    ``highest`` is the highest revision a transaction has met or used; ``lost`` are the topics where what is stored is
+    newer than what was to be written, and stays.
     """
 
     count: int = 0
@@ -34,6 +35,7 @@ class Totals:
     largest_packet: int = 0
     levels: frozenset[int] = frozenset()
     highest: int = 0
+    lost: frozenset[str] = frozenset()
 
     def add(self, other: Totals) -> None:
         """Add a change."""
@@ -160,8 +162,13 @@ class Statements(Protocol):
     def counted(self, cursor: Cursor, scopes: Sequence[str]) -> dict[str, str | None]:
         """Return how far these scopes of usage are counted; no other node counts before the transaction ends."""
 
-    def cap_expiry(self, cursor: Cursor, lifetime: int, never_too: bool, after: str, limit: int) -> str | None:
-        """Let messages expire earlier: see :meth:`holdfast.interfaces.IRetainedStore.cap_expiry`."""
+    def cap_expiry(
+        self, cursor: Cursor, lifetime: int, never_too: bool, after: str, limit: int
+    ) -> tuple[str | None, list[str]]:
+        """Let messages expire earlier: see :meth:`holdfast.interfaces.IRetainedStore.cap_expiry`.
+
+        Return where to go on, and the topics in which something has changed.
+        """
 
     def expired(self, cursor: Cursor, now: int, limit: int) -> tuple[list[str], int]:
         """Find rows that have expired: their topics, and the bytes of their payloads together."""
