@@ -150,8 +150,12 @@ class Scene:
                 await self._settle(publisher)
         node = step.node % len(self._nodes)
         self.ledger.clean_begins(self._prefix + step.filter)
-        self._cleaning = asyncio.create_task(self._nodes[node].tool.clean(self._prefix + step.filter))
-        self._cleaning.add_done_callback(lambda _: self.ledger.clean_ended(node))
+
+        async def clean() -> None:
+            await self._nodes[node].tool.clean(self._prefix + step.filter)
+            self.ledger.clean_ended(node)
+
+        self._cleaning = asyncio.create_task(clean())
         if not step.racing:
             await self._cleaned()
 

@@ -55,6 +55,7 @@ class Witness:
     log: dict[str, list[Sent]] = field(factory=dict)
     count: int = 0
     _live: dict[tuple[str, int, int], int] = field(factory=dict)
+    _changes: dict[tuple[str, int, int], int] = field(factory=dict)  #: likewise, without what had RETAIN 0
 
     def raise_floors(self, accepted: Mapping[str, int]) -> None:
         """Nothing older than this may be replayed from now on."""
@@ -95,9 +96,11 @@ class Witness:
             self._require(value >= self.seen.get(topic, 0), topic, "a stale value after a fresh one")
             self._require(value >= self.floors.get(topic, 0), topic, "replayed after it was known to be outdated")
             return
-        else:
-            self._require(value >= self._live.get(order, 0), topic, "a stale value after a fresh one")
-        self._live[order] = value
+        else:  # it may as well be a replay, which follows what was published with RETAIN 0 in no order
+            self._require(value >= self._changes.get(order, 0), topic, "a stale value after a fresh one")
+        self._live[order] = max(value, self._live.get(order, 0))
+        if made.kind is not Kind.PASSING:
+            self._changes[order] = value
 
     def _publication(self, packet: Publish) -> Publication:
         if packet.payload:
