@@ -88,6 +88,17 @@ class Leave:
     goodbye: bool
 
 
+class Manner(Enum):
+    """How a subscriber goes on from SUBSCRIBE."""
+
+    AS_BEFORE = "as before"
+    HOLDING = "holding"  #: it acknowledges no more
+    STALLED = "stalled"  #: it reads no more
+
+    def __repr__(self) -> str:
+        return f"Manner.{self.name}"
+
+
 @frozen
 class Subscribe:
     """SUBSCRIBE, whether or not the subscription exists or its replay is under way."""
@@ -96,6 +107,7 @@ class Subscribe:
     filter: str
     qos: int
     retain_handling: int
+    manner: Manner = Manner.AS_BEFORE
 
 
 @frozen
@@ -104,20 +116,6 @@ class Unsubscribe:
 
     subscriber: int
     filter: str
-
-
-@frozen
-class Stall:
-    """A subscriber reads no more."""
-
-    subscriber: int
-
-
-@frozen
-class Hold:
-    """A subscriber acknowledges no more."""
-
-    subscriber: int
 
 
 @frozen
@@ -135,9 +133,7 @@ class RoundTrips:
     count: int
 
 
-Step = (
-    Burst | HandOver | Settle | Clean | Join | Leave | Subscribe | Unsubscribe | Stall | Hold | GoOn | RoundTrips
-)  # fmt: skip
+Step = Burst | HandOver | Settle | Clean | Join | Leave | Subscribe | Unsubscribe | GoOn | RoundTrips
 
 
 @frozen
@@ -168,36 +164,57 @@ _PUBLISHER = st.integers(0, PUBLISHERS - 1)
 _SUBSCRIBER = st.integers(0, SUBSCRIBERS - 1)
 _FILTER = st.sampled_from(FILTERS)
 _PLACE = st.integers(0, 150)
-_SETS = st.builds(Burst, _PUBLISHER, _PLACE, st.integers(1, 60), st.integers(1, 4), st.just(Kind.SET), _QOS)
-_OTHERS = st.builds(
-    Burst, _PUBLISHER, _PLACE, st.integers(1, 30), st.just(1), st.sampled_from([Kind.CLEAR, Kind.PASSING]), _QOS
-)
-_SUBSCRIBES = st.builds(Subscribe, _SUBSCRIBER, _FILTER, _QOS, st.sampled_from([0, 0, 1, 2]))
-_JOINS = st.builds(Join, _SUBSCRIBER, st.booleans())
-_GOES_ON = st.builds(GoOn, _SUBSCRIBER)
-_ROUND_TRIPS = st.builds(RoundTrips, _SUBSCRIBER, st.integers(1, 5))
-_STEPS: tuple[st.SearchStrategy[Step], ...] = (
-    _SETS,
-    _SETS,
-    _OTHERS,
-    st.builds(HandOver, _PUBLISHER, _PLACE, st.integers(1, 40)),
-    st.builds(Settle, _PUBLISHER),
-    st.builds(Clean, st.sampled_from([*FILTERS[2:], FILTERS[0]]), st.integers(0, 1), st.booleans()),
-    _JOINS,
-    _JOINS,
-    st.builds(Leave, _SUBSCRIBER, st.booleans()),
-    _SUBSCRIBES,
-    _SUBSCRIBES,
-    _SUBSCRIBES,
-    st.builds(Unsubscribe, _SUBSCRIBER, _FILTER),
-    st.builds(Stall, _SUBSCRIBER),
-    st.builds(Hold, _SUBSCRIBER),
-    _GOES_ON,
-    _GOES_ON,
-    _ROUND_TRIPS,
-    _ROUND_TRIPS,
-)
-_EXPIRING = st.builds(Burst, _PUBLISHER, _PLACE, st.integers(1, 30), st.just(1), st.just(Kind.EXPIRING), _QOS)
+
+
+def _changes(kinds: st.SearchStrategy[Kind]) -> st.SearchStrategy[Step]:
+    """What changes what is retained."""
+    return st.one_of(
+        st.builds(Burst, _PUBLISHER, _PLACE, st.integers(1, 60), st.integers(1, 3), kinds, _QOS),
+        st.builds(Burst, _PUBLISHER, st.just(0), st.just(60), st.just(1), kinds, _QOS),
+        st.builds(Clean, _FILTER, st.integers(0, 1), st.booleans()),
+        st.builds(HandOver, _PUBLISHER, _PLACE, st.integers(1, 60)),
+        st.builds(Settle, _PUBLISHER),
+    )
+
+
+def _moves(subscriber: st.SearchStrategy[int]) -> st.SearchStrategy[Step]:
+    """What a subscriber does."""
+    return st.one_of(
+        st.builds(Join, subscriber, st.just(False)),
+        st.builds(Join, subscriber, st.booleans()),
+        st.builds(Leave, subscriber, st.booleans()),
+        st.builds(Subscribe, subscriber, _FILTER, _QOS, st.integers(0, 2), st.sampled_from(Manner)),
+        st.builds(Unsubscribe, subscriber, _FILTER),
+        st.builds(GoOn, subscriber),
+        st.builds(RoundTrips, subscriber, st.integers(1, 5)),
+    )
+
+
+@st.composite
+def _interrupted(draw: st.DrawFn, kinds: st.SearchStrategy[Kind]) -> tuple[Step, ...]:
+    """A replay that is held up, and what happens meanwhile."""
+    subscriber = draw(_SUBSCRIBER)
+    subscribe = Subscribe(
+        subscriber,
+        draw(st.sampled_from(FILTERS[:4])),
+        draw(_QOS),
+        0,
+        draw(st.sampled_from((Manner.HOLDING, Manner.STALLED))),
+    )
+    meanwhile = st.one_of(_changes(kinds), _changes(kinds), _moves(st.just(subscriber)))
+    return (
+        Join(subscriber, draw(st.booleans())),
+        subscribe,
+        RoundTrips(subscriber, 3),
+        *draw(st.lists(meanwhile, min_size=1, max_size=6)),
+        GoOn(subscriber),
+    )
+
+
+def _episodes(kinds: st.SearchStrategy[Kind]) -> st.SearchStrategy[tuple[Step, ...]]:
+    single = st.one_of(_changes(kinds), _moves(_SUBSCRIBER))
+    return st.one_of(_interrupted(kinds), st.tuples(single), st.tuples(single, single))
+
 
 _HABITS = st.builds(
     Habit,
@@ -212,12 +229,15 @@ _HABITS = st.builds(
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    """Plans of 20 to 60 steps; expiry, for which the end has to wait, in one of eight."""
-    steps = st.one_of(*_STEPS, _EXPIRING) if draw(st.integers(0, 7)) == 7 else st.one_of(*_STEPS)
+    """Plans of some ten replays that are interrupted; with expiry, for which the end has to wait, in one of eight."""
+    kinds = [Kind.SET, Kind.SET, Kind.SET, Kind.CLEAR, Kind.PASSING]
+    if draw(st.integers(0, 7)) == 7:
+        kinds.append(Kind.EXPIRING)
+    episodes = draw(st.lists(_episodes(st.sampled_from(kinds)), min_size=10, max_size=25))
     return Plan(
         draw(st.integers(20, 160)),
         draw(st.sampled_from([10, 10, 300, 40_000])),
         draw(st.tuples(*[st.sampled_from([4, 5])] * PUBLISHERS)),
         draw(st.tuples(*[_HABITS] * SUBSCRIBERS)),
-        tuple(draw(st.lists(steps, min_size=20, max_size=60))),
+        tuple(step for episode in episodes for step in episode),
     )

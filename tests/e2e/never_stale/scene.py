@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from holdfast.wire import packets as p
 from tests.e2e.never_stale import plan as steps
 from tests.e2e.never_stale.ledger import Ledger
-from tests.e2e.never_stale.plan import Habit, Kind, Plan
+from tests.e2e.never_stale.plan import Habit, Kind, Manner, Plan
 from tests.e2e.never_stale.publisher import Publisher
 from tests.e2e.never_stale.subscriber import Conduct, Subscriber
 from tests.e2e.never_stale.tool import Tool
@@ -107,13 +107,14 @@ class Scene:
             case steps.Leave():
                 self._subscribers[step.subscriber].leave(step.goodbye)
             case steps.Subscribe():
-                self._subscribers[step.subscriber].subscribe(step.filter, step.qos, step.retain_handling)
+                subscriber = self._subscribers[step.subscriber]
+                subscriber.subscribe(step.filter, step.qos, step.retain_handling)
+                if step.manner is Manner.HOLDING:
+                    subscriber.hold()
+                elif step.manner is Manner.STALLED:
+                    subscriber.stall()
             case steps.Unsubscribe():
                 self._subscribers[step.subscriber].unsubscribe(step.filter)
-            case steps.Stall():
-                self._subscribers[step.subscriber].stall()
-            case steps.Hold():
-                self._subscribers[step.subscriber].hold()
             case steps.GoOn():
                 self._subscribers[step.subscriber].go_on()
             case steps.RoundTrips():
@@ -210,11 +211,11 @@ class Scene:
         await owner.publish(end, Kind.SET, 1)
         await self._settle(owner)
         for number, node in enumerate(self._nodes):
-            while True:
-                found = await self._retained(number, node, end)
-                if not expiring & found.keys():
-                    break
-                await asyncio.sleep(_PAUSE)
+            found = await self._retained(number, node, end)
+            async with asyncio.timeout(PATIENCE):
+                while expiring & found.keys():
+                    await asyncio.sleep(_PAUSE)
+                    found = await self._retained(number, node, end)
             wrong = [
                 f"{topic}: retained {found.get(topic)}, allowed {self.ledger.outcomes(topic)}, {made}"
                 for topic, made in self.ledger.newest.items()

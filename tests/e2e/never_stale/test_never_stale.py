@@ -26,33 +26,36 @@ node.id = {id}
 mqtt.max_inflight = 9
 mqtt.max_awaiting_rel = 1000
 [retainer]
-msg_clear_interval = "1s"
+msg_clear_interval = "{sweep}"
 flow_control.batch_read_number = 7
 flow_control.batch_deliver_number = 3
 """
 
 
-def started(directory: Path, number: int, *options: str) -> BrokerProcess:
-    """Start a broker in a folder of its own."""
+def started(directory: Path, number: int, sweep: str, *options: str) -> BrokerProcess:
+    """Start a broker in a folder of its own, which sweeps what has expired so often."""
     own = directory / str(number)
     own.mkdir()
-    (own / "holdfast.toml").write_text(_CONFIG.format(id=number))
+    (own / "holdfast.toml").write_text(_CONFIG.format(id=number, sweep=sweep))
     return BrokerProcess(own, "--config", "holdfast.toml", *options).start()
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def nodes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
-    """One broker on SQLite, or two on one Postgres database, for all examples."""
+    """One broker on SQLite, or two on one Postgres database, for all examples.
+
+    What has expired is swept on SQLite, and found by readers on Postgres.
+    """
     directory = tmp_path_factory.mktemp("never-stale")
     brokers: list[BrokerProcess] = []
     url = None
     try:
         if request.param == "sqlite":
-            brokers.append(started(directory, 1))
+            brokers.append(started(directory, 1, "1s"))
         else:
             url = empty_database()
             for number in (1, 2):
-                brokers.append(started(directory, number, "--storage", url))
+                brokers.append(started(directory, number, "1h", "--storage", url))
         yield [Node(broker.port, Tool(broker.directory / "data")) for broker in brokers]
         for broker in brokers:
             assert broker.stop() == (0, "")

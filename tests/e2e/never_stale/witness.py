@@ -55,7 +55,12 @@ class Witness:
     log: dict[str, list[Sent]] = field(factory=dict)
     count: int = 0
     _live: dict[tuple[str, int, int], int] = field(factory=dict)
+    _replayed: dict[str, int] = field(factory=dict)  #: values of this node
+    _cleanings: int = field(init=False)
     _changes: dict[tuple[str, int, int], int] = field(factory=dict)  #: likewise, without what had RETAIN 0
+
+    def __attrs_post_init__(self) -> None:
+        self._cleanings = self.ledger.cleanings
 
     def raise_floors(self, accepted: Mapping[str, int]) -> None:
         """Nothing older than this may be replayed from now on."""
@@ -90,11 +95,15 @@ class Witness:
         if not packet.retain:
             self._require(own, topic, "a live message of another node")
             self._require(value > self._live.get(order, 0), topic, "a live message out of order")
+            if self.ledger.cleanings == self._cleanings:
+                self._require(value >= self._replayed.get(topic, 0), topic, "live, but replayed newer before")
         elif not perhaps_live:
             self._require(packet.payload != b"", topic, "an empty message was replayed")
             self._require(made.kind is not Kind.PASSING, topic, "replayed, but published with RETAIN 0")
             self._require(value >= self.seen.get(topic, 0), topic, "a stale value after a fresh one")
             self._require(value >= self.floors.get(topic, 0), topic, "replayed after it was known to be outdated")
+            if own:
+                self._replayed[topic] = value
             return
         else:  # it may as well be a replay, which follows what was published with RETAIN 0 in no order
             self._require(value >= self._changes.get(order, 0), topic, "a stale value after a fresh one")
