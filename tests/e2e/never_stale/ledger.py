@@ -106,8 +106,10 @@ class Ledger:
                 continue
             cleared = Publication(cleaning.value, topic, Kind.CLEAR, 0, "", node, False)
             self.publications[cleaning.value] = self.newest[topic] = cleared
+            self.stored[topic] = cleaning.value
+            if made.kind is Kind.SET and topic not in self.racing:  # else there may have been nothing left to clear
+                self.accepted[node][topic] = cleaning.value
             self.racing.discard(topic)
-            self.accepted[node][topic] = self.stored[topic] = cleaning.value
 
     def clears(self, topic: str) -> Iterator[Publication]:
         """Yield what was published to clear a topic, in order."""
