@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from benchmarks.brokers import Broker
 from benchmarks.results import Result
-from benchmarks.scenarios import fanin, fanout, latency, pingpong, replay, seed
+from benchmarks.scenarios import fanin, fanout, latency, memory, pingpong, replay, seed, start
 
 
 @dataclass(frozen=True)
@@ -31,4 +31,6 @@ SCENARIOS: dict[str, Run] = {
     "seed": seed.run,
     "replay": replay.run,
     "latency": latency.run,
+    "memory": memory.run,
+    "start": start.run,
 }
