@@ -17,6 +17,7 @@ class Scale:
     retained: tuple[int, ...]
     seconds: float
     messages: int
+    starts: int = 3
 
 
 FULL = Scale((100_000, 1_000_000), 5.0, 300_000)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 CONNACK = Metric("CONNACK", "ms", False)
 FIRST = Metric("first", "ms", False)
 CPU = Metric("processor", "ms", False)  # what a busy machine does not lengthen
-_TIMES = 3
 _UPDATES = 5_000  # so many are in the write-ahead log that a kill leaves behind
 
 
@@ -32,10 +31,10 @@ def run(broker: Broker, result: Result, scale: Scale) -> None:
         own = start(broker.name, broker.site, durable=True)
         try:
             ensure(own, count)
-            for _ in range(_TIMES):
+            for _ in range(scale.starts):
                 own.end()
                 _report(result, own, f"{count:,} retained, after a clean stop")
-            for _ in range(_TIMES if own.name == "holdfast" else 0):
+            for _ in range(scale.starts if own.name == "holdfast" else 0):
                 retain(own, 0, min(count, _UPDATES), 1000)
                 own.kill()
                 _report(result, own, f"{count:,} retained, after kill -9")
