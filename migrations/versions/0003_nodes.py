@@ -28,6 +28,8 @@ def upgrade() -> None:
     )
     op.drop_table("store_meta")
     op.rename_table("wills", "wills_before")
+    if op.get_bind().dialect.name == "postgresql":  # the name of the key is wanted for that of the new table
+        op.execute("ALTER INDEX wills_pkey RENAME TO wills_before_pkey")
     op.create_table(
         "wills",
         sa.Column("node", sa.SmallInteger, primary_key=True, autoincrement=False),

@@ -226,6 +226,7 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
         now,
         pressure.change,
         patience=READ_PATIENCE if config.retainer.when_unavailable == "refuse" else None,
+        upgrade_command=config.upgrade_command,
     )
 
     def flushed() -> CommitTicket:

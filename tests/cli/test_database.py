@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -12,7 +13,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.cli import main
+from holdfast.cli import database, main
+from holdfast.storage.database import StoreUnusable
 from holdfast.storage.lock import DirectoryLock
 from holdfast.storage.schema import newest_version, steps_from
 from tests.storage.doubles import fresh_file
@@ -50,13 +52,93 @@ def refused(*arguments: str | Path) -> str:
 def test_an_upgrade(data: Path) -> None:
     result = db("upgrade")
     assert (result.exit_code, result.stderr) == (0, "")
-    first, *steps, last = result.stdout.splitlines()
+    first, *steps, last, kept = result.stdout.splitlines()
     assert first == f"{data}/holdfast.db: has the schema 0001, this version of the broker works with {newest_version()}"
     assert steps == [f"running {revision}: {what}" for revision, what in steps_from("0001")]
     assert steps[0].startswith("running 0002: ")
     assert last == f"upgraded to {newest_version()}"
+    assert kept.endswith(": the database as it was before; to go back, restore it")
     again = db("upgrade")
     assert (again.exit_code, again.stdout.splitlines()[1:], again.stderr) == (0, ["up to date, nothing to do"], "")
+
+
+def copies(data: Path) -> list[Path]:
+    return sorted(data.glob("holdfast.db.schema-*"))
+
+
+def test_what_was_there_before_is_kept(data: Path) -> None:
+    """As one good file beside the database; a second run, which has nothing to do, keeps nothing more."""
+    before = rows(data / "holdfast.db"), rows(data / "holdfast.db", "alembic_version")
+    result = db("upgrade")
+    (copy,) = copies(data)
+    assert result.stdout.splitlines()[-1].startswith(f"{copy}: ")
+    assert copy.name.startswith("holdfast.db.schema-0001.")
+    assert (rows(copy), rows(copy, "alembic_version")) == before
+    assert copy.stat().st_mode & 0o777 == 0o600
+    assert db("verify", copy).exit_code == 0
+    assert db("upgrade").exit_code == 0
+    assert copies(data) == [copy]
+
+
+def test_no_backup_where_none_is_wanted(data: Path) -> None:
+    assert db("upgrade", "--no-backup").exit_code == 0
+    assert copies(data) == []
+
+
+def test_an_upgrade_that_fails_leaves_no_copy_behind(data: Path) -> None:
+    """It would take up room, and is what is there anyway."""
+    path = data / "holdfast.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE wills (x)")
+    connection.close()
+    before = sorted(data.iterdir())
+    assert db("upgrade").exit_code == 1
+    assert set(data.iterdir()) - {data / "holdfast.lock"} == set(before)
+
+
+def test_without_a_backup_nothing_is_changed(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no room for one, the message says how to do without it."""
+
+    def full(*_: object) -> None:
+        raise StoreUnusable(f"{data}/holdfast.db.x: there is no space left on its disk; make room")
+
+    monkeypatch.setattr(database, "back_up", full)
+    assert refused("upgrade") == (
+        f"no backup could be made, so nothing was changed: {data}/holdfast.db.x: there is no space left on its disk;"
+        " make room. To have it elsewhere, run holdfast db backup, then holdfast db upgrade --no-backup"
+    )
+    assert rows(data / "holdfast.db", "alembic_version") == [("0001",)]
+    assert db("upgrade", "--no-backup").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "--data-dir {folder}/data"),
+        (("--data-dir", "data"), "--data-dir {folder}/data"),
+        (("--config", "h.toml"), "--config {folder}/h.toml"),
+        (("--config", "h.toml", "--data-dir", "data"), "--config {folder}/h.toml --data-dir {folder}/data"),
+        (
+            ("--storage", "sqlite:///data/holdfast.db"),
+            "--data-dir {folder}/data --storage sqlite:///{folder}/data/holdfast.db",
+        ),
+    ],
+)
+def test_who_needs_a_newer_schema_is_told_the_command_in_full(
+    data: Path, folder: Path, options: tuple[str, ...], said: str
+) -> None:
+    """With the options that mean the same database, from whatever folder; and it is the command to run."""
+    (folder / "h.toml").write_text('node.data_dir = "data"\n')
+    command = f"holdfast db upgrade {said.format(folder=folder)}"
+    result = CliRunner().invoke(main, ["retainer", "info", *options])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        f"{data}/holdfast.db: has the older schema 0001, this is {newest_version()};"
+        f" stop the broker, take a backup and run: {command}\n"
+    )
+    assert db("check", *options).stdout.splitlines()[0].endswith(f"; run: {command}")
+    assert db(*shlex.split(command)[2:]).exit_code == 0
+    assert CliRunner().invoke(main, ["retainer", "info", *options]).exit_code == 0
 
 
 def test_the_database_is_the_one_the_broker_would_take(folder: Path) -> None:
@@ -118,7 +200,10 @@ def test_a_newer_database_is_told(data: Path) -> None:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     connection.close()
     for command in ("upgrade", "check"):
-        assert "has the schema 9999, which this version does not know; start the newer version" in refused(command)
+        assert (
+            f"has the schema 9999, which this version does not know (its own is {newest_version()});"
+            " start the newer version" in refused(command)
+        )
 
 
 def test_a_wrong_configuration_tells_all_its_problems(folder: Path) -> None:
@@ -144,7 +229,7 @@ def test_a_check_of_an_old_one_names_the_command(data: Path) -> None:
     result = db("check")
     assert (result.exit_code, result.stderr) == (1, "")
     assert result.stdout.splitlines()[0] == (
-        f"{data}/holdfast.db: schema 0001, this is {newest_version()}; run: holdfast db upgrade"
+        f"{data}/holdfast.db: schema 0001, this is {newest_version()}; run: holdfast db upgrade --data-dir {data}"
     )
     assert result.stdout.splitlines()[1:] == ["integrity_check: ok", "foreign_key_check: ok"]
 

@@ -5,18 +5,43 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from sqlalchemy import inspect
+from sqlalchemy.engine import make_url
 
 from holdfast.storage import schema
-from holdfast.storage.database import Durability, StoreUnusable
+from holdfast.storage.database import Database, Durability, StoreUnusable
+from holdfast.storage.maintenance import examine, upgrade_schema
+from holdfast.storage.postgres import PostgresDatabase
 from holdfast.storage.sqlite import SQLiteDatabase
+from tests.postgres import drop, empty_database
 from tests.storage.doubles import fresh_file
 
 
 def database(path: Path) -> SQLiteDatabase:
     return SQLiteDatabase(path, Durability.PROCESS)
+
+
+@contextmanager
+def of_make(make: str, folder: Path) -> Iterator[Database]:
+    """Yield an empty database of this make."""
+    if make == "sqlite":
+        yield database(folder / "x.db")
+        return
+    url = empty_database()
+    try:
+        yield PostgresDatabase(make_url(url), Durability.PROCESS)
+    finally:
+        drop(url)
+
+
+def names_in(found: Database) -> set[str]:
+    with found.looking().begin() as connection:
+        return set(inspect(connection).get_table_names()) | set(inspect(connection).get_view_names())
 
 
 def alter(path: Path, *statements: str) -> None:
@@ -45,25 +70,77 @@ def test_an_empty_database_is_not_current(tmp_path: Path) -> None:
 def test_an_older_schema_is_refused_with_the_command_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = fresh_file(tmp_path)
     monkeypatch.setattr(schema, "newest_version", lambda: "9999")
-    with pytest.raises(StoreUnusable, match=r"older schema \d{4}, this is 9999.*holdfast db upgrade"):
-        schema.prepare(database(path))
+    with pytest.raises(StoreUnusable, match=r"older schema \d{4}, this is 9999.*holdfast db upgrade --config x$"):
+        schema.prepare(database(path), "holdfast db upgrade --config x")
 
 
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     path = fresh_file(tmp_path)
     alter(path, "UPDATE alembic_version SET version_num = '9999'")
-    with pytest.raises(StoreUnusable, match=r"schema 9999.*newer version of the broker"):
+    known = schema.newest_version()
+    with pytest.raises(StoreUnusable, match=rf"schema 9999.*its own is {known}.*newer version of the broker"):
         schema.prepare(database(path))
 
 
-def test_somebody_elses_database_is_refused_and_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "x.db"
-    alter(path, "CREATE TABLE bookmarks (url)")
-    with pytest.raises(StoreUnusable, match="belongs to another program"):
-        schema.prepare(database(path))
-    connection = sqlite3.connect(path)
-    assert connection.execute("SELECT group_concat(name) FROM sqlite_master").fetchone() == ("bookmarks",)
-    connection.close()
+@pytest.mark.parametrize(
+    ("statements", "message"),
+    [
+        (["CREATE TABLE bookmarks (url TEXT)"], "belongs to another program; name another database"),
+        (
+            [
+                "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)",
+                "INSERT INTO alembic_version VALUES ('0003')",
+                "CREATE TABLE bookmarks (url TEXT)",
+            ],
+            "belongs to another program; name another database",
+        ),
+        (["CREATE TABLE retained (topic TEXT)"], "has tables of the broker but no schema version"),
+    ],
+    ids=["without a version", "with a version that is also one of ours", "half of ours"],
+)
+@pytest.mark.parametrize("make", ["sqlite", "postgres"])
+def test_somebody_elses_database_is_refused_and_left_alone(
+    tmp_path: Path, make: str, statements: list[str], message: str
+) -> None:
+    with of_make(make, tmp_path) as found:
+        with found.engine().begin() as connection:
+            for statement in statements:
+                connection.exec_driver_sql(statement)
+        before = names_in(found)
+        for attempt in (schema.prepare, lambda it: upgrade_schema(it, print), examine):
+            with pytest.raises(StoreUnusable, match=message):
+                attempt(found)  # type: ignore[operator]
+            assert names_in(found) == before
+
+
+@pytest.mark.parametrize("make", ["sqlite", "postgres"])
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("DROP TABLE wills", "is not complete, it lacks wills; restore a backup"),
+        ("DROP VIEW retained_messages", "is not complete, it lacks retained_messages; restore a backup"),
+        ("DROP TABLE alembic_version", "no schema version, so it is not complete; restore a backup"),
+        ("DELETE FROM alembic_version", "no schema version, so it is not complete; restore a backup"),
+    ],
+)
+def test_a_database_that_lacks_something_is_refused(tmp_path: Path, make: str, statement: str, message: str) -> None:
+    """Rather than found to lack it when that is needed."""
+    with of_make(make, tmp_path) as found:
+        schema.prepare(found)
+        with found.engine().begin() as connection:
+            connection.exec_driver_sql(statement)
+        for attempt in (schema.prepare, lambda it: upgrade_schema(it, print), examine):
+            with pytest.raises(StoreUnusable, match=message):
+                attempt(found)  # type: ignore[operator]
+
+
+def test_an_empty_database_is_built(tmp_path: Path) -> None:
+    """An empty file too, which is what a disk that was full or a power failure may leave."""
+    (tmp_path / "x.db").touch()
+    for make in ("sqlite", "postgres"):
+        with of_make(make, tmp_path) as found:
+            schema.prepare(found)
+            assert examine(found).is_current
 
 
 def test_a_build_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

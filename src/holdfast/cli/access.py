@@ -225,7 +225,7 @@ def standing_in(config: Config) -> Iterator[Access]:
     clock = Clock()
     durable = DurableStore(
         config.storage.url, Durability.FULL, 0, 0, _TOOLS, clock, _milliseconds, None,
-        SynchronousBridge(gathers=True), SynchronousBridge,
+        SynchronousBridge(gathers=True), SynchronousBridge, upgrade_command=config.upgrade_command,
     )  # fmt: skip
     durable.open()
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from holdfast.config.problems import ConfigError, ConfigProblem
 from holdfast.config.reader import Complaint, Reader
 from holdfast.config.retain_modes import RetainModes
 from holdfast.config.retainer import RetainerConfig
-from holdfast.config.storage import StorageConfig, StoreURL, resolved_url
+from holdfast.config.storage import StorageConfig, StoreURL, resolved_url, without_password
 from holdfast.config.sys_topics import SysTopicsConfig
 
 _COMMAND_LINE = Source("command line")
@@ -100,6 +101,10 @@ class Config(Section):
     folder: Path = field(default=Path("/"), kw_only=True)
     #: Whether the place of the database follows from ``node.data_dir``.
     url_by_default: bool = field(default=True, kw_only=True)
+    #: The file it was read from, absolute; None for none.
+    file: Path | None = field(default=None, kw_only=True, eq=False)
+    #: What the command line has said instead.
+    overridden: frozenset[str] = field(default=frozenset(), kw_only=True, eq=False)
     #: Where the listeners come from.
     source: Source = field(default=_DEFAULTS, kw_only=True, eq=False, repr=False)
 
@@ -113,6 +118,18 @@ class Config(Section):
         """The file of the users of SCRAM-SHA-256, absolute; None for none."""
         name = self.authentication.scram_file
         return Path(os.path.abspath(self.folder / name)) if name else None
+
+    @property
+    def upgrade_command(self) -> str:
+        """The command that brings this broker's database up to date, from whatever folder. It shows no password."""
+        words = ["holdfast", "db", "upgrade"]
+        if self.file is not None:
+            words += ["--config", str(self.file)]
+        if self.file is None or "--data-dir" in self.overridden:
+            words += ["--data-dir", str(self.data_dir)]
+        if "--storage" in self.overridden:
+            words += ["--storage", without_password(self.storage.url)]
+        return shlex.join(words)
 
     def zone(self, name: str) -> Zone:
         """Return the options for a zone; those of the empty name are the general ones. Raises KeyError."""
@@ -135,7 +152,9 @@ class Config(Section):
         refused unless they say so themselves. Raises ConfigError.
         """
         command_line = _CommandLine()
-        changed = self
+        said = {"--data-dir": data_dir, "--storage": storage}
+        overridden = self.overridden | {option for option, value in said.items() if value is not None}
+        changed = attrs.evolve(self, overridden=overridden)
         if data_dir is not None and command_line.allows(Folder(), data_dir, "--data-dir"):
             changed = attrs.evolve(changed, node=attrs.evolve(changed.node, data_dir=os.path.abspath(cwd / data_dir)))
             if changed.url_by_default:
@@ -198,7 +217,8 @@ def load(path: Path | str, allow_anonymous: bool = False) -> Config:
     Listeners open to other machines are refused unless they say so themselves, or ``allow_anonymous`` is true.
     """
     values, source = toml_file.read(Path(path))
-    return _configured(values, source, Path(path).parent, allow_anonymous)
+    config = _configured(values, source, Path(path).parent, allow_anonymous)
+    return attrs.evolve(config, file=Path(os.path.abspath(path)))
 
 
 def default(folder: Path | None = None) -> Config:

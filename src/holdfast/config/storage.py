@@ -117,3 +117,8 @@ def resolved_url(url: str, folder: Path, data_dir: Path) -> str:
     if "?" in absolute:
         raise Refused(f"found a ? in the path {absolute}; a database's path must not contain one")
     return f"{_SQLITE}{absolute}"
+
+
+def without_password(url: str) -> str:
+    """Return the URL of a database as it may be shown."""
+    return re.sub(r"(://[^:/@]*):[^/@]*@", r"\1:***@", url, count=1)

@@ -22,12 +22,15 @@ _MOST_CONFLICTS = 10
 
 
 class BatchStore:
-    """Stores batches on the writer's connection, which it opens when first needed and again after it broke."""
+    """Stores batches on the writer's connection, which it opens when first needed and again after it broke.
 
-    def __init__(self, database: WritableDatabase, node: int) -> None:
+    Where a ``connection`` is given, it has that already.
+    """
+
+    def __init__(self, database: WritableDatabase, node: int, connection: Connection | None = None) -> None:
         self._database = database
         self._node = node
-        self._connection: Connection | None = None
+        self._connection = connection
 
     def store(self, writes: Sequence[Write], mark: int) -> Stored:
         """Write everything in one transaction, with ``mark`` as the highest revision used.

@@ -5,29 +5,48 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from attrs import frozen
+from sqlalchemy import Connection
 
 from holdfast.storage.database import Database, StoreUnusable
 from holdfast.storage.schema import newest_version, own_version, steps_from, upgrade
 
 Say = Callable[[str], None]
 
+#: takes the schema version of a database that is about to be upgraded
+Keep = Callable[[str], None]
 
-def upgrade_schema(database: Database, say: Say) -> None:
+
+def upgrade_schema(database: Database, say: Say, keep: Keep | None = None) -> None:
     """Run the migrations the database lacks, all or none, and say so. Raises :class:`StoreUnusable`.
 
-    No broker may use it. When this is cut short, the database is as before and can be upgraded again.
+    No broker may use it. ``keep`` is called before anything changes, when there is something to change: to take a
+    backup. When this is cut short, the database is as before and can be upgraded again.
     """
     database.check_present()
-    with database.explained(), database.exclusive().begin() as connection:
-        version = own_version(connection, database.location)
-        if version is None:
-            raise StoreUnusable(f"{database.location}: is empty; the broker builds the schema when it starts")
-        say(f"{database.location}: has the schema {version}, this version of the broker works with {newest_version()}")
-        steps = steps_from(version)
-        for revision, what in steps:
-            say(f"running {revision}: {what}")
-        upgrade(connection)
+    with database.explained():
+        if keep is not None:
+            with database.exclusive().begin() as connection:
+                version = _found(connection, database)
+            if version != newest_version():
+                keep(version)
+        with database.exclusive().begin() as connection:
+            version = _found(connection, database)
+            say(
+                f"{database.location}: has the schema {version}, "
+                f"this version of the broker works with {newest_version()}"
+            )
+            steps = steps_from(version)
+            for revision, what in steps:
+                say(f"running {revision}: {what}")
+            upgrade(connection)
     say(f"upgraded to {newest_version()}" if steps else "up to date, nothing to do")
+
+
+def _found(connection: Connection, database: Database) -> str:
+    version = own_version(connection, database.location)
+    if version is None:
+        raise StoreUnusable(f"{database.location}: is empty; the broker builds the schema when it starts")
+    return version
 
 
 @frozen

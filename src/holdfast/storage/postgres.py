@@ -33,6 +33,8 @@ _SETTINGS = "SELECT " + ", ".join(
 )
 #: How long to wait for the lock of a connection just closed, which the server may not have noticed yet (milliseconds).
 _LOCK_TIMEOUT = 5_000
+#: How long the schema is waited for where somebody else has it, or a table of it, locked (milliseconds).
+_SCHEMA_LOCK_TIMEOUT = 30_000
 #: The first of the two numbers of every advisory lock of ours ("hold"); the second is the node's, or 0 for the schema.
 _LOCKS = 0x686F6C64
 #: Failures that the row itself is to blame for: written again, they would fail again.
@@ -115,6 +117,7 @@ class PostgresDatabase:
 
         @event.listens_for(engine, "begin")
         def begin(connection: SQLAlchemyConnection) -> None:
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_SCHEMA_LOCK_TIMEOUT}")
             connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s, 0)", (_LOCKS,))
 
         return engine
@@ -156,10 +159,19 @@ class PostgresDatabase:
         try:
             yield
         except psycopg.Error as error:
-            raise StoreUnusable(f"{self.location}: cannot be used ({_first_line(error)})") from error
+            raise StoreUnusable(self._explain(error)) from error
         except DBAPIError as error:
-            cause = error.orig or error
-            raise StoreUnusable(f"{self.location}: cannot be used ({_first_line(cause)})") from error
+            raise StoreUnusable(self._explain(error.orig or error)) from error
+
+    def _explain(self, error: BaseException) -> str:
+        if isinstance(error, errors.LockNotAvailable):
+            return (
+                f"{self.location}: its schema has been locked by somebody else for {_SCHEMA_LOCK_TIMEOUT / 1000:g} "
+                "seconds (another upgrade, or a session that holds a table); end that, or try again later"
+            )
+        if isinstance(error, errors.DiskFull):
+            return f"{self.location}: there is no space left on its disk; make room"
+        return f"{self.location}: cannot be used ({_first_line(error)})"
 
     def check_present(self) -> None:
         """Prove that the database can be reached. Raises :class:`StoreUnusable`."""

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, inspect, text
 
+from holdfast.storage import tables
 from holdfast.storage.database import Database, StoreUnusable
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
+#: What brings a schema up to date; where it is known which database is meant, with the options that say so.
+UPGRADE_COMMAND = "holdfast db upgrade"
 _VERSION_TABLE = "alembic_version"
 
 
@@ -73,24 +76,36 @@ def steps_from(version: str) -> list[tuple[str, str]]:
 def own_version(connection: Connection, location: str) -> str | None:
     """Return the schema version of a database this program can use or upgrade, None for an empty one.
 
-    Raises :class:`StoreUnusable` when it is newer than this program, or somebody else's.
+    Raises :class:`StoreUnusable` when it is newer than this program, incomplete, or somebody else's.
     """
+    found = set(inspect(connection).get_table_names())
     version = current_version(connection)
-    if version is None and inspect(connection).get_table_names():
-        raise StoreUnusable(f"{location}: belongs to another program; name another file")
-    if version is not None and version not in _versions():
+    if version is None and not found:
+        return None
+    if tables.retained.name not in found:
+        raise StoreUnusable(f"{location}: belongs to another program; name another database")
+    if version is None:
         raise StoreUnusable(
-            f"{location}: has the schema {version}, which this version does not know; "
+            f"{location}: has tables of the broker but no schema version, so it is not complete; restore a backup"
+        )
+    if version not in _versions():
+        raise StoreUnusable(
+            f"{location}: has the schema {version}, which this version does not know (its own is {newest_version()}); "
             f"start the newer version of the broker that wrote it, or restore a backup"
         )
+    if version == newest_version():
+        found.update(inspect(connection).get_view_names())
+        lacking = sorted(_described() - found)
+        if lacking:
+            raise StoreUnusable(f"{location}: is not complete, it lacks {', '.join(lacking)}; restore a backup")
     return version
 
 
-def prepare(database: Database) -> None:
+def prepare(database: Database, upgrade_command: str = UPGRADE_COMMAND) -> None:
     """Build the schema of an empty database; accept a current one.
 
-    Raises :class:`StoreUnusable` when the schema is older (an operator upgrades it, never a start), newer, or
-    somebody else's.
+    Raises :class:`StoreUnusable` when the schema is older (an operator upgrades it with ``upgrade_command``, never a
+    start), newer, incomplete, or somebody else's.
     """
     with database.explained(), database.engine().begin() as connection:
         version = own_version(connection, database.location)
@@ -99,5 +114,9 @@ def prepare(database: Database) -> None:
         elif version != newest_version():
             raise StoreUnusable(
                 f"{database.location}: has the older schema {version}, this is {newest_version()}; "
-                f"stop the broker, take a backup and run: holdfast db upgrade"
+                f"stop the broker, take a backup and run: {upgrade_command}"
             )
+
+
+def _described() -> set[str]:
+    return {described.name for described in (*tables.metadata.tables.values(), *tables.views.tables.values())}

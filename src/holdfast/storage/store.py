@@ -15,7 +15,7 @@ from holdfast.storage.engine import open_database
 from holdfast.storage.meta import StoreMeta, join, read_meta
 from holdfast.storage.readers import InlineReader, IReaders, WaitingReaders
 from holdfast.storage.revisions import RevisionClock
-from holdfast.storage.schema import prepare
+from holdfast.storage.schema import UPGRADE_COMMAND, prepare
 from holdfast.storage.writer import MAX_PENDING, Writer
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class DurableStore:
     ``flush_interval`` (seconds) matters to the durability "async" only, ``max_pending`` is in bytes (0: the default),
     ``node`` is 1..255, ``now`` returns milliseconds since the epoch, and ``on_pressure`` is told whether publishers
     should pause. What is to be read from a database that is away waits for ``patience`` seconds (None: as long as it
-    takes).
+    takes). ``upgrade_command`` is what an operator is told to run when the schema is an older one.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class DurableStore:
         bridge: IBridge | None = None,
         reading_bridge: Callable[[], IBridge] | None = None,
         patience: float | None = None,
+        upgrade_command: str = UPGRADE_COMMAND,
     ) -> None:
         self.node = node
         self.parts: OpenStore | None = None
@@ -71,6 +72,7 @@ class DurableStore:
         self._bridge = bridge or ThreadBridge(reactor)
         self._reading_bridge = reading_bridge or (lambda: ThreadBridge(reactor, "holdfast-reader"))
         self._patience = patience
+        self._upgrade_command = upgrade_command
         self._users: list[Callable[[OpenStore], None]] = []
 
     @property
@@ -93,14 +95,16 @@ class DurableStore:
         """Open the database, building a fresh one if there is none. Raises :class:`StoreUnusable`."""
         database = open_database(self._url, self._durability, self.node)
         try:
-            prepare(database)
+            prepare(database, self._upgrade_command)
+            # The writer's from here on: by it others see that the database is in use, also while nothing changes.
             connection = database.connect()
             try:
                 join(connection, self.node)
                 meta = read_meta(connection.cursor())
-            finally:
+                readers = self._readers(database)
+            except BaseException:
                 connection.close()
-            readers = self._readers(database)
+                raise
         except database.errors as error:
             raise StoreUnusable(f"{database.location}: cannot be used ({error})") from error
         clock = RevisionClock(self.node, meta.revision_mark, self._now)
@@ -112,6 +116,7 @@ class DurableStore:
             self._max_pending,
             self._flush_interval,
             partial(self._reactor.callLater, 0) if self._bridge.gathers else None,
+            connection,
         )
         if self._on_pressure is not None:
             writer.on_pressure(self._on_pressure)

@@ -63,11 +63,12 @@ class Writer:
         max_pending: int = MAX_PENDING,
         flush_interval: float | None = None,
         gather: Callable[[Callable[[], None]], object] | None = None,
+        connection: Connection | None = None,
     ) -> None:
         self.counters = WriterCounters()
         self.pending_bytes = 0
         self._database = database
-        self._batches = BatchStore(database, clock.node)
+        self._batches = BatchStore(database, clock.node, connection)
         self._bridge = bridge
         self._clock = clock
         self._reactor = reactor

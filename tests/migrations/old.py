@@ -1,0 +1,217 @@
+"""Databases as older versions of the broker have left them: rows by plain SQL, in the shape of each revision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, inspect, text
+from sqlalchemy.engine import make_url
+
+from holdfast.storage.database import Database, Durability
+from holdfast.storage.postgres import PostgresDatabase
+from holdfast.storage.sqlite import SQLiteDatabase
+from tests.postgres import drop, empty_database
+
+Contents = dict[str, list[tuple[Any, ...]]]
+
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
+MAKES = ("sqlite", "postgres")
+
+#: milliseconds since the epoch: when these rows were written, a moment that is over, and one that is far away
+THEN, OVER, FAR = 1_795_248_918_518, 1_795_248_900_000, 4_102_444_800_000
+
+
+def revision(number: int, node: int = 1) -> int:
+    """Return the revision that a node's clock gave at that time."""
+    return (THEN + number) << 20 | number << 8 | node
+
+
+def _length(remaining: int) -> bytes:
+    encoded = b""
+    while True:
+        remaining, digit = divmod(remaining, 128)
+        encoded += bytes([digit | (128 if remaining else 0)])
+        if not remaining:
+            return encoded
+
+
+def message(
+    number: int, topic: str, payload: bytes, qos: int, expires_at: int | None = None, username: str | None = None,
+    properties5: bytes = b"\0", properties_json: str | None = None,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Return a row of ``retained``."""
+    name = topic.encode()
+    length = len(name).to_bytes(2, "big")
+    remaining = 2 + len(name) + len(payload)
+    return (
+        topic, revision(number), topic.count("/") + 1, qos, len(payload), THEN + number, expires_at, 0, "gateway-1",
+        username, b"\x31" + _length(remaining) + length, b"\x31" + _length(remaining + len(properties5)) + length,
+        properties5, properties_json, payload,
+    )  # fmt: skip
+
+
+def tombstone(number: int, topic: str) -> tuple[Any, ...]:
+    """Return the row of a cleared topic."""
+    return topic, revision(number), topic.count("/") + 1, 0, 0, THEN + number, None, 1, "gateway-1", None, *(
+        b"", b"", b"", None, b"",
+    )  # fmt: skip
+
+
+UNIT = b"\x19\x03\x00\x0atext/plain&\x00\x04unit\x00\x03\xc2\xb0C"
+
+RETAINED = [
+    message(1, "/haus//", b"empty levels", 0),
+    message(2, "$app/state", b"{}", 1),
+    message(3, "haus/garage", b"on", 1, username="anna"),
+    tombstone(4, "haus/gone"),
+    message(5, "haus/k\u00fcche/\u6e29\u5ea6/\U0001f321", b"21.5", 2, FAR, None, UNIT,
+            '{"content_type":"text/plain","user_properties":[["unit","\u00b0C"]]}'),
+    message(6, "haus/over", b"expired", 1, OVER),
+    message(7, "raw", bytes(range(256)), 1),
+    message(8, "raw/large", b"\0\xff" * 40_000, 0),
+]  # fmt: skip
+LIVE = [row for row in RETAINED if not row[7]]
+TOTALS = (revision(8), len(LIVE), sum(row[4] for row in LIVE), max(len(row[11]) + len(row[0]) + row[4] for row in LIVE))
+
+PUMP, SLEEPER = revision(20), revision(21)
+FIRST, SECOND, QUEUED = revision(30), revision(31), revision(32)
+
+SESSIONS: Contents = {
+    "sessions": [
+        (PUMP, "pump-7", "anna", "default", None, None),
+        (SLEEPER, "sleeper", None, "default", 86_400, FAR),
+    ],
+    "session_subscriptions": [
+        (PUMP, "alarm/#", 2, 0, 1, 2, 7, None),
+        (SLEEPER, "$share/group/jobs/+", 1, 0, 0, 0, None, None),
+        (SLEEPER, "haus/#", 1, 1, 0, 0, None, "haus/garage"),
+    ],
+    "session_messages": [
+        (FIRST, "alarm/fire", 1, 0, "gateway-1", None, None, b"\0", b"one"),
+        (SECOND, "alarm/\u6c34", 2, 0, "gateway-1", "anna", FAR, UNIT, b"two\0"),
+        (QUEUED, "alarm/door", 1, 1, None, None, None, b"\0", b""),
+    ],
+    "session_deliveries": [
+        (PUMP, 1, FIRST, 1, 0, "7", 1, 0, None),
+        (PUMP, 2, SECOND, 2, 0, "7", 2, 0, None),
+        (PUMP, 3, None, 2, 0, "", 3, 1, None),
+        (PUMP, 4, QUEUED, 1, 0, "7", None, 0, None),
+        (SLEEPER, 1, FIRST, 1, 0, "", None, 0, "$share/group/jobs/+"),
+    ],
+    "session_received": [(PUMP, 9, THEN)],
+}
+WILLS = [
+    ("lost", None, "alarm/lost", 1, 1, 5, OVER, UNIT, b"gone"),
+    ("pump-7", "anna", "haus/pump", 0, 0, 30, None, b"\0", b"\0off"),
+]
+HISTORY: Contents = {
+    "retained_history": [
+        (1, "haus/garage", "set", "baseline", 1, 2, THEN, None, revision(3), "gateway-1", "anna", b"\0", None, b"on"),
+        (2, "haus/gone", "clear", "publish", 0, 0, THEN + 1, None, revision(4), "gateway-1", None, b"", None, b""),
+        (5, "raw", "set", "publish", 1, 256, THEN + 2, None, revision(7), None, None, b"\0", None, bytes(range(256))),
+    ],
+    "retained_history_periods": [(0, THEN, None, "raw/large", 1)],
+    "retained_history_state": [(1, 5, THEN + 2, 700, 2)],
+    "retained_history_absent": [(2,)],
+}
+
+
+def rows_of(shape: str) -> Contents:
+    """Return the rows of a database with the schema of this revision that has been in use."""
+    rows: Contents = {"retained": RETAINED, "retained_levels": [(1,), (2,), (3,), (4,)], "store_meta": [(1, *TOTALS)]}
+    if shape >= "0002":
+        rows |= SESSIONS | {"wills": WILLS}
+    if shape >= "0003":
+        del rows["store_meta"]
+        rows |= {"nodes": [(1, *TOTALS), (2, revision(3, 2), -1, -20, 0)], "wills": [(1, *will) for will in WILLS]}
+    if shape >= "0004":
+        rows["retained_usage"] = [("", "gateway-1", 8, 80_000, None), ("haus/#", "", 3, 13, "haus/k\u00fcche")]
+    if shape >= "0005":
+        rows |= HISTORY
+    return rows
+
+
+def step(rows: Contents, to: str) -> Contents:
+    """Return what a revision is to make of the rows of the one before."""
+    after = dict(rows)
+    if to == "0002":
+        after |= {table: [] for table in (*SESSIONS, "wills")}
+    elif to == "0003":
+        ((_, mark, *totals),) = after.pop("store_meta")
+        after["nodes"] = [(mark & 255, mark, *totals)]
+        after["wills"] = [(0, *will) for will in rows["wills"]]
+    elif to == "0004":
+        after["retained_usage"] = []
+    elif to == "0005":
+        after |= {table: [] for table in HISTORY} | {"retained_history_state": [(1, 0, 0, 0, None)]}
+    return after
+
+
+def expected(shape: str) -> Contents:
+    """Return what the newest revision is to have of the rows of a database of this one."""
+    rows = rows_of(shape)
+    for to in REVISIONS[REVISIONS.index(shape) + 1 :]:
+        rows = step(rows, to)
+    return rows
+
+
+def migrate(connection: Connection, to: str) -> None:
+    """Run the migrations up to this revision, as the version of the broker has done that it belongs to."""
+    config = Config()
+    config.set_main_option("script_location", str(files("holdfast.migrations")).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, to)
+
+
+def fill(connection: Connection, rows: Contents) -> None:
+    """Write these rows, and no others, into their tables."""
+    for table, found in rows.items():
+        connection.execute(text(f"DELETE FROM {table}"))
+        for row in found:
+            values = ", ".join(f":v{number}" for number in range(len(row)))
+            connection.execute(
+                text(f"INSERT INTO {table} VALUES ({values})"),
+                {f"v{number}": value for number, value in enumerate(row)},
+            )
+
+
+def contents(connection: Connection) -> Contents:
+    """Return all rows of all tables but the one that tells the revision."""
+    return {
+        table: sorted((tuple(row) for row in connection.execute(text(f"SELECT * FROM {table}"))), key=repr)
+        for table in inspect(connection).get_table_names()
+        if table != "alembic_version"
+    }
+
+
+def in_order(rows: Contents) -> Contents:
+    """Return rows as :func:`contents` orders them."""
+    return {table: sorted(found, key=repr) for table, found in rows.items()}
+
+
+def left_by(database: Database, shape: str) -> None:
+    """Make an empty database one that the broker of this revision has used."""
+    with database.engine().begin() as connection:
+        migrate(connection, shape)
+    with database.engine().begin() as connection:
+        fill(connection, rows_of(shape))
+
+
+@contextmanager
+def empty(make: str, folder: Path, name: str = "holdfast.db") -> Iterator[tuple[str, Database]]:
+    """Yield the URL of an empty database of this make, and the database."""
+    if make == "sqlite":
+        path = folder / name
+        yield f"sqlite:///{path}", SQLiteDatabase(path, Durability.PROCESS, busy_timeout=0)
+        return
+    url = empty_database()
+    try:
+        yield url, PostgresDatabase(make_url(url), Durability.PROCESS)
+    finally:
+        drop(url)
