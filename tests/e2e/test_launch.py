@@ -53,11 +53,11 @@ def failed_start(broker: BrokerProcess) -> str:
     return errors.strip()
 
 
-def test_a_port_in_use(broker_in: Brokers) -> None:
-    """One message names listener and port; status 1."""
+def test_a_port_in_use(broker_in: Brokers, storage: tuple[str, ...]) -> None:
+    """One message names listener and port; status 1, whatever has been opened before."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        message = failed_start(broker_in("--listen", f"tcp:{port}:interface=127.0.0.1", listen=False))
+        message = failed_start(broker_in("--listen", f"tcp:{port}:interface=127.0.0.1", *storage, listen=False))
     assert len(message.splitlines()) == 1
     assert str(port) in message
     assert "in use" in message

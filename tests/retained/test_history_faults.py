@@ -38,7 +38,7 @@ def opened(path: Path, faults: Faults, keep: float, monkeypatch: pytest.MonkeyPa
     """Open a store whose writer meets the faults."""
     with monkeypatch.context() as patched:
         patched.setattr(store, "open_database", lambda *_: FaultyDatabase(path, faults))
-        patched.setattr(store, "prepare", lambda _: None)
+        patched.setattr(store, "prepare", lambda *_: None)
         past = Past(f"sqlite:///{path}", limits=HistoryLimits(enable=True, keep=keep)).open()
     faults.calls = 0
     return past

@@ -50,7 +50,7 @@ def test_a_thread_does_the_work_in_order_and_the_reactor_thread_hears_of_it() ->
     assert {thread for _, thread in outcomes} == {current_thread()}
     assert len(set(workers)) == 1
     assert workers[0] is not current_thread()
-    assert not workers[0].daemon
+    assert workers[0].daemon  # a start that fails after it began must not be kept from ending the process
     assert not workers[0].is_alive()
 
 

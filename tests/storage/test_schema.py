@@ -109,7 +109,7 @@ def test_somebody_elses_database_is_refused_and_left_alone(
         before = names_in(found)
         for attempt in (schema.prepare, lambda it: upgrade_schema(it, print), examine):
             with pytest.raises(StoreUnusable, match=message):
-                attempt(found)  # type: ignore[operator]
+                attempt(found)
             assert names_in(found) == before
 
 
@@ -131,7 +131,7 @@ def test_a_database_that_lacks_something_is_refused(tmp_path: Path, make: str, s
             connection.exec_driver_sql(statement)
         for attempt in (schema.prepare, lambda it: upgrade_schema(it, print), examine):
             with pytest.raises(StoreUnusable, match=message):
-                attempt(found)  # type: ignore[operator]
+                attempt(found)
 
 
 def test_an_empty_database_is_built(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from holdfast.retained.periods import begin, confirm, end, read_state
 from holdfast.retained.pruning import prune_slice
 from holdfast.retained.sql import statements_for
 from holdfast.storage.complaints import Complaints
+from holdfast.storage.database import Database
 from holdfast.storage.driver import Connection, Cursor
 from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.tickets import CommitTicket, StorageFailure
@@ -148,6 +149,7 @@ class RetainedHistory(Service):
         self._complaints = Complaints(self._log, clock.seconds, 3600)
         self._tending: LoopingCall | None = None
         self._parts: OpenStore
+        store.before_open(self._begin)
         store.when_open(self._opened)
 
     def startService(self) -> None:
@@ -310,23 +312,20 @@ class RetainedHistory(Service):
             yield self.turn()
 
     def _opened(self, parts: OpenStore) -> None:
-        """Begin or end a period, before anything can be changed. Raises StoreUnusable."""
         self._parts = parts
+
+    def _begin(self, database: Database, connection: Connection) -> None:
+        """Begin or end a period."""
         if not self._keeping:
             return
-        with parts.database.explained():
-            connection = parts.database.connect()
-            try:
-                cursor = connection.cursor()
-                cursor.execute(parts.database.begin_statement)
-                absent: list[int] = []
-                if self.limits.enable:
-                    absent = begin(cursor, self._now(), self._node)
-                else:
-                    end(cursor, self._now(), self._node)
-                connection.commit()
-            finally:
-                connection.close()
+        cursor = connection.cursor()
+        cursor.execute(database.begin_statement)
+        absent: list[int] = []
+        if self.limits.enable:
+            absent = begin(cursor, self._now(), self._node)
+        else:
+            end(cursor, self._now(), self._node)
+        connection.commit()
         if absent:
             self._log.error(
                 "the history is incomplete while other nodes do not record: set retainer.history.enable = true for "

@@ -49,7 +49,8 @@ class ThreadBridge:
     def call(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
         """Queue the work for the thread."""
         if self._thread is None:
-            self._thread = Thread(target=self._run, name=self._name)
+            # Where a start fails after this, nobody is left to stop it, and the process is to end all the same.
+            self._thread = Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
         self._jobs.put((work, done))
 

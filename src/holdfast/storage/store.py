@@ -11,12 +11,14 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 
 from holdfast.storage.bridge import IBridge, ThreadBridge
 from holdfast.storage.database import Database, Durability, StoreUnusable
+from holdfast.storage.driver import Connection
 from holdfast.storage.engine import open_database
 from holdfast.storage.meta import StoreMeta, join, read_meta
 from holdfast.storage.readers import InlineReader, IReaders, WaitingReaders
 from holdfast.storage.revisions import RevisionClock
 from holdfast.storage.schema import UPGRADE_COMMAND, prepare
 from holdfast.storage.writer import MAX_PENDING, Writer
+from holdfast.tickets import StorageFailure
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -74,6 +76,7 @@ class DurableStore:
         self._patience = patience
         self._upgrade_command = upgrade_command
         self._users: list[Callable[[OpenStore], None]] = []
+        self._preparations: list[Callable[[Database, Connection], None]] = []
 
     @property
     def dialect(self) -> str:
@@ -84,6 +87,10 @@ class DurableStore:
     def shared(self) -> bool:
         """Whether other nodes may use the same database."""
         return self.dialect != "sqlite"
+
+    def before_open(self, prepare: Callable[[Database, Connection], None]) -> None:
+        """Have this done with the writer's connection whenever the store is opened, before anything can change."""
+        self._preparations.append(prepare)
 
     def when_open(self, user: Callable[[OpenStore], None]) -> None:
         """Call the user with the open store: now if it is open, and whenever it is opened."""
@@ -100,11 +107,15 @@ class DurableStore:
             connection = database.connect()
             try:
                 join(connection, self.node)
+                for preparation in self._preparations:
+                    preparation(database, connection)
                 meta = read_meta(connection.cursor())
                 readers = self._readers(database)
             except BaseException:
                 connection.close()
                 raise
+        except StorageFailure as failure:
+            raise StoreUnusable(str(failure)) from failure
         except database.errors as error:
             raise StoreUnusable(f"{database.location}: cannot be used ({error})") from error
         clock = RevisionClock(self.node, meta.revision_mark, self._now)

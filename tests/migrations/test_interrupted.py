@@ -1,0 +1,171 @@
+"""Upgrades that are broken off at every statement: the old revision or the new one is there whole, and can go on."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import Engine, event
+
+from holdfast.storage import postgres
+from holdfast.storage.database import Database, Durability, StoreUnusable
+from holdfast.storage.maintenance import examine, upgrade_schema
+from holdfast.storage.schema import newest_version
+from holdfast.storage.sqlite import SQLiteDatabase
+from tests.migrations.old import MAKES, Contents, contents, empty, expected, in_order, left_by, rows_of
+from tests.postgres import synchronous
+from tests.storage.doubles import result_of
+
+#: more than the statements of all migrations together
+MANY = 300
+
+AsIs = tuple[str | None, Contents]
+BEFORE: AsIs = ("0001", in_order(rows_of("0001")))
+AFTER: AsIs = (newest_version(), in_order(expected("0001")))
+
+
+def state(database: Database) -> AsIs:
+    """Return the revision and every row."""
+    condition = examine(database)
+    assert condition.is_sound
+    with database.looking().begin() as connection:
+        return condition.version, contents(connection)
+
+
+class Statements:
+    """Every statement of any engine, and every commit; fails one of them."""
+
+    def __init__(self, fail_at: int, error: Exception) -> None:
+        self.failed = False
+        self._fail_at = fail_at
+        self._error = error
+        self._number = count()
+
+    def strike(self, *_: object) -> None:
+        if next(self._number) == self._fail_at:
+            self.failed = True
+            raise self._error
+
+    @contextmanager
+    def listened_to(self) -> Iterator[None]:
+        names = ("before_cursor_execute", "commit")
+        for name in names:
+            event.listen(Engine, name, self.strike)
+        try:
+            yield
+        finally:
+            for name in names:
+                event.remove(Engine, name, self.strike)
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [("sqlite", sqlite3.OperationalError("disk I/O error")), ("postgres", psycopg.errors.DiskFull("no space"))],
+)
+def test_whichever_statement_fails_the_old_revision_is_there_whole(make: str, error: Exception, tmp_path: Path) -> None:
+    with empty(make, tmp_path) as (_, database):
+        left_by(database, "0001")
+        for number in range(MANY):
+            statements = Statements(number, error)
+            with statements.listened_to():
+                try:
+                    upgrade_schema(database, lambda _: None)
+                except StoreUnusable as refusal:
+                    assert "\n" not in str(refusal)  # noqa: PT017 - the last upgrade is to succeed
+            if not statements.failed:
+                break
+            assert state(database) == BEFORE
+        assert number > 25
+        assert state(database) == AFTER
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("make", MAKES)
+def test_whenever_it_is_killed_the_old_revision_or_the_new_one_is_there_whole(make: str, tmp_path: Path) -> None:
+    """SIGKILL before each statement of the transaction and before its commit; then it is run again, and is done."""
+    with empty(make, tmp_path) as (url, database):
+        left_by(database, "0001")
+        with subprocess.Popen(
+            [sys.executable, "-m", "tests.migrations.killed", url],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
+        ) as process:  # fmt: skip
+            assert process.stdin is not None
+            assert process.stdout is not None
+            for number in range(MANY):
+                print(number, file=process.stdin, flush=True)
+                ended = int(process.stdout.readline())
+                if ended == 0:
+                    break
+                assert ended == signal.SIGKILL
+                assert state(database) == BEFORE
+            process.stdin.close()
+        assert number > 25
+        assert state(database) == AFTER
+        upgrade_schema(database, lambda _: None)
+        assert state(database) == AFTER
+
+
+def test_however_much_room_is_left_a_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = SQLiteDatabase.connect_alone
+    path = tmp_path / "holdfast.db"
+    database = SQLiteDatabase(path, Durability.FULL, busy_timeout=0)
+    left_by(database, "0001")
+    for room in range(MANY):
+
+        def small(self: SQLiteDatabase, room: int = room) -> sqlite3.Connection:
+            connection = connect(self)
+            (pages,) = connection.execute("PRAGMA page_count").fetchone()
+            connection.execute(f"PRAGMA max_page_count={pages + room}")
+            return connection
+
+        with monkeypatch.context() as patched:
+            patched.setattr(SQLiteDatabase, "connect_alone", small)
+            try:
+                upgrade_schema(database, lambda _: None)
+            except StoreUnusable as refusal:
+                assert str(refusal) == f"{path}: there is no space left on its disk; make room"  # noqa: PT017 - likewise
+            else:
+                break
+        assert state(database) == BEFORE
+    assert room > 1
+    assert state(database) == AFTER
+
+
+class TestPostgres:
+    """Whoever else uses the database is not disturbed, and does not make an upgrade wait for ever."""
+
+    def test_an_idle_broker_is_told(self, tmp_path: Path) -> None:
+        """It holds its lock from the start, also when nothing has ever been written."""
+        with empty("postgres", tmp_path) as (url, database):
+            durable, _ = synchronous(url, node=7)
+            durable.open()
+            with pytest.raises(StoreUnusable, match=r"is used by brokers \(node.id 7\); stop them"):
+                upgrade_schema(database, lambda _: None)
+            result_of(durable.close())
+            upgrade_schema(database, lambda _: None)
+
+    @pytest.mark.parametrize(
+        "held", ["SELECT pg_advisory_xact_lock(1752132708, 0)", "LOCK TABLE wills IN ACCESS SHARE MODE"]
+    )
+    def test_who_holds_the_schema_is_waited_for_but_not_for_ever(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: str
+    ) -> None:
+        """Another upgrade, or somebody who looks at a table with another program."""
+        monkeypatch.setattr(postgres, "_SCHEMA_LOCK_TIMEOUT", 50)
+        with empty("postgres", tmp_path) as (_, database):
+            left_by(database, "0002")
+            with database.looking().begin() as other:
+                other.exec_driver_sql(held)
+                with pytest.raises(StoreUnusable, match=r"its schema has been locked by somebody else .* try again"):
+                    upgrade_schema(database, lambda _: None)
+            assert examine(database).version == "0002"
+            upgrade_schema(database, lambda _: None)
+            assert state(database) == (newest_version(), in_order(expected("0002")))
