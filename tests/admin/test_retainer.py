@@ -60,6 +60,31 @@ def test_pages_by_number_and_by_cursor() -> None:
     assert desk.topics(page="100000000") == []
 
 
+@given(st.lists(st.tuples(st.integers(0, 29), st.booleans()), max_size=30), st.integers(1, 5))
+def test_whatever_comes_and_goes_between_pages_all_that_stays_is_listed_once(
+    changes: list[tuple[int, bool]], limit: int
+) -> None:
+    """A page begins behind the last topic of the one before, and needs none of the pages before it."""
+    desk = Desk()
+    publisher = desk.broker.client("publisher")
+    for number in range(0, 30, 2):
+        publisher.publish(f"t/{number:02}", b"x", retain=True)
+    stays = {f"t/{number:02}" for number in range(0, 30, 2)} - {f"t/{number:02}" for number, _ in changes}
+    seen: list[str] = []
+    arguments = {"topic": "t/#", "limit": str(limit)}
+    for _ in range(40):
+        page = desk.ask("GET", "/messages", **arguments)
+        seen += [row["topic"] for row in page["data"]]
+        if not page["meta"]["hasnext"]:
+            break
+        arguments["cursor"] = page["meta"]["cursor"]
+        if changes:
+            number, there = changes.pop()
+            publisher.publish(f"t/{number:02}", b"y" if there else b"", retain=True)
+    assert seen == sorted(set(seen))
+    assert stays <= set(seen)
+
+
 def test_everything_is_listed_without_a_filter() -> None:
     """Also topics that # does not match."""
     desk = Desk()

@@ -200,6 +200,24 @@ class StoreContract:
             assert topics_read(store, selection("a")) == []
             assert topics_read(store, selection("a", now=NOW - 1)) == ["a"]
 
+    def test_a_message_expires_at_one_moment_whatever_the_filter(self) -> None:
+        """To the millisecond: with a wildcard, without one, and when listed."""
+        with self.opened() as store:
+            put(store, "a/b", expires_at=NOW)
+            for topic_filter in ("a/b", "a/+", "+/b", "a/#", "#"):
+                assert topics_read(store, selection(topic_filter, now=NOW - 1)) == ["a/b"]
+                for now in (NOW, NOW + 1):
+                    assert topics_read(store, selection(topic_filter, now=now)) == []
+                    assert listed(store, selection(topic_filter, now=now), False) == []
+
+    def test_a_read_goes_on_behind_what_has_expired(self) -> None:
+        """However much of it lies at the beginning, in between and at the end, with batches of any size."""
+        with self.opened() as store:
+            for number in range(40):
+                put(store, f"t/{number:02}", expires_at=None if number in (13, 14, 38) else NOW)
+            for rows in (1, 2, 7, 100):
+                assert topics_read(store, selection("t/#"), rows=rows, slice_rows=2) == ["t/13", "t/14", "t/38"]
+
     def test_the_later_message_replaces_the_earlier_one(self) -> None:
         with self.opened() as store:
             put(store, "a", b"one")

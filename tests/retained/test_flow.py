@@ -137,6 +137,28 @@ def test_rates_change_at_once_for_the_replays_that_run(key: str) -> None:
     assert count(client) == 4
 
 
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_while_settings_change_everything_is_stored_and_no_replay_begins_again(qos: int) -> None:
+    """There is no moment in which the retainer is not there: whatever comes before, between or after is retained."""
+    broker = filled(30, limited("client_rate", Rate(5, 1)))
+    client, publisher = broker.client("c"), broker.client("p")
+    ask(client, "t/#")
+    came = client.messages()
+    (number,) = broker.retained.control.replays
+    for step in range(20):
+        publisher.publish(f"u/{step}", b"before", qos, True)
+        broker.retained.change_flow(Flow(1 + step, 1 + step, client_rate=Rate(1 + step % 7, 1)))
+        publisher.publish(f"v/{step}", b"after", qos, True)
+        assert list(broker.retained.control.replays) in ([number], [])
+        broker.advance(1)
+        came += client.messages()
+    assert [topic for topic, _, _, _ in came] == [f"t/{number:03}" for number in range(30)]
+    reader = broker.client("r")
+    broker.retained.change_flow(PAIRS)
+    ask(reader, "u/#", "v/#")
+    assert count(reader) == 40
+
+
 def test_batches_change_with_the_next_read() -> None:
     broker = filled(10, Flow(2, 2, client_rate=Rate(2, 1)))
     client = broker.client("c")

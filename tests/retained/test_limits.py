@@ -15,7 +15,7 @@ from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.limits import Limit, OnLimit, Quota, RetainerLimits, RetainRefused
 from holdfast.sessions.limits import Limits, RetainMode
 from holdfast.tickets import FailureKind, StorageFailure
-from holdfast.wire import NO_PROPERTIES, ReasonCode
+from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
 from tests.retained.late import LateStore
@@ -355,6 +355,37 @@ def test_a_value_taken_over_by_another_client_counts_against_that_one() -> None:
     two.publish("b", b"2", 1, True)
     assert [packet.reason_code for packet in two.got(p.Puback)][1:] == [ReasonCode.QUOTA_EXCEEDED]
     assert retained(broker) == {"a": b"2", "b": b"1"}
+
+
+@over
+@pytest.mark.parametrize("on_limit", OnLimit)
+def test_only_what_is_retained_is_counted_as_retained(
+    limits: RetainerLimits, limit: Limit, topic: str, payload: bytes, on_limit: OnLimit
+) -> None:
+    """Neither what was refused, nor what was cleared or has expired, nor the broker's own topics."""
+    scene = Scene(limits, on_limit, 5)
+    scene.publish(topic, payload, 1)
+    assert scene.broker.retained.refusals[limit] == 1
+    kept = scene.retained
+    statistics = scene.broker.retained.statistics()
+    assert (statistics.count, statistics.payload_bytes) == (len(kept), sum(map(len, kept.values())))
+
+
+def test_what_has_expired_is_not_counted_after_the_sweep() -> None:
+    """Nor is what was cleared, nor are the broker's own topics, however many there are."""
+    broker = MemoryBroker(sys_msg_interval=10, retainer=RetainerLimits(msg_clear_interval=60))
+    client = broker.client("c", 5)
+    client.publish("expires", b"x", 1, True, Properties(message_expiry_interval=10))
+    client.publish("stays", b"x", 1, True)
+    client.publish("cleared", b"x", 1, True)
+    client.publish("cleared", b"", 1, True)
+    broker.advance(60)
+    broker.advance(10)
+    assert retained(broker) == {"stays": b"x"}
+    watcher = broker.client("w", 5)
+    figures = {m.topic: m.payload for m in watcher.subscribe("$SYS/#") if isinstance(m, p.Publish)}
+    assert figures["$SYS/broker/retained messages/count"] == b"1"
+    assert len(figures) > 50
 
 
 def test_expired_messages_stand_in_nobodys_way() -> None:

@@ -48,6 +48,23 @@ def test_everything_arrives_once_in_topic_order(version: int, qos: int) -> None:
     assert len(broker.retained.feed) == 0
 
 
+@pytest.mark.parametrize("version", [3, 4, 5])
+@pytest.mark.parametrize("topic_filter", ["t/a", "t/+", "#", "+/a"])
+@pytest.mark.parametrize("granted", [0, 1, 2])
+def test_the_qos_is_the_lower_of_the_message_s_and_the_subscription_s(
+    version: int, topic_filter: str, granted: int
+) -> None:
+    """With wildcards and without, whatever was replayed to others before; the stored message keeps its own."""
+    broker = MemoryBroker(flow=SMALL)
+    publisher = broker.client("p")
+    for published in (0, 1, 2):
+        publisher.publish("t/a", b"x", published, True)
+        for again in (granted, 2):
+            client = broker.client("c", version)
+            client.send(p.Subscribe(1, (p.SubscriptionRequest(topic_filter, again),)))
+            assert client.messages() == [("t/a", b"x", min(published, again), True)]
+
+
 def test_a_client_that_does_not_acknowledge_is_not_read_for() -> None:
     """Reading is on the client's credit: one batch, and no more while the window is full."""
     broker = filled(limits=Limits(max_inflight=2), store=LateStore)

@@ -561,6 +561,21 @@ def test_async_changes_are_acknowledged_at_once_and_committed_after_the_interval
     assert desk.clock.getDelayedCalls() == []
 
 
+@given(st.lists(st.sampled_from([0.0, 0.3, 0.7, 1.1, 2.5]), max_size=15), st.sampled_from([0.5, 1.0, 2.0]))
+def test_async_whenever_it_is_killed_only_the_last_interval_is_lost(pauses: list[float], interval: float) -> None:
+    """What is in the file is what a kill at that moment leaves: everything acknowledged an interval ago or earlier."""
+    with TemporaryDirectory() as directory:
+        desk = Desk(fresh_file(Path(directory)), flush_interval=interval)
+        acknowledged: dict[str, float] = {}
+        for number, pause in enumerate(pauses):
+            assert desk.submit(f"{number:02}") is COMMITTED
+            acknowledged[f"{number:02}"] = desk.clock.seconds()
+            desk.clock.advance(pause)
+            due = {key for key, at in acknowledged.items() if at + interval <= desk.clock.seconds()}
+            assert due <= set(desk.stored())
+        result_of(desk.writer.close())
+
+
 def test_async_flushed_commits_now(path: Path) -> None:
     desk = Desk(path, flush_interval=2.0)
     desk.submit("a")
