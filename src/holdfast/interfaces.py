@@ -311,4 +311,4 @@ class IAuthorizer(Interface):
         """May it subscribe to this Topic Filter (a shared subscription's without its $share prefix)?"""
 
     def may_receive(principal: Principal, message: ApplicationMessage) -> bool | Deferred[bool]:
-        """May this Application Message be delivered to it?"""
+        """May this Application Message be delivered to it? Of a replayed one it is not said who has published it."""

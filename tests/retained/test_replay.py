@@ -16,7 +16,7 @@ from holdfast.retained.memory import MemoryRetainedStore
 from holdfast.sessions.limits import Limits
 from holdfast.storage.revisions import RevisionClock
 from holdfast.tickets import FailureKind, StorageFailure
-from holdfast.wire import Properties
+from holdfast.wire import Properties, encode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
 from tests.retained.late import LateStore
@@ -315,6 +315,47 @@ def test_what_expires_while_it_waits_for_room_is_not_delivered(version: int, qos
         broker.settle()
         seen += [topic for topic, _, _, _ in client.messages()]
     assert seen == ["t/0", "t/1", "t/3"]
+
+
+@given(
+    st.lists(st.sampled_from(["publish", "commit", "turn", "turn", "reads", "answer"]), min_size=1, max_size=60),
+    st.integers(0, 20),
+    st.integers(0, 2),
+    st.booleans(),
+)
+def test_nothing_comes_both_live_and_replayed(steps: list[str], joins_at: int, qos: int, at_once: bool) -> None:
+    """Whatever is published before, while and after a client subscribes: each value at most once, the newest surely."""
+    store = LateStore(lambda: 0)
+    store.read_later, store.acknowledge_at_once = True, at_once
+    broker = MemoryBroker(store=lambda _: store, flow=Flow(2, 1), limits=Limits(max_inflight=2))
+    publisher, client = broker.client("p"), broker.client("c")
+    request = encode(p.Subscribe(99, (p.SubscriptionRequest("t/#", qos),)), 4)
+    seen: list[tuple[str, bytes]] = []
+    newest: dict[str, bytes] = {}
+    for number, step in enumerate([*steps, "publish"]):
+        if number == min(joins_at, len(steps)):
+            client.connection.receive(request)
+        match step:
+            case "publish":
+                topic, payload = f"t/{number % 4}", b"%d" % number
+                publisher.connection.receive(encode(p.Publish(topic, payload, 0, True), 4))
+                newest[topic] = payload
+            case "commit":
+                store.commit()
+            case "turn":
+                broker.clock.turn()
+            case "reads":
+                store.answer_reads()
+            case "answer":
+                seen += [message[:2] for message in client.messages()]
+    for _ in range(60):
+        store.commit()
+        store.answer_reads()
+        broker.settle()
+        seen += [message[:2] for message in client.messages()]
+    assert broker.retained.control.replays == {}
+    assert len(seen) == len(set(seen))
+    assert {topic: payload for topic, payload in seen if newest[topic] == payload} == newest
 
 
 TOPICS = [f"t/{letter}" for letter in "abcdef"]

@@ -11,7 +11,7 @@ from holdfast.interfaces import IAuthorizer, Principal
 from holdfast.messages import ApplicationMessage
 from holdfast.retained.flow import Flow
 from holdfast.sessions.limits import Limits
-from holdfast.wire import Properties
+from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.doubles import MemoryBroker
 
@@ -86,6 +86,40 @@ def test_only_what_is_allowed_arrives_and_in_order(mode: str, qos: int) -> None:
     broker.settle()
     assert client.messages() == [("t/live", b"new", qos, False)]
     assert broker.counters.messages_dropped_not_authorized >= (2 if mode == "now" else 0)
+
+
+class WithoutRetain(UnrestrictedAuthorizer):
+    """Does not allow RETAIN once it is told so."""
+
+    may_retain = True
+
+    def may_publish(self, principal: Principal, topic: str, qos: int, retain: bool) -> bool:
+        return self.may_retain or not retain
+
+
+@pytest.mark.parametrize(("version", "reason"), [(4, ReasonCode.SUCCESS), (5, ReasonCode.NOT_AUTHORIZED)])
+def test_who_may_publish_may_still_not_retain(version: int, reason: ReasonCode) -> None:
+    """The right is asked for with RETAIN: of a message, a clear and a Will Message."""
+    authorizer = WithoutRetain()
+    broker = MemoryBroker(authorizer=authorizer)
+    publisher = broker.client("p", version)
+    publisher.publish("t/kept", b"kept", 1, True)
+    authorizer.may_retain = False
+    publisher.packets()
+    for payload in (b"new", b""):
+        publisher.publish("t/kept", payload, 1, True)
+        (packet,) = publisher.packets()
+        assert isinstance(packet, p.Puback)
+        assert packet.reason_code == reason
+    publisher.publish("t/live", b"live", 1)
+    reader = broker.client("r", 5)
+    assert [m.payload for m in reader.subscribe("#") if isinstance(m, p.Publish)] == [b"kept"]
+    refused = broker.client("w", version, will=p.Will("t/will", b"x", 0, True))
+    assert refused.connack is not None
+    assert refused.connack.reason_code != 0
+    allowed = broker.client("w", version, will=p.Will("t/will", b"x", 0, False)).connack
+    assert allowed is not None
+    assert allowed.reason_code == 0
 
 
 def test_an_authorizer_that_fails_withholds() -> None:

@@ -179,6 +179,30 @@ def test_replays_that_wait_for_a_rate_and_for_others() -> None:
     assert [values[f"holdfast/replays/{name}"] for name in ("running", "throttled", "waiting")] == ["1", "1", "2"]
 
 
+def test_what_has_been_retained_and_replayed(broker: MemoryBroker) -> None:
+    """Of the messages accepted; a refused one is counted with its limit, and nowhere else."""
+    client = broker.client("c", 5)
+    client.publish("a", b"1", 1, True)
+    client.publish("a", b"22", 1, True)
+    client.publish("b", b"333", 1, True, Properties(message_expiry_interval=5))
+    client.publish("c", b"x", 1, True)
+    client.publish("c", b"", 1, True)
+    client.publish("t" * 3000, b"x", 1, True)
+    client.subscribe("#")
+    client.subscribe("none/+")
+    figures = present(broker)
+
+    def told(name: str) -> list[str]:
+        return [figures[f"holdfast/retained/{each}"] for each in name.split()]
+
+    assert told("set clear expire bytes") == ["4", "1", "0", "5"]
+    assert (figures["holdfast/replays/ended"], figures["holdfast/replays/messages"]) == ("2", "2")
+    assert figures["holdfast/counters/retained_over_topic_length"] == "1"
+    broker.advance(70)
+    figures = present(broker)
+    assert told("set clear expire bytes") == ["4", "1", "1", "2"]
+
+
 def test_memory_is_told_where_the_system_tells_it(tmp_path: Path) -> None:
     status = tmp_path / "status"
     assert resident_memory(status) == {}

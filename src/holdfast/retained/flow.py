@@ -62,6 +62,9 @@ class FlowControl:
         self._node = Limiter(clock, None)
         self._clients: dict[str, _Client] = {}
         self._last_number = 0
+        #: replays that are over, since the start
+        self.ended = 0
+        self._delivered_by_ended = 0
         self.change(flow)
 
     def change(self, flow: Flow) -> None:
@@ -89,6 +92,8 @@ class FlowControl:
     def end(self, replay: Replay) -> None:
         """Forget a replay that is over: it waits for nothing any more."""
         del self.replays[replay.number]
+        self.ended += 1
+        self._delivered_by_ended += replay.delivered
         self.turns.leave(replay)
         self.line.leave(replay)
         self.resting.forget(replay)
@@ -122,6 +127,11 @@ class FlowControl:
         """Let a replay give up its place in the queue for a rate."""
         self._clients[replay.client_id].limiter.leave(replay)
         self._node.leave(replay)
+
+    @property
+    def delivered(self) -> int:
+        """Messages delivered by all replays, since the start."""
+        return self._delivered_by_ended + sum(replay.delivered for replay in self.replays.values())
 
     @property
     def waiting(self) -> int:

@@ -93,6 +93,8 @@ class RetainedMessages(Service):
         self._complaints = Complaints(self._log, clock.seconds, write=self._log.warn)
         #: messages refused, by the limit that stood in the way
         self.refusals = dict.fromkeys(Limit, 0)
+        #: messages set, cleared and expired here since the start
+        self.changes = dict.fromkeys(ChangeKind, 0)
         self.on_limit = limits.on_limit
         rate = limits.max_publish_rate
         self._rate = None if rate is None else PublishRate(rate, clock.seconds)
@@ -255,6 +257,10 @@ class RetainedMessages(Service):
             "waiting": waiting,
         }
 
+    def replay_totals(self) -> dict[str, int]:
+        """Return how many replays are over (``ended``) and how many messages were replayed, since the start."""
+        return {"ended": self.control.ended, "messages": self.control.delivered}
+
     def _clear(self, message: ApplicationMessage, now: int, origin: ChangeOrigin) -> CommitTicket:
         revision = self._store.next_revision()
         change = RetainedChange(message.topic, revision, now, None, message.client_id, message.username, origin)
@@ -264,6 +270,7 @@ class RetainedMessages(Service):
 
     def _put(self, change: RetainedChange, kind: ChangeKind, origin: ChangeOrigin) -> CommitTicket:
         ticket = self._store.put(change)
+        self.changes[kind] += 1
         if len(self.feed):
             stored = ticket
             if ticket.settled and ticket.failure is None:  # acknowledged before it is readable (durability "async")
@@ -346,6 +353,7 @@ class RetainedMessages(Service):
         return len(topics)
 
     def _expired(self, topics: Sequence[str]) -> None:
+        self.changes[ChangeKind.EXPIRE] += len(topics)
         for topic in topics:
             if self._ledger is not None:
                 self._ledger.cleared(topic)

@@ -87,8 +87,11 @@ class Figures:
             figures[f"holdfast/counters/{name}"] = getattr(counters, name)
         for limit, refused in self._retained.refusals.items():
             figures[f"holdfast/counters/retained_over_{limit.value}"] = refused
-        for name, count in self._retained.replay_counts().items():
+        for name, count in (self._retained.replay_counts() | self._retained.replay_totals()).items():
             figures[f"holdfast/replays/{name}"] = count
+        figures["holdfast/retained/bytes"] = self._retained.statistics().payload_bytes
+        for kind, count in self._retained.changes.items():
+            figures[f"holdfast/retained/{kind.value}"] = count
         for name, value in self._storage().items():
             figures[f"holdfast/storage/{name}"] = value
         return {topic: str(value) for topic, value in figures.items()}

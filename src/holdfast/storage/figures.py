@@ -17,6 +17,8 @@ def figures(store: DurableStore, durability: Durability, flush_interval: float) 
         found["pending_bytes"] = writer.pending_bytes
         found["commits"] = writer.counters.commits
         found["rows"] = writer.counters.rows
+        found["coalesced"] = writer.counters.coalesced
+        found["seconds"] = f"{writer.counters.seconds:.3f}"
         found["available"] = int(writer.available and store.parts.readers.available)
         found["failed"] = writer.counters.failed
     return found
