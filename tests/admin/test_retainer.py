@@ -364,6 +364,9 @@ def test_a_database_that_is_away_is_told() -> None:
     failure = StorageFailure(FailureKind.UNAVAILABLE, "gone")
     desk.broker.store.listing = lambda *_: fail(failure)
     assert desk.refused("GET", "/messages") == (503, "SERVICE_UNAVAILABLE", "gone")
+    assert desk.ask("GET", "/info")["available"] is True
+    desk.broker.store.available = False
+    assert desk.ask("GET", "/info")["available"] is False
 
 
 def test_a_change_that_could_not_be_stored_is_told() -> None:

@@ -18,6 +18,7 @@ from holdfast.messages import RetainedChange
 from holdfast.retained import reading
 from holdfast.retained.sql import SQLRetainedStore
 from holdfast.retained.sqlite import MOST_ROWS, SQLiteStatements
+from holdfast.storage.sqlite import SQLiteDatabase
 from holdfast.tickets import FailureKind, StorageFailure
 from tests.retained.store_contract import (
     LATE,
@@ -243,6 +244,52 @@ def test_within_one_commit_the_highest_revision_wins() -> None:
         bench.bridge.stop()
         assert all(ticket.settled and ticket.failure is None for ticket in tickets)
         assert result_of(store.get("a")).payload == b"2"
+
+
+def test_ten_thousand_values_of_a_topic_in_a_burst_are_written_a_few_times() -> None:
+    """What comes while a commit is under way waits for the next one, and only the newest of it is written."""
+    with opened() as (bench, store):
+        bench.bridge.manual = True
+        tickets = []
+        for number in range(10_000):
+            new = message("busy", b"%d" % number, store.next_revision())
+            tickets.append(store.put(RetainedChange("busy", new.revision, NOW, new)))
+        assert not any(ticket.settled for ticket in tickets)
+        while bench.bridge.waiting:
+            bench.bridge.step()
+        assert all(ticket.settled and ticket.failure is None for ticket in tickets)
+        bench.bridge.manual = False
+        assert result_of(store.get("busy")).payload == b"9999"
+        assert bench.store.parts is not None
+        counters = bench.store.parts.writer.counters
+        assert (counters.rows, counters.commits, counters.coalesced) == (2, 2, 9998)
+        assert store.statistics() == RetainedStatistics(1, 4)
+
+
+def test_opening_takes_as_many_steps_however_much_is_retained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of SQLite's machine, in all connections: no row of what is retained is read at start."""
+
+    def steps_to_open(retained: int) -> int:
+        with opened() as (bench, store):
+            for number in range(retained):
+                put(store, f"t/{number:04}", expires_at=NOW if number % 2 else None)
+            result_of(bench.store.close())
+            steps = count()
+            connect = SQLiteDatabase._open
+
+            def counted(self: SQLiteDatabase, *arguments: Any) -> sqlite3.Connection:
+                connection = connect(self, *arguments)
+                connection.set_progress_handler(lambda: next(steps) < 0, 1)
+                return connection
+
+            with monkeypatch.context() as patched:
+                patched.setattr(SQLiteDatabase, "_open", counted)
+                bench.store.open()
+            return next(steps)
+
+    few = steps_to_open(10)
+    assert few > 100
+    assert steps_to_open(3000) == few
 
 
 def test_the_meta_row_tells_the_totals_at_the_next_start() -> None:

@@ -111,6 +111,7 @@ class RetainerAPI:
             "replays": administration.replay_count,
             "node": administration.node,
             "store": self._store,
+            "available": administration.available,
             "api": dict(administration.counts),
         }
         return succeed(answer(told))

@@ -87,6 +87,12 @@ class Administration:
         return node
 
     @property
+    def available(self) -> bool:
+        """Whether the database answers, as far as is known."""
+        available: bool = self._store.available
+        return available
+
+    @property
     def replay_count(self) -> int:
         """How many replays run."""
         return self._retained.replay_count
