@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -85,6 +86,7 @@ def main() -> int:
         print("mosquitto is not installed: Holdfast alone")
         brokers.remove("mosquitto")
     site.pin_generator()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit("terminated"))  # not without ending the brokers
     gc.disable()
     names = [name for name in SCENARIOS if not options.scenario or name in options.scenario]
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from benchmarks.brokers import Broker
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 MEMORY = Metric("RssAnon", "MiB", False)
 EACH = Metric("each", "MiB", False)
 _UPDATES = 100_000
+_STALL_SECONDS = 2.5  # for so long readers have stalled when they are looked at
 
 
 def run(broker: Broker, result: Result, scale: Scale) -> None:
@@ -49,6 +51,8 @@ def _measure(broker: Broker, result: Result, count: int) -> None:
             before = broker.rss_anon()
             for _ in range(readers):
                 loop.add(Stalled(broker.port, broker.wire, b"#"))
+            broker.quiet()
+            time.sleep(_STALL_SECONDS)
             _note_memory(broker, case)
             case[EACH] = (broker.rss_anon() - before) / readers
     with result.case("after they have gone", [MEMORY], broker) as case:
