@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.topics import (
     InvalidTopicFilter,
@@ -13,6 +17,7 @@ from holdfast.topics import (
     level_count,
     levels_before_wildcard,
     matches,
+    overlap,
     split_shared,
 )
 
@@ -43,6 +48,47 @@ from holdfast.topics import (
 def test_matching(topic_filter: str, topic: str, expected: bool) -> None:
     """[MQTT5-4.7.1], [MQTT5-4.7.2], [MQTT5-4.7.3]."""
     assert matches(topic_filter, topic) is expected
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("#", "a/b", True),
+        ("#", "#", True),
+        ("a/#", "a", True),
+        ("a/#", "a/+/b", True),
+        ("a/b/#", "a", False),
+        ("a/+", "+/b", True),
+        ("a/+", "b/+", False),
+        ("+/a", "+/b", False),
+        ("+/a", "+/a/+", False),
+        ("+/a/#", "+/a", True),
+        ("a", "a", True),
+        ("a", "b", False),
+        ("#", "$SYS/#", False),
+        ("+/a", "$SYS/a", False),
+        ("$SYS/#", "$SYS/a", True),
+    ],
+)
+def test_overlapping(first: str, second: str, expected: bool) -> None:
+    """Whether there is a topic that both match."""
+    assert overlap(first, second) is overlap(second, first) is expected
+
+
+_FILTERS = st.builds(
+    lambda levels, end: "/".join([*levels, *end]),
+    st.lists(st.sampled_from(["a", "b", "+", "$a", ""]), max_size=3),
+    st.sampled_from([["#"], ["+"], ["a"]]),
+)
+
+
+@given(st.tuples(_FILTERS, _FILTERS))
+def test_filters_overlap_where_some_topic_matches_both(filters: tuple[str, str]) -> None:
+    """As the definition of matching has it."""
+    levels = ["a", "b", "$a", "", "x"]
+    topics = ["/".join(topic) for length in range(1, 6) for topic in product(levels, repeat=length)]
+    both = any(matches(filters[0], topic) and matches(filters[1], topic) for topic in topics if topic)
+    assert overlap(*filters) is both
 
 
 @pytest.mark.parametrize("topic", ["", "a/+", "a/#", "a\0", "a/b/c"])

@@ -47,6 +47,20 @@ def matches(topic_filter: str, topic: str) -> bool:
     return len(wanted) == len(levels)
 
 
+def overlap(first: str, second: str) -> bool:
+    """Tell whether two (non-shared, valid) Topic Filters match some Topic Name both."""
+    if {first[:1], second[:1]} in ({"$", "+"}, {"$", "#"}):
+        return False
+    levels, others = first.split("/"), second.split("/")
+    for level, other in zip(levels, others, strict=False):
+        if "#" in (level, other):
+            return True
+        if level != other and "+" not in (level, other):
+            return False
+    rest = max(levels, others, key=len)[min(len(levels), len(others)) :]
+    return rest in ([], ["#"])
+
+
 def is_sys(topic: str) -> bool:
     """Tell whether a Topic Name or Topic Filter is one of the broker's own, ``$SYS`` and all below it."""
     return topic.startswith(SYS_PREFIX) or topic == "$SYS"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,13 +11,16 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, fail
 
 from holdfast.interfaces import Batch
+from holdfast.messages import ChangeKind, ChangeOrigin, RetainedChange, RetainedMessage
 from holdfast.rates import Rate
+from holdfast.retained.feed import Change
 from holdfast.retained.flow import Flow
 from holdfast.retained.memory import MemoryRetainedStore
 from holdfast.sessions.limits import Limits
-from holdfast.storage.revisions import RevisionClock
+from holdfast.storage.revisions import RevisionClock, after
 from holdfast.tickets import FailureKind, StorageFailure
-from holdfast.wire import Properties, encode
+from holdfast.topics import matches
+from holdfast.wire import NO_PROPERTIES, Properties, encode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
 from tests.retained.late import LateStore
@@ -26,7 +30,7 @@ SMALL = Flow(batch_read_number=4, batch_deliver_number=2)
 
 def filled(count: int = 10, qos: int = 1, **options: Any) -> MemoryBroker:
     """Return a broker with retained messages t/00, t/01, ..."""
-    broker = MemoryBroker(flow=SMALL, **options)
+    broker = MemoryBroker(**{"flow": SMALL, **options})
     publisher = broker.client("filler")
     for number in range(count):
         publisher.publish(f"t/{number:02}", b"%d" % number, qos=qos, retain=True)
@@ -262,10 +266,6 @@ def test_a_late_read_after_unsubscribe_is_ignored() -> None:
 
 def test_a_change_that_was_not_handed_live_is_included() -> None:
     """Changes by import, API or another node reach a running replay: what was read before is read again."""
-    from holdfast.messages import ChangeKind, ChangeOrigin, RetainedChange, RetainedMessage
-    from holdfast.retained.feed import Change
-    from holdfast.wire import NO_PROPERTIES
-
     broker = filled(6, limits=Limits(max_inflight=2))
     client = broker.client("c", 5)
     first = [m for m in client.subscribe("t/#", qos=1) if isinstance(m, p.Publish)]
@@ -277,6 +277,52 @@ def test_a_change_that_was_not_handed_live_is_included() -> None:
     client.send(*(p.Puback(m.packet_identifier) for m in first))
     rest = {topic: payload for topic, payload, _, _ in client.messages()}
     assert rest == {"t/02": b"2", "t/03": b"imported", "t/04": b"4", "t/05": b"5"}
+
+
+class SharedStore(MemoryRetainedStore):
+    """A store that another node writes to as well, which nobody here is told of."""
+
+    shared = True
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        super().__init__(RevisionClock(1, 0, now))
+
+    def written_elsewhere(self, topic: str, payload: bytes) -> None:
+        """The other node stores a message."""
+        revision = after(self.next_revision(), 2)
+        message = RetainedMessage(topic, payload, 1, NO_PROPERTIES, None, None, 0, None, revision)
+        self.put(RetainedChange(topic, revision, 0, message))
+
+
+@pytest.mark.parametrize("filters", [("t/#", "t/+"), ("t/+", "t/03"), ("t/03", "t/#")])
+@pytest.mark.parametrize("rows", [1, 3, 4, 6])
+@pytest.mark.parametrize("moment", range(6))
+def test_overlapping_replays_are_not_stale_when_another_node_writes(
+    filters: tuple[str, str], rows: int, moment: int
+) -> None:
+    """Of two replays to one client, the one that has read first delivers nothing older than the other has."""
+    broker = filled(6, store=SharedStore, flow=Flow(rows, 1), limits=Limits(max_inflight=1))
+    client = broker.client("c", 5)
+    seen: list[tuple[str, bytes]] = []
+
+    def take(most: int) -> None:
+        for _ in range(most):
+            for message in client.got(p.Publish):
+                assert (message.topic, b"new") not in seen or message.payload == b"new"
+                seen.append((message.topic, message.payload))
+                if message.qos:
+                    client.send(p.Puback(message.packet_identifier))
+
+    client.send(p.Subscribe(1, (p.SubscriptionRequest(filters[0], 1),)))
+    take(moment)
+    for topic in ("t/03", "t/05"):
+        broker.store.written_elsewhere(topic, b"new")
+    client.send(p.Subscribe(2, (p.SubscriptionRequest(filters[1]),)))  # QoS 0 overtakes
+    take(30)
+    topics = [f"t/{number:02}" for number in range(6)]
+    assert sorted(topic for topic, _ in seen) == sorted(
+        topic for topic_filter in filters for topic in topics if matches(topic_filter, topic)
+    )
 
 
 def test_a_failed_commit_leaves_no_stale_value_behind_a_live_one() -> None:

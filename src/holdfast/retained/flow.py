@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -42,7 +43,7 @@ class _Client:
 
     def __init__(self, limiter: Limiter) -> None:
         self.limiter = limiter
-        self.replays = 0
+        self.replays: set[Replay] = set()
         self.forgetting: IDelayedCall | None = None
 
 
@@ -65,6 +66,8 @@ class FlowControl:
         #: replays that are over, since the start
         self.ended = 0
         self._delivered_by_ended = 0
+        #: counts when reads begin and end, so that of two it can be told which has seen more
+        self.moment = count(1).__next__
         self.change(flow)
 
     def change(self, flow: Flow) -> None:
@@ -84,7 +87,7 @@ class FlowControl:
         elif client.forgetting is not None:
             client.forgetting.cancel()
             client.forgetting = None
-        client.replays += 1
+        client.replays.add(replay)
         self._last_number += 1
         self.replays[self._last_number] = replay
         return self._last_number
@@ -99,13 +102,18 @@ class FlowControl:
         self.resting.forget(replay)
         self.leave_queues(replay)
         client = self._clients[replay.client_id]
-        client.replays -= 1
+        client.replays.discard(replay)
         if not client.replays:  # what it has used up counts until it would be there again
             rest = client.limiter.rest()
             if rest:
                 client.forgetting = self._clock.callLater(rest, self._clients.pop, replay.client_id)
             else:
                 del self._clients[replay.client_id]
+
+    def others(self, replay: Replay) -> list[Replay]:
+        """Return the other replays of its Client that are not over."""
+        replays = self._clients[replay.client_id].replays
+        return [other for other in replays if other is not replay] if len(replays) > 1 else []
 
     def grant(self, replay: Replay, wanted: int) -> int:
         """Take as many of the messages wanted as the rates allow now; at 0 the replay is told when to ask again.

@@ -7,6 +7,8 @@ Never stale after fresh: the replay hears the change feed from its start. A chan
 its topic, and a copy of the topic read before is dropped; the changed row itself is left out of later reads by its
 revision. A change *not* handed live lets later reads include it instead, and what was read before is read again.
 That begins before the first read: a replay that waits for its place among those that run hears the feed already.
+Where other nodes change what is retained, which is not in the feed, a batch is also read again when another replay to
+the same Client has delivered any of it from a later read.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from holdfast.retained.feed import Change, ChangeFeed
 from holdfast.retained.flow import FlowControl
 from holdfast.retained.slices import cut, portions, without
 from holdfast.tickets import StorageFailure
-from holdfast.topics import matches
+from holdfast.topics import matches, overlap
 
 if TYPE_CHECKING:
     from attrs import frozen
@@ -95,6 +97,7 @@ class Replay:
         self._held: deque[Slice] = deque()
         self._form: ReplayForm | None = None
         self._reading = 0  # counts reads, so that the answer to a given-up read is recognised
+        self._read_from = self._read_until = 0  # moments: of the read whose answer is held or waited for
         self._marks: dict[str, Change] = {}
         self._start = store.next_revision()
         self._state = ReplayState.COMMITTING
@@ -206,10 +209,25 @@ class Replay:
         if piece.count > room:
             piece, rest = cut(piece, room, self._form.protocol_version)
             self._held.appendleft(rest)
+        if self._store.shared:
+            for other in self._control.others(self):
+                other._outrun(self, piece.last)
         self.delivered += piece.count
         self.cursor = piece.last
         self._delivery.deliver(piece)
         return self._goes_on()
+
+    def _outrun(self, other: Replay, last: str) -> None:
+        """Another replay to this Client is about to deliver what matches this one's filter too, up to a topic.
+
+        What other nodes change is not in the feed: what was not certainly read later than that may be older.
+        """
+        if self._read_from > other._read_until or last <= self.cursor:
+            return
+        reading = self._state is ReplayState.READING
+        held = bool(self._held) and other.cursor < self._read_after
+        if (reading or held) and overlap(self.topic_filter, other.topic_filter):
+            self.reread()
 
     def _goes_on(self) -> bool:
         """Go to the next step; a batch delivered in full moves the cursor to where its scan ended."""
@@ -233,6 +251,7 @@ class Replay:
         rows = flow.batch_read_number
         self._state = ReplayState.READING
         self._reading += 1
+        self._read_from = self._control.moment()
         reading: Deferred[Batch] = self._store.read(
             selection, self._read_after, rows, flow.batch_deliver_number or rows, flow.max_batch_bytes, form.detailed
         )
@@ -243,6 +262,7 @@ class Replay:
     def _arrived(self, batch: Batch, number: int) -> None:
         if self._state is not ReplayState.READING or number != self._reading:
             return
+        self._read_until = self._control.moment()
         assert self._form is not None
         for one in batch.slices:
             self._held.extend(portions(one, _MOST_BYTES, self._form.protocol_version))

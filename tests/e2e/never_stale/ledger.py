@@ -120,5 +120,5 @@ class Ledger:
     def outcomes(self, topic: str) -> set[int | None]:
         """Return the values that may be retained in the end, None for nothing; what expires has expired by then."""
         made = self.newest[topic]
-        present = {made.value} if made.kind is Kind.SET else {None}
-        return present | {None} if topic in self.racing else present
+        outcomes: set[int | None] = {made.value if made.kind is Kind.SET else None}
+        return outcomes | {None} if topic in self.racing else outcomes

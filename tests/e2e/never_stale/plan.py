@@ -177,44 +177,47 @@ def _changes(kinds: st.SearchStrategy[Kind]) -> st.SearchStrategy[Step]:
     )
 
 
-def _moves(subscriber: st.SearchStrategy[int]) -> st.SearchStrategy[Step]:
+def _moves(subscriber: int) -> st.SearchStrategy[Step]:
     """What a subscriber does."""
+    own = st.just(subscriber)
     return st.one_of(
-        st.builds(Join, subscriber, st.just(False)),
-        st.builds(Join, subscriber, st.booleans()),
-        st.builds(Leave, subscriber, st.booleans()),
-        st.builds(Subscribe, subscriber, _FILTER, _QOS, st.integers(0, 2), st.sampled_from(Manner)),
-        st.builds(Unsubscribe, subscriber, _FILTER),
-        st.builds(GoOn, subscriber),
-        st.builds(RoundTrips, subscriber, st.integers(1, 5)),
+        st.builds(Join, own, st.just(False)),
+        st.builds(Join, own, st.booleans()),
+        st.builds(Leave, own, st.booleans()),
+        st.builds(Subscribe, own, _FILTER, _QOS, st.integers(0, 2), st.sampled_from(list(Manner))),
+        st.builds(Unsubscribe, own, _FILTER),
+        st.builds(GoOn, own),
+        st.builds(RoundTrips, own, st.integers(1, 5)),
     )
 
 
-@st.composite
-def _interrupted(draw: st.DrawFn, kinds: st.SearchStrategy[Kind]) -> tuple[Step, ...]:
+def _interrupted(subscriber: int, changes: st.SearchStrategy[Step]) -> st.SearchStrategy[tuple[Step, ...]]:
     """A replay that is held up, and what happens meanwhile."""
-    subscriber = draw(_SUBSCRIBER)
-    subscribe = Subscribe(
-        subscriber,
-        draw(st.sampled_from(FILTERS[:4])),
-        draw(_QOS),
-        0,
-        draw(st.sampled_from((Manner.HOLDING, Manner.STALLED))),
+    own = st.just(subscriber)
+    held = st.sampled_from([Manner.HOLDING, Manner.STALLED])
+    first = st.tuples(
+        st.builds(Join, own, st.booleans()),
+        st.builds(Subscribe, own, st.sampled_from(FILTERS[:4]), _QOS, st.just(0), held),
+        st.just(RoundTrips(subscriber, 3)),
     )
-    meanwhile = st.one_of(_changes(kinds), _changes(kinds), _moves(st.just(subscriber)))
-    return (
-        Join(subscriber, draw(st.booleans())),
-        subscribe,
-        RoundTrips(subscriber, 3),
-        *draw(st.lists(meanwhile, min_size=1, max_size=6)),
-        GoOn(subscriber),
+    meanwhile = st.lists(st.one_of(changes, changes, _moves(subscriber)), min_size=1, max_size=6)
+    return st.tuples(first, meanwhile).map(lambda parts: (*parts[0], *parts[1], GoOn(subscriber)))
+
+
+def _episodes(*kinds: Kind) -> st.SearchStrategy[list[tuple[Step, ...]]]:
+    changes = _changes(st.sampled_from(kinds))
+    numbers = range(SUBSCRIBERS)
+    episode = st.one_of(
+        *(_interrupted(number, changes) for number in numbers),
+        *(st.tuples(_moves(number)) for number in numbers),
+        st.tuples(changes),
     )
+    return st.lists(episode, min_size=10, max_size=25)
 
 
-def _episodes(kinds: st.SearchStrategy[Kind]) -> st.SearchStrategy[tuple[Step, ...]]:
-    single = st.one_of(_changes(kinds), _moves(_SUBSCRIBER))
-    return st.one_of(_interrupted(kinds), st.tuples(single), st.tuples(single, single))
-
+_KINDS = (Kind.SET, Kind.SET, Kind.SET, Kind.CLEAR, Kind.PASSING)
+_LASTING = _episodes(*_KINDS)
+_EXPIRING = _episodes(*_KINDS, Kind.EXPIRING)
 
 _HABITS = st.builds(
     Habit,
@@ -230,10 +233,7 @@ _HABITS = st.builds(
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
     """Plans of some ten replays that are interrupted; with expiry, for which the end has to wait, in one of eight."""
-    kinds = [Kind.SET, Kind.SET, Kind.SET, Kind.CLEAR, Kind.PASSING]
-    if draw(st.integers(0, 7)) == 7:
-        kinds.append(Kind.EXPIRING)
-    episodes = draw(st.lists(_episodes(st.sampled_from(kinds)), min_size=10, max_size=25))
+    episodes = draw(_EXPIRING if draw(st.integers(0, 7)) == 7 else _LASTING)
     return Plan(
         draw(st.integers(20, 160)),
         draw(st.sampled_from([10, 10, 300, 40_000])),

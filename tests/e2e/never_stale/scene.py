@@ -192,7 +192,7 @@ class Scene:
             subscriber.go_on()
         clients = (*self._publishers, *self._subscribers)
         for client in clients:
-            await self._until(lambda client=client: next(client.missing(), None) is None, "never came", client)
+            await self._until(client.has_everything, "never came", client)
         for node in self._nodes:
             while await node.tool.replays():
                 await asyncio.sleep(_PAUSE)

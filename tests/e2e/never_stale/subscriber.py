@@ -198,6 +198,10 @@ class Subscriber:
         self.link.ping(answered)
         return True
 
+    def has_everything(self) -> bool:
+        """Tell whether all that was promised has come."""
+        return next(self.missing(), None) is None
+
     def missing(self) -> Iterator[str]:
         """Yield the topics whose newest value has been promised and has not come."""
         if self.link is None:

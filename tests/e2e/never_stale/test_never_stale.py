@@ -17,8 +17,8 @@ from tests.processes import BrokerProcess
 
 pytestmark = pytest.mark.e2e
 
-#: each takes as long as many of those that need no broker
-_EXAMPLES = settings.default.max_examples // 4
+#: a quarter of those that need no broker: one takes half a second
+_EXAMPLES = settings().max_examples // 4
 
 #: small numbers, so that boundaries of batches and windows are met all the time
 _CONFIG = """
@@ -67,10 +67,18 @@ def nodes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             drop(url)
 
 
+@pytest.fixture(scope="module")
+def judged() -> Iterator[list[int]]:
+    """How many messages were judged in each example; pytest shows it with ``-s``."""
+    counts: list[int] = []
+    yield counts
+    print(f"\n{len(counts)} examples, {sum(counts)} messages judged")
+
+
 # What goes wrong in a race may go right the next time: shrinking would look for an example that fails, not the reason.
 @settings(max_examples=_EXAMPLES, phases=(Phase.explicit, Phase.generate))
 @given(plan=plans())
-def test_never_stale_after_fresh_never_resurrected(nodes: list[Node], plan: Plan) -> None:
+def test_never_stale_after_fresh_never_resurrected(nodes: list[Node], judged: list[int], plan: Plan) -> None:
     """Publishers count up, subscribers with all kinds of options join, stall, leave and rejoin, tools clear.
 
     On one connection no RETAIN=1 value is older than one seen before it, nor than what was known to be retained when
@@ -83,3 +91,4 @@ def test_never_stale_after_fresh_never_resurrected(nodes: list[Node], plan: Plan
     except Exception as failure:
         failure.add_note(f"the plan was {plan}")  # also where it goes well the second time
         raise
+    judged.append(scene.messages)

@@ -1,0 +1,118 @@
+"""The judge of the test is right: what it lets pass, and what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from holdfast.wire import Properties
+from holdfast.wire.packets import Publish
+from tests.e2e.never_stale.ledger import Ledger
+from tests.e2e.never_stale.plan import Kind
+from tests.e2e.never_stale.witness import Violation, Witness
+
+
+def judge(*sent: Publish, version: int = 5, floor: int = 0, rap: bool = False) -> None:
+    """Judge what is sent of a topic with the values 1, 2, 4 and 5; 3 clears it, and 6 is published with RETAIN 0."""
+    ledger = Ledger.of_nodes(1)
+    for kind, qos in zip([Kind.SET, Kind.SET, Kind.CLEAR, Kind.SET, Kind.SET, Kind.PASSING], [1, 1, 1, 1, 0, 1],
+                         strict=True):  # fmt: skip
+        ledger.publish("t", kind, qos, "p", 0, version == 5)
+    witness = Witness(ledger, "c", version, 0, {}, {"t": floor}, {7: "t"}, False, rap)
+    for packet in sent:
+        witness.take(packet)
+
+
+def live(value: int, qos: int = 1, dup: bool = False, retain: bool = False) -> Publish:
+    """Return a live message with this value."""
+    if value == 3:
+        return Publish("t", b"", qos, retain, dup, properties=Properties(correlation_data=b"3"))
+    return Publish("t", b"%d " % value, qos, retain, dup)
+
+
+def replayed(value: int, dup: bool = False) -> Publish:
+    """Return a message of a replay with this value."""
+    return live(value, min(1, 5 - value), dup, True)
+
+
+UNNUMBERED = Publish("t", b"", 1)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        (live(1), live(2), live(3), live(4), live(5, 0), live(6)),
+        (live(5, 0), live(2)),  # of another QoS
+        (live(1), replayed(1)),
+        (live(6), replayed(1)),  # RETAIN 0 changes nothing
+        (live(3), replayed(1, dup=True)),
+        (live(3), replayed(4)),
+        (replayed(1), replayed(4), live(5, 0)),
+    ],
+)
+def test_what_is_allowed(sent: Sequence[Publish]) -> None:
+    """Newer ones, other QoS, and repeats marked so."""
+    judge(*sent)
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        ((live(2), replayed(1)), "a stale value after a fresh one"),
+        ((live(3), replayed(2)), "a stale value after a fresh one"),
+        ((replayed(4), replayed(2)), "a stale value after a fresh one"),
+        ((live(2), live(1)), "a live message out of order"),
+        ((live(2), live(2)), "a live message out of order"),
+        ((live(6), live(4)), "a live message out of order"),
+        ((replayed(5), live(4)), "live, but replayed newer before"),
+        ((live(6, retain=True),), "replayed, but published with RETAIN 0"),
+        ((live(3, retain=True),), "an empty message was replayed"),
+        ((live(1, 2),), "sent with a higher QoS"),
+        ((Publish("t", b"1 ", properties=Properties(subscription_identifiers=(8,))),), "another Subscription"),
+    ],
+)
+def test_what_is_not_allowed(sent: Sequence[Publish], why: str) -> None:
+    """Each is a violation of its own."""
+    with pytest.raises(Violation, match=why):
+        judge(*sent)
+
+
+def test_what_was_outdated_before_is_not_replayed() -> None:
+    """The floor is what was accepted before the connection, or a round trip on it, began."""
+    judge(replayed(4), floor=4)
+    with pytest.raises(Violation, match="replayed after it was known to be outdated"):
+        judge(replayed(2), floor=3)
+
+
+def test_an_empty_message_without_a_number_is_the_earliest_it_can_be() -> None:
+    """That of MQTT 3.1.1: here there is only one, which 2 cannot follow with RETAIN 1, nor itself."""
+    judge(live(2), UNNUMBERED, replayed(4), version=4)
+    with pytest.raises(Violation, match="a stale value after a fresh one"):
+        judge(live(2), UNNUMBERED, replayed(2), version=4)
+    with pytest.raises(Violation, match="nobody can have published"):
+        judge(live(2), UNNUMBERED, UNNUMBERED, version=4)
+
+
+def test_live_messages_with_retain_1_are_in_order() -> None:
+    """With Retain As Published they look like replayed ones, but may come after newer ones of another QoS."""
+    judge(live(5, 0, retain=True), live(4, retain=True), rap=True)
+    with pytest.raises(Violation, match="a stale value after a fresh one"):
+        judge(live(4, retain=True), live(2, retain=True), rap=True)
+
+
+def test_what_must_be_retained_in_the_end() -> None:
+    """The newest, nothing, or either where a tool raced with its publisher."""
+    ledger = Ledger.of_nodes(1)
+    ledger.publish("set", Kind.SET, 1, "p", 0, True)
+    ledger.publish("settled", Kind.SET, 1, "p", 0, True)
+    ledger.accept(2, True)
+    ledger.publish("before", Kind.SET, 1, "p", 0, True)
+    ledger.clean_begins("+")
+    ledger.publish("during", Kind.SET, 1, "p", 0, True)
+    ledger.clean_ended(0)
+    ledger.publish("set", Kind.SET, 1, "p", 0, True)
+    ledger.publish("cleared", Kind.CLEAR, 1, "p", 0, True)
+    outcomes = {topic: ledger.outcomes(topic) for topic in ledger.newest}
+    assert outcomes == {"set": {6}, "settled": {None}, "before": {3, None}, "during": {5, None}, "cleared": {None}}
+    assert ledger.accepted[0]["settled"] == 4
