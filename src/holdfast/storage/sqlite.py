@@ -56,6 +56,9 @@ class SQLiteDatabase:
                 raise sqlite3.OperationalError(f"write-ahead logging is not possible here (journal mode {mode})")
             connection.execute(f"PRAGMA synchronous={'FULL' if self.durability is Durability.FULL else 'NORMAL'}")
             connection.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
+            # Every page that a statement of many rows changes is kept as it was until the statement has succeeded.
+            # In a file, that would be a second write of as many pages as go to the log.
+            connection.execute("PRAGMA temp_store=MEMORY")
         except BaseException:
             connection.close()
             raise
