@@ -57,6 +57,7 @@ class SQLRetainedStore:
     ) -> None:
         self.node = store.node
         self.shared = store.shared
+        self.reads_ahead = store.reads_elsewhere
         self._bounds = Bounds(scan_rows, read_time, seconds)
         self._statements = statements_for(store.dialect)
         self._usage = UsageTable(self._statements, counted_filters, counted_clients)

@@ -83,6 +83,11 @@ class DurableStore:
         """Whether other nodes may use the same database."""
         return self.dialect != "sqlite"
 
+    @property
+    def reads_elsewhere(self) -> bool:
+        """Whether its database is asked from threads, which takes its time, rather than in the reactor's turn."""
+        return self.dialect != "sqlite"
+
     def when_open(self, user: Callable[[OpenStore], None]) -> None:
         """Call the user with the open store: now if it is open, and whenever it is opened."""
         self._users.append(user)
