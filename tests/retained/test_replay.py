@@ -361,9 +361,11 @@ def test_a_client_that_stalls_has_one_batch_read_ahead() -> None:
     assert broker.store.read_count == 2
 
 
-def test_large_batches_are_not_read_ahead() -> None:
-    """What a stalled client costs is bounded in bytes: beyond, the next batch is read when it is needed."""
-    broker = far_away(payload=70_000, limits=Limits(max_inflight=1))
+@pytest.mark.parametrize(("payload", "most"), [(70_000, 1 << 20), (1, 100_000)])
+def test_nothing_is_read_ahead_that_might_be_too_much(payload: int, most: int) -> None:
+    """What a stalled client costs is bounded, by ``max_batch_bytes`` too: beyond, the next batch is read later."""
+    broker = far_away(payload=payload, limits=Limits(max_inflight=1))
+    broker.retained.change_flow(Flow(4, 2, most))
     client = broker.client("c", 5)
     client.subscribe("t/#", qos=1)
     for _ in range(5):

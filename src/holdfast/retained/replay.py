@@ -34,9 +34,9 @@ else:
 
 #: Marks of one replay above which its held batch is given up and read again, so that a stalled client costs little.
 _MOST_MARKS = 1000
-#: Bytes of packets that what is held and what is read ahead may have together: so much a stalled client costs.
+#: Bytes of packets that what is held and what is read ahead may have together, but for a single larger message.
 _AHEAD = 256 << 10
-#: The next batch is read ahead once this much is left for it.
+#: The next batch is read ahead once this much is left for it: a thousand ordinary messages.
 _ENOUGH_AHEAD = 192 << 10
 
 
@@ -222,9 +222,10 @@ class Replay:
         return self._state is ReplayState.READY
 
     def _read_ahead(self, now: int) -> None:
-        left = _AHEAD - sum(len(piece.packets) for piece in self._held)
+        most = min(_AHEAD, self._control.flow.max_batch_bytes)
+        left = most - sum(len(piece.packets) for piece in self._held)
         if left >= _ENOUGH_AHEAD:
-            self._read(now, min(left, self._control.flow.max_batch_bytes))
+            self._read(now, left)
 
     def _read(self, now: int, most_bytes: int) -> None:
         self._passing = self._committed()
