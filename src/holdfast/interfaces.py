@@ -137,6 +137,7 @@ class IRetainedStore(Interface):
     shared = Attribute("Whether other nodes may write there too.")
     node = Attribute("This broker's node id (1..255): the low byte of its revisions.")
     available = Attribute("False while the database is away, as far as is known.")
+    reads_ahead = Attribute("Whether reading takes its time elsewhere: it is worth asking before the answer is needed.")
 
     def next_revision() -> int:
         """Stamp a change: strictly increasing, also across restarts and clock steps."""

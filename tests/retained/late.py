@@ -26,6 +26,7 @@ class LateStore(MemoryRetainedStore):
         self.read_later = False
         self.acknowledge_at_once = False  # as with the durability "async"
         self.read_count = 0
+        self.failing: StorageFailure | None = None  # what reads fail with
 
     def put(self, change: RetainedChange) -> CommitTicket:
         ticket = CommitTicket()
@@ -73,6 +74,14 @@ class LateStore(MemoryRetainedStore):
 
     def answer_reads(self) -> None:
         """Answer the reads that wait, with what was there when they were asked."""
+        if self.failing is not None:
+            self.fail_reads(self.failing)
         reads, self.reads = self.reads, []
         for later, batch in reads:
             later.callback(batch)
+
+    def fail_reads(self, failure: StorageFailure) -> None:
+        """Let the reads that wait fail."""
+        reads, self.reads = self.reads, []
+        for later, _ in reads:
+            later.errback(failure)

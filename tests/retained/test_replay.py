@@ -404,6 +404,193 @@ def test_nothing_comes_both_live_and_replayed(steps: list[str], joins_at: int, q
     assert {topic: payload for topic, payload in seen if newest[topic] == payload} == newest
 
 
+# --- where reading takes its time elsewhere
+
+
+def far_away(count: int = 12, payload: int = 1, **options: Any) -> MemoryBroker:
+    """Return a broker whose store is worth asking ahead, with retained messages t/00, t/01, ..., read when told."""
+    broker = MemoryBroker(flow=SMALL, store=LateStore, **options)
+    broker.store.reads_ahead = True
+    publisher = broker.client("filler", 5)
+    for number in range(count):
+        publisher.publish(f"t/{number:02}", b"x" * payload, qos=1, retain=True)
+    broker.store.commit()
+    broker.store.read_later = True
+    return broker
+
+
+def arrived(broker: MemoryBroker, client: Client) -> list[p.Publish]:
+    """Let the reads that wait be answered; return what the client has been sent since."""
+    broker.store.answer_reads()
+    broker.settle()
+    return client.got(p.Publish)
+
+
+def take_all(broker: MemoryBroker, client: Client, came: list[p.Publish]) -> list[p.Publish]:
+    """Let the client acknowledge until nothing comes any more; return everything, with what has come already."""
+    seen = list(came)
+    for _ in range(20):
+        if client.network.closed:
+            break
+        client.send(*(p.Puback(m.packet_identifier) for m in came if m.qos))
+        came = arrived(broker, client)
+        seen += came
+    return seen
+
+
+def test_the_next_batch_is_read_while_the_present_one_is_delivered() -> None:
+    """It is asked for with the first slice, and there when the last one has gone: nothing is read twice."""
+    broker = far_away()
+    client = broker.client("c")
+    client.connection.receive(b"\x82\x08\x00\x01\x00\x03t/#\x00")
+    broker.settle()
+    broker.store.answer_reads()
+    broker.clock.turn()
+    broker.clock.turn()  # what was delivered in a turn is written at the end of it
+    assert len(client.got(p.Publish)) == SMALL.batch_deliver_number
+    assert (len(broker.store.reads), broker.store.read_count) == (1, 2)
+    broker.settle()
+    assert len(client.got(p.Publish)) == SMALL.batch_deliver_number
+    assert len(take_all(broker, client, [])) == 8
+    assert broker.store.read_count == 3
+    assert len(broker.retained.feed) == broker.retained.control.waiting == 0
+
+
+def test_a_client_that_stalls_has_one_batch_read_ahead() -> None:
+    """And no more, however long it takes."""
+    broker = far_away(limits=Limits(max_inflight=2))
+    client = broker.client("c", 5)
+    client.subscribe("t/#", qos=1)
+    for _ in range(20):
+        arrived(broker, client)
+        broker.advance(0.01)
+    assert broker.store.read_count == 2
+
+
+@pytest.mark.parametrize(("payload", "most"), [(70_000, 1 << 20), (1, 100_000)])
+def test_nothing_is_read_ahead_that_might_be_too_much(payload: int, most: int) -> None:
+    """What a stalled client costs is bounded, by ``max_batch_bytes`` too: beyond, the next batch is read later."""
+    broker = far_away(payload=payload, limits=Limits(max_inflight=1))
+    broker.retained.change_flow(Flow(4, 2, most))
+    client = broker.client("c", 5)
+    client.subscribe("t/#", qos=1)
+    for _ in range(5):
+        arrived(broker, client)
+        broker.advance(0.01)
+    assert broker.store.read_count == 1
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["being read", "read already"])
+@pytest.mark.parametrize("committed", [False, True], ids=["pending", "committed"])
+def test_what_has_been_read_ahead_is_dropped_when_it_changes(read: bool, committed: bool) -> None:
+    """The newer value was handed over live: the older one must not follow it."""
+    broker = far_away(limits=Limits(max_inflight=4))
+    client = broker.client("c", 5)
+    client.subscribe("t/#", qos=1)
+    came = arrived(broker, client)
+    assert broker.store.read_count == 2
+    if read:
+        broker.store.answer_reads()
+    broker.client("p").publish("t/05", b"new", retain=True)
+    if committed:
+        broker.store.commit()
+    seen = take_all(broker, client, came + client.got(p.Publish))
+    assert [m.payload for m in seen if m.topic == "t/05"] == [b"new"]
+    assert sorted(m.topic for m in seen) == [f"t/{n:02}" for n in range(12)]
+
+
+def test_reading_ahead_forgets_no_change_that_the_present_batch_has_missed() -> None:
+    """It was committed before the next batch was asked for, but after the present one had been read."""
+    broker = far_away()
+    client = broker.client("c", 5)
+    client.subscribe("t/#", qos=1)
+    broker.client("p").publish("t/03", b"new", retain=True)
+    broker.store.commit()
+    seen = take_all(broker, client, client.got(p.Publish))
+    assert [m.payload for m in seen if m.topic == "t/03"] == [b"new"]
+    assert sorted(m.topic for m in seen) == [f"t/{n:02}" for n in range(12)]
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["being read", "read already"])
+def test_what_was_changed_but_not_handed_live_is_read_ahead_again(read: bool) -> None:
+    """Changes by import, API or another node reach the client, and everything else still comes, once and in order."""
+    broker = far_away(limits=Limits(max_inflight=2))
+    client = broker.client("c", 5)
+    client.subscribe("t/#", qos=1)
+    came = arrived(broker, client)
+    if read:
+        broker.store.answer_reads()
+    revision = broker.store.next_revision()
+    message = RetainedMessage("t/05", b"imported", 1, NO_PROPERTIES, None, None, broker.now(), None, revision)
+    ticket = broker.store.put(RetainedChange("t/05", revision, broker.now(), message))
+    broker.retained.feed.announce(
+        Change("t/05", revision, ChangeKind.SET, ChangeOrigin.IMPORT, live=False, ticket=ticket)
+    )
+    broker.store.commit()
+    seen = take_all(broker, client, came)
+    assert [m.payload for m in seen if m.topic == "t/05"] == [b"imported"]
+    assert [m.topic for m in seen] == [f"t/{n:02}" for n in range(12)]
+
+
+def test_a_change_is_forgotten_once_nothing_read_before_its_commit_is_held() -> None:
+    """A replay that always reads ahead does not remember every change that came by."""
+    broker = far_away(100, limits=Limits(max_inflight=2))
+    client = broker.client("c", 5)
+    client.subscribe("t/#", qos=1)
+    came = arrived(broker, client)
+    publisher = broker.client("p")
+    (replay,) = broker.retained.control.replays.values()
+    for number in range(20):
+        publisher.publish(f"t/{99 - number}", b"new", retain=True)
+        broker.store.commit()
+        client.send(*(p.Puback(m.packet_identifier) for m in came + client.got(p.Publish) if m.qos))
+        came = arrived(broker, client)
+        assert len(replay._marks) <= 2 * SMALL.batch_read_number
+    assert replay.delivered > 5 * SMALL.batch_read_number
+
+
+def test_what_expires_after_it_was_read_ahead_is_not_delivered() -> None:
+    """Expiry is checked again at delivery."""
+    broker = far_away(5, limits=Limits(max_inflight=2))
+    broker.client("p", 5).publish("t/05", b"x", 1, True, Properties(message_expiry_interval=10))
+    broker.store.commit()
+    client = broker.client("c", 5)
+    client.subscribe("t/#", qos=1)
+    came = arrived(broker, client) + arrived(broker, client)
+    assert broker.store.read_count == 2
+    broker.advance(20)
+    seen = take_all(broker, client, came)
+    assert [m.topic for m in seen] == [f"t/{n:02}" for n in range(5)]
+    assert len(broker.retained.feed) == 0
+
+
+def test_unsubscribing_lets_go_of_what_is_being_read_ahead() -> None:
+    """Its answer finds nobody, and nothing is left behind."""
+    broker = far_away(limits=Limits(max_inflight=2))
+    client = broker.client("c", 5)
+    client.subscribe("t/#", qos=1)
+    came = arrived(broker, client)
+    assert len(broker.store.reads) == 1
+    client.send(p.Unsubscribe(3, ("t/#",)))
+    assert take_all(broker, client, came) == came
+    assert len(broker.retained.feed) == broker.retained.control.waiting == 0
+
+
+@pytest.mark.parametrize("over", [True, False], ids=["a failure that is over by then", "one that is not"])
+def test_what_cannot_be_read_ahead_is_read_again_when_it_is_needed(over: bool) -> None:
+    """So that a failure that is over by then does no harm; else the connection ends with a reason."""
+    broker = far_away(limits=Limits(max_inflight=2))
+    client = broker.client("c", 5)
+    client.subscribe("t/#", qos=1)
+    came = arrived(broker, client)
+    failure = StorageFailure(FailureKind.UNAVAILABLE, "gone")
+    broker.store.fail_reads(failure)
+    broker.store.failing = None if over else failure
+    seen = take_all(broker, client, came)
+    assert [m.topic for m in seen] == [f"t/{n:02}" for n in range(12 if over else 4)]
+    assert client.network.closed is not over
+
+
 TOPICS = [f"t/{letter}" for letter in "abcdef"]
 
 
@@ -439,6 +626,7 @@ def test_never_stale_after_fresh(data: st.DataObject) -> None:
         hog.subscribe("hog/#", qos=1)
     store.read_later = draw(st.booleans())
     store.acknowledge_at_once = draw(st.booleans())
+    store.reads_ahead = draw(st.booleans())
     publisher = broker.client("p", 4)
     qos = draw(st.integers(0, 2))
     version = draw(st.sampled_from([4, 5]))

@@ -186,3 +186,18 @@ def test_what_is_read_waits_too(desk: Desk, patience: float | None) -> None:
     else:
         assert [getattr(answer, "type", None) for answer in answers] == [StorageFailure] * 5
     readers.close()
+
+
+def test_a_connection_that_was_used_is_used_again(desk: Desk) -> None:
+    """What is asked now and then finds it open, and does not wait for another one."""
+    bridges = [SynchronousBridge(manual=True) for _ in range(3)]
+    readers = WaitingReaders(desk.database, [*bridges], desk.clock)
+    used: list[Connection] = []
+    for _ in range(3):
+        readers.read(used.append)
+        (asked,) = (bridge for bridge in bridges if bridge.waiting)
+        asked.step()
+    assert len(set(map(id, used))) == 1
+    for bridge in bridges:
+        bridge.manual = False
+    readers.close()

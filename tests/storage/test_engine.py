@@ -57,6 +57,13 @@ def test_the_writers_connection_is_as_durable_as_told(tmp_path: Path, durability
     writer.close()
 
 
+def test_the_writer_keeps_what_a_statement_changes_in_memory(tmp_path: Path) -> None:
+    """In a file, every page that goes to the log would be written twice."""
+    writer = opened(tmp_path / "x.db").connect()
+    assert pragma(writer, "temp_store") == 2
+    writer.close()
+
+
 def test_a_reader_cannot_write(tmp_path: Path) -> None:
     database = opened(fresh_file(tmp_path))
     reader = database.connect_reader()

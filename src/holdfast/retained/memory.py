@@ -36,6 +36,7 @@ class MemoryRetainedStore:
     """Keeps retained messages in a dict, and their topics in order."""
 
     shared = False
+    reads_ahead = False
 
     def __init__(self, clock: RevisionClock) -> None:
         self.node = clock.node

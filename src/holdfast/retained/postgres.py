@@ -16,7 +16,8 @@ from holdfast.retained.rows import COLUMNS, MESSAGE_COLUMNS, Row, longest_packet
 from holdfast.retained.statements import Check, Found, Leap, Totals
 from holdfast.retained.successor import successor
 from holdfast.storage import tables
-from holdfast.storage.bulk import array_of
+from holdfast.storage.arrays import Integers, Texts, columns_of
+from holdfast.storage.bulk import parameter_of
 from holdfast.storage.driver import Connection, Cursor
 from holdfast.storage.revisions import HIGHEST_NODE, after
 
@@ -61,10 +62,11 @@ _STORED = (
     "FOR UPDATE"
 )
 _UPSERT = (
-    f"INSERT INTO retained ({_COLUMNS}) SELECT * FROM unnest({', '.join(map(array_of, tables.retained.columns))}) "
+    f"INSERT INTO retained ({_COLUMNS}) SELECT * FROM unnest({', '.join(map(parameter_of, tables.retained.columns))}) "
     f"ON CONFLICT (topic) DO UPDATE SET {_REPLACED} WHERE excluded.revision > retained.revision "
-    "RETURNING topic, xmax = 0"
+    "RETURNING xmax = 0"
 )
+_WRITE = f"WITH written (new) AS ({_UPSERT}) SELECT count(*), count(*) FILTER (WHERE new) FROM written"
 _ADD_LEVELS = "INSERT INTO retained_levels SELECT * FROM unnest(CAST(? AS integer[])) ON CONFLICT (levels) DO NOTHING"
 _HELD = (
     "SELECT topic, size, client_id FROM retained WHERE tombstone = 0 AND topic = ANY(CAST(? AS text[])) ORDER BY topic "
@@ -171,7 +173,7 @@ class PostgresStatements:
 
     def listed(self, topics: Sequence[str]) -> Check:
         """Name the topics in an array."""
-        return " AND topic = ANY(CAST(:listed AS text[]))", {"listed": list(topics)}
+        return " AND topic = ANY(CAST(:listed AS text[]))", {"listed": Texts(topics)}
 
     def conditions(self, bounded: bool, no_local: bool, limited: bool, version5: bool, check: str) -> str:
         """Say which rows are wanted."""
@@ -217,7 +219,7 @@ class PostgresStatements:
 
     def standing(self, cursor: Cursor, topics: Sequence[str]) -> list[tuple[Any, ...]]:
         """Read how topics stand."""
-        cursor.execute(_STANDING, (list(topics),))
+        cursor.execute(_STANDING, (Texts(topics),))
         return list(cursor.fetchall())
 
     def read(
@@ -244,11 +246,11 @@ class PostgresStatements:
 
     def add_levels(self, cursor: Cursor, levels: Collection[int]) -> None:
         """Record level counts."""
-        cursor.execute(_ADD_LEVELS, (sorted(levels),))
+        cursor.execute(_ADD_LEVELS, (Integers(sorted(levels)),))
 
     def held(self, cursor: Cursor, topics: Sequence[str]) -> dict[str, Usage]:
         """Read sizes and Clients, and lock them."""
-        cursor.execute(_HELD, (list(topics),))
+        cursor.execute(_HELD, (Texts(topics),))
         return {topic: Usage(1, size, client_id) for topic, size, client_id in cursor.fetchall()}
 
     def held_between(self, cursor: Cursor, low: str, high: str | None, limit: int) -> dict[str, Usage]:
@@ -259,7 +261,7 @@ class PostgresStatements:
 
     def counted(self, cursor: Cursor, scopes: Sequence[str]) -> dict[str, str | None]:
         """Read how far, and lock it."""
-        cursor.execute(_COUNTED, (sorted(scopes),))
+        cursor.execute(_COUNTED, (Texts(sorted(scopes)),))
         return dict(cursor.fetchall())
 
     def cap_expiry(
@@ -287,7 +289,7 @@ class PostgresStatements:
 
     def bury(self, cursor: Cursor, topics: Sequence[str], now: int, revision: int) -> None:
         """Make tombstones."""
-        cursor.execute(_BURY, {"now": now, "revision": revision, "topics": list(topics)})
+        cursor.execute(_BURY, {"now": now, "revision": revision, "topics": Texts(topics)})
 
     def purge(self, cursor: Cursor, before: int, limit: int) -> int:
         """Delete tombstones."""
@@ -295,7 +297,7 @@ class PostgresStatements:
         return cursor.rowcount
 
     def _write(self, cursor: Cursor, rows: Sequence[Row], node: int, change: Totals) -> None:
-        cursor.execute(_STORED, ([row.topic for row in rows],))
+        cursor.execute(_STORED, (Texts([row.topic for row in rows]),))
         stored = {topic: rest for topic, *rest in cursor.fetchall()}
         winners = []
         for row in rows:
@@ -314,9 +316,9 @@ class PostgresStatements:
                 change.lost |= {row.topic}
         if not winners:
             return
-        cursor.execute(_UPSERT, list(map(list, zip(*winners, strict=True))))
-        inserted = dict(cursor.fetchall())
-        if len(inserted) < len(winners) or any(new is (topic in stored) for topic, new in inserted.items()):
+        cursor.execute(_WRITE, columns_of(tables.retained, winners))
+        # What is stored is locked: only a topic that was not can have been inserted, if no other node has done it.
+        if cursor.fetchone() != (len(winners), sum(row.topic not in stored for row in winners)):
             raise errors.SerializationFailure("another node has written these topics at the same moment")
         for row in winners:
             tombstone, size = stored[row.topic][1:] if row.topic in stored else (1, 0)

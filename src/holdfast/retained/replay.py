@@ -1,7 +1,9 @@
 """One replay: the retained messages that match a new subscription, read and delivered as the client has room.
 
 A replay is a cursor over the store, not entries in a queue: nothing is read before there is room for it, so a slow
-client costs one batch, one that has stopped reading soon not even that, and nothing is ever dropped.
+client costs one batch, one that has stopped reading soon not even that, and nothing is ever dropped. Where reading
+takes its time elsewhere (``reads_ahead``), a client that takes what it is given finds the next batch read when the
+present one has been delivered.
 
 Never stale after fresh: the replay hears the change feed from its start. A change handed to this client live marks
 its topic, and a copy of the topic read before is dropped; the changed row itself is left out of later reads by its
@@ -37,6 +39,10 @@ else:
 _MOST_MARKS = 1000
 #: Bytes delivered at once, for what is delivered to a client that has stopped reading stays in this process.
 _MOST_BYTES = 128 << 10
+#: Bytes of packets that what is held and what is read ahead may have together, but for a single larger message.
+_AHEAD = 256 << 10
+#: The next batch is read ahead once this much is left for it: a thousand ordinary messages.
+_ENOUGH_AHEAD = 192 << 10
 
 
 class ReplayState(Enum):
@@ -96,8 +102,12 @@ class Replay:
         self._everything_read = False
         self._held: deque[Slice] = deque()
         self._form: ReplayForm | None = None
+        self._next: Batch | None = None  # read ahead
         self._reading = 0  # counts reads, so that the answer to a given-up read is recognised
-        self._read_from = self._read_until = 0  # moments: of the read whose answer is held or waited for
+        self._read_from = self._read_until = 0  # moments: of the last read
+        self._held_from = self._held_until = 0  # and of the one that what is held comes from
+        self._asked = False  # whether an answer is on its way that has not been given up
+        self._passing: list[Change] = []  # committed before the last read: its answer needs no marks of these
         self._marks: dict[str, Change] = {}
         self._start = store.next_revision()
         self._state = ReplayState.COMMITTING
@@ -118,7 +128,8 @@ class Replay:
     def status(self) -> ReplayStatus:
         """Return how it stands."""
         age = (self._now() - self._began) / 1000
-        held = sum(piece.count for piece in self._held)
+        ahead = self._next.slices if self._next is not None else ()
+        held = sum(piece.count for piece in (*self._held, *ahead))
         return ReplayStatus(
             self.number, self.client_id, self.topic_filter, self.delivered, held, self.cursor, self._state, age
         )
@@ -146,10 +157,13 @@ class Replay:
         A place in a queue is kept: who makes a replay read again and again cannot keep it from its turn.
         """
         self._held.clear()
+        self._next = None
         self._read_after = self.cursor
         self._everything_read = False
-        if self._state is ReplayState.READING:  # its answer will not fit any more
+        if self._asked:  # the answer will not fit any more
             self._reading += 1
+            self._asked = False
+        if self._state is ReplayState.READING:
             self._get_ready()
 
     def cancel(self) -> None:
@@ -166,7 +180,9 @@ class Replay:
         self._feed.forget(self._listening)
         self._control.end(self)
         self._held.clear()
+        self._next = None
         self._marks.clear()
+        self._passing.clear()
 
     def step(self) -> bool:
         """Read a batch when none is held, then deliver one slice of it, if there is room."""
@@ -175,23 +191,28 @@ class Replay:
         room = self._delivery.room()
         if room <= 0:
             self._state = ReplayState.RESTING
-            if self._held:
+            if self._held or self._next is not None:
                 self._control.resting.note(self)
             if self._control.limited:
                 self._control.leave_queues(self)
             return False
         now = self._now()
+        if not self._held and self._next is not None:
+            self._take(self._next)
         if self._held and 0 < self._held[0].soonest_expiry <= now:
             self.reread()  # a message has expired while it waited for room
-        if not self._held:
-            if self._everything_read:
-                self.stop()
-                self._delivery.finished()
-                return False
-            return self._read(now)
-        return self._deliver(room)
+        if self._held:
+            return self._deliver(room, now)
+        if self._everything_read:
+            self.stop()
+            self._delivery.finished()
+        else:
+            self._state = ReplayState.READING
+            if not self._asked:
+                self._read(now, self._control.flow.max_batch_bytes)
+        return False
 
-    def _deliver(self, room: int) -> bool:
+    def _deliver(self, room: int, now: int) -> bool:
         assert self._form is not None
         piece = self._held.popleft()
         if self._marks:
@@ -214,6 +235,8 @@ class Replay:
                 other._outrun(self, piece.last)
         self.delivered += piece.count
         self.cursor = piece.last
+        if self._store.reads_ahead and not (self._asked or self._everything_read or self._next):
+            self._read_ahead(now)
         self._delivery.deliver(piece)
         return self._goes_on()
 
@@ -222,11 +245,11 @@ class Replay:
 
         What other nodes change is not in the feed: what was not certainly read later than that may be older.
         """
-        if self._read_from > other._read_until or last <= self.cursor:
+        if last <= self.cursor or (self._held_from if self._held else self._read_from) > other._held_until:
             return
-        reading = self._state is ReplayState.READING
-        held = bool(self._held) and other.cursor < self._read_after
-        if (reading or held) and overlap(self.topic_filter, other.topic_filter):
+        read_to = self._read_after if self._next is None else self._next.after
+        held = (bool(self._held) or self._next is not None) and other.cursor < read_to
+        if (self._asked or held) and overlap(self.topic_filter, other.topic_filter):
             self.reread()
 
     def _goes_on(self) -> bool:
@@ -235,8 +258,14 @@ class Replay:
             self.cursor = max(self.cursor, self._read_after)
         return self._state is ReplayState.READY
 
-    def _read(self, now: int) -> bool:
-        self._forget_committed()
+    def _read_ahead(self, now: int) -> None:
+        most = min(_AHEAD, self._control.flow.max_batch_bytes)
+        left = most - sum(len(piece.packets) for piece in self._held)
+        if left >= _ENOUGH_AHEAD:
+            self._read(now, left)
+
+    def _read(self, now: int, most_bytes: int) -> None:
+        self._passing = self._committed()
         form = self._form = self._delivery.form()
         selection = Selection(
             self.topic_filter,
@@ -249,34 +278,48 @@ class Replay:
         )
         flow = self._control.flow
         rows = flow.batch_read_number
-        self._state = ReplayState.READING
+        self._asked = True
         self._reading += 1
         self._read_from = self._control.moment()
         reading: Deferred[Batch] = self._store.read(
-            selection, self._read_after, rows, flow.batch_deliver_number or rows, flow.max_batch_bytes, form.detailed
+            selection, self._read_after, rows, flow.batch_deliver_number or rows, most_bytes, form.detailed
         )
         number = self._reading
         reading.addCallbacks(self._arrived, self._unreadable, callbackArgs=(number,), errbackArgs=(number,))
-        return False
 
     def _arrived(self, batch: Batch, number: int) -> None:
-        if self._state is not ReplayState.READING or number != self._reading:
+        if self._is_over_or_given_up(number):
             return
         self._read_until = self._control.moment()
+        self._asked = False
+        self._next = batch
+        if self._state is ReplayState.READING:
+            self._get_ready()
+
+    def _take(self, batch: Batch) -> None:
+        """Go on with a batch, all before it having been delivered."""
         assert self._form is not None
+        self._next = None
+        self._held_from, self._held_until = self._read_from, self._read_until
         for one in batch.slices:
             self._held.extend(portions(one, _MOST_BYTES, self._form.protocol_version))
         self._read_after = batch.after
         self._everything_read = batch.done
+        self._forget(self._passing)
         if not self._held:
             self.cursor = max(self.cursor, batch.after)
-        self._get_ready()
 
     def _unreadable(self, failure: Failure, number: int) -> None:
-        if self._state is not ReplayState.READING or number != self._reading:
+        if self._is_over_or_given_up(number):
             return
-        self.stop()
-        self._delivery.failed(failure.value or RuntimeError(failure.getErrorMessage()))
+        self._asked = False
+        if self._state is ReplayState.READING:
+            self.stop()
+            self._delivery.failed(failure.value or RuntimeError(failure.getErrorMessage()))
+        # else it is not needed yet, and is read once more when it is
+
+    def _is_over_or_given_up(self, number: int) -> bool:
+        return self._state is ReplayState.OVER or number != self._reading
 
     def _begin(self, _failure: StorageFailure | None) -> None:
         if self._state is not ReplayState.COMMITTING:
@@ -300,7 +343,7 @@ class Replay:
             change.ticket.when_settled(lambda failure: self._include(change, failure))
         elif len(self._marks) > _MOST_MARKS:
             self.reread()
-            self._forget_committed()
+            self._forget(self._committed())
 
     def _include(self, change: Change, failure: StorageFailure | None) -> None:
         """Let later reads see a change that this client was not handed live."""
@@ -310,11 +353,13 @@ class Replay:
                 del self._marks[change.topic]
             self.reread()
 
-    def _forget_committed(self) -> None:
-        """Drop marks no longer needed: nothing is held, and the next read sees their commit."""
-        if self._marks:
-            self._marks = {
-                topic: change
-                for topic, change in self._marks.items()
-                if not change.ticket.settled or change.ticket.failure is not None
-            }
+    def _committed(self) -> list[Change]:
+        """Return the marked changes that whatever is read from now on has seen."""
+        return [c for c in self._marks.values() if c.ticket.settled and c.ticket.failure is None]
+
+    def _forget(self, changes: list[Change]) -> None:
+        """Drop marks no longer needed: nothing is held that was read before their commit."""
+        for change in changes:
+            if self._marks.get(change.topic) is change:
+                del self._marks[change.topic]
+        changes.clear()

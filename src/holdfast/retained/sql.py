@@ -64,6 +64,7 @@ class SQLRetainedStore:
     ) -> None:
         self.node = store.node
         self.shared = store.shared
+        self.reads_ahead = store.reads_elsewhere
         self._bounds = Bounds(read_time, seconds)
         #: how far to go at once for a filter, as its last read has left it: a guess to begin with
         self._stride_of = lru_cache(maxsize=_STRIDES)(lambda topic_filter: Stride(jump_rows, scan_rows))  # noqa: ARG005

@@ -57,7 +57,13 @@ class ReplayDelivery:
         )
 
     def room(self) -> int:
-        """Return how many messages may be delivered now."""
+        """Return how many messages may be delivered now; the Session lets replays that had no room know of it again."""
+        room = self._room()
+        if room <= 0:
+            self._session.replays_rest = True
+        return room
+
+    def _room(self) -> int:
         session = self._session
         if session.link is None or self._connection.unsent >= LOW_WATER or session.queue.dequeued < self._not_before:
             return 0

@@ -39,6 +39,9 @@ class _Match:
 
 _Route = tuple[tuple[_Match, ...], tuple[SharedGroup, ...]]
 
+#: The route of a Topic Name that nobody has subscribed to. It is found as fast as it would be remembered for a while:
+#: a million retained topics that nobody listens to are not to fill the memory of those that somebody does.
+_NOWHERE: _Route = ((), ())
 #: Topic Names whose routes are remembered, and the longest of them; all are forgotten when a subscription changes
 _MOST_ROUTES = 65_536
 _LONGEST_REMEMBERED = 200
@@ -239,9 +242,11 @@ class Router:
         self._alike.clear()
 
     def _find(self, topic: str) -> _Route:
-        """Find the topic's route, and remember it."""
+        """Find the topic's route, and remember it if it leads anywhere."""
         plain = self._tree.match(topic)
-        shared = self._shared_tree.match(topic)
+        shared = self._shared_tree.match(topic) if self._groups else []
+        if not (plain or shared):
+            return _NOWHERE
         # Sessions, groups and subscriptions live at least as long as the routes are remembered.
         key = tuple(map(id, chain(chain.from_iterable(plain), chain.from_iterable(shared))))
         route = self._alike.get(key)

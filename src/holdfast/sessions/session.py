@@ -78,8 +78,8 @@ class Session:
         self.link: ILink | None = None
         self.expiry_interval: float | None = 0
         self.window = limits.max_inflight
-        self.has_replays = False  #: whether any replay runs, and (``replaying``) shares the window
-        self.replaying = False
+        self.replaying = False  #: whether any replay shares the window
+        self.replays_rest = False  #: whether one has found no room since replays were last told to look for it
         self.positions: dict[str, ReplayPosition] = {}  #: of replays whose end is not acknowledged yet
         self.queue = MessageQueue()
         self._durable = record.durable
@@ -207,7 +207,7 @@ class Session:
         """Send queued messages while the window has room; then let replays go on."""
         link = self.link
         queue = self.queue
-        if link is None or not (queue or self.has_replays or self._unsent):
+        if link is None or not (queue or self.replays_rest or self._unsent):
             return
         if self._unsent:
             self._send_again(link)
@@ -217,7 +217,8 @@ class Session:
         while queue and (not queue.first.qos or self._live_room() > 0):
             queued = queue.pop()
             self._send(link, queued.outgoing, queued.qos, queued.retain, queued.identifiers, queued.delivery)
-        if self.has_replays and len(self.inflight) < self.window:
+        if self.replays_rest and len(self.inflight) < self.window:
+            self.replays_rest = False
             link.wake_replays()
 
     def is_full(self) -> bool:

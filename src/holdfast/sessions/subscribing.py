@@ -153,7 +153,6 @@ class Subscriptions:
         self._set_replaying()
 
     def _set_replaying(self) -> None:
-        self._session.has_replays = bool(self._replays)
         self._session.replaying = any(running.delivery.begun for running in self._replays.values())
         if not self._session.replaying:
             self._session.fill()  # live messages have the whole window again

@@ -7,8 +7,9 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, Protocol
 
-from sqlalchemy import BigInteger, Column, Integer, LargeBinary, SmallInteger, Table
+from sqlalchemy import Column, Table
 
+from holdfast.storage.arrays import array_of, columns_of
 from holdfast.storage.driver import Cursor
 
 # Built from table definitions and counts alone: values are always bound.
@@ -50,12 +51,14 @@ class PostgresBulk:
     def upsert(self, cursor: Cursor, table: Table, rows: Rows) -> None:
         """Insert or replace."""
         if rows:
-            cursor.execute(_postgres_upsert(table), list(map(list, zip(*rows, strict=True))))
+            cursor.execute(_postgres_upsert(table), columns_of(table, rows))
 
     def delete(self, cursor: Cursor, table: Table, key: tuple[str, ...], keys: Rows) -> None:
         """Delete by key."""
         if keys:
-            cursor.execute(_postgres_delete(table, key), list(map(list, zip(*keys, strict=True))))
+            arrays = [array_of(table.columns[name]) for name in key]
+            gone = [array(values) for array, values in zip(arrays, zip(*keys, strict=True), strict=True)]
+            cursor.execute(_postgres_delete(table, key), gone)
 
 
 def bulk_for(dialect: str) -> Bulk:
@@ -63,16 +66,9 @@ def bulk_for(dialect: str) -> Bulk:
     return SQLiteBulk() if dialect == "sqlite" else PostgresBulk()
 
 
-def array_of(column: Column[Any]) -> str:
+def parameter_of(column: Column[Any]) -> str:
     """Return the parameter for an array of a column's values, in Postgres."""
-    kind = column.type
-    if isinstance(kind, LargeBinary):
-        return "CAST(? AS bytea[])"
-    if isinstance(kind, SmallInteger):
-        return "CAST(? AS smallint[])"
-    if isinstance(kind, BigInteger):
-        return "CAST(? AS bigint[])"
-    return "CAST(? AS integer[])" if isinstance(kind, Integer) else "CAST(? AS text[])"
+    return f"CAST(? AS {array_of(column).element}[])"
 
 
 @lru_cache(maxsize=256)
@@ -96,13 +92,13 @@ def _sqlite_delete(table: Table, key: tuple[str, ...], rows: int) -> str:
 
 @lru_cache(maxsize=64)
 def _postgres_upsert(table: Table) -> str:
-    arrays = ", ".join(map(array_of, table.columns))
+    arrays = ", ".join(map(parameter_of, table.columns))
     return f"{_insert(table)} SELECT * FROM unnest({arrays}) {_on_conflict(table)}"
 
 
 @lru_cache(maxsize=64)
 def _postgres_delete(table: Table, key: tuple[str, ...]) -> str:
-    arrays = ", ".join(array_of(table.columns[name]) for name in key)
+    arrays = ", ".join(parameter_of(table.columns[name]) for name in key)
     condition = " AND ".join(f"{table.name}.{name} = gone.{name}" for name in key)
     return f"DELETE FROM {table.name} USING unnest({arrays}) AS gone ({', '.join(key)}) WHERE {condition}"
 

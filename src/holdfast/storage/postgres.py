@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import psycopg
 from psycopg import errors, pq
+from psycopg.adapt import Dumper
 from psycopg.rows import RowFactory
 from sqlalchemy import Connection as SQLAlchemyConnection
 from sqlalchemy import Engine, create_engine, event
@@ -17,6 +18,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
+from holdfast.storage.arrays import ARRAYS, Array
 from holdfast.storage.database import Durability, StoreUnusable
 from holdfast.storage.driver import Connection
 from holdfast.tickets import FailureKind, StorageFailure
@@ -60,6 +62,19 @@ class Cursor(psycopg.Cursor[Any]):
 def _translated(statement: str) -> str:
     """Return a statement with the driver's own parameters. None of ours has these characters in a literal."""
     return re.sub(r"(?<!:):(\w+)", r"%(\1)s", statement.replace("%", "%%").replace("?", "%s"))
+
+
+class _ArrayDumper(Dumper):
+    """Hands an array over as it is."""
+
+    format = pq.Format.BINARY
+
+    def dump(self, obj: Array) -> bytes:
+        """Return what is sent."""
+        return obj.data
+
+
+_DUMPERS = [(array, type(f"{array.__name__}Dumper", (_ArrayDumper,), {"oid": array.array_oid})) for array in ARRAYS]
 
 
 class PostgresDatabase:
@@ -259,6 +274,8 @@ class PostgresDatabase:
     def _open(self) -> psycopg.Connection[Any]:
         connection = psycopg.connect(**self._parameters(), autocommit=True, prepare_threshold=1)
         connection.cursor_factory = Cursor
+        for array, dumper in _DUMPERS:
+            connection.adapters.register_dumper(array, dumper)
         connection.execute(_SETTINGS)
         return connection
 

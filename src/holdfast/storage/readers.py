@@ -103,7 +103,8 @@ class WaitingReaders:
         self._database = database
         self._clock = clock
         self._patience = patience
-        self._idle = deque(_Reader(database, bridge) for bridge in bridges)
+        # The one used last is used next: it is connected, and has prepared what is asked again and again.
+        self._idle = [_Reader(database, bridge) for bridge in bridges]
         self._all = tuple(self._idle)
         self._waiting: deque[_Job] = deque()
         self._since: float | None = None
@@ -134,7 +135,7 @@ class WaitingReaders:
 
     def _start(self) -> None:
         while self._waiting and self._idle and not self._retrying:
-            reader, job = self._idle.popleft(), self._waiting.popleft()
+            reader, job = self._idle.pop(), self._waiting.popleft()
             reader.bridge.call(partial(reader.run, job.work), partial(self._done, reader, job))
 
     def _done(self, reader: _Reader, job: _Job, outcome: Any) -> None:

@@ -88,6 +88,11 @@ class DurableStore:
         """Whether other nodes may use the same database."""
         return self.dialect != "sqlite"
 
+    @property
+    def reads_elsewhere(self) -> bool:
+        """Whether its database is asked from threads, which takes its time, rather than in the reactor's turn."""
+        return self.dialect != "sqlite"
+
     def before_open(self, prepare: Callable[[Database, Connection], None]) -> None:
         """Have this done with the writer's connection whenever the store is opened, before anything can change."""
         self._preparations.append(prepare)

@@ -18,6 +18,11 @@ def decode(first: int, data: bytes, start: int, end: int, protocol_version: int)
     packet_type = first >> 4
     if packet_type == 3:
         return decode_publish(first, data, start, end, protocol_version)
+    if end - start == 2:  # the hot path of acknowledgements
+        build = _ACKNOWLEDGEMENTS.get(first)
+        identifier = data[start] << 8 | data[start + 1]
+        if build is not None and identifier:
+            return build(identifier, 0, NO_PROPERTIES)
     flags = 2 if packet_type in (6, 8, 10) else 0
     if first & 15 != flags:
         raise MalformedPacket("reserved flags of the fixed header are set")  # [MQTT5-2.1.3-1]
@@ -256,6 +261,14 @@ def _auth(cursor: Cursor, packet_type: int, _version: int) -> p.Auth:
     reason = _reason(cursor, packet_type)
     return p.Auth(reason, read_properties(cursor, packet_type) if cursor.remaining() else NO_PROPERTIES)
 
+
+#: By the first byte. One of two more bytes means success, and has no properties, in every protocol version.
+_ACKNOWLEDGEMENTS: dict[int, Callable[[int, int, Properties], p.Packet]] = {
+    0x40: p.Puback,
+    0x50: p.Pubrec,
+    0x62: p.Pubrel,
+    0x70: p.Pubcomp,
+}
 
 _DECODERS: dict[int, Callable[[Cursor, int, int], p.Packet]] = {
     1: _connect,
