@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -51,7 +51,9 @@ from holdfast.sessions.wills import Wills
 from holdfast.storage.database import Durability
 from holdfast.storage.engine import shown
 from holdfast.storage.figures import figures as storage_figures
+from holdfast.storage.figures import soundness
 from holdfast.storage.lock import DirectoryLock
+from holdfast.storage.quarantine import OnCorruption
 from holdfast.storage.steady import SteadyClock
 from holdfast.storage.store import DurableStore
 
@@ -157,7 +159,12 @@ def limits_of(zone: Zone) -> Limits:
 
 
 def control_of(
-    config: Config, reactor: Any, retained: RetainedMessages, store: SQLRetainedStore, now: Callable[[], int]
+    config: Config,
+    reactor: Any,
+    retained: RetainedMessages,
+    store: SQLRetainedStore,
+    now: Callable[[], int],
+    health: Callable[[], Mapping[str, object]],
 ) -> ControlSocket:
     """Compose the API and the socket it is served on."""
 
@@ -165,7 +172,7 @@ def control_of(
         return deferLater(reactor, 0)
 
     administration = Administration(retained, store, now, pause)
-    api = RetainerAPI(administration, config_shown(config.retainer), shown(config.storage.url))
+    api = RetainerAPI(administration, config_shown(config.retainer), shown(config.storage.url), health)
     site = APISite(api.answer, longest_body(config.retainer.max_payload_size), reactor)
     return ControlSocket(reactor, config.data_dir, site)
 
@@ -208,6 +215,7 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
         now,
         pressure.change,
         patience=READ_PATIENCE if config.retainer.when_unavailable == "refuse" else None,
+        on_corruption=OnCorruption(config.storage.on_corruption),
     )
     store = store_of(config.retainer, durable)
     retained = RetainedMessages(store, reactor, now, retainer_limits_of(config.retainer), flow_of(config.retainer))
@@ -279,7 +287,7 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
         registry,
         lambda listener: limits.get(listener, defaults),
         Listening(reactor, listeners),
-        control_of(config, reactor, retained, store, now),
+        control_of(config, reactor, retained, store, now, partial(soundness, durable)),
         description,
         announce,
     )

@@ -32,14 +32,24 @@ Handler = Callable[["RetainerAPI", Call], "Deferred[Answer]"]
 
 
 class RetainerAPI:
-    """Answers calls about retained messages. ``config`` is shown as it is, and ``store`` names the database."""
+    """Answers calls about retained messages. ``config`` is shown as it is, and ``store`` names the database.
+
+    ``health`` tells what is wrong with that: ``damage`` (None: nothing) and the files that are ``quarantined``.
+    """
 
     _log = Logger()
 
-    def __init__(self, administration: Administration, config: Mapping[str, Any], store: str) -> None:
+    def __init__(
+        self,
+        administration: Administration,
+        config: Mapping[str, Any],
+        store: str,
+        health: Callable[[], Mapping[str, object]] = dict,
+    ) -> None:
         self._administration = administration
         self._config = config
         self._store = store
+        self._health = health
 
     def answer(self, call: Call) -> Deferred[Answer]:
         """Answer a call, whatever it is; fails only with CancelledError, when it is cancelled."""
@@ -110,6 +120,7 @@ class RetainerAPI:
                     "replays": administration.replay_count,
                     "node": administration.node,
                     "store": self._store,
+                    **self._health(),
                     "api": dict(administration.counts),
                 }
             )

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol
 from urllib.parse import urlencode
@@ -30,6 +31,7 @@ from holdfast.retained.service import RetainedMessages
 from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability, StoreUnusable
 from holdfast.storage.engine import database_at, shown
+from holdfast.storage.figures import soundness
 from holdfast.storage.lock import DirectoryLock, DirectoryUnusable
 from holdfast.storage.store import DurableStore
 
@@ -207,7 +209,8 @@ def standing_in(config: Config) -> Iterator[Access]:
         retained = RetainedMessages(store, clock, _milliseconds, limits, flow_of(config.retainer))
         administration = Administration(retained, store, _milliseconds, lambda: succeed(None))
         where = shown(config.storage.url)
-        yield _StandIn(RetainerAPI(administration, config_shown(config.retainer), where), where, clock)
+        health = partial(soundness, durable)
+        yield _StandIn(RetainerAPI(administration, config_shown(config.retainer), where, health), where, clock)
     finally:
         failures: list[Failure] = []
         durable.close().addErrback(failures.append)
