@@ -136,7 +136,7 @@ class RetainedHistory(Service):
         self._complaints = Complaints(self._log, clock.seconds, 3600)
         self._tending: LoopingCall | None = None
         self._parts: OpenStore
-        store.when_open(self._opened)
+        store.when_open(self._opened, first=True)
 
     def startService(self) -> None:
         """Write what is left of the baseline, and prune from time to time."""

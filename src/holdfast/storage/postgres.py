@@ -157,6 +157,8 @@ class PostgresDatabase:
         """Raise :class:`StoreUnusable`, with what to do, for an error of the database."""
         try:
             yield
+        except StorageFailure as failure:
+            raise StoreUnusable(str(failure)) from failure
         except psycopg.Error as error:
             raise StoreUnusable(f"{self.location}: cannot be used ({_first_line(error)})") from error
         except DBAPIError as error:

@@ -99,9 +99,12 @@ class DurableStore:
         """Whether other nodes may use the same database."""
         return self.dialect != "sqlite"
 
-    def when_open(self, user: Callable[[OpenStore], None]) -> None:
-        """Call the user with the open store: now if it is open, and whenever it is opened."""
-        self._users.append(user)
+    def when_open(self, user: Callable[[OpenStore], None], first: bool = False) -> None:
+        """Call the user with the open store: now if it is open, and whenever it is opened.
+
+        Those who write on a connection of their own have to come ``first``: others set the writer to work.
+        """
+        self._users.insert(0 if first else len(self._users), user)
         if self.parts is not None:
             user(self.parts)
 
