@@ -12,7 +12,7 @@ from tempfile import mkdtemp
 
 from tests.faults.outages import all_outages
 from tests.faults.results import Result, table
-from tests.faults.ruin import logs, quarantines
+from tests.faults.ruin import DAMAGES, logs, quarantines
 from tests.faults.statements import Bench, Cutting, LostAnswer, errors_of, failures, kills
 from tests.faults.storm import storm
 from tests.faults.window import window
@@ -53,14 +53,12 @@ def _groups(options: argparse.Namespace) -> dict[str, Callable[[Path], Iterator[
     times, step = (1, 15) if options.quick else (5, 1)
     count = options.kills or (5 if options.quick else 100)
     return {
-        "kills": lambda at: _on_each(lambda folder, store, more: storm(folder, store, more, count), at),
+        "kills": lambda at: _on_each(lambda *where: storm(*where, count), at),
         "statements": lambda at: _statements(at, step),
         "logs": lambda at: iter([logs(at, 100 if options.quick else 1000)]),
-        "damage": lambda at: iter([quarantines(at, times)]),
+        "damage": lambda at: iter([quarantines(at, DAMAGES * times)]),
         "outages": all_outages,
-        "async": lambda at: _on_each(
-            lambda folder, store, more: window(folder, store, more, max(2, count // 5), measured=True), at
-        ),
+        "async": lambda at: _on_each(lambda *where: window(*where, max(2, count // 5)), at),
     }
 
 

@@ -30,13 +30,13 @@ LARGE = b"1" + b" " * 50_000
 Outage = Callable[[BrokerProcess], AbstractContextManager[None]]
 
 
-def refused(name: str, broker: BrokerProcess, outage: Outage, reason: ReasonCode, said: str) -> Result:
+def refused(name: str, broker: BrokerProcess, outage: Outage, reason: ReasonCode, said: str, rounds: int = 3) -> Result:
     """What has to be stored is refused, with this Reason Code; the log says why; afterwards all is as before."""
     result = Result(name, "sqlite")
     try:
         broker.start()
         with _Clients(broker, result) as clients:
-            for number in range(3):
+            for number in range(rounds):
                 clients.stored(f"before/{number}")
                 with outage(broker):
                     answer = clients.answered(f"during/{number}")
@@ -46,19 +46,19 @@ def refused(name: str, broker: BrokerProcess, outage: Outage, reason: ReasonCode
                 clients.stored(f"after/{number}")
                 result.tried += 1
             broker.wait_for(said)
-            _restart(broker, result, {f"{when}/{number}" for when in ("before", "after") for number in range(3)})
+            _restart(broker, result, {f"{when}/{number}" for when in ("before", "after") for number in range(rounds)})
     finally:
         broker.end()
     return result
 
 
-def waits(name: str, store: str, broker: BrokerProcess, outage: Outage, said: str) -> Result:
+def waits(name: str, store: str, broker: BrokerProcess, outage: Outage, said: str, rounds: int = 3) -> Result:
     """What has to be stored is not answered, and is stored when the outage is over; the log says why."""
     result = Result(name, store)
     try:
         broker.start()
         with _Clients(broker, result) as clients:
-            for number in range(3):
+            for number in range(rounds):
                 clients.stored(f"before/{number}")
                 with outage(broker):
                     clients.sent(f"during/{number}")
@@ -67,7 +67,7 @@ def waits(name: str, store: str, broker: BrokerProcess, outage: Outage, said: st
                 result.expect(clients.answer() < ACCEPTED, "it is refused")
                 clients.stored(f"after/{number}")
                 result.tried += 1
-            _restart(broker, result, {f"{when}/{n}" for when in ("before", "during", "after") for n in range(3)})
+            _restart(broker, result, {f"{when}/{n}" for when in ("before", "during", "after") for n in range(rounds)})
     finally:
         broker.end()
     return result

@@ -42,7 +42,7 @@ class Counter:
                 self.begun.set()
 
 
-def window(directory: Path, store: str, options: tuple[str, ...], kills: int, measured: bool) -> Result:
+def window(directory: Path, store: str, options: tuple[str, ...], kills: int, measured: bool = True) -> Result:
     """Kill a broker so many times; where time counts (``measured``), no loss may be longer than configured."""
     result = Result("kill -9, durability async", store)
     configuration = directory / "async.toml"
