@@ -52,13 +52,20 @@ def _statements(directory: Path, step: int) -> Iterator[Result]:
 def _groups(options: argparse.Namespace) -> dict[str, Callable[[Path], Iterator[Result]]]:
     times, step = (1, 15) if options.quick else (5, 1)
     count = options.kills or (5 if options.quick else 100)
+
+    def killed(folder: Path, store: str, more: tuple[str, ...]) -> Result:
+        return storm(folder, store, more, count)
+
+    def killed_ahead(folder: Path, store: str, more: tuple[str, ...]) -> Result:
+        return window(folder, store, more, max(2, count // 5))
+
     return {
-        "kills": lambda at: _on_each(lambda *where: storm(*where, count), at),
+        "kills": lambda at: _on_each(killed, at),
         "statements": lambda at: _statements(at, step),
         "logs": lambda at: iter([logs(at, 100 if options.quick else 1000)]),
         "damage": lambda at: iter([quarantines(at, DAMAGES * times)]),
         "outages": all_outages,
-        "async": lambda at: _on_each(lambda *where: window(*where, max(2, count // 5)), at),
+        "async": lambda at: _on_each(killed_ahead, at),
     }
 
 

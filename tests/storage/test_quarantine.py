@@ -14,8 +14,8 @@ from holdfast.interfaces import Selection
 from holdfast.messages import RetainedChange
 from holdfast.retained.sql import SQLRetainedStore
 from holdfast.storage import quarantine
-from holdfast.storage.database import StoreDamaged, StoreUnusable
-from holdfast.storage.figures import soundness
+from holdfast.storage.database import Durability, StoreDamaged, StoreUnusable
+from holdfast.storage.figures import figures, soundness
 from holdfast.storage.quarantine import OnCorruption
 from holdfast.tickets import CommitTicket, FailureKind, StorageFailure
 from tests.retained.store_contract import NOW, message
@@ -123,6 +123,8 @@ def test_it_is_put_into_quarantine_byte_for_byte_and_the_store_opens(
     assert [event["log_level"].name for event in errors] == ["critical", "critical"]
     assert errors[1]["where"] == aside
     assert soundness(opened) == {"damage": None, "quarantined": [aside.name]}
+    told = figures(opened, Durability.FULL, 1)
+    assert (told["damaged"], told["quarantined"]) == (0, 1)
     result_of(opened.close())
     assert not quarantine.mark(path).exists()
     found = contents(path)
@@ -257,6 +259,7 @@ def test_damage_that_is_met_later_stops_all_writing_and_is_remembered(path: Path
     assert ticket.failure.kind is FailureKind.UNAVAILABLE
     assert result_of(retained.get("another")) is not None
     assert "malformed" in str(soundness(opened)["damage"])
+    assert figures(opened, Durability.FULL, 1)["damaged"] == 1
     result_of(opened.close())
     with pytest.raises(StoreDamaged, match=r"was found damaged while the broker ran.*holdfast db check"):
         store(path, OnCorruption.REFUSE).open()
