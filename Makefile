@@ -10,13 +10,14 @@ INSTALLED := $(VENV)/installed-$(LISTING)
 PYTEST_ARGS ?=
 TESTS ?= tests
 
-.PHONY: help run test lint types layers check changelog bench wheel clean needs
+.PHONY: help run test lint types layers check changelog bench faults wheel clean needs
 
 help:
 	@echo 'make run     start the broker on 127.0.0.1:1883, data in ./data   (options: ARGS="--listen ...")'
 	@echo 'make test    run all tests                                         (options: TESTS=tests/wire COVERAGE=1)'
 	@echo 'make check   ruff, mypy, import layers, changelog'
 	@echo 'make bench   benchmarks, beside mosquitto where installed          (options: BENCH_ARGS="--quick")'
+	@echo 'make faults  kill, fill, lock and damage for half an hour            (options: FAULTS_ARGS="--quick")'
 	@echo 'make wheel   build the wheel and the source distribution in dist/'
 	@echo 'make clean   remove what was built'
 
@@ -67,6 +68,9 @@ check: lint types layers changelog
 
 bench: needs
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+faults: needs
+	$(BIN)/python -m tests.faults $(FAULTS_ARGS)
 
 wheel: $(VENV)/dev
 	rm -rf dist

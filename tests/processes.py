@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 TWISTD = Path(sys.executable).parent / "twistd"
@@ -24,10 +25,19 @@ PATIENCE = 60.0
 class BrokerProcess:
     """``twistd -n holdfast`` on a free port, with its data in ``directory``."""
 
-    def __init__(self, directory: Path, *options: str, listen: bool = True) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *options: str,
+        listen: bool = True,
+        program: Sequence[str] = (str(TWISTD),),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.directory = directory
         self.options = options
         self.listen = listen
+        self._program = tuple(program)
+        self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}
         self.lines: list[str] = []
         self._queue: queue.Queue[str | None] = queue.Queue()
         self._process: subprocess.Popen[str] | None = None
@@ -35,7 +45,7 @@ class BrokerProcess:
 
     def launch(self) -> None:
         """Start the process without waiting for it."""
-        command = [str(TWISTD), "-n", "--pidfile=", "holdfast", "--data-dir", str(self.directory / "data")]
+        command = [*self._program, "-n", "--pidfile=", "holdfast", "--data-dir", str(self.directory / "data")]
         if self.listen:
             command += ["--listen", "tcp:0:interface=127.0.0.1"]
         self._process = subprocess.Popen(
@@ -44,7 +54,7 @@ class BrokerProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env=self._environment,
         )
         self.lines = []
         self._queue = queue.Queue()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -53,7 +53,9 @@ from holdfast.sessions.wills import Wills
 from holdfast.storage.database import Durability
 from holdfast.storage.engine import shown
 from holdfast.storage.figures import figures as storage_figures
+from holdfast.storage.figures import soundness
 from holdfast.storage.lock import DirectoryLock
+from holdfast.storage.quarantine import OnCorruption
 from holdfast.storage.steady import SteadyClock
 from holdfast.storage.store import DurableStore
 from holdfast.tickets import CommitTicket
@@ -167,6 +169,7 @@ def control_of(
     history: RetainedHistory,
     router: Router,
     now: Callable[[], int],
+    health: Callable[[], Mapping[str, object]],
 ) -> ControlSocket:
     """Compose the API and the socket it is served on."""
 
@@ -183,6 +186,7 @@ def control_of(
         Restorer(history, retained, publish, now),
         Settings(config.retainer, partial(change, retained)),
         shown(config.storage.url),
+        health,
     )
     site = APISite(api.answer, longest_body(config.retainer.max_payload_size), reactor)
     return ControlSocket(reactor, config.data_dir, site)
@@ -227,6 +231,7 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
         pressure.change,
         patience=READ_PATIENCE if config.retainer.when_unavailable == "refuse" else None,
         upgrade_command=config.upgrade_command,
+        on_corruption=OnCorruption(config.storage.on_corruption),
     )
 
     def flushed() -> CommitTicket:
@@ -301,7 +306,7 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
         registry,
         lambda listener: limits.get(listener, defaults),
         Listening(reactor, listeners),
-        control_of(config, reactor, retained, store, history, router, now),
+        control_of(config, reactor, retained, store, history, router, now, partial(soundness, durable)),
         description,
         announce,
     )

@@ -157,3 +157,22 @@ def test_postgres_too() -> None:
     with psycopg.connect(url.replace("+psycopg", "")) as connection:
         (tombstones,) = connection.execute("SELECT sum(tombstone) FROM retained").fetchone() or (0,)
     assert tombstones == 200
+
+
+def test_info_tells_of_damaged_databases_until_they_are_moved_away(folder: Path) -> None:
+    """They lie beside the database, whose own files are not among them."""
+    assert b"quarantine" not in ok("info")
+    aside = folder / "data" / "holdfast.db.corrupt-20260102T030405"
+    for name in (aside.name, f"{aside.name}-wal"):
+        (folder / "data" / name).touch()
+    told = ok("info").decode().splitlines()
+    assert told[-1] == f"a damaged database lies in quarantine beside it: {aside.name}"
+    assert sum("quarantine" in line for line in told) == 1
+    aside.rename(folder / "elsewhere")
+    assert b"quarantine" not in ok("info")
+
+
+def test_a_marked_database_is_refused(folder: Path) -> None:
+    """With what to do about it."""
+    (folder / "data" / "holdfast.db.damaged").write_text("malformed\n")
+    assert "was found damaged while the broker ran (malformed); run: holdfast db check" in refused("info")

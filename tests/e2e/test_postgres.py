@@ -130,6 +130,16 @@ def test_a_server_that_cannot_be_reached_is_told_at_start(broker_in: Callable[..
     assert "Traceback" not in errors
 
 
+def test_it_starts_with_quotas_too(broker_in: Callable[..., BrokerProcess], url: str, tmp_path: Path) -> None:
+    """What counts for them is written at start, beside what the history writes."""
+    (tmp_path / "quota.toml").write_text("retainer.client_quota.max_retained_messages = 10\n")
+    broker = broker_in("--config", "quota.toml", "--storage", url)
+    for _ in range(2):
+        broker.start()
+        acknowledged(RawClient(broker.port, "publisher"), p.Publish("a", b"1", 1, True, packet_identifier=1))
+        assert broker.stop() == (0, "")
+
+
 def test_two_brokers_on_one_database_show_the_same_messages(
     broker_in: Callable[..., BrokerProcess], url: str, tmp_path: Path
 ) -> None:

@@ -80,3 +80,26 @@ def test_what_the_database_could_not_take_is_remembered_and_what_it_refuses_is_n
     assert (kind.unwritten, failures) == ({}, [])
     kind.failed([write], StorageFailure(FailureKind.FULL, ""))
     assert (kind.unwritten, failures) == ({(1, 1): write}, ["failed"])
+
+
+def test_what_is_unwritten_of_an_ended_session_is_forgotten_with_it(connection: sqlite3.Connection) -> None:
+    """Written a second later, it would bring the Session back; what is unwritten of others stays."""
+    kind = received()
+    kind.failed(
+        [Write(kind, (session, 1), (session, 1, 1), 1) for session in (1, 2)],
+        StorageFailure(FailureKind.UNAVAILABLE, ""),
+    )
+    ended = EndedSessions(90, SQLiteBulk(), lambda: None, [kind])
+    ended.committed(ended.apply(connection.cursor(), [Write(ended, (1,), (), 1)]))
+    assert list(kind.unwritten) == [(2, 1)]
+
+
+def test_what_is_unwritten_and_overtaken_is_forgotten(connection: sqlite3.Connection) -> None:
+    """A newer row of the same key, submitted before the older one failed, is not replaced by that a second later."""
+    kind = received()
+    kind.failed(
+        [Write(kind, (1, identifier), (1, identifier, 1), 1) for identifier in (1, 2)],
+        StorageFailure(FailureKind.UNAVAILABLE, ""),
+    )
+    kind.committed(kind.apply(connection.cursor(), [Write(kind, (1, 1), None, 1), Write(kind, (1, 3), (1, 3, 1), 1)]))
+    assert list(kind.unwritten) == [(1, 2)]

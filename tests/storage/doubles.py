@@ -150,6 +150,9 @@ class FaultyConnection:
     def close(self) -> None:
         self._connection.close()
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
 
 class FaultyDatabase(SQLiteDatabase):
     """A database whose writer's connections are faulty; ``opened`` counts them."""

@@ -199,6 +199,23 @@ def test_errors_are_of_the_database_or_of_the_row(tmp_path: Path, error: Excepti
     assert type(error).__name__ in str(failure)
 
 
+@pytest.mark.parametrize(
+    ("code", "away"),
+    [
+        (sqlite3.SQLITE_BUSY, True),
+        (sqlite3.SQLITE_BUSY | 2 << 8, True),
+        (sqlite3.SQLITE_LOCKED, True),
+        (sqlite3.SQLITE_FULL, False),
+        (sqlite3.SQLITE_READONLY, False),
+        (sqlite3.SQLITE_IOERR, False),
+        (sqlite3.SQLITE_CORRUPT, False),
+    ],
+)
+def test_only_a_lock_is_waited_for(tmp_path: Path, code: int, away: bool) -> None:
+    """It passes by itself; a publisher had better know of everything else."""
+    assert SQLiteDatabase(tmp_path / "x.db", Durability.FULL).is_away(InjectedError(code)) is away
+
+
 def test_a_failure_stays_what_it_is(tmp_path: Path) -> None:
     failure = StorageFailure(FailureKind.FULL, "quota")
     assert SQLiteDatabase(tmp_path / "x.db", Durability.FULL).failure(failure) is failure

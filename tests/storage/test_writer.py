@@ -427,7 +427,6 @@ def test_superseded_writes_share_the_refusal_of_the_last(path: Path) -> None:
         (sqlite3.SQLITE_FULL, FailureKind.FULL),
         (sqlite3.SQLITE_BUSY, FailureKind.UNAVAILABLE),
         (sqlite3.SQLITE_READONLY, FailureKind.UNAVAILABLE),
-        (sqlite3.SQLITE_CORRUPT, FailureKind.UNAVAILABLE),
     ],
 )
 def test_a_database_that_fails_fails_the_batch_and_the_next_is_tried_again(
@@ -597,6 +596,61 @@ def test_async_closing_commits_now_and_leaves_no_timer(path: Path) -> None:
     result_of(desk.writer.close())
     assert set(desk.stored()) == {"a"}
     assert desk.clock.getDelayedCalls() == []
+
+
+def test_async_no_more_than_one_interval_of_changes_is_acknowledged_ahead_of_the_disk(path: Path) -> None:
+    """While a commit takes long, what comes after the interval waits for its own commit; then all goes on as before."""
+    desk = Desk(path, manual=True, flush_interval=0.25)
+    assert desk.submit("a").settled
+    desk.clock.advance(0.2)
+    assert desk.submit("b").settled
+    desk.clock.advance(0.05)  # the commit begins, and takes its time
+    late = [desk.submit("c")]
+    desk.clock.advance(60)
+    late.append(desk.submit("d"))
+    assert not any(ticket.settled for ticket in late)
+    desk.bridge.step()
+    assert desk.stored() == {"a": "v", "b": "v"}
+    assert not any(ticket.settled for ticket in late)
+    assert desk.submit("e").settled
+    desk.bridge.step()  # nobody who waits has to wait for the interval
+    assert kinds(late) == [None, None]
+    desk.clock.advance(0.25)
+    desk.bridge.step()
+    assert set(desk.stored()) == set("abcde")
+
+
+def test_async_after_a_commit_that_failed_nothing_is_acknowledged_ahead_until_one_succeeds(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk costs what was acknowledged within one interval, and no more."""
+    desk = Desk(path, flush_interval=0.25)
+    desk.faults.error = InjectedError(sqlite3.SQLITE_FULL)
+    desk.faults.away = True
+    monkeypatch.setattr(desk.database, "is_away", lambda _error: False)
+    assert desk.submit("lost").settled
+    desk.clock.advance(0.25)
+    assert kinds([desk.submit("told")]) == [FailureKind.FULL]
+    desk.faults.away = False
+    assert kinds([desk.submit("stored")]) == [None]
+    assert desk.stored() == {"stored": "v"}
+    assert desk.submit("ahead") is COMMITTED
+    assert desk.stored() == {"stored": "v"}
+
+
+def test_async_while_the_database_is_away_acknowledgements_wait_for_it(path: Path) -> None:
+    """What was acknowledged ahead waits with the rest, and is stored with it."""
+    desk = Desk(path, flush_interval=0.25)
+    desk.faults.away = True
+    assert desk.submit("ahead").settled
+    desk.clock.advance(0.25)
+    waiting = desk.submit("waiting")
+    desk.clock.advance(1)
+    assert not waiting.settled
+    desk.faults.away = False
+    desk.clock.advance(5)
+    assert kinds([waiting]) == [None]
+    assert desk.stored() == {"ahead": "v", "waiting": "v"}
 
 
 def test_async_what_cannot_be_stored_is_logged_and_counted(path: Path, errors: list[LogEvent]) -> None:

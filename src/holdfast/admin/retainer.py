@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
@@ -30,7 +31,10 @@ _LAST = {"/message": "topic", "/replay": "id"}
 
 
 class RetainerAPI:
-    """Answers calls about retained messages. ``store`` names the database."""
+    """Answers calls about retained messages. ``store`` names the database.
+
+    ``health`` tells what is wrong with that: ``damage`` (None: nothing) and the files that are ``quarantined``.
+    """
 
     _log = Logger()
 
@@ -42,9 +46,11 @@ class RetainerAPI:
         restorer: Restorer,
         settings: Settings,
         store: str,
+        health: Callable[[], Mapping[str, object]] = dict,
     ) -> None:
         self._administration = administration
         self._store = store
+        self._health = health
         self._routes: Routes = {
             **FlowCalls(retained, settings).routes,
             "/info": {"GET": (self.info, ())},
@@ -112,6 +118,7 @@ class RetainerAPI:
             "node": administration.node,
             "store": self._store,
             "available": administration.available,
+            **self._health(),
             "api": dict(administration.counts),
         }
         return succeed(answer(told))

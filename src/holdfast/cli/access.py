@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol
 from urllib.parse import urlencode
@@ -36,6 +37,7 @@ from holdfast.retained.service import RetainedMessages
 from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability, StoreUnusable
 from holdfast.storage.engine import database_at, shown
+from holdfast.storage.figures import soundness
 from holdfast.storage.lock import DirectoryLock, DirectoryUnusable
 from holdfast.storage.store import DurableStore
 
@@ -242,6 +244,7 @@ def standing_in(config: Config) -> Iterator[Access]:
             Restorer(history, retained, retained.retain, _milliseconds),
             Settings(config.retainer, None),
             where,
+            partial(soundness, durable),
         )
         yield _StandIn(api, where, clock)
     finally:

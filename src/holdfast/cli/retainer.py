@@ -70,6 +70,10 @@ def info(access: Access) -> None:
     click.echo(f"bytes of payload: {told['payload_bytes']}")
     click.echo(f"replays running: {told['replays']}")
     click.echo(f"store: {told['store']}")
+    if told.get("damage") is not None:
+        click.echo(f"DAMAGED, nothing is stored any more: {told['damage']}")
+    for name in told.get("quarantined", ()):
+        click.echo(f"a damaged database lies in quarantine beside it: {name}")
 
 
 @retainer.command()

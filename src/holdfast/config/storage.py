@@ -98,6 +98,16 @@ class StorageConfig(Section):
         example="16MB",
     )
 
+    on_corruption: str = option(
+        Choice(("refuse", "quarantine")),
+        "refuse",
+        help="What becomes of a damaged SQLite database at start. refuse = the broker ends with status 1 and says what"
+        " to do. quarantine = the file is moved aside, and the broker starts with what can be read of it. Of no account"
+        " with Postgres.",
+        effect="quarantine: the broker starts whatever is left of the database, and what is not left is missing.",
+        example="quarantine",
+    )
+
     def complaints(self, given: Mapping[str, object]) -> Iterable[tuple[str, str, Collection[str]]]:
         """Refuse a flush_interval that would do nothing; its default may stand anywhere."""
         if self.durability != "async" and self.flush_interval != StorageConfig().flush_interval:

@@ -10,6 +10,8 @@ from functools import partial
 from time import perf_counter
 from typing import Any, TypeVar
 
+from twisted.logger import Logger
+
 from holdfast.storage.driver import Connection, WritableDatabase
 from holdfast.storage.meta import raise_mark
 from holdfast.storage.writes import IWriteKind, Stored, Write
@@ -26,6 +28,8 @@ class BatchStore:
 
     Where a ``connection`` is given, it has that already.
     """
+
+    _log = Logger()
 
     def __init__(self, database: WritableDatabase, node: int, connection: Connection | None = None) -> None:
         self._database = database
@@ -62,6 +66,7 @@ class BatchStore:
                     part = [write for rest in reversed(waiting) for write in rest]
                     waiting.clear()
                     if self._database.is_away(error):
+                        self._disconnect()  # the next connection may find another server
                         stored.away, stored.left = failure, part
                         break
                 stored.failures.update({(write.kind, write.key): failure for write in part})
@@ -93,8 +98,15 @@ class BatchStore:
         if connection is not None:
             try:
                 self._database.checkpoint(connection)
+            except Exception as error:  # noqa: BLE001 - nothing is lost: what is in the log is committed
+                self._log.warn("the log is not checked in, and stays as it is: {error}", error=error)
             finally:
                 connection.close()
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def _apply(self, writes: Sequence[Write], mark: int, connection: Connection) -> list[tuple[IWriteKind, Any]]:
         cursor = connection.cursor()
@@ -106,6 +118,8 @@ class BatchStore:
         return accounts
 
     def _connected(self) -> Connection:
+        if self._database.damage is not None:
+            raise self._database.damage
         if self._connection is None:
             self._connection = self._database.connect()
         return self._connection

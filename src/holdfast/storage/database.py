@@ -16,6 +16,10 @@ class StoreUnusable(Exception):
     """The database cannot be used; the message tells the operator what was found and what to do."""
 
 
+class StoreDamaged(StoreUnusable):
+    """The contents of the database are damaged."""
+
+
 class Durability(Enum):
     """When a change counts as stored."""
 
@@ -59,6 +63,9 @@ class Database(WritableDatabase, Protocol):
 
     def check_present(self) -> None:
         """Prove that it is there, without making or changing anything. Raises :class:`StoreUnusable`."""
+
+    def check_beginning(self) -> None:
+        """Prove that what is read at start can be read; the schema is current. Raises :class:`StoreDamaged`."""
 
     def engine(self) -> Engine:
         """Return an SQLAlchemy engine over writing connections, each closed when given back."""

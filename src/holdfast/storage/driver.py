@@ -48,6 +48,10 @@ class WritableDatabase(Protocol):
     def begin_statement(self) -> str:
         """The statement that begins a transaction which is going to write."""
 
+    @property
+    def damage(self) -> StorageFailure | None:
+        """Why nothing may be written any more: what is stored has been found damaged."""
+
     def connect(self) -> Connection:
         """Open the writer's connection."""
 

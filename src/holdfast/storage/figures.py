@@ -11,6 +11,7 @@ def figures(store: DurableStore, durability: Durability, flush_interval: float) 
     found: dict[str, object] = {
         "durability": durability.value,
         "loss_window": durability.loss_window(flush_interval),
+        "quarantined": len(store.quarantined),
     }
     if store.parts is not None:
         writer = store.parts.writer
@@ -21,4 +22,11 @@ def figures(store: DurableStore, durability: Durability, flush_interval: float) 
         found["seconds"] = f"{writer.counters.seconds:.3f}"
         found["available"] = int(writer.available and store.parts.readers.available)
         found["failed"] = writer.counters.failed
+        found["damaged"] = int(store.parts.database.damage is not None)
     return found
+
+
+def soundness(store: DurableStore) -> dict[str, object]:
+    """Return what has been found damaged: ``damage`` in words, None for nothing, and files that are ``quarantined``."""
+    damage = None if store.parts is None else store.parts.database.damage
+    return {"damage": None if damage is None else str(damage), "quarantined": store.quarantined}

@@ -39,6 +39,7 @@ _LOCK_TIMEOUT = 5_000
 _SCHEMA_LOCK_TIMEOUT = 30_000
 #: The first of the two numbers of every advisory lock of ours ("hold"); the second is the node's, or 0 for the schema.
 _LOCKS = 0x686F6C64
+_AWAY = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction, StorageFailure)
 #: Failures that the row itself is to blame for: written again, they would fail again.
 _ROW_ERRORS = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded, UnicodeError)
 
@@ -87,6 +88,7 @@ class PostgresDatabase:
     dialect = "postgresql"
     errors = psycopg.Error
     remote = True
+    damage = None  #: the server looks after what is stored
 
     def __init__(self, url: URL, durability: Durability, node: int = 0) -> None:
         self.durability = durability
@@ -173,6 +175,8 @@ class PostgresDatabase:
         """Raise :class:`StoreUnusable`, with what to do, for an error of the database."""
         try:
             yield
+        except StorageFailure as failure:
+            raise StoreUnusable(str(failure)) from failure
         except psycopg.Error as error:
             raise StoreUnusable(self._explain(error)) from error
         except DBAPIError as error:
@@ -208,8 +212,11 @@ class PostgresDatabase:
         """There is nothing to bring in order: the server does."""
 
     def is_away(self, error: BaseException) -> bool:
-        """Tell whether the server is gone, stops, starts, or takes no connection now."""
-        return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError, StorageFailure)) and not isinstance(
+        """Tell whether the server is gone, stops, starts, takes no connection now, or has become one that only reads.
+
+        The latter is what a primary is after a failover: the next connection may lead to the new one.
+        """
+        return isinstance(error, _AWAY) and not isinstance(
             error, (errors.DiskFull, errors.QueryCanceled, errors.ProgramLimitExceeded)
         )
 
@@ -230,6 +237,9 @@ class PostgresDatabase:
         else:
             kind = FailureKind.REFUSED
         return StorageFailure(kind, f"{self.location}: {type(error).__name__}: {_first_line(error)}")
+
+    def check_beginning(self) -> None:
+        """There is nothing to look for: the server does."""
 
     def check(self) -> None:
         """Prove that the database is there and can be written. Raises :class:`StoreUnusable`."""

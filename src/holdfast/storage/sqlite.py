@@ -12,12 +12,14 @@ from sqlalchemy import Connection as SQLAlchemyConnection
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
+from twisted.logger import Logger
 
-from holdfast.storage.database import Durability, StoreUnusable
+from holdfast.storage import quarantine, tables
+from holdfast.storage.database import Durability, StoreDamaged, StoreUnusable
 from holdfast.storage.driver import Connection
+from holdfast.storage.extent import HEADER, missing_pages
 from holdfast.tickets import FailureKind, StorageFailure
 
-_HEADER = b"SQLite format 3\0"
 #: Python's own statement cache: enough for every shape of the hot statements.
 _CACHED_STATEMENTS = 256
 #: Pages a connection keeps. More of them make nothing faster, measured with a million topics: a replay reads each page
@@ -25,6 +27,14 @@ _CACHED_STATEMENTS = 256
 _READER_CACHE_KIB = 4_096
 _WRITER_CACHE_KIB = 8_192
 _CHECKPOINT_PAGES = 8_000
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+#: Tables that may be long: a start reads nothing of them, so that it takes no longer the more there is.
+_LONG = (tables.retained, tables.retained_usage, tables.retained_history)
+_REMEDY = (
+    'restore a backup, or set storage.on_corruption = "quarantine": the broker then moves the file aside and '
+    "starts with what can be read of it"
+)
 _ROW_ERRORS = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
 
 
@@ -39,9 +49,12 @@ class SQLiteDatabase:
     errors = sqlite3.Error
     remote = False
 
+    _log = Logger()
+
     def __init__(self, path: Path, durability: Durability, busy_timeout: float = 5.0) -> None:
         self.path = path
         self.durability = durability
+        self.damage: StorageFailure | None = None
         self._busy_timeout = busy_timeout
 
     @property
@@ -126,17 +139,21 @@ class SQLiteDatabase:
         try:
             yield
         except sqlite3.Error as error:
-            raise StoreUnusable(self._explain(error)) from error
+            raise self._explained(error) from error
         except DBAPIError as error:
-            raise StoreUnusable(self._explain(error.orig)) from error
+            raise self._explained(error.orig) from error
+
+    def _explained(self, error: BaseException | None) -> StoreUnusable:
+        kind = StoreDamaged if _primary_code(error) in _DAMAGED else StoreUnusable
+        return kind(self._explain(error))
 
     def checkpoint(self, connection: Connection) -> None:
         """Move the write-ahead log into the database file and empty it."""
         connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def is_away(self, error: BaseException) -> bool:
-        """A file is never away: what fails is told at once."""
-        return False
+        """Tell whether somebody else has the file locked: that passes. All else is told at once."""
+        return _primary_code(error) in _LOCKED
 
     def is_conflict(self, error: BaseException) -> bool:
         """There is one writer, so there are no conflicts."""
@@ -154,25 +171,62 @@ class SQLiteDatabase:
             kind = FailureKind.FULL
         else:
             kind = FailureKind.UNAVAILABLE
-        return StorageFailure(kind, f"{self.path}: {type(error).__name__}: {error}")
+        failure = StorageFailure(kind, f"{self.path}: {type(error).__name__}: {error}")
+        if _primary_code(error) in _DAMAGED and self.damage is None:
+            self.damage = failure
+            self._tell_damage(failure)
+        return failure
+
+    def _tell_damage(self, failure: StorageFailure) -> None:
+        """Say so, and leave a mark for the next start.
+
+        Nothing is written from now on: what hangs on a damaged page would be lost the next time that is written.
+        """
+        self._log.critical(
+            "{failure}: the database is damaged. Nothing is stored any more, and what has to be is refused; what can be"
+            " read goes on being read. Stop the broker and run: holdfast db check. Then {remedy}",
+            failure=failure,
+            remedy=_REMEDY,
+        )
+        try:
+            quarantine.mark(self.path).write_text(f"{failure}\n")
+        except OSError as error:
+            self._log.critical("{path}: cannot be marked as damaged: {error}", path=self.path, error=error)
 
     def check(self) -> None:
         """Create the file if need be, and prove that it can be read and written.
 
         A missing directory is created with mode 0700, a missing file with 0600 (the files SQLite puts beside it
-        follow). Raises :class:`StoreUnusable`.
+        follow). Raises :class:`StoreUnusable`, or :class:`StoreDamaged`. Takes no longer the more is in it.
         """
         self._check_file()
+        self._check_extent()
         with self.explained(), closing(self.connect()) as connection:
             connection.execute(self.begin_statement)
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             connection.execute("ROLLBACK")
 
+    def check_beginning(self) -> None:
+        """Prove that what is read at start can be read: all but the long tables, and their ends.
+
+        Raises :class:`StoreDamaged`. What is damaged in the midst of the long tables is found when it is read.
+        """
+        with self.explained(), closing(self.connect_reader()) as reader:
+            reader.text_factory = bytes
+            for table in tables.metadata.sorted_tables:
+                columns = ", ".join(f"max({column.name})" for column in table.columns)
+                if table not in _LONG:
+                    reader.execute(f"SELECT count(*), {columns} FROM {table.name}").fetchone()  # noqa: S608 - our names
+                for key in table.primary_key:
+                    reader.execute(f"SELECT min({key.name}) FROM {table.name}").fetchone()  # noqa: S608
+                    reader.execute(f"SELECT max({key.name}) FROM {table.name}").fetchone()  # noqa: S608
+                    break
+
     def check_present(self) -> None:
         """Prove that there is a database file, without making or changing one. Raises :class:`StoreUnusable`."""
         try:
             with self.path.open("rb") as file:
-                header = file.read(len(_HEADER))
+                header = file.read(len(HEADER))
         except FileNotFoundError as error:
             raise StoreUnusable(
                 f"{self.path}: there is no such file; name the broker's own with --config, --data-dir or --storage"
@@ -187,9 +241,10 @@ class SQLiteDatabase:
         directory = self.path.parent
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            quarantine.finish(self.path)
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "rb") as file:
-                header = file.read(len(_HEADER))
+                header = file.read(len(HEADER))
         except OSError as error:
             raise StoreUnusable(
                 f"{self.path}: cannot be opened for writing ({error.strerror}); "
@@ -200,18 +255,36 @@ class SQLiteDatabase:
             raise StoreUnusable(f"{directory}: cannot be written; SQLite keeps its log beside the database file")
 
     def _check_header(self, header: bytes) -> None:
-        if header not in (b"", _HEADER):
-            raise StoreUnusable(
+        if header not in (b"", HEADER):
+            raise StoreDamaged(
                 f"{self.path}: is not an SQLite database, or its header is damaged; "
-                f"move it away to start empty, or restore a backup"
+                f"name another file, move it away to start empty, {_REMEDY}"
             )
+
+    def _check_extent(self) -> None:
+        """Find what a start would not: SQLite takes a file of length 0 for a new one, whatever is in its log."""
+        mark, log = quarantine.mark(self.path), self.path.with_name(self.path.name + "-wal")
+        try:
+            if mark.exists():
+                found = mark.read_text(errors="replace").strip()
+                raise StoreDamaged(
+                    f"{self.path}: was found damaged while the broker ran ({found}); run: holdfast db check. "
+                    f"If that finds nothing, remove {mark}; else {_REMEDY}"
+                )
+            if self.path.stat().st_size == 0 and log.exists() and log.stat().st_size > 0:
+                raise StoreDamaged(f"{self.path}: is damaged (it is empty, but has a log beside it); {_REMEDY}")
+            missing = missing_pages(self.path)
+        except OSError as error:
+            raise StoreUnusable(f"{self.path}: cannot be looked at ({error.strerror})") from error
+        if missing:
+            raise StoreDamaged(f"{self.path}: is damaged ({missing} pages are missing at its end); {_REMEDY}")
 
     def _explain(self, error: BaseException | None) -> str:
         code = _primary_code(error)
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        if code in _LOCKED:
             return f"{self.path}: is locked by another process; stop the other broker or tool that uses it"
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            return f"{self.path}: is damaged ({error}); restore a backup, or move it away to start empty"
+        if code in _DAMAGED:
+            return f"{self.path}: is damaged ({error}); {_REMEDY}"
         if code == sqlite3.SQLITE_READONLY:
             return f"{self.path}: is read-only; the file must be writable by the broker's user"
         if code == sqlite3.SQLITE_CANTOPEN:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attrs import define
 from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.logger import Logger
 
 from holdfast.storage.bridge import IBridge, ThreadBridge
-from holdfast.storage.database import Database, Durability, StoreUnusable
+from holdfast.storage.database import Database, Durability, StoreDamaged, StoreUnusable
 from holdfast.storage.driver import Connection
-from holdfast.storage.engine import open_database
+from holdfast.storage.engine import database_at, open_database
 from holdfast.storage.meta import StoreMeta, join, read_meta
+from holdfast.storage.quarantine import OnCorruption, quarantined, set_aside
 from holdfast.storage.readers import InlineReader, IReaders, WaitingReaders
 from holdfast.storage.revisions import RevisionClock
+from holdfast.storage.salvage import salvage
 from holdfast.storage.schema import UPGRADE_COMMAND, prepare
+from holdfast.storage.sqlite import SQLiteDatabase
 from holdfast.storage.writer import MAX_PENDING, Writer
 from holdfast.tickets import StorageFailure
 
@@ -44,8 +49,11 @@ class DurableStore:
     ``flush_interval`` (seconds) matters to the durability "async" only, ``max_pending`` is in bytes (0: the default),
     ``node`` is 1..255, ``now`` returns milliseconds since the epoch, and ``on_pressure`` is told whether publishers
     should pause. What is to be read from a database that is away waits for ``patience`` seconds (None: as long as it
-    takes). ``upgrade_command`` is what an operator is told to run when the schema is an older one.
+    takes). ``upgrade_command`` is what an operator is told to run when the schema is an older one. ``on_corruption``
+    matters to SQLite only.
     """
+
+    _log = Logger()
 
     def __init__(
         self,
@@ -61,6 +69,7 @@ class DurableStore:
         reading_bridge: Callable[[], IBridge] | None = None,
         patience: float | None = None,
         upgrade_command: str = UPGRADE_COMMAND,
+        on_corruption: OnCorruption = OnCorruption.REFUSE,
     ) -> None:
         self.node = node
         self.parts: OpenStore | None = None
@@ -75,8 +84,16 @@ class DurableStore:
         self._reading_bridge = reading_bridge or (lambda: ThreadBridge(reactor, "holdfast-reader"))
         self._patience = patience
         self._upgrade_command = upgrade_command
+        self._on_corruption = on_corruption
         self._users: list[Callable[[OpenStore], None]] = []
         self._preparations: list[Callable[[Database, Connection], None]] = []
+
+    @property
+    def quarantined(self) -> list[str]:
+        """The names of damaged databases that have been moved aside, and still lie beside this one."""
+        if self.shared:
+            return []
+        return [file.name for file in quarantined(Path(self._url.removeprefix("sqlite:///")))]
 
     @property
     def dialect(self) -> str:
@@ -105,24 +122,50 @@ class DurableStore:
 
     def open(self) -> None:
         """Open the database, building a fresh one if there is none. Raises :class:`StoreUnusable`."""
-        database = open_database(self._url, self._durability, self.node)
         try:
-            prepare(database, self._upgrade_command)
-            # The writer's from here on: by it others see that the database is in use, also while nothing changes.
-            connection = database.connect()
-            try:
-                join(connection, self.node)
-                for preparation in self._preparations:
-                    preparation(database, connection)
-                meta = read_meta(connection.cursor())
-                readers = self._readers(database)
-            except BaseException:
-                connection.close()
+            self._open()
+        except StoreDamaged as damage:
+            if self._on_corruption is OnCorruption.REFUSE or self.shared:
                 raise
+            self._replace(damage)
+            self._open()
+
+    def _replace(self, damage: StoreDamaged) -> None:
+        """Put the damaged database into quarantine, and one with what can be read of it in its place."""
+        database = database_at(self._url, self._durability, self.node)
+        assert isinstance(database, SQLiteDatabase)
+        self._log.critical("{damage}", damage=damage)
+        try:
+            salvaged = salvage(database, self.node)
+            where = set_aside(database.path, self._now())
+        except OSError as error:
+            raise StoreUnusable(f"{damage}; it cannot be replaced ({error.strerror})") from error
+        self._log.critical(
+            "the damaged database is now {where}, and nothing will be done to it. Started with {salvaged}."
+            " Remove or rename it when it is not needed any more",
+            where=where,
+            salvaged=salvaged,
+        )
+
+    def _open(self) -> None:
+        database = open_database(self._url, self._durability, self.node)
+        prepare(database, self._upgrade_command)
+        database.check_beginning()
+        try:
+            with database.explained():
+                # The writer's from here on: by it others see that the database is in use, also while nothing changes.
+                connection = database.connect()
+                try:
+                    join(connection, self.node)
+                    for preparation in self._preparations:
+                        preparation(database, connection)
+                    meta = read_meta(connection.cursor())
+                    readers = self._readers(database)
+                except BaseException:
+                    connection.close()
+                    raise
         except StorageFailure as failure:
             raise StoreUnusable(str(failure)) from failure
-        except database.errors as error:
-            raise StoreUnusable(f"{database.location}: cannot be used ({error})") from error
         clock = RevisionClock(self.node, meta.revision_mark, self._now)
         writer = Writer(
             database,

@@ -47,9 +47,10 @@ class Writer:
     """Commits writes in batches and settles their tickets, in order of submission, in the reactor thread.
 
     ``max_pending`` is in bytes. With a ``flush_interval`` (seconds; durability "async"), changes are acknowledged at
-    once and committed at most that often; without, they are acknowledged when committed. ``gather`` calls back when
-    an idle writer should begin (at the end of the reactor turn, so that a burst's first batch is not a single row);
-    without it, at once.
+    once and committed at most that often; without, they are acknowledged when committed. So are they with one, too,
+    while changes acknowledged that long ago are not committed yet, or the last commit has failed: never more than one
+    ``flush_interval`` of what was acknowledged is at stake. ``gather`` calls back when an idle writer should begin (at
+    the end of the reactor turn, so that a burst's first batch is not a single row); without it, at once.
     """
 
     _log = Logger()
@@ -87,6 +88,7 @@ class Writer:
         self._timer: IDelayedCall | None = None
         self._due = False
         self._closed: StorageFailure | None = None
+        self._failing = False  #: the last commit failed, or the database is away
         self._away = 0  #: attempts since the database was there
         self._retry: IDelayedCall | None = None
 
@@ -100,11 +102,12 @@ class Writer:
         if self._closed is not None:
             ticket.settle(self._closed)
             return ticket
-        if self._flush_interval is not None:
+        batch = self._take(write)
+        if self._flush_interval is not None and self._vouches(batch, self._flush_interval):
             ticket = COMMITTED
-            self._take(write)
         else:
-            self._take(write).tickets.append(((write.kind, write.key), ticket))
+            self._due = True  # somebody waits
+            batch.tickets.append(((write.kind, write.key), ticket))
         self._begin()
         return ticket
 
@@ -113,6 +116,19 @@ class Writer:
         if self._closed is None:
             self._take(write)
             self._begin()
+
+    def _vouches(self, batch: Pending, flush_interval: float) -> bool:
+        """Tell whether a change that is in this batch may be acknowledged before its commit."""
+        if self._failing:
+            return False
+        now = self._reactor.seconds()
+        ahead = self._queue if self._running is None else (self._running, *self._queue)
+        oldest = next((each.acknowledged_at for each in ahead if each.acknowledged_at is not None), now)
+        if now - oldest >= flush_interval:
+            return False
+        if batch.acknowledged_at is None:
+            batch.acknowledged_at = now
+        return True
 
     def _take(self, write: Write) -> Pending:
         queue = self._queue
@@ -209,6 +225,9 @@ class Writer:
         assert batch is not None
         if not isinstance(batch, _Errand):
             outcome = self._account(batch, outcome)
+            self._failing = outcome.away is not None or any(
+                failure.kind is not FailureKind.REFUSED for failure in outcome.failures.values()
+            )
             if outcome.away is not None and self._wait(batch, outcome):
                 batch = self._stored_of(batch, outcome)
             else:

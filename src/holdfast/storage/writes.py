@@ -59,7 +59,7 @@ Identity = tuple[IWriteKind, Hashable]
 class Pending:
     """Writes waiting for the same commit, coalesced, with the tickets that wait for it in order of submission."""
 
-    __slots__ = ("cancelled", "coalesced", "size", "tickets", "writes")
+    __slots__ = ("acknowledged_at", "cancelled", "coalesced", "size", "tickets", "writes")
 
     def __init__(self) -> None:
         self.writes: dict[Identity, Write] = {}
@@ -67,6 +67,8 @@ class Pending:
         self.size = 0
         self.coalesced = 0
         self.cancelled = 0
+        #: when the first of these changes was acknowledged that did not wait for the commit, None for none
+        self.acknowledged_at: float | None = None
 
     def add(self, write: Write) -> int:
         """Take a write in; return by how many bytes that changed the size of what is pending."""
@@ -98,6 +100,7 @@ def put_back(left: Sequence[Write], batch: Pending, queued: Pending | None) -> P
     is unknown may have stored it.
     """
     merged = Pending()
+    merged.acknowledged_at = batch.acknowledged_at
     for write in left:
         merged.add(Write(write.kind, write.key, write.row, write.size, write.rank))
     identities = set(merged.writes)
@@ -106,6 +109,8 @@ def put_back(left: Sequence[Write], batch: Pending, queued: Pending | None) -> P
         for write in queued.writes.values():
             merged.add(write)
         merged.tickets += queued.tickets
+        if merged.acknowledged_at is None:
+            merged.acknowledged_at = queued.acknowledged_at
         merged.coalesced += queued.coalesced
         merged.cancelled += queued.cancelled
     return merged

@@ -32,13 +32,16 @@ class RowKind:
         self._key = tuple(column.name for column in table.primary_key)
         self._when_failed = when_failed
 
-    def apply(self, cursor: Cursor, writes: Sequence[Write]) -> None:
-        """Insert, replace and delete rows."""
+    def apply(self, cursor: Cursor, writes: Sequence[Write]) -> Any:
+        """Insert, replace and delete rows; return the keys of those that older ones of are unwritten."""
         self._bulk.upsert(cursor, self._table, [write.row for write in writes if write.row is not None])
         self._bulk.delete(cursor, self._table, self._key, [_tuple(write.key) for write in writes if write.row is None])
+        return [write.key for write in writes if write.key in self.unwritten] if self.unwritten else ()
 
     def committed(self, account: Any) -> None:
-        """Nothing is counted."""
+        """Forget what is unwritten and has been overtaken: it was submitted before, and failed after that."""
+        for key in account:
+            self.unwritten.pop(key, None)
 
     def failed(self, writes: Sequence[Write], failure: StorageFailure) -> None:
         """Keep what the database could not take for later. A row it refuses for itself is given up."""
@@ -49,11 +52,17 @@ class RowKind:
 
 @implementer(IWriteKind)
 class EndedSessions(RowKind):
-    """Ends Sessions: the key is the Session's id alone, and all its rows go."""
+    """Ends Sessions: the key is the Session's id alone, and all its rows go.
 
-    def __init__(self, order: int, bulk: Bulk, when_failed: Callable[[], None]) -> None:
+    So does what the database could not take of them (``of_sessions``): written later, it would bring them back.
+    """
+
+    def __init__(
+        self, order: int, bulk: Bulk, when_failed: Callable[[], None], of_sessions: Sequence[RowKind] = ()
+    ) -> None:
         super().__init__(tables.sessions, order, bulk, when_failed)
         self.name = "ended sessions"
+        self._of_sessions = of_sessions
         self._tables = (
             (tables.sessions, ("id",)),
             (tables.session_subscriptions, ("session_id",)),
@@ -61,11 +70,19 @@ class EndedSessions(RowKind):
             (tables.session_received, ("session_id",)),
         )
 
-    def apply(self, cursor: Cursor, writes: Sequence[Write]) -> None:
-        """Delete every row of these Sessions."""
+    def apply(self, cursor: Cursor, writes: Sequence[Write]) -> frozenset[Any]:
+        """Delete every row of these Sessions; return their ids."""
         keys = [_tuple(write.key) for write in writes]
         for table, key in self._tables:
             self._bulk.delete(cursor, table, key, keys)
+        return frozenset(identifier for (identifier,) in keys)
+
+    def committed(self, account: Any) -> None:
+        """Forget what is unwritten of these Sessions."""
+        super().committed([(identifier,) for identifier in account])
+        for kind in self._of_sessions:
+            for key in [key for key in kind.unwritten if _tuple(key)[0] in account]:
+                del kind.unwritten[key]
 
 
 def _tuple(key: Hashable) -> tuple[Any, ...]:

@@ -53,7 +53,8 @@ class DurableSessionStates:
         self.deliveries = RowKind(tables.session_deliveries, 50, bulk, self._failed)
         self.received = RowKind(tables.session_received, 60, bulk, self._failed)
         self.wills = RowKind(tables.wills, 70, bulk, self._failed)
-        self.ended = EndedSessions(90, bulk, self._failed)  # last: what was still being written for them goes too
+        of_sessions = (self.sessions, self.subscriptions, self.deliveries, self.received)
+        self.ended = EndedSessions(90, bulk, self._failed, of_sessions)  # last: what is being written for them goes too
         self._kinds = (
             self.messages, self.sessions, self.subscriptions, self.deliveries, self.received, self.wills, self.ended,
         )  # fmt: skip
@@ -117,8 +118,11 @@ class DurableSessionStates:
             self._retry = self._clock.callLater(_AGAIN, self._write_again)
 
     def _write_again(self) -> None:
-        """The database could not take these writes; see whether it can now."""
+        """The database could not take these writes; see whether it can now, once what overtakes them is stored."""
         self._retry = None
+        self._parts.writer.flushed().when_settled(lambda _: self._write_unwritten())
+
+    def _write_unwritten(self) -> None:
         for kind in self._kinds:
             unwritten, kind.unwritten = kind.unwritten, {}
             for write in unwritten.values():

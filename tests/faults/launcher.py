@@ -1,0 +1,38 @@
+"""``twistd`` with a database that is full or only to be read, as long as a file says so.
+
+The file is named by the environment variable HOLDFAST_TEST_FAULT; it contains "full", "readonly" or nothing. The faults
+are SQLite's own: the writer's connection may not use any more pages, or not write. Run as a script.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from twisted.scripts.twistd import run
+
+from holdfast.storage.batches import BatchStore
+from holdfast.storage.driver import Connection
+
+_FILE = Path(os.environ["HOLDFAST_TEST_FAULT"])
+_UNLIMITED = 4294967294
+
+transact = BatchStore.transact
+
+
+def meet(self: BatchStore, work: Callable[[Connection], Any]) -> Any:
+    """Do the work on a connection with the fault of the day."""
+    fault = _FILE.read_text().strip()
+    cursor = self._connected().cursor()
+    cursor.execute("PRAGMA page_count")
+    pages = cursor.fetchone()[0] if fault == "full" else _UNLIMITED
+    cursor.execute(f"PRAGMA max_page_count = {pages}")
+    cursor.execute(f"PRAGMA query_only = {int(fault == 'readonly')}")
+    return transact(self, work)
+
+
+if __name__ == "__main__":
+    BatchStore.transact = meet  # type: ignore[method-assign]
+    run()

@@ -1,0 +1,153 @@
+"""A real broker on a database that is damaged: refused, or put into quarantine."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from holdfast.wire import packets as p
+from tests.e2e.raw import RawClient
+from tests.faults.results import Result
+from tests.faults.storm import retained
+from tests.processes import BrokerProcess
+from tests.storage.logs import torn, written
+from tests.storage.ruins import PAGE
+
+MESSAGES = 3000
+
+#: returns a file's contents damaged
+Damage = Callable[[bytes, random.Random], bytes]
+
+
+def logs(directory: Path, tries: int) -> Result:
+    """Tear a write-ahead log in many places: what was committed before is there, and nothing else."""
+    result = Result("log torn", "sqlite")
+    crashed = written(directory, 60)
+    chance = random.Random(3)
+    for number in range(tries):
+        place = chance.randrange(crashed.length - 8)
+        garbage = chance.randbytes(chance.choice((1, 8, 4096))) if number % 2 else b""
+        if garbage and place + len(garbage) > crashed.length:
+            garbage = garbage[: crashed.length - place]
+        kept = torn(crashed, directory / "torn", place, garbage)
+        expected = crashed.commits_before(place)
+        result.expect(kept == expected, f"torn at {place}: {kept} commits are left of {expected}")
+        result.tried += 1
+    result.figures["commits"] = len(crashed.ends)
+    return result
+
+
+def truncated(data: bytes, chance: random.Random) -> bytes:
+    """Cut the file."""
+    return data[: chance.randrange(len(data) // 4, len(data))]
+
+
+def header_gone(data: bytes, chance: random.Random) -> bytes:
+    """Overwrite the header."""
+    return chance.randbytes(100) + data[100:]
+
+
+def zeros(data: bytes, _chance: random.Random) -> bytes:
+    """Leave nothing but zeros, as a file system may after a power failure."""
+    return bytes(len(data))
+
+
+def pages_gone(data: bytes, chance: random.Random) -> bytes:
+    """Overwrite some pages in the midst of the retained messages, which a start does not read."""
+    damaged = bytearray(data)
+    pages = [page for page in range(20, len(data) // PAGE) if b"kept/" in data[page * PAGE :][:PAGE]]
+    for page in chance.sample(pages[5:-5], 4):
+        damaged[page * PAGE : (page + 1) * PAGE] = b"\x5a" * PAGE
+    return bytes(damaged)
+
+
+DAMAGES: tuple[Damage, ...] = (truncated, header_gone, zeros, pages_gone)
+
+
+def quarantines(directory: Path, damages: Sequence[Damage] = DAMAGES) -> Result:
+    """Damage the database of a broker in different ways; it must refuse it, and be able to go on without it."""
+    result = Result("file damaged", "sqlite")
+    data = directory / "data"
+    database = data / "holdfast.db"
+    sound = _fill(directory)
+    (directory / "quarantine.toml").write_text('storage.on_corruption = "quarantine"\n')
+    chance = random.Random(4)
+    saved: dict[str, int] = {}
+    for damage in damages:
+        shutil.rmtree(data)
+        data.mkdir()
+        damaged = damage(sound, chance)
+        database.write_bytes(damaged)
+        if damage is pages_gone:
+            _meet(directory, result)
+            damaged = database.read_bytes()
+        _refused(directory, result, damage.__name__)
+        result.expect(database.read_bytes() == damaged, f"{damage.__name__}: the file is not as it was")
+        broker = BrokerProcess(directory, "--config", "quarantine.toml")
+        try:
+            broker.start()
+            (aside,) = [file for file in data.glob("*.corrupt-*") if not file.name.endswith(("-wal", "-shm"))]
+            result.expect(aside.read_bytes() == damaged, f"{damage.__name__}: the file aside is not as it was")
+            found = retained(broker.port)
+            saved[damage.__name__] = min(len(found), saved.get(damage.__name__, MESSAGES))
+            result.expect(all(topic == f"kept/{value:04}" for topic, value in found.items()), "garbage is retained")
+            result.expect("the damaged database is now" in "\n".join(broker.lines), "the log does not say so")
+            status, errors = broker.stop()
+            result.expect((status, errors) == (0, ""), f"it ends with status {status}: {errors[:300]}")
+        finally:
+            broker.end()
+        result.tried += 1
+    least = saved.get("pages_gone", MESSAGES)
+    result.expect(least > MESSAGES - 4 * 60, f"only {least} messages are saved")
+    result.figures = {f"saved ({name})": f"{count}/{MESSAGES}" for name, count in saved.items()}
+    return result
+
+
+def _fill(directory: Path) -> bytes:
+    broker = BrokerProcess(directory)
+    try:
+        broker.start()
+        client = RawClient(broker.port, "publisher")
+        client.send(
+            *(p.Publish(f"kept/{n:04}", b"%d" % n + b" " * 100, 1, True, False, n + 1) for n in range(MESSAGES))
+        )
+        packets = client.packets()
+        for _ in range(MESSAGES):
+            assert isinstance(next(packets), p.Puback)
+        assert broker.stop() == (0, "")
+    finally:
+        broker.end()
+    return (directory / "data" / "holdfast.db").read_bytes()
+
+
+def _meet(directory: Path, result: Result) -> None:
+    """Let a broker meet the damage: it goes on, but acknowledges nothing any more."""
+    broker = BrokerProcess(directory)
+    try:
+        broker.start()
+        reader = RawClient(broker.port, "reader", 5)
+        reader.send(p.Subscribe(2, (p.SubscriptionRequest("#"),)))
+        result.expect(any(isinstance(packet, p.Disconnect) for packet in reader.packets()), "the replay seems complete")
+        broker.wait_for("the database is damaged")
+        publisher = RawClient(broker.port, "publisher", 5)
+        publisher.send(p.Publish("kept/new", b"1", 1, True, False, 1))
+        answer = next(publisher.packets())
+        refused = isinstance(answer, p.Puback) and answer.reason_code == 0x83
+        result.expect(refused, f"the answer is {answer}")
+        publisher.send(p.Publish("kept/new", b"", 0, True))
+        status, errors = broker.stop()
+        result.expect((status, errors) == (0, ""), f"it ends with status {status}: {errors[:300]}")
+    finally:
+        broker.end()
+
+
+def _refused(directory: Path, result: Result, damage: str) -> None:
+    broker = BrokerProcess(directory)
+    broker.launch()
+    status, errors = broker.wait()
+    result.expect(status == 1, f"{damage}: it ends with status {status}")
+    result.expect(len(errors.strip().splitlines()) == 1, f"{damage}: it says {errors[:300]!r}")
+    result.expect("storage.on_corruption" in errors, f"{damage}: it does not say what to do")
+    result.expect("Traceback" not in errors + "\n".join(broker.lines), f"{damage}: there is a traceback")
