@@ -156,8 +156,8 @@ class Reading:
     def _look(self, rest: KeyRange) -> Window:
         """Choose what to read now.
 
-        A search compares where some jumps get it with where walking gets it in twice the time, and does what gets it
-        further: it takes what matches among the topics jumped to, or the window in which all have to be checked.
+        A search compares where some jumps get it with where looking at every topic gets it in about the same time, and
+        does what gets it further: it takes what matches among the topics jumped to, or a window of all topics.
         """
         if not self._windowed:
             return Window(rest, None)
