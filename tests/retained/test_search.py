@@ -153,6 +153,17 @@ def test_a_search_that_jumps_all_the_way_reads_every_match(opened: Opened) -> No
                 assert topics_read(store, selection(topic_filter), rows=rows, slice_rows=3) == expected
 
 
+@pytest.mark.parametrize("sites", [20, 90])
+def test_a_search_that_walks_reads_every_match(opened: Opened, sites: int) -> None:
+    """Few matches in a window, and more than may be named one by one; at the filter's own level and below it."""
+    with opened() as store:
+        for site, below in product(range(sites), ("a", "a/b", "b", "b/c/d", "c")):
+            put(store, f"{site:02}/{below}")
+        assert topics_read(store, selection("+/b")) == [f"{site:02}/b" for site in range(sites)]
+        expected = [f"{site:02}/{below}" for site in range(sites) for below in ("b", "b/c/d")]
+        assert topics_read(store, selection("+/b/#"), slice_rows=7) == expected
+
+
 @given(topic_filters(), topics)
 def test_the_successor_is_never_the_topic_and_passes_no_match(topic_filter: str, topic: str) -> None:
     planned = plan(topic_filter)

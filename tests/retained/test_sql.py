@@ -155,6 +155,27 @@ def test_a_filter_deeper_than_every_topic_finds_nothing() -> None:
         assert topics_read(store, selection("+/b/+/d/#")) == []
 
 
+def test_what_sql_cannot_check_is_listed_in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few hundred topics at a time: what is matched one by one holds the reactor for longer."""
+    listed: list[int] = []
+    topics = SQLiteStatements.topics
+
+    def listing(*arguments: Any) -> list[str]:
+        found = topics(*arguments)
+        listed.append(len(found))
+        return found
+
+    monkeypatch.setattr(SQLiteStatements, "topics", listing)
+    with opened() as (bench, store):
+        bench.bridge.manual = True
+        put_many(store, 1500)
+        bench.bridge.stop()
+        long = "x" * 60_000  # longer than a pattern may be
+        assert topics_read(store, selection(f"+/{long}/#")) == []
+        assert topics_read(store, selection(f"+/+/{long}")) == []
+    assert 0 < max(listed) <= 512
+
+
 def test_a_sparse_filter_jumps_over_what_cannot_match() -> None:
     with opened(scan_rows=64) as (_, store):
         for site in range(5):
