@@ -48,7 +48,7 @@ _LIVE = "SELECT topic, payload, client_id, size, levels FROM retained WHERE tomb
 _TOTALS = "SELECT coalesce(sum(retained_count), 0), coalesce(sum(retained_bytes), 0) FROM nodes"
 _LEVELS = "SELECT levels FROM retained_levels"
 _USAGE = "SELECT scope, subject, messages, bytes, counted_to FROM retained_usage"
-_ENTRIES = "SELECT topic, op, payload, revision FROM retained_history ORDER BY seq"
+_ENTRIES = "SELECT topic, op, payload, revision, origin FROM retained_history ORDER BY seq"
 _STATE = "SELECT last_seq, (SELECT coalesce(max(seq), 0) FROM retained_history) FROM retained_history_state"
 _DANGLING = (
     "SELECT count(*) FROM session_deliveries WHERE message_id NOT IN (SELECT id FROM session_messages) "
@@ -98,11 +98,11 @@ def _out_of_step(found: Mapping[str, Sequence[tuple[Any, ...]]]) -> list[str]:
         wrong.append(f"totals are {found[_TOTALS]}, but {len(live)} messages are retained")
     if not {row[4] for row in live} <= {levels for (levels,) in found[_LEVELS]}:
         wrong.append("numbers of levels are missing")
-    newest = {topic: (op, bytes(payload)) for topic, op, payload, _ in found[_ENTRIES]}
+    newest = {topic: (op, bytes(payload)) for topic, op, payload, _, _ in found[_ENTRIES]}
     recorded = {topic: payload for topic, (op, payload) in newest.items() if op == "set"}
     if recorded != {row[0]: bytes(row[1]) for row in live}:
         wrong.append("the history says something else than what is retained")
-    places = [(topic, op, revision) for topic, op, _, revision in found[_ENTRIES]]
+    places = [(topic, op, revision, origin) for topic, op, _, revision, origin in found[_ENTRIES]]
     if len(set(places)) != len(places):
         wrong.append("a change is recorded twice")
     ((last, highest),) = found[_STATE]

@@ -9,11 +9,14 @@ import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import psycopg
 from attrs import define, field
 from psycopg import errors
 
+from holdfast.storage import store
+from holdfast.storage.engine import open_database
 from holdfast.storage.store import OpenStore
 from tests.faults.oracle import Facts, examine
 from tests.faults.results import Result
@@ -93,15 +96,25 @@ def run(url: str, faults: Faults, facts: Facts | None = None, journal: Path | No
 
     workload = Workload(url, note)
 
-    def meet(parts: OpenStore) -> None:
-        """Let the writer meet the faults, from before it connects."""
-        database: Any = parts.database
+    def meet(database: Any) -> Any:
+        """Let the writer's connections meet the faults."""
         connect = database.connect
         database.connect = lambda: _Connection(connect(), faults)
+        return database
+
+    def meet_now(parts: OpenStore) -> None:
+        meet(parts.database)
+        batches = parts.writer._batches
+        batches._connection = _Connection(batches._connection, faults)
 
     # A start that fails says so, and is over: only being killed is tried from its first statement on.
-    workload.durable._users.insert(0 if isinstance(faults, Killing) else 1, meet)
-    workload.open().run()
+    if isinstance(faults, Killing):
+        with patch.object(store, "open_database", lambda *arguments: meet(open_database(*arguments))):
+            workload.open()
+    else:
+        workload.durable._users.insert(0, meet_now)
+        workload.open()
+    workload.run()
 
 
 def count(url: str, faults: Faults) -> int:
