@@ -665,3 +665,24 @@ def test_a_qos_2_replay_loses_nothing_to_a_live_message_that_is_not_sent(tmp_pat
     client.send(p.Connect("s", 4, False))
     broker.commit()
     assert [(packet.payload, packet.dup) for packet in client.got(p.Publish)] == [(b"old", True)]
+
+
+def test_a_replay_follows_what_was_queued_with_qos_2_before_it(tmp_path: Path) -> None:
+    """Also what has left the queue and waits for its commit: else an older live value followed a newer replayed one."""
+    broker = RestartableBroker(fresh_file(tmp_path), manual=True, limits=Limits(max_inflight=2))
+    publisher, client = Client(broker), Client(broker)
+    publisher.send(p.Connect("p", 4))
+    client.send(p.Connect("s", 4, False), p.Subscribe(1, (p.SubscriptionRequest("#", 2),)))
+    broker.commit()
+    publisher.send(*(p.Publish("first", b"x", 2, False, False, number) for number in (1, 2)))
+    publisher.send(p.Publish("t", b"1", 2, True, False, 3), p.Publish("t", b"2", 0, True))
+    broker.commit()
+    first = [packet.packet_identifier for packet in client.got(p.Publish) if packet.qos]
+    client.send(p.Subscribe(2, (p.SubscriptionRequest("t", 2),)))
+    client.send(*map(p.Pubrec, first))
+    broker.commit()
+    client.send(*map(p.Pubcomp, first))
+    seen = client.got(p.Publish)
+    broker.commit()
+    seen += client.got(p.Publish)
+    assert [(packet.payload, packet.retain) for packet in seen] == [(b"1", False), (b"2", True)]

@@ -11,6 +11,7 @@ from zope.interface import implementer
 
 from holdfast.interfaces import IDelivery, ReplayForm, Slice
 from holdfast.messages import ApplicationMessage, seconds_left
+from holdfast.sessions.inflight import Inflight
 from holdfast.sessions.outbox import LOW_WATER
 from holdfast.sessions.outgoing import DeliveryOptions, OutgoingMessage
 from holdfast.sessions.subscriptions import Subscription
@@ -29,7 +30,8 @@ class ReplayDelivery:
     """Takes one replay for one subscription of a connected Session.
 
     The subscription's options are looked up for each slice, so a re-SUBSCRIBE that does not restart the replay changes
-    its form from the next slice on. What was queued for the Session before the replay is sent before it.
+    its form from the next slice on. What was queued for the Session before the replay, or waits for its commit to leave
+    with QoS 2, is sent before it.
 
     With QoS 2 every message is noted, and with it (``save``) that the replay has come so far: else it would be sent
     once more by a replay that goes on after a kill.
@@ -42,6 +44,7 @@ class ReplayDelivery:
         self._save = save
         self.client_id = session.client_id
         self._not_before = session.queue.enqueued
+        self._awaited: list[Inflight] | None = None
         #: whether the replay has come to the point where it shares the window with live messages
         self.begun = False
 
@@ -70,6 +73,10 @@ class ReplayDelivery:
         if len(session.withheld):
             return 0
         if not self.begun:
+            if self._awaited is None:
+                self._awaited = session.unsettled()
+            if any(entry.waiting for entry in self._awaited):
+                return 0
             self.begun = session.replaying = True
         return session.replay_room() if self._effective(self._subscription()) else _PLENTY
 

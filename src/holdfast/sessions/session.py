@@ -138,6 +138,10 @@ class Session:
         """Return a free Packet Identifier."""
         return self._identifiers.next(self.inflight)
 
+    def unsettled(self) -> list[Inflight]:
+        """Return what is in flight and has not left yet, because its commit is awaited."""
+        return [entry for entry in self.inflight.values() if entry.waiting]
+
     def replay_room(self) -> int:
         """Return how many QoS 1 and 2 messages replays may send now: half of the window while live ones wait."""
         free = self.window - len(self.inflight)
@@ -378,6 +382,8 @@ class Session:
                     self.fill()
                 elif self.link is link:
                     link.send_message(packet)
+                    if self.has_replays and not self.replaying:  # they wait for what was on its way before them
+                        self.fill()
                 elif self.link is not None:  # the Session was resumed meanwhile, by a Client that may be another
                     self._unsent[packet_identifier] = entry
                     self.fill()
