@@ -395,3 +395,31 @@ def test_the_view_shows_what_is_retained_in_plain_sql() -> None:
             ("later", b"x", 0, None, None, NOW, LATE >> 20, 1, None),
         ]
         connection.close()
+
+
+@pytest.mark.parametrize("stored", [["a"], ["a", "b"], ["b", "d"], ["d"]])
+@pytest.mark.parametrize("topic_filter", ["#", "+"])
+def test_a_listing_misses_nothing_because_of_what_is_stored_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, stored: list[str], topic_filter: str
+) -> None:
+    """Between the look at how much it is and the reading of it, more may be committed in front of it."""
+    weights = SQLiteStatements.weights
+    with opened() as (_, store):
+        put(store, "c")
+        coming = iter([stored])
+
+        def weighed(self: SQLiteStatements, *arguments: Any) -> list[int]:
+            found = weights(self, *arguments)
+            for topic in next(coming, []):
+                put(store, topic)
+            return found
+
+        monkeypatch.setattr(SQLiteStatements, "weights", weighed)
+        listed: list[str] = []
+        after, done = "", False
+        while not done:
+            listing = result_of(store.listing(selection(topic_filter), after, 100, 1 << 20, False))
+            listed += [entry.message.topic for entry in listing.entries]
+            after, done = listing.after, listing.done
+        assert "c" in listed
+        assert listed == sorted(set(listed))

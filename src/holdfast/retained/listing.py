@@ -44,13 +44,15 @@ class ListReading(Reading):
         fitting = sum(1 for total in accumulate(weights) if total <= self._room) or int(alone)
         if not fitting:
             return None, False
-        self._bound["limit"] = fitting
+        # One more than was weighed tells whether others have been stored since, before the last of them.
+        complete = fitting == len(weights) < limit
+        self._bound["limit"] = fitting + complete
         found = self._statements.entries(self._cursor, conditions, self._payloads, self._bound)
         if not found:
             return None, True
         self._room -= sum(weights[:fitting])
         self._entries += map(listed_of, found)
-        return Slice(found[-1][0], len(found), b""), fitting == len(weights) < limit
+        return Slice(found[-1][0], len(found), b""), complete and len(found) <= fitting
 
 
 def listed_of(columns: Sequence[Any]) -> Listed:
