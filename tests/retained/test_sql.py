@@ -410,7 +410,7 @@ def test_a_listing_misses_nothing_because_of_what_is_stored_meanwhile(
 
         def weighed(self: SQLiteStatements, *arguments: Any) -> list[int]:
             found = weights(self, *arguments)
-            for topic in next(coming, []):
+            for topic in next(coming, []) if found else []:
                 put(store, topic)
             return found
 
