@@ -191,7 +191,7 @@ class Replay:
         room = self._delivery.room()
         if room <= 0:
             self._state = ReplayState.RESTING
-            if self._held or self._next is not None:
+            if self._held or self._next or self._asked:
                 self._control.resting.note(self)
             if self._control.limited:
                 self._control.leave_queues(self)
