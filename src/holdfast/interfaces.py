@@ -218,6 +218,9 @@ class IDelivery(Interface):
     def room() -> int:
         """Return how many messages may be delivered now. At 0, the replay rests until it is woken."""
 
+    def yield_to_queue() -> None:
+        """Have no room until all that waits for the subscriber now has been sent."""
+
     def deliver(messages: Slice) -> None:
         """Take a slice of at most ``room()`` messages, read in the form asked for last."""
 

@@ -279,6 +279,32 @@ def test_a_change_that_was_not_handed_live_is_included() -> None:
     assert rest == {"t/02": b"2", "t/03": b"imported", "t/04": b"4", "t/05": b"5"}
 
 
+@pytest.mark.parametrize("window", [1, 2, 3])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_tools_change_does_not_let_a_replay_overtake_what_is_queued(window: int, qos: int) -> None:
+    """The batch is read again, with all that is committed: also what is queued live, which comes first."""
+    broker = filled(6, limits=Limits(max_inflight=window))
+    client = broker.client("c", 5)
+    seen = [m for m in client.subscribe("t/#", qos=1) if isinstance(m, p.Publish)]
+    publisher = broker.client("p")
+    for value in range(10, 30):
+        publisher.publish("t/03", b"%d" % value, qos=1, retain=True)
+    publisher.publish("t/03", b"30", qos=qos, retain=True)
+    stamp = broker.store.next_revision()
+    broker.retained.store(RetainedChange("t/05", stamp, broker.now(), None), ChangeOrigin.API)
+    taken = 0
+    while taken < len(seen):
+        packet = seen[taken]
+        taken += 1
+        if packet.qos:
+            client.send(p.Puback(packet.packet_identifier))
+        seen += client.got(p.Publish)
+    values = [int(packet.payload) for packet in seen if packet.topic == "t/03" and packet.qos]
+    assert values == sorted(values)
+    assert {packet.topic for packet in seen} == {f"t/{number:02}" for number in range(5)}
+    assert broker.retained.control.replays == {}
+
+
 class SharedStore(MemoryRetainedStore):
     """A store that another node writes to as well, which nobody here is told of."""
 

@@ -346,9 +346,13 @@ class Replay:
             self._forget(self._committed())
 
     def _include(self, change: Change, failure: StorageFailure | None) -> None:
-        """Let later reads see a change that this client was not handed live."""
+        """Let later reads see a change that this client was not handed live.
+
+        They see others too that it was handed before that one, and may not have been sent yet.
+        """
         if failure is None and self._state is not ReplayState.OVER:
             self._start = max(self._start, change.revision)
+            self._delivery.yield_to_queue()
             if self._marks.get(change.topic) is change:
                 del self._marks[change.topic]
             self.reread()

@@ -34,14 +34,22 @@ class ReplayDelivery:
     with QoS 2, is sent before it.
 
     With QoS 2 every message is noted, and with it (``save``) that the replay has come so far: else it would be sent
-    once more by a replay that goes on after a kill.
+    once more by a replay that goes on after a kill. ``share`` is called when it ceases to share the window.
     """
 
-    def __init__(self, connection: Connection, session: Session, topic_filter: str, save: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        session: Session,
+        topic_filter: str,
+        save: Callable[[], None],
+        share: Callable[[], None],
+    ) -> None:
         self._connection = connection
         self._session = session
         self._topic_filter = topic_filter
         self._save = save
+        self._share = share
         self.client_id = session.client_id
         self._not_before = session.queue.enqueued
         self._awaited: list[Inflight] | None = None
@@ -79,6 +87,14 @@ class ReplayDelivery:
                 return 0
             self.begun = session.replaying = True
         return session.replay_room() if self._effective(self._subscription()) else _PLENTY
+
+    def yield_to_queue(self) -> None:
+        """Let what is queued or waits for its commit go first."""
+        self._not_before = self._session.queue.enqueued
+        self._awaited = None
+        if self.begun:
+            self.begun = False
+            self._share()
 
     def deliver(self, messages: Slice) -> None:
         """Send the slice: in one piece where nothing has to be rewritten, else packet by packet."""

@@ -382,7 +382,7 @@ class Session:
                     self.fill()
                 elif self.link is link:
                     link.send_message(packet)
-                    if self.replays_rest and not self.replaying:  # they wait for what was on its way before them
+                    if self.replays_rest:  # some may wait for what was on its way before them
                         self.fill()
                 elif self.link is not None:  # the Session was resumed meanwhile, by a Client that may be another
                     self._unsent[packet_identifier] = entry

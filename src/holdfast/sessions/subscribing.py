@@ -299,7 +299,7 @@ class Subscriptions:
             if not cursor or topic_filter not in self._session.positions:
                 self._session.positions[topic_filter] = ReplayPosition(cursor)
             self._save_later()
-        delivery = ReplayDelivery(self._connection, self._session, topic_filter, self._save)
+        delivery = ReplayDelivery(self._connection, self._session, topic_filter, self._save, self._set_replaying)
         replay = self._services.retained.replay(topic_filter, delivery, cursor)
         self._replays[topic_filter] = _Running(replay, delivery)
 

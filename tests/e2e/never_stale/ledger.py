@@ -49,7 +49,6 @@ class Ledger:
     #: topics that a tool may or may not have cleared after their newest value
     racing: set[str]
     value: int = 0
-    cleanings: int = 0  #: how many a tool has begun
     cleaning: Cleaning | None = None
 
     @classmethod
@@ -90,7 +89,6 @@ class Ledger:
             if matches(topic_filter, topic) and self.stored.get(topic, 0) >= made.value
         )
         self.value += 1
-        self.cleanings += 1
         self.cleaning = Cleaning(self.value, topic_filter, settled)
 
     def clean_ended(self, node: int) -> None:
