@@ -98,11 +98,11 @@ def _out_of_step(found: Mapping[str, Sequence[tuple[Any, ...]]]) -> list[str]:
         wrong.append(f"totals are {found[_TOTALS]}, but {len(live)} messages are retained")
     if not {row[4] for row in live} <= {levels for (levels,) in found[_LEVELS]}:
         wrong.append("numbers of levels are missing")
-    newest = {topic: (op, bytes(payload)) for topic, op, payload, _, _ in found[_ENTRIES]}
+    newest = {topic: (op, bytes(payload)) for topic, op, payload, *_ in found[_ENTRIES]}
     recorded = {topic: payload for topic, (op, payload) in newest.items() if op == "set"}
     if recorded != {row[0]: bytes(row[1]) for row in live}:
         wrong.append("the history says something else than what is retained")
-    places = [(topic, op, revision, origin) for topic, op, _, revision, origin in found[_ENTRIES]]
+    places = [(topic, op, *change) for topic, op, _, *change in found[_ENTRIES]]
     if len(set(places)) != len(places):
         wrong.append("a change is recorded twice")
     ((last, highest),) = found[_STATE]

@@ -71,7 +71,7 @@ def torn(crashed: Written, directory: Path, place: int, garbage: bytes) -> int:
     with path.with_name(path.name + "-wal").open("r+b") as log:
         if garbage:
             log.seek(place)
-            log.write(garbage)
+            log.write(garbage[: crashed.length - place])
         else:
             log.truncate(place)
     opened = store(path, OnCorruption.REFUSE)

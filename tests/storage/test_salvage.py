@@ -69,6 +69,20 @@ def test_all_but_the_damaged_pages(path: Path, number: int) -> None:
     assert set(found.values()) == {b"x" * 100}
 
 
+@pytest.mark.parametrize("cut", [1, 100, PAGE // 2, PAGE - 1])
+def test_what_is_left_of_a_torn_page_is_left_out(path: Path, cut: int) -> None:
+    """SQLite reads zeros where the page is missing, and would find messages that end with them."""
+    page = leaves(path)[70]
+    before = path.read_bytes()
+    path.write_bytes(before[: page * PAGE - cut])
+    salvaged, found = saved(path)
+    assert salvaged.gaps
+    assert len(found) > 500
+    assert set(found.values()) == {b"x" * 100}
+    assert path.read_bytes() == before[: page * PAGE - cut]
+    assert {file.name for file in path.parent.iterdir()} <= {"store.db", "store.db.salvaged", "store.db-shm"}
+
+
 def test_what_is_in_the_log_too(path: Path, tmp_path: Path) -> None:
     """Commits that are not in the file yet are part of the database."""
     other = sqlite3.connect(path, isolation_level=None)

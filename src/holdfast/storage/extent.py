@@ -13,6 +13,7 @@ HEADER = b"SQLite format 3\0"
 _HEADER_LENGTH = 100
 _LOG_HEADER_LENGTH = 32
 _FRAME_HEADER_LENGTH = 24
+_SHORTEST = 512
 #: The page at this offset is never used: SQLite puts its locks there.
 _LOCKS = 1 << 30
 
@@ -29,35 +30,40 @@ def missing_pages(path: Path) -> int:
         size = file.seek(0, 2)
     if len(header) < _HEADER_LENGTH:
         return 1 if header else 0
-    page_size = int.from_bytes(header[16:18], "big")
-    page_size = 65_536 if page_size == 1 else page_size
+    length = page_size(header)
     counted = header[24:28] == header[92:96]  # else an old program has changed it, and not the count
-    if page_size < 512 or not counted:
+    if not length or not counted:
         return 0  # the former is for SQLite to judge
     pages = int.from_bytes(header[28:32], "big")
-    present = size // page_size
+    present = size // length
     if present >= pages or path.with_name(path.name + "-journal").exists():
         return 0
-    logged = _logged(path.with_name(path.name + "-wal"), page_size)
-    locks = _LOCKS // page_size + 1
+    logged = _logged(path.with_name(path.name + "-wal"), length)
+    locks = _LOCKS // length + 1
     missing = pages - present - (present < locks <= pages)
     return missing - sum(present < page <= pages for page in logged)
 
 
-def _logged(path: Path, page_size: int) -> set[int]:
+def page_size(header: bytes) -> int:
+    """Return the length of a page in bytes, from a header of 18 bytes or more; 0 where that makes no sense."""
+    size = int.from_bytes(header[16:18], "big")
+    return 65_536 if size == 1 else size if size >= _SHORTEST else 0
+
+
+def _logged(path: Path, length: int) -> set[int]:
     """Return the numbers of the pages in a write-ahead log."""
     found: set[int] = set()
     if path.exists():
         with path.open("rb") as log:
             salt = log.read(_LOG_HEADER_LENGTH)[16:24]
-            while (frame := _frame(log, page_size)) is not None and frame[8:16] == salt:
+            while (frame := _frame(log, length)) is not None and frame[8:16] == salt:
                 found.add(int.from_bytes(frame[:4], "big"))
     return found
 
 
-def _frame(log: BinaryIO, page_size: int) -> bytes | None:
+def _frame(log: BinaryIO, length: int) -> bytes | None:
     header = log.read(_FRAME_HEADER_LENGTH)
     if len(header) < _FRAME_HEADER_LENGTH:
         return None
-    log.seek(page_size, 1)
+    log.seek(length, 1)
     return header

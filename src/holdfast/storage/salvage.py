@@ -7,16 +7,19 @@ Session begins anew. The history, which must not have gaps, stays behind.
 
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.storage import tables
 from holdfast.storage.database import Durability
+from holdfast.storage.extent import page_size
 from holdfast.storage.quarantine import discard, replacement
 from holdfast.storage.schema import prepare
 from holdfast.storage.signposts import signposts
@@ -71,12 +74,40 @@ def salvage(damaged: SQLiteDatabase, node: int) -> Salvaged:
     target = SQLiteDatabase(new, Durability.FULL)
     target.check()
     prepare(target)
-    with target.explained(), closing(target.connect()) as connection:
+    with target.explained(), closing(target.connect()) as connection, _whole_pages(damaged.path) as source:
         connection.execute("BEGIN IMMEDIATE")
-        salvaged = _copy(damaged.path, connection, node)
+        salvaged = _copy(source, connection, node)
         connection.commit()
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return salvaged
+
+
+@contextmanager
+def _whole_pages(path: Path) -> Iterator[Path]:
+    """Yield a file without the torn page at its end, if there is one: the file itself, or a copy of it.
+
+    SQLite takes what is missing of that page for zeros, and those for the end of somebody's payload.
+    """
+    torn = path.stat().st_size % _page_size(path)
+    if not torn:
+        yield path
+        return
+    copy = replacement(path).with_suffix(".source")
+    discard(copy)
+    try:
+        for companion in ("", "-wal"):
+            file = path.with_name(path.name + companion)
+            if file.exists():
+                shutil.copyfile(file, copy.with_name(copy.name + companion))
+        os.truncate(copy, path.stat().st_size - torn)
+        yield copy
+    finally:
+        discard(copy)
+
+
+def _page_size(path: Path) -> int:
+    with path.open("rb") as file:
+        return page_size(file.read(18)) or 1
 
 
 def _copy(path: Path, target: sqlite3.Connection, node: int) -> Salvaged:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import BinaryIO
 
+from holdfast.storage.extent import page_size
+
 #: pages of tables without rowid, as is ``retained``: the length of their header, and of what comes before a cell
 _LEAF, _INTERIOR = 0x0A, 0x02
 _SHAPES = {_LEAF: (8, 0), _INTERIOR: (12, 4)}
@@ -22,21 +24,20 @@ def signposts(path: Path) -> list[bytes]:
     """
     found: set[bytes] = set()
     with path.open("rb") as file:
-        size = int.from_bytes(file.read(18)[16:], "big")
-        page_size = 65_536 if size == 1 else size
-        if page_size < 512:
+        length = page_size(file.read(18))
+        if not length:
             return []
-        _collect(file, 0, 0, page_size, found)
+        _collect(file, 0, 0, length, found)
     log = path.with_name(path.name + "-wal")
     if log.exists():
         with log.open("rb") as file:
-            _collect(file, _LOG_HEADER, _FRAME_HEADER, page_size, found)
+            _collect(file, _LOG_HEADER, _FRAME_HEADER, length, found)
     return sorted(found)
 
 
-def _collect(file: BinaryIO, start: int, skipped: int, page_size: int, found: set[bytes]) -> None:
+def _collect(file: BinaryIO, start: int, skipped: int, length: int, found: set[bytes]) -> None:
     file.seek(start)
-    while len(page := file.read(skipped + page_size)[skipped:]) == page_size:
+    while len(page := file.read(skipped + length)[skipped:]) == length:
         found.update(_topics(page))
 
 
