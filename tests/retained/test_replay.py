@@ -493,6 +493,25 @@ def test_a_client_that_stalls_has_one_batch_read_ahead() -> None:
     assert broker.store.read_count == 2
 
 
+@pytest.mark.parametrize("read", [False, True], ids=["being read", "read already"])
+@pytest.mark.parametrize("window", [2, 4], ids=["within a batch", "between two"])
+def test_what_was_read_ahead_for_a_client_that_has_stopped_reading_is_given_up(window: int, read: bool) -> None:
+    """It is read again when there is room: everything comes once, in order."""
+    broker = far_away(limits=Limits(max_inflight=window))
+    client = broker.client("c", 5)
+    client.subscribe("t/#", qos=1)
+    came = arrived(broker, client)
+    if read:
+        broker.store.answer_reads()
+    (status,) = broker.retained.replays()
+    assert status.held == 4 - window + (4 if read else 0)
+    broker.advance(5)
+    broker.store.answer_reads()
+    (status,) = broker.retained.replays()
+    assert status.held == 0
+    assert [m.topic for m in take_all(broker, client, came)] == [f"t/{n:02}" for n in range(12)]
+
+
 @pytest.mark.parametrize(("payload", "most"), [(70_000, 1 << 20), (1, 100_000)])
 def test_nothing_is_read_ahead_that_might_be_too_much(payload: int, most: int) -> None:
     """What a stalled client costs is bounded, by ``max_batch_bytes`` too: beyond, the next batch is read later."""
