@@ -31,7 +31,7 @@ class Folder:
 
     def has(self, name: str) -> bool:
         """Tell whether there is something of a name."""
-        return self._explained(lambda: self._info(name).type is not fs.FileType.NotFound)
+        return bool(self._explained(lambda: self._info(name).type is not fs.FileType.NotFound))
 
     def read_json(self, name: str) -> Any:
         """Return what a file says, None where there is none."""
