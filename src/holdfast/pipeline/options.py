@@ -10,8 +10,11 @@ from sqlalchemy.exc import ArgumentError
 
 from holdfast.config import ConfigError, load
 from holdfast.pipeline.problem import PipelineError
+from holdfast.topics import EVERY_TOPIC, InvalidTopicFilter, check_topic_filter
 
 _MOST_PARTITIONS = 10_000
+#: Levels a Topic Filter may have here.
+_MOST_LEVELS = 65_535
 
 
 class Options:
@@ -56,14 +59,30 @@ class Options:
             raise PipelineError(f"format {self._format}: {name} is one of {', '.join(allowed)}, not {value!r}")
         return value
 
-    def flag(self, name: str) -> bool:
-        """Return a yes or a no, which is the default."""
-        return self.choice(name, "false", ("true", "false")) == "true"
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Return a yes or a no."""
+        return self.choice(name, "true" if default else "false", ("true", "false")) == "true"
+
+    def topic_filter(self) -> str:
+        """Return the Topic Filter, "" for every topic."""
+        found = self.text("filter") or EVERY_TOPIC
+        check_filter(found)
+        return found
 
     def url(self) -> str:
         """Return the database's URL, given as ``storage`` or in the broker's file ``config``."""
         storage, config = self._given.get("storage"), self._given.get("config")
         return url_of(storage, config, f"format {self._format}: ")
+
+
+def check_filter(topic_filter: str) -> None:
+    """Raise :class:`PipelineError` for what is neither a Topic Filter nor "", which means every topic."""
+    if topic_filter == EVERY_TOPIC:
+        return
+    try:
+        check_topic_filter(topic_filter, _MOST_LEVELS)
+    except InvalidTopicFilter as error:
+        raise PipelineError(f"filter {topic_filter!r}: {error}") from error
 
 
 def url_of(storage: str | None, config: str | None, context: str = "") -> str:

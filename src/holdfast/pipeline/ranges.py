@@ -6,17 +6,13 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from holdfast.pipeline.problem import PipelineError
 from holdfast.retained.matching import GLOB, LIKE, KeyRange, plan
-from holdfast.topics import EVERY_TOPIC, InvalidTopicFilter, check_topic_filter
+from holdfast.topics import EVERY_TOPIC
 
 if TYPE_CHECKING:
     from attrs import frozen
 else:
     from attrs import define as frozen
-
-#: Levels a Topic Filter may have here.
-_MOST_LEVELS = 65_535
 
 
 @frozen
@@ -40,16 +36,9 @@ class Wanted:
 
 
 def wanted(topic_filter: str, levels_present: Iterable[int], dialect: str) -> Wanted:
-    """Plan the search for a Topic Filter; "" means every topic, also those beginning with ``$``.
-
-    Raises :class:`PipelineError` for what is no Topic Filter.
-    """
+    """Plan the search for a valid Topic Filter; "" means every topic, also those beginning with ``$``."""
     if topic_filter == EVERY_TOPIC:
         return Wanted((KeyRange("", None),), ())
-    try:
-        check_topic_filter(topic_filter, _MOST_LEVELS)
-    except InvalidTopicFilter as error:
-        raise PipelineError(f"filter {topic_filter!r}: {error}") from error
     found = plan(topic_filter)
     if found.levels is None:
         return Wanted(found.ranges, ())

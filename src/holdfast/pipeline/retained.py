@@ -27,7 +27,6 @@ from holdfast.pipeline.ranges import Condition, Wanted, divided, wanted
 from holdfast.pipeline.splitting import bounds, within
 from holdfast.pipeline.store import Reading, Source, check
 from holdfast.retained.matching import KeyRange
-from holdfast.topics import EVERY_TOPIC
 
 # Built from constants and the names of columns: values are always bound.
 # ruff: noqa: S608
@@ -71,7 +70,7 @@ class RetainedReader(DataSourceReader):
     def __init__(self, options: Options, columns: tuple[Column, ...]) -> None:
         self._columns = columns
         self._source = Source(options.url(), options.text("copy"), options.text("exported"))
-        self._filter = options.text("filter") or EVERY_TOPIC
+        self._filter = options.topic_filter()
         self._parts = options.partitions()
         self._as_of = options.number("as_of", time.time_ns() // 1_000_000, 0, _EVER)
         self._conditions: tuple[Condition, ...] = ()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from holdfast.pipeline.history import HistorySource
 from holdfast.pipeline.retained import RetainedSource
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ _SETTINGS = {
 def register(spark: SparkSession) -> None:
     """Make the formats ``retained`` and ``retained_history`` known to a session."""
     spark.dataSource.register(RetainedSource)
+    spark.dataSource.register(HistorySource)
 
 
 @contextmanager
