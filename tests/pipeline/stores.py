@@ -11,6 +11,7 @@ from attrs import evolve, frozen
 from twisted.internet.task import Clock
 
 from holdfast.messages import RetainedChange, RetainedMessage
+from holdfast.retained.history import HistoryLimits, RetainedHistory
 from holdfast.retained.sql import SQLRetainedStore
 from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability
@@ -33,11 +34,20 @@ class Filled:
     @contextmanager
     def store(self) -> Iterator[SQLRetainedStore]:
         """Open it as a broker does."""
+        clock, bridge = Clock(), SynchronousBridge()
         durable = DurableStore(
-            self.url, Durability.PROCESS, 1.0, 0, 1, Clock(), lambda: NOW, None, SynchronousBridge(), SynchronousBridge
+            self.url, Durability.PROCESS, 1.0, 0, 1, clock, lambda: NOW, None, bridge, SynchronousBridge
         )
         store = SQLRetainedStore(durable, recorded=self.recorded)
+        history = None
+        if self.recorded:
+            history = RetainedHistory(durable, store.flushed, clock, lambda: NOW, HistoryLimits(enable=True, keep=None))
         durable.open()
+        if history is not None:
+            history.running = True
+            tended = history.tend()
+            while not tended.called:
+                clock.advance(0)
         yield store
         durable.close()
 
@@ -51,7 +61,7 @@ def fill(store: SQLRetainedStore, messages: Iterable[RetainedMessage], at: int =
     """Write messages under the next revisions; one with an empty payload clears."""
     for message in messages:
         revision = store.next_revision()
-        stored = evolve(message, revision=revision) if message.payload else None
+        stored = evolve(message, revision=revision, stored_at=at) if message.payload else None
         change = RetainedChange(message.topic, revision, at, stored, message.client_id, message.username)
         assert store.put(change).failure is None
 

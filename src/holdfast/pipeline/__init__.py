@@ -9,6 +9,7 @@ The package must be installed where the executors run: Spark takes its classes b
 
 from holdfast.pipeline.session import register
 from holdfast.pipeline.snapshot import Snapshot, snapshot_of
-from holdfast.pipeline.tables import read_retained
+from holdfast.pipeline.store import Source
+from holdfast.pipeline.tables import read_history, read_retained
 
-__all__ = ["Snapshot", "read_retained", "register", "snapshot_of"]
+__all__ = ["Snapshot", "Source", "read_history", "read_retained", "register", "snapshot_of"]

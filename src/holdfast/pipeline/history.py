@@ -1,7 +1,8 @@
 """``format("retained_history")``: the history of what is retained, as a table and as a stream.
 
 Options of both: ``storage`` or ``config``; ``filter``, a Topic Filter (all topics without one); ``partitions`` (1).
-A table takes ``from_seq`` and ``to_seq``, the first and the last entry (all of them). A stream takes ``starting_seq``:
+A table takes ``from_seq`` and ``to_seq``, the first and the last entry (all of them), and what
+:attr:`holdfast.pipeline.Snapshot.options` says. A stream takes ``starting_seq``:
 "earliest" (the default), "latest", or the entry to begin with; ``max_rows_per_trigger`` (200000); and
 ``fail_on_data_loss`` (true): entries that are gone before they were read stop the stream.
 
@@ -31,7 +32,7 @@ from holdfast.topics import EVERY_TOPIC
 # ruff: noqa: S608
 
 _OPTIONS = ("filter", "partitions")
-TABLE_OPTIONS = (*_OPTIONS, "from_seq", "to_seq")
+TABLE_OPTIONS = (*_OPTIONS, "from_seq", "to_seq", "copy", "exported")
 STREAM_OPTIONS = (*_OPTIONS, "starting_seq", "max_rows_per_trigger", "fail_on_data_loss")
 _EVER = 2**63 - 1
 _ROWS_PER_TRIGGER = 200_000
@@ -74,7 +75,7 @@ class _Reading:
 
     def __init__(self, options: Options, columns: tuple[Column, ...]) -> None:
         self._columns = columns
-        self._source = Source(options.url())
+        self._source = Source(options.url(), options.text("copy"), options.text("exported"))
         self._filter = options.topic_filter()
         self._parts = options.partitions()
 

@@ -33,12 +33,7 @@ class Snapshot:
     @property
     def options(self) -> dict[str, str]:
         """What a reader is told, so that it reads this snapshot."""
-        found = {"storage": self.source.url}
-        if self.source.copy is not None:
-            found["copy"] = self.source.copy
-        if self.source.exported is not None:
-            found["exported"] = self.source.exported
-        return found
+        return self.source.options
 
 
 @contextmanager

@@ -44,6 +44,12 @@ class Source:
         """Whether it is a file."""
         return make_url(self.url).get_backend_name() == "sqlite"
 
+    @property
+    def options(self) -> dict[str, str]:
+        """What a format is told, so that it reads this."""
+        said = {"storage": self.url, "copy": self.copy, "exported": self.exported}
+        return {name: value for name, value in said.items() if value is not None}
+
     @contextmanager
     def reading(self) -> Iterator[Reading]:
         """Open a transaction that reads. Raises :class:`PipelineError`."""

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
-from holdfast.pipeline.columns import RETAINED, struct_of
+from holdfast.pipeline.columns import HISTORY, RETAINED, Column, struct_of
 from holdfast.pipeline.problem import PipelineError
 from holdfast.pipeline.snapshot import Snapshot
+from holdfast.pipeline.store import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 def read_retained(
@@ -27,17 +29,38 @@ def read_retained(
     ``columns`` are the names of those that are needed (all by default): no others are read. ``partitions`` is the
     number of tasks (by default as many as the session runs at once). Raises :class:`PipelineError`.
     """
-    known = {column.name: column for column in RETAINED}
-    unknown = [name for name in columns or () if name not in known]
-    if unknown:
-        raise PipelineError(f"there is no column {unknown[0]!r}; the columns are: {', '.join(known)}")
-    wanted = struct_of([known[name] for name in columns or known])
     pushdown = spark.conf.get("spark.sql.python.filterPushdown.enabled", "false")
-    reader = spark.read.format("retained").schema(wanted).options(**snapshot.options)
-    reader = reader.option("as_of", snapshot.taken_at).option("pushdown", str(pushdown))
-    if topic_filter:
-        reader = reader.option("filter", topic_filter)
+    reader = spark.read.format("retained").schema(_named(RETAINED, columns)).options(**snapshot.options)
+    reader = reader.option("as_of", snapshot.taken_at).option("pushdown", str(pushdown)).option("filter", topic_filter)
     return reader.option("partitions", partitions or parallelism(spark)).load()
+
+
+def read_history(
+    spark: SparkSession,
+    source: Source,
+    from_seq: int = 1,
+    to_seq: int | None = None,
+    topic_filter: str = "",
+    columns: Sequence[str] | None = None,
+    partitions: int | None = None,
+) -> DataFrame:
+    """Return the entries of the history from one place to another (all of them by default), both included.
+
+    The other arguments are as for :func:`read_retained`.
+    """
+    reader = spark.read.format("retained_history").schema(_named(HISTORY, columns)).options(**source.options)
+    if to_seq is not None:
+        reader = reader.option("to_seq", to_seq)
+    reader = reader.option("from_seq", from_seq).option("filter", topic_filter)
+    return reader.option("partitions", partitions or parallelism(spark)).load()
+
+
+def _named(all_columns: Sequence[Column], names: Sequence[str] | None) -> StructType:
+    known = {column.name: column for column in all_columns}
+    for name in names or ():
+        if name not in known:
+            raise PipelineError(f"there is no column {name!r}; the columns are: {', '.join(known)}")
+    return struct_of([known[name] for name in names or known])
 
 
 def parallelism(spark: SparkSession) -> int:

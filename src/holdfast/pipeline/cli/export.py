@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+from attrs import asdict
 
 from holdfast.pipeline.cli.job import database, machine, running, tell
 from holdfast.pipeline.folder import Folder
@@ -31,5 +32,8 @@ def export(
     """Write what is retained to Parquet files in OUT/data, and OUT/manifest.json when they are complete."""
     with running("export") as spark, snapshot_of(storage, config, snapshot_dir) as snapshot:
         manifest = run(spark, snapshot, Folder(out), topic_filter, partitions, overwrite)
-    result = {name: getattr(manifest, name) for name in type(manifest).__annotations__}
-    tell(result, as_json, f"exported {manifest.rows} messages, {manifest.payload_bytes} bytes of payload, to {out}")
+    tell(
+        asdict(manifest),
+        as_json,
+        f"exported {manifest.rows} messages, {manifest.payload_bytes} bytes of payload, to {out}",
+    )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from holdfast.pipeline.cli.asof import asof
+from holdfast.pipeline.cli.audit import audit
 from holdfast.pipeline.cli.export import export
 
 
@@ -19,4 +21,5 @@ def main() -> None:
     """
 
 
-main.add_command(export)
+for command in (asof, audit, export):
+    main.add_command(command)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from attrs import asdict
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from holdfast.pipeline.checksum import checksum
@@ -15,7 +17,7 @@ from holdfast.pipeline.tables import read_retained
 
 if TYPE_CHECKING:
     from attrs import frozen
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 else:
     from attrs import define as frozen
 
@@ -44,21 +46,36 @@ def export(
     partitions: int | None = None,
     overwrite: bool = False,
 ) -> Manifest:
-    """Write a snapshot to ``out``, Parquet in the folder ``data``; return the manifest, which is written last.
+    """Write a snapshot to ``out``. Raises :class:`PipelineError`."""
+    frame = read_retained(spark, snapshot, topic_filter, None, partitions)
+    return write(spark, frame, out, snapshot.taken_at, snapshot.last_seq, topic_filter, overwrite)
+
+
+def write(
+    spark: SparkSession,
+    frame: DataFrame,
+    out: Folder,
+    taken_at: int,
+    last_seq: int,
+    topic_filter: str,
+    overwrite: bool,
+    verify: Callable[[], None] = lambda: None,
+) -> Manifest:
+    """Write what was retained at ``taken_at`` as Parquet in the folder ``data``; return the manifest, written last.
 
     Without a manifest an export is not complete, and the next one begins anew. The manifest tells of what was read
-    back from the files. Raises :class:`PipelineError`, also for a complete export that may not be overwritten.
+    back from the files; ``verify`` is called before it is written. Raises :class:`PipelineError`, also for a complete
+    export that may not be overwritten.
     """
     if out.has(MANIFEST):
         if not overwrite:
             raise PipelineError(f"{out.uri}: holds a complete export; name another folder, or say --overwrite")
         out.remove(MANIFEST)
-    read_retained(spark, snapshot, topic_filter, None, partitions).write.mode("overwrite").option(
-        "partitionOverwriteMode", "static"
-    ).parquet(out.below(DATA))
+    frame.write.mode("overwrite").option("partitionOverwriteMode", "static").parquet(out.below(DATA))
+    verify()
     found = describe(spark, out)
-    manifest = Manifest(found.rows, found.payload_bytes, snapshot.taken_at, snapshot.last_seq, topic_filter, found.sum)
-    out.write_json(MANIFEST, {field: getattr(manifest, field) for field in Manifest.__annotations__})
+    manifest = Manifest(found.rows, found.payload_bytes, taken_at, last_seq, topic_filter, found.sum)
+    out.write_json(MANIFEST, asdict(manifest))
     return manifest
 
 
