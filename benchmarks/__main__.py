@@ -5,19 +5,20 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import statistics
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.brokers import Broker, Site, Unavailable, start, version
-from benchmarks.results import Metric, Result, Row
+from benchmarks.brokers import Broker, Site, Unavailable
+from benchmarks.makes import start, version
+from benchmarks.report import Figures, lines, markdown
+from benchmarks.results import Result
 from benchmarks.scenarios import FULL, QUICK, SCENARIOS, Scale
-from benchmarks.wire import Wire
+from benchmarks.wire import ID_SIZE, Wire
 
 BROKERS = ("holdfast", "mosquitto")
-SECONDS = 240.0
-
-Figures = dict[tuple[str, str, Metric], dict[str, list[Row]]]
+SECONDS = 240.0  # for one case
+LARGEST = 10**ID_SIZE
 
 
 def measure(site: Site, brokers: list[str], names: list[str], scale: Scale, repeat: int) -> Figures:
@@ -48,40 +49,15 @@ def measure(site: Site, brokers: list[str], names: list[str], scale: Scale, repe
     return figures
 
 
-def text(rows: list[Row] | None) -> str:
-    """One cell: the median, with what went wrong."""
-    if not rows:
-        return "-"
-    failed = [row.failure for row in rows if row.failure]
-    if failed:
-        return failed[0][:40]
-    value = median(rows)
-    if value is None:
-        return "-"
-    lost = max((row.lost for row in rows), key=abs)
-    return (f"{value:,.0f}" if value >= 100 else f"{value:.3g}") + (f" LOST {lost}" if lost else "")
-
-
-def median(rows: list[Row] | None) -> float | None:
-    """The median of the runs that gave a figure."""
-    values = [row.value for row in rows or [] if row.value is not None]
-    return statistics.median(values) if values else None
-
-
-def report(figures: Figures, brokers: list[str]) -> None:
-    """Print one table per scenario; a ratio above 1 is in Holdfast's favour."""
-    last = ""
-    for (scenario, case, metric), rows in figures.items():
-        if scenario != last:
-            print(f"\n{scenario:34s} {'figure':14s}" + "".join(f"{b:>18s}" for b in brokers) + "     ratio  note")
-            last = scenario
-        cells = "".join(f"{text(rows.get(b)):>18s}" for b in brokers)
-        own, other = median(rows.get("holdfast")), median(rows.get("mosquitto"))
-        ratio = ""
-        if own and other:
-            ratio = f"{own / other if metric.higher_is_better else other / own:.2f}"
-        note = next((row.note for row in rows.get("holdfast", []) if row.note), "")
-        print(f"{case:34s} {metric.name + ' ' + metric.unit:14s}{cells}{ratio:>10s}  {note}")
+def sizes(text: str) -> tuple[int, ...]:
+    """Return numbers of retained messages, in ascending order, of which there is one at least."""
+    try:
+        numbers = tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError:
+        numbers = ()
+    if not numbers or numbers[0] < 1 or numbers[-1] > LARGEST:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers from 1 to {LARGEST}, such as 10000,1000000")
+    return numbers
 
 
 def main() -> int:
@@ -90,8 +66,10 @@ def main() -> int:
     parser.add_argument("--scenario", action="append", choices=sorted(SCENARIOS), help="only this one; may be repeated")
     parser.add_argument("--only", choices=BROKERS, help="measure one broker alone")
     parser.add_argument("--quick", action="store_true", help="100,000 retained messages, short runs")
+    parser.add_argument("--retained", type=sizes, help="how many retained messages, such as 10000,1000000,10000000")
     parser.add_argument("--repeat", type=int, default=3, help="rounds; the medians are reported (default 3)")
     parser.add_argument("--protocol", type=int, choices=[4, 5], default=4, help="4 is MQTT 3.1.1")
+    parser.add_argument("--markdown", action="store_true", help="print one table in Markdown")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--directory", help="where brokers keep their data (default: the system's temporary folder)")
     parser.add_argument("--holdfast-args", default="", help="more options for twistd holdfast")
@@ -110,15 +88,20 @@ def main() -> int:
     gc.disable()
     names = [name for name in SCENARIOS if not options.scenario or name in options.scenario]
     try:
-        figures = measure(site, brokers, names, QUICK if options.quick else FULL, options.repeat)
+        scale = QUICK if options.quick else FULL
+        if options.retained:
+            scale = replace(scale, retained=options.retained)
+        figures = measure(site, brokers, names, scale, options.repeat)
     except Unavailable as error:
         print(error, file=sys.stderr)
         return 1
-    print(
-        "; ".join(f"{name}: {version(name)}" for name in brokers),
-        f"; MQTT {'5.0' if options.protocol == 5 else '3.1.1'}",
-    )
-    report(figures, brokers)
+    versions = [f"{name}: {version(name)}" for name in brokers]
+    store, protocol = "Postgres" if options.postgres else "SQLite", "5.0" if options.protocol == 5 else "3.1.1"
+    print("; ".join([*versions, f"Holdfast on {store}", f"MQTT {protocol}"]))
+    if options.markdown:
+        print()
+    for line in (markdown if options.markdown else lines)(figures, brokers):
+        print(line)
     if options.json:
         rows = [
             {"scenario": s, "case": c, "metric": m.name, "unit": m.unit, "broker": b, "values": [r.value for r in rs]}

@@ -14,8 +14,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.brokers import Broker, Site, start
+from benchmarks.brokers import Broker, Site
 from benchmarks.connection import Connection, Loop
+from benchmarks.makes import start
 from benchmarks.publisher import Publisher
 from benchmarks.subscriber import ByteCounter, PublishStream
 from benchmarks.wire import Wire

@@ -41,7 +41,7 @@ class Row:
 
 
 class OutOfTime(Exception):
-    """The scenario has used up its time."""
+    """The case has used up its time."""
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Case:
     def note(self, text: str) -> None:
         """Say something that belongs beside the figures."""
         for row in self.rows.values():
-            row.note = text
+            row.note = f"{row.note}; {text}" if row.note else text
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -81,23 +81,26 @@ class Case:
 
 
 class Result:
-    """The rows of one scenario on one broker, within one time bound."""
+    """The rows of one scenario on one broker, each case within a time bound."""
 
     def __init__(self, broker: Broker, seconds: float) -> None:
         self.rows: list[Row] = []
         self.failed = False  # the broker may still be at work on what failed: it should not be used again
         self._broker = broker
-        self._deadline = time.monotonic() + seconds
+        self._seconds = seconds
 
     @contextmanager
-    def case(self, name: str, metrics: Sequence[Metric]) -> Iterator[Case]:
-        """Run one case; its failure, or the end of the scenario's time, becomes its rows' text."""
-        case = Case(self._broker, {metric: Row(name, metric) for metric in metrics})
+    def case(self, name: str, metrics: Sequence[Metric], broker: Broker | None = None) -> Iterator[Case]:
+        """Run one case; its failure, or the end of its time, becomes its rows' text.
+
+        It is run on the scenario's broker unless another is named. A case run again has one more value.
+        """
+        case = Case(broker or self._broker, {metric: Row(name, metric) for metric in metrics})
         self.rows += case.rows.values()
         failure = ""
         try:
-            with _alarm(self._deadline - time.monotonic()):
-                self._broker.settle()
+            with _alarm(self._seconds):
+                case.broker.settle()
                 yield case
         except OutOfTime:
             failure = "TIMEOUT"
@@ -115,7 +118,7 @@ def _alarm(seconds: float) -> Iterator[None]:
         raise OutOfTime
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:

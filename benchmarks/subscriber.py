@@ -32,6 +32,17 @@ class ByteCounter(Connection):
         self._received += taken
 
 
+class Stalled(Connection):
+    """Subscribes, and reads nothing from then on."""
+
+    def __init__(self, port: int, wire: Wire, topic_filter: bytes) -> None:
+        super().__init__(port, wire)
+        self.sock.sendall(wire.subscribe(topic_filter, 0))
+
+    def readable(self) -> None:
+        """Leave it in the socket."""
+
+
 class PublishStream(Connection):
     """Follows PUBLISH packets of one size and the SUBACKs between them; acknowledges them at QoS 1.
 
@@ -81,10 +92,11 @@ class PublishStream(Connection):
         """How many different messages the kept buffer holds."""
         padding = self._size - ID_OFFSET - ID_SIZE
         layout = f"{ID_OFFSET}x{ID_SIZE}s{padding}x"
-        seen: set[tuple[bytes]] = set()
+        seen = bytearray(10**ID_SIZE)
         for start, count in self._runs:
-            seen.update(iter_unpack(layout, self._view[start : start + count * self._size]))
-        return len(seen)
+            for (number,) in iter_unpack(layout, self._view[start : start + count * self._size]):
+                seen[int(number)] = 1
+        return seen.count(1)
 
     def _follow(self) -> None:
         buffer, size = self._buffer, self._size

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from benchmarks.brokers import Broker
 from benchmarks.results import Result
-from benchmarks.scenarios import fanin, fanout, latency, pingpong, replay, seed
+from benchmarks.scenarios import fanin, fanout, latency, memory, pingpong, replay, seed, start
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,7 @@ class Scale:
     retained: tuple[int, ...]
     seconds: float
     messages: int
+    starts: int = 3
 
 
 FULL = Scale((100_000, 1_000_000), 5.0, 300_000)
@@ -31,4 +32,6 @@ SCENARIOS: dict[str, Run] = {
     "seed": seed.run,
     "replay": replay.run,
     "latency": latency.run,
+    "memory": memory.run,
+    "start": start.run,
 }

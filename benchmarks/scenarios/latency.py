@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.brokers import Broker
 from benchmarks.connection import BenchError, Loop
-from benchmarks.results import MAX, P50, P99, Result, percentile
+from benchmarks.results import MAX, P50, P99, Case, Result, percentile
 from benchmarks.scenarios.seeding import ensure
 from benchmarks.subscriber import ByteCounter, PublishStream
 
@@ -28,7 +28,7 @@ def run(broker: Broker, result: Result, scale: Scale) -> None:
             _measure(broker, case, loop, replays, count, scale.seconds)
 
 
-def _measure(broker: Broker, case, loop: Loop, replays: int, count: int, seconds: float) -> None:  # type: ignore[no-untyped-def]
+def _measure(broker: Broker, case: Case, loop: Loop, replays: int, count: int, seconds: float) -> None:
     wire = broker.wire
     ping = wire.ping()
     receiver = ByteCounter(broker.port, wire)

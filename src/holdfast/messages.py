@@ -75,6 +75,7 @@ class ChangeOrigin(Enum):
     IMPORT = "import"
     EXPIRY = "expiry"
     RESTORE = "restore"  #: put back from the history
+    OVERRIDE = "override"  #: its expiry was brought forward by ``retainer.msg_expiry_interval_override``
     BASELINE = "baseline"  #: found when the history began; who made the change is unknown
 
 

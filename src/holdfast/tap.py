@@ -18,8 +18,8 @@ from twisted.python import usage
 
 from holdfast.admin.control import ControlSocket
 from holdfast.admin.retainer import RetainerAPI
+from holdfast.admin.settings import Settings
 from holdfast.admin.site import APISite, longest_body
-from holdfast.admin.view import shown as config_shown
 from holdfast.auth.anonymous import AnonymousAuthenticator, GuestAuthenticator, UnrestrictedAuthorizer
 from holdfast.auth.scram import ScramAuthenticator
 from holdfast.auth.secret import lasting_secret
@@ -29,11 +29,13 @@ from holdfast.config import Config, ConfigError, default, load
 from holdfast.config.document import Zone
 from holdfast.interfaces import IAuthenticator, IEnhancedAuthenticator
 from holdfast.listening import Listener, Listening
+from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.protocol import MQTTServerFactory
 from holdfast.retained.administration import Administration
-from holdfast.retained.configured import flow_of, store_of
+from holdfast.retained.configured import change, flow_of, store_of
 from holdfast.retained.configured import limits_of as retainer_limits_of
 from holdfast.retained.history import HistoryLimits, RetainedHistory
+from holdfast.retained.restoring import Restorer
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.sql import SQLRetainedStore
 from holdfast.sessions.connection import Connection
@@ -54,6 +56,7 @@ from holdfast.storage.figures import figures as storage_figures
 from holdfast.storage.lock import DirectoryLock
 from holdfast.storage.steady import SteadyClock
 from holdfast.storage.store import DurableStore
+from holdfast.tickets import CommitTicket
 
 #: How long one thread may keep the interpreter from another: short, so that the writer never delays live messages.
 SWITCH_INTERVAL = 0.0005
@@ -157,15 +160,30 @@ def limits_of(zone: Zone) -> Limits:
 
 
 def control_of(
-    config: Config, reactor: Any, retained: RetainedMessages, store: SQLRetainedStore, now: Callable[[], int]
+    config: Config,
+    reactor: Any,
+    retained: RetainedMessages,
+    store: SQLRetainedStore,
+    history: RetainedHistory,
+    router: Router,
+    now: Callable[[], int],
 ) -> ControlSocket:
     """Compose the API and the socket it is served on."""
 
     def pause() -> Deferred[None]:
         return deferLater(reactor, 0)
 
-    administration = Administration(retained, store, now, pause)
-    api = RetainerAPI(administration, config_shown(config.retainer), shown(config.storage.url))
+    def publish(message: ApplicationMessage, origin: ChangeOrigin) -> CommitTicket:
+        return router.publish(message, origin)[0]
+
+    api = RetainerAPI(
+        Administration(retained, store, now, pause),
+        retained,
+        history,
+        Restorer(history, retained, publish, now),
+        Settings(config.retainer, partial(change, retained)),
+        shown(config.storage.url),
+    )
     site = APISite(api.answer, longest_body(config.retainer.max_payload_size), reactor)
     return ControlSocket(reactor, config.data_dir, site)
 
@@ -209,11 +227,14 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
         pressure.change,
         patience=READ_PATIENCE if config.retainer.when_unavailable == "refuse" else None,
     )
+
+    def flushed() -> CommitTicket:
+        return store.flushed()
+
+    # Before the store of the messages: what it does when the database is open is done before the writer has begun.
+    history = RetainedHistory(durable, flushed, reactor, now, HistoryLimits(**attrs.asdict(config.retainer.history)))
     store = store_of(config.retainer, durable)
     retained = RetainedMessages(store, reactor, now, retainer_limits_of(config.retainer), flow_of(config.retainer))
-    history = RetainedHistory(
-        durable, store.flushed, reactor, now, HistoryLimits(**attrs.asdict(config.retainer.history))
-    )
     authorizer = UnrestrictedAuthorizer()
     states = DurableSessionStates(durable, reactor)
     limits = {name: limits_of(config.zone(listener.zone)) for name, listener in config.listeners.items()}
@@ -279,7 +300,7 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
         registry,
         lambda listener: limits.get(listener, defaults),
         Listening(reactor, listeners),
-        control_of(config, reactor, retained, store, now),
+        control_of(config, reactor, retained, store, history, router, now),
         description,
         announce,
     )

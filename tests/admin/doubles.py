@@ -3,25 +3,60 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 
 from holdfast.admin.calls import Answer, Call
 from holdfast.admin.retainer import PREFIX, RetainerAPI
+from holdfast.admin.settings import Settings
+from holdfast.config.retainer import RetainerConfig
+from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.administration import Administration
+from holdfast.retained.configured import change
+from holdfast.retained.moments import HistoryUnavailable
+from holdfast.retained.restoring import Restorer
+from holdfast.tickets import CommitTicket
 from tests.doubles import MemoryBroker
 from tests.storage.doubles import result_of
+
+
+class NoHistory:
+    """The history where none is kept."""
+
+    def _refuse(self, *_arguments: object, **_options: object) -> Deferred[Any]:
+        return fail(HistoryUnavailable("no history is kept; set retainer.history.enable = true"))
+
+    events = moment = as_of = archived = _refuse
+
+
+def _no_history() -> Any:
+    return NoHistory()
 
 
 class Desk:
     """A broker and its API. Everything is answered at once."""
 
-    def __init__(self, **options: Any) -> None:
-        self.broker = MemoryBroker(**options)
+    def __init__(
+        self,
+        broker: MemoryBroker | None = None,
+        history: Any = None,
+        config: RetainerConfig | None = None,
+        **options: Any,
+    ) -> None:
+        self.broker = broker or MemoryBroker(**options)
         self.pauses = 0
         self.administration = Administration(self.broker.retained, self.broker.store, self.broker.now, self._pause)
-        self.api = RetainerAPI(self.administration, {"enable": True}, "memory")
+        self.history = _no_history() if history is None else history
+        restorer = Restorer(self.history, self.broker.retained, self._publish, self.broker.now)
+        settings = Settings(config or RetainerConfig(), partial(change, self.broker.retained))
+        self.api = RetainerAPI(
+            self.administration, self.broker.retained, self.history, restorer, settings, "memory"
+        )  # fmt: skip
+
+    def _publish(self, message: ApplicationMessage, origin: ChangeOrigin) -> CommitTicket:
+        return self.broker.router.publish(message, origin)[0]
 
     def _pause(self) -> Deferred[None]:
         self.pauses += 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, fail
 from twisted.logger import LogEvent
 
-from holdfast.admin import retainer
+from holdfast.admin import messages
 from holdfast.admin.calls import Answer, Call
 from holdfast.admin.retainer import PREFIX
 from holdfast.interfaces import Listing
@@ -270,7 +270,7 @@ def test_an_import_is_limited_in_lines() -> None:
 
 
 def test_an_import_lets_others_have_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retainer, "ROWS", 10)
+    monkeypatch.setattr(messages, "ROWS", 10)
     desk = Desk()
     assert desk.ask("POST", "/import", "".join(line(f"{n}") for n in range(95)))["imported"] == 95
     assert desk.pauses >= 9
@@ -332,10 +332,6 @@ def test_calls_that_make_no_sense(method: str, path: str, arguments: dict[str, s
 
 def test_what_is_allowed_is_told() -> None:
     assert Desk().answer("PATCH", "/messages").headers == (("Allow", "GET, POST, DELETE"),)
-
-
-def test_the_configuration_is_shown() -> None:
-    assert Desk().ask("GET") == {"enable": True}
 
 
 def test_a_database_that_is_away_is_told() -> None:

@@ -150,7 +150,7 @@ class Past:
 
     def restore(self, at: int, topic_filter: str = "#", publish: Any = None, **options: Any) -> Restored:
         """Restore."""
-        restorer = Restorer(self.history, publish or self.publish, self.wall)
+        restorer = Restorer(self.history, self.retained, publish or self.publish, self.wall)
         report: Restored = self.finish(restorer.restore(topic_filter, at, **options))
         return report
 

@@ -310,9 +310,9 @@ def test_replays_can_be_looked_at() -> None:
     broker.advance(0.5)
     told = [attrs.astuple(status)[1:] for status in broker.retained.replays()]
     assert told == [
-        ("stalled", "t/#", 0, "", ReplayState.RESTING, 3.5),
-        ("throttled", "t/+", 2, "t/001", ReplayState.THROTTLED, 1.5),
-        ("waiting", "#", 0, "", ReplayState.WAITING, 0.5),
+        ("stalled", "t/#", 0, 0, "", ReplayState.RESTING, 3.5),
+        ("throttled", "t/+", 2, 2, "t/001", ReplayState.THROTTLED, 1.5),
+        ("waiting", "#", 0, 0, "", ReplayState.WAITING, 0.5),
     ]
     assert len({status.number for status in broker.retained.replays()}) == 3
     assert broker.retained.replay_counts() == {"running": 2, "throttled": 1, "waiting": 1}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.interfaces import Slice
-from holdfast.retained.slices import cut, divide, packets_of, topics_of, without
+from holdfast.retained.slices import cut, divide, packets_of, portions, topics_of, without
 from holdfast.wire.encoding import encode
 from holdfast.wire.packets import Publish
 from holdfast.wire.properties import Properties
@@ -98,3 +100,21 @@ def test_a_divided_slice_is_the_same_in_several(case: tuple[Slice, list[tuple[st
     assert [part.last for part in parts[:-1]] == [topics_of(part, version)[-1] for part in parts[:-1]]
     assert parts[-1].last == whole.last
     assert {part.soonest_expiry for part in parts} == {whole.soonest_expiry}
+
+
+@given(made(), st.integers(min_value=1, max_value=20_000))
+def test_portions_are_as_large_as_may_be_and_together_the_whole(
+    example: tuple[Slice, list[tuple[str, bytes]], int], most: int
+) -> None:
+    """Only a message that alone is larger exceeds the bound, and the next one would not have fitted."""
+    one, _, version = example
+    divided = portions(one, most, version)
+    assert b"".join(piece.packets for piece in divided) == one.packets
+    assert b"".join(piece.qos for piece in divided) == one.qos
+    assert sum((piece.expires_at for piece in divided), ()) == one.expires_at
+    assert sum(piece.count for piece in divided) == one.count
+    assert [piece.last for piece in divided] == [topics_of(piece, version)[-1] for piece in divided]
+    for piece, behind in pairwise(divided):
+        _, next_end, _ = next(packets_of(behind, version))
+        assert len(piece.packets) + next_end > most
+    assert all(len(piece.packets) <= most or piece.count == 1 for piece in divided)

@@ -186,6 +186,20 @@ def test_a_statement_that_finds_nothing_for_long_is_broken_off() -> None:
         assert all(not batch.slices for batch in read)
 
 
+def test_what_was_read_before_a_statement_is_broken_off_is_not_read_again() -> None:
+    ticks = count()
+    with opened(read_time=8, seconds=lambda: float(next(ticks))) as (bench, store):
+        topics = [f"{number:05}" for number in range(200)]
+        for topic in topics:
+            put(store, topic)
+        bench.bridge.manual = True
+        for number in range(200, 4000):
+            stored = message(f"{number:05}", revision=store.next_revision(), client_id="me")
+            store.put(RetainedChange(stored.topic, stored.revision, NOW, stored))
+        bench.bridge.stop()
+        assert topics_read(store, selection("#", except_client="me"), slice_rows=100) == topics
+
+
 def test_many_rows_of_one_commit_are_written_whatever_their_number() -> None:
     for number in (1, MOST_ROWS - 1, MOST_ROWS, MOST_ROWS + 1, 2 * MOST_ROWS + 3):
         with opened() as (bench, store):

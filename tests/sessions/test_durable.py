@@ -610,3 +610,58 @@ def test_a_full_queue_is_dealt_with_by_policy(tmp_path: Path, policy: WhenFull, 
     broker = broker.restart()
     kept = [payload for payload, _, _ in published(persistent(broker, "s"))]
     assert kept == ([b"2", b"3"] if policy is WhenFull.DROP_OLDEST else [b"0", b"1"])
+
+
+@pytest.mark.parametrize(("qos", "resumed"), [(0, False), (1, False), (1, True), (2, False), (2, True)])
+@pytest.mark.parametrize("payload", [b"new", b""])
+def test_a_qos_2_replay_is_not_stale_when_its_commit_comes(
+    tmp_path: Path, qos: int, payload: bytes, resumed: bool
+) -> None:
+    """What a replay has sent with QoS 2 waits for a commit; a newer live value, or a clear, takes its place."""
+    broker = RestartableBroker(fresh_file(tmp_path), manual=True)
+    publisher = Client(broker)
+    publisher.send(p.Connect("p", 4), *(p.Publish(f"r/{number}", b"old", 2, True, False, number) for number in (1, 2)))
+    client = Client(broker)
+    client.send(p.Connect("s", 4, False))
+    broker.commit()
+    client.send(p.Subscribe(1, (p.SubscriptionRequest("r/#", 2),)))
+    broker.settle()
+    while not broker.registry._sessions["s"].inflight:  # until the messages of the replay wait for their commit
+        broker.bridge.step()
+        broker.settle()
+    assert client.got(p.Publish) == []
+    if resumed:
+        client.drop()
+        client = Client(broker)
+        client.send(p.Connect("s", 4, False))
+    publisher.send(p.Publish("r/1", payload, qos, True, False, 3 if qos else 0))
+    seen = [(packet.topic, packet.payload, packet.retain) for packet in client.got(p.Publish)]
+    broker.commit()
+    seen += [(packet.topic, packet.payload, packet.retain) for packet in client.got(p.Publish)]
+    assert sorted(seen) == [("r/1", payload, False), ("r/2", b"old", True)]
+    client.drop()
+    client = Client(broker)
+    client.send(p.Connect("s", 4, False))
+    broker.commit()
+    assert ("r/1", b"old") not in [(packet.topic, packet.payload) for packet in client.got(p.Publish)]
+
+
+def test_a_qos_2_replay_loses_nothing_to_a_live_message_that_is_not_sent(tmp_path: Path) -> None:
+    """QoS 0 is not queued for a Client that is away: what its replay had on the way still comes."""
+    broker = RestartableBroker(fresh_file(tmp_path), manual=True)
+    publisher = Client(broker)
+    publisher.send(p.Connect("p", 4), p.Publish("r", b"old", 2, True, False, 1))
+    client = Client(broker)
+    client.send(p.Connect("s", 4, False))
+    broker.commit()
+    client.send(p.Subscribe(1, (p.SubscriptionRequest("r", 2),)))
+    broker.settle()
+    while not broker.registry._sessions["s"].inflight:
+        broker.bridge.step()
+        broker.settle()
+    client.drop()
+    publisher.send(p.Publish("r", b"new", 0, True))
+    client = Client(broker)
+    client.send(p.Connect("s", 4, False))
+    broker.commit()
+    assert [(packet.payload, packet.dup) for packet in client.got(p.Publish)] == [(b"old", True)]

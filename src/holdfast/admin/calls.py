@@ -59,6 +59,11 @@ class Answer:
     more: Callable[[], Deferred[bytes]] | None = None
 
 
+Handler = Callable[[Call], Deferred[Answer]]
+#: what there is: by path and method, the handler and the arguments it knows
+Routes = Mapping[str, Mapping[str, tuple[Handler, tuple[str, ...]]]]
+
+
 def answer(content: Any, status: int = http.OK, headers: tuple[tuple[str, str], ...] = ()) -> Answer:
     """Return an answer in JSON."""
     return Answer(status, json.dumps(content, ensure_ascii=False).encode() + b"\n", JSON, headers)

@@ -33,7 +33,7 @@ def record_of(message: RetainedMessage) -> dict[str, Any]:
         "topic": message.topic,
         "payload": b64encode(message.payload).decode(),
         "qos": message.qos,
-        "properties": _properties_of(message.properties),
+        "properties": properties_of(message.properties),
         "client_id": message.client_id,
         "username": message.username,
         "stored_at": message.stored_at,
@@ -54,12 +54,12 @@ def summary_of(listed: Listed) -> dict[str, Any]:
         "msgid": f"{message.revision:016X}",
         "topic": message.topic,
         "qos": message.qos,
-        "publish_at": _date(message.stored_at),
+        "publish_at": date_of(message.stored_at),
         "from_clientid": message.client_id,
         "from_username": message.username,
         "size": listed.size,
-        "expiry_at": None if message.expires_at is None else _date(message.expires_at),
-        "properties": _properties_of(message.properties),
+        "expiry_at": None if message.expires_at is None else date_of(message.expires_at),
+        "properties": properties_of(message.properties),
         "revision": str(message.revision),
     }
 
@@ -119,7 +119,8 @@ def request_of(body: bytes, now: int) -> ApplicationMessage:
     return ApplicationMessage(topic, payload, qos, True, properties=properties, expires_at=expires_at)
 
 
-def _properties_of(properties: Properties) -> dict[str, Any]:
+def properties_of(properties: Properties) -> dict[str, Any]:
+    """Return properties as JSON has them."""
     shown: dict[str, Any] = {} if properties is NO_PROPERTIES else json.loads(json_of(properties))
     return shown
 
@@ -140,7 +141,7 @@ def _properties(table: _Record) -> Properties:
         raise BadRecord(f"properties: {error}") from error
 
 
-def _date(milliseconds: int) -> str:
+def date_of(milliseconds: int) -> str:
     """Return a time in RFC 3339, as far as calendars go."""
     moment = datetime.fromtimestamp(min(milliseconds, _LATEST - 1) / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

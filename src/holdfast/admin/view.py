@@ -1,11 +1,13 @@
-"""The configuration as EMQX's API shows it: durations with their unit, sizes in bytes."""
+"""The configuration as EMQX's API shows it: as it may stand in the file; sizes in bytes, durations in seconds."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from holdfast.config.fields import Option, Section, described
-from holdfast.config.kinds import Duration
+from holdfast.config.kinds import Duration, Integer
+from holdfast.rates import Rate
 
 
 def shown(section: Section) -> dict[str, Any]:
@@ -16,6 +18,19 @@ def shown(section: Section) -> dict[str, Any]:
 def _shown(value: Any, description: object) -> Any:
     if isinstance(value, Section):
         return shown(value)
-    if isinstance(description, Option) and isinstance(description.kind, Duration):
-        return "infinity" if value is None else f"{value:g}s" if value < 1e6 else f"{round(value)}s"
-    return value
+    if isinstance(value, Mapping):
+        return {name: _shown(one, description) for name, one in value.items()}
+    kind = description.kind if isinstance(description, Option) else None
+    if isinstance(kind, Duration | Integer):
+        for word, meaning in kind.words.items():
+            if value == meaning:
+                return word
+    if value is None:
+        return "infinity"
+    if isinstance(value, Rate):
+        return f"{value.amount}/s" if value.seconds == 1 else f"{value.amount}/{_seconds(value.seconds)}"
+    return _seconds(value) if isinstance(kind, Duration) else value
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.6f}".rstrip("0").rstrip(".") + "s"

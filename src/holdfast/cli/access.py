@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import socket
 import time
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
+from attrs import asdict, evolve
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
@@ -22,10 +24,14 @@ from twisted.python.failure import Failure
 from holdfast.admin.calls import Answer, Call
 from holdfast.admin.control import NAME, Place
 from holdfast.admin.retainer import PREFIX, RetainerAPI
-from holdfast.admin.view import shown as config_shown
+from holdfast.admin.settings import Settings
 from holdfast.config import Config
+from holdfast.config.retainer import RetainerConfig
 from holdfast.retained.administration import Administration
 from holdfast.retained.configured import flow_of, limits_of, store_of
+from holdfast.retained.history import HistoryLimits, RetainedHistory
+from holdfast.retained.periods import is_recorded
+from holdfast.retained.restoring import Restorer
 from holdfast.retained.service import RetainedMessages
 from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability, StoreUnusable
@@ -158,9 +164,11 @@ class _StandIn:
         self._api = api
         self._store = store
         self._clock = clock
+        self._interrupted = False
 
     def call(self, method: str, path: str, arguments: Arguments = _NONE, body: bytes = b"") -> Any:
-        answer: Answer = self._now(self._api.answer(Call(method, PREFIX + path, arguments, body)))
+        with self._uninterrupted():
+            answer: Answer = self._now(self._api.answer(Call(method, PREFIX + path, arguments, body)))
         return _content(answer.status, answer.body)
 
     def pieces(self, path: str, arguments: Arguments = _NONE) -> Iterator[bytes]:
@@ -168,8 +176,27 @@ class _StandIn:
         if answer.more is None:
             _content(answer.status, answer.body)
             return
-        while piece := self._now(answer.more()):
+        while True:
+            with self._uninterrupted():
+                piece = self._now(answer.more())
+            if not piece:
+                return
             yield piece
+
+    @contextmanager
+    def _uninterrupted(self) -> Iterator[None]:
+        """Let Ctrl-C wait for the next call: each is bounded, and none is torn or left untold."""
+        if self._interrupted:
+            raise KeyboardInterrupt
+
+        def interrupt(_number: int, _frame: object) -> None:
+            self._interrupted = True
+
+        before = signal.signal(signal.SIGINT, interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def _now(self, deferred: Deferred[Any]) -> Any:
         results: list[Any] = []
@@ -200,19 +227,44 @@ def standing_in(config: Config) -> Iterator[Access]:
         config.storage.url, Durability.FULL, 0, 0, _TOOLS, clock, _milliseconds, None,
         SynchronousBridge(gathers=True), SynchronousBridge,
     )  # fmt: skip
-    store = store_of(config.retainer, durable)
     durable.open()
     try:
-        limits = limits_of(config.retainer)
-        retained = RetainedMessages(store, clock, _milliseconds, limits, flow_of(config.retainer))
-        administration = Administration(retained, store, _milliseconds, lambda: succeed(None))
+        retainer = _recorded(config.retainer, durable)
+        store = store_of(retainer, durable)
+        retained = RetainedMessages(store, clock, _milliseconds, limits_of(retainer), flow_of(retainer))
+        limits = HistoryLimits(**asdict(retainer.history))
+        history = RetainedHistory(durable, store.flushed, clock, _milliseconds, limits, keeping=False)
         where = shown(config.storage.url)
-        yield _StandIn(RetainerAPI(administration, config_shown(config.retainer), where), where, clock)
+        api = RetainerAPI(
+            Administration(retained, store, _milliseconds, lambda: succeed(None)),
+            retained,
+            history,
+            Restorer(history, retained, retained.retain, _milliseconds),
+            Settings(config.retainer, None),
+            where,
+        )
+        yield _StandIn(api, where, clock)
     finally:
         failures: list[Failure] = []
         durable.close().addErrback(failures.append)
     if failures:
         raise StoreUnusable(failures[0].getErrorMessage())
+
+
+def _recorded(retainer: RetainerConfig, durable: DurableStore) -> RetainerConfig:
+    """Return the configuration with the history on where the database has one that goes on, whatever the file says.
+
+    A change that is not recorded would be a hole in it.
+    """
+    assert durable.parts is not None
+    database = durable.parts.database
+    with database.explained():
+        connection = database.connect_reader()
+        try:
+            recorded = is_recorded(connection.cursor())
+        finally:
+            connection.close()
+    return evolve(retainer, history=evolve(retainer.history, enable=True)) if recorded else retainer
 
 
 def _content(status: int, body: bytes) -> Any:

@@ -19,6 +19,7 @@ from holdfast.cli.access import Access, Inaccessible, access_to
 from holdfast.cli.importing import Import
 from holdfast.cli.place import configured, place, refuse
 from holdfast.cli.progress import progress
+from holdfast.cli.times import at_option
 from holdfast.config import ConfigError
 from holdfast.retained.administration import Merge
 from holdfast.storage.database import StoreUnusable
@@ -73,24 +74,26 @@ def info(access: Access) -> None:
 
 @retainer.command()
 @click.argument("topic_filter", metavar="[FILTER]", required=False)
+@at_option
 @with_access
-def topics(access: Access, topic_filter: str | None) -> None:
+def topics(access: Access, topic_filter: str | None, at: int | None) -> None:
     """List the topics that have a retained message, all or those matching FILTER, one a line in their order."""
-    for entry in _listed(access, topic_filter):
-        click.echo(entry["topic"])
+    for entry in _listed(access, _chosen(topic_filter, at)):
+        click.echo(entry["topic"], color=True)  # as it is, also what looks like a terminal's colours
 
 
 @retainer.command()
 @click.argument("topic")
 @click.option("--payload", is_flag=True, help="Print the payload alone, byte for byte.")
+@at_option
 @with_access
-def get(access: Access, topic: str, payload: bool) -> None:
+def get(access: Access, topic: str, payload: bool, at: int | None) -> None:
     """Print the message retained for TOPIC, as a line of an export. The exit status is 1 if there is none."""
     if "+" in topic or "#" in topic:
         raise Inaccessible(f"{topic}: is a filter; name one topic, or use: holdfast retainer export --topic")
-    record = b"".join(access.pieces("/export", {"topic": topic}))
+    record = b"".join(access.pieces("/export", _chosen(topic, at)))
     if not record:
-        raise Inaccessible(f"{topic}: nothing is retained")
+        raise Inaccessible(f"{topic}: nothing {'is' if at is None else 'was'} retained")
     out = sys.stdout.buffer
     out.write(b64decode(json.loads(record)["payload"]) if payload else record)
     out.flush()
@@ -152,15 +155,16 @@ def clean(access: Access, topic_filter: str, dry_run: bool) -> None:
 @retainer.command()
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path), default="-")
 @click.option("--topic", "topic_filter", metavar="FILTER", help="Only topics that match.")
+@at_option
 @with_access
-def export(access: Access, file: Path, topic_filter: str | None) -> None:
+def export(access: Access, file: Path, topic_filter: str | None, at: int | None) -> None:
     """Write the retained messages to FILE (standard output by default) as lines of JSON, in the order of topics.
 
     Each message is as it is when its turn comes. FILE is there under its name when it is complete.
     """
     count = 0
-    arguments = {} if topic_filter is None else {"topic": topic_filter}
-    total = access.call("GET", "/info")["count"] if topic_filter is None else None
+    arguments = _chosen(topic_filter, at)
+    total = None if arguments else access.call("GET", "/info")["count"]
     with _written(file) as out, progress("exporting", total) as report:
         for piece in access.pieces("/export", arguments):
             out.write(piece)
@@ -200,16 +204,20 @@ def import_lines(access: Access, file: IO[bytes], merge: str, rejects: Path | No
         raise Inaccessible(f"{one.rejected} lines were refused{where}")
 
 
-def _listed(access: Access, topic_filter: str | None) -> Iterator[dict[str, Any]]:
-    arguments = {"limit": str(_PAGE)}
-    if topic_filter is not None:
-        arguments["topic"] = topic_filter
+def _listed(access: Access, chosen: dict[str, str]) -> Iterator[dict[str, Any]]:
+    arguments = {"limit": str(_PAGE), **chosen}
     while True:
         page = access.call("GET", "/messages", arguments)
         yield from page["data"]
         if not page["meta"]["hasnext"]:
             return
         arguments["cursor"] = page["meta"]["cursor"]
+
+
+def _chosen(topic_filter: str | None, at: int | None) -> dict[str, str]:
+    """Return the arguments that say which messages are meant."""
+    arguments = {} if topic_filter is None else {"topic": topic_filter}
+    return arguments if at is None else {**arguments, "at": str(at)}
 
 
 def _pair(text: str) -> tuple[str, str]:

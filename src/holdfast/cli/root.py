@@ -11,6 +11,8 @@ import click
 from holdfast.cli.backup import backup, verify
 from holdfast.cli.check_config import check_config
 from holdfast.cli.database import db
+from holdfast.cli.flow import replays, settings
+from holdfast.cli.history import history, restore
 from holdfast.cli.reference import config
 from holdfast.cli.retainer import retainer
 from holdfast.cli.scram import scram
@@ -48,5 +50,7 @@ main.add_command(config)
 db.add_command(backup)
 db.add_command(verify)
 main.add_command(db)
+for command in (history, restore, replays, settings):
+    retainer.add_command(command)
 main.add_command(retainer)
 main.add_command(scram)

@@ -100,11 +100,13 @@ class Administration:
         return self._store.listing(self._selection(topic_filter, _EVER), after, rows, max_bytes, payloads)
 
     @inlineCallbacks
-    def first(self, topic_filter: str) -> Generator[Deferred[Any], Any, Listed | None]:
-        """Return the first message that matches, with its payload."""
+    def first(
+        self, topic_filter: str, lister: Callable[[str, str, int, int, bool], Deferred[Listing]]
+    ) -> Generator[Deferred[Any], Any, Listed | None]:
+        """Return the first message that matches, with its payload; ``lister`` is used as :meth:`listing` is."""
         after, done = "", False
         while not done:
-            listing = yield self.listing(topic_filter, after, 1, BYTES, True)
+            listing = yield lister(topic_filter, after, 1, BYTES, True)
             if listing.entries:
                 entry: Listed = listing.entries[0]
                 return entry
@@ -194,7 +196,7 @@ class Administration:
 
     def _decided(self, message: ApplicationMessage) -> Generator[Deferred[Any], Any, None]:
         """Wait for a look at the store, where it takes one to tell whether the message fits."""
-        waiting = self._retained.undecided(message)
+        waiting = self._retained.undecided(message, by_operator=True)
         if waiting is not None:
             yield waiting
 

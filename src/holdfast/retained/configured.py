@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.config.retainer import RetainerConfig
 from holdfast.retained.flow import Flow
 from holdfast.retained.limits import OnLimit, Quota, RetainerLimits
+from holdfast.retained.service import RetainedMessages
 from holdfast.retained.sql import SQLRetainedStore
 from holdfast.storage.store import DurableStore
 
@@ -38,6 +39,12 @@ def limits_of(retainer: RetainerConfig) -> RetainerLimits:
         client_quota=_client_quota(retainer),
         topic_quotas=_topic_quotas(retainer),
     )
+
+
+def change(retained: RetainedMessages, retainer: RetainerConfig) -> None:
+    """Let flow control and the publish rate be as configured, from now on."""
+    retained.change_flow(flow_of(retainer))
+    retained.change_publish_rate(limits_of(retainer).max_publish_rate)
 
 
 def flow_of(retainer: RetainerConfig) -> Flow:

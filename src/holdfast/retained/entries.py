@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.messages import ChangeKind, ChangeOrigin
+from holdfast.messages import ChangeKind, ChangeOrigin, RetainedMessage
 from holdfast.retained.rows import Row
+from holdfast.storage.revisions import time_of
 from holdfast.wire.properties import NO_PROPERTIES, Properties, decode_properties
 
 if TYPE_CHECKING:
@@ -102,3 +103,13 @@ def event_of(columns: tuple[Any, ...]) -> HistoryEvent:
         entry.expires_at,
         entry.revision,
     )
+
+
+def retained_by(event: HistoryEvent) -> RetainedMessage:
+    """Return the message that an event of the kind SET has retained."""
+    found_then = event.origin in (ChangeOrigin.BASELINE, ChangeOrigin.OVERRIDE)
+    stored_at = time_of(event.revision) if found_then else event.changed_at
+    return RetainedMessage(
+        event.topic, event.payload, event.qos, event.properties, event.client_id, event.username, stored_at,
+        event.expires_at, event.revision,
+    )  # fmt: skip

@@ -9,6 +9,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from holdfast.rates import Rate
 from holdfast.retained.limiter import Limiter
 from holdfast.retained.line import Line
+from holdfast.retained.resting import Resting
 from holdfast.retained.turns import ReplayTurns
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class FlowControl:
         self.flow = flow
         self.turns = ReplayTurns(clock)
         self.line = Line(flow.max_concurrent_replays)
+        self.resting = Resting(clock)
         #: all that are not over, by their number
         self.replays: dict[int, Replay] = {}
         #: whether any rate applies: where none does, replays need not ask
@@ -89,6 +91,7 @@ class FlowControl:
         del self.replays[replay.number]
         self.turns.leave(replay)
         self.line.leave(replay)
+        self.resting.forget(replay)
         self.leave_queues(replay)
         client = self._clients[replay.client_id]
         client.replays -= 1

@@ -22,6 +22,7 @@ from holdfast.retained.moments import (
     find_moment,
     last_place,
     next_places,
+    selects,
     sets,
     states,
 )
@@ -32,7 +33,6 @@ from holdfast.storage.complaints import Complaints
 from holdfast.storage.driver import Connection, Cursor
 from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.tickets import CommitTicket, StorageFailure
-from holdfast.topics import matches
 
 if TYPE_CHECKING:
     from attrs import frozen
@@ -90,10 +90,18 @@ class RetainedThen:
 class IRetainedHistory(Interface):
     """The history as operators' tools see it. Everything may fail with :class:`HistoryUnavailable`."""
 
-    def events(topic_filter: str, since: int | None = None, limit: int = 100, cursor: int = 0) -> Deferred[EventPage]:
+    def events(
+        topic_filter: str,
+        since: int | None = None,
+        limit: int = 100,
+        cursor: int = 0,
+        until: int | None = None,
+        newest_first: bool = False,
+    ) -> Deferred[EventPage]:
         """Return the next changes that match a Topic Filter, ``limit`` (1..1000) at most, in their order.
 
-        ``since`` is in milliseconds since the epoch; ``cursor`` is that of the page before.
+        ``since`` and ``until`` are the first and the last moment that counts, in milliseconds since the epoch;
+        ``cursor`` is that of the page before.
         """
 
     def moment(at: int) -> Deferred[Moment]:
@@ -114,7 +122,9 @@ class RetainedHistory(Service):
     """Keeps the history in a durable store: begins and ends its periods, writes the baseline, prunes, and answers.
 
     Without ``limits.enable``, what has been recorded before is kept for its time, and pruned. ``now`` returns
-    milliseconds since the epoch; ``flushed`` a ticket settled when everything accepted before is stored.
+    milliseconds since the epoch; ``flushed`` a ticket settled when everything accepted before is stored. It is a
+    broker's to begin and end periods: tools leave that, without ``keeping``. It is made before whatever writes when the
+    store is opened, since the writer keeps the database to itself.
     """
 
     _log = Logger()
@@ -126,8 +136,10 @@ class RetainedHistory(Service):
         clock: IReactorTime,
         now: Callable[[], int],
         limits: HistoryLimits,
+        keeping: bool = True,
     ) -> None:
         self.limits = limits
+        self._keeping = keeping
         self._flushed = flushed
         self._clock = clock
         self._now = now
@@ -153,28 +165,41 @@ class RetainedHistory(Service):
 
     @inlineCallbacks
     def events(
-        self, topic_filter: str, since: int | None = None, limit: int = 100, cursor: int = 0
+        self,
+        topic_filter: str,
+        since: int | None = None,
+        limit: int = 100,
+        cursor: int = 0,
+        until: int | None = None,
+        newest_first: bool = False,
     ) -> Generator[Deferred[Any], Any, EventPage]:
         """Return the next changes."""
         self._require()
 
         def work(reading: Cursor) -> EventPage:
-            start = cursor
+            low, high = 0, read_state(reading).last_seq
+            if until is not None:
+                high = last_place(reading, low, high, until)
             if since is not None:
-                start = max(start, last_place(reading, 0, read_state(reading).last_seq, since - 1))
-            found = next_places(reading, topic_filter, start, _ENTRIES)
+                low = last_place(reading, low, high, since - 1)
+            if cursor and newest_first:
+                high = min(high, cursor - 1)
+            elif cursor:
+                low = max(low, cursor)
+            passed = high + 1 if newest_first else low
+            found = next_places(reading, topic_filter, low, high, _ENTRIES, newest_first)
             chosen: list[int] = []
             room = _BYTES
             for seq, topic, size in found:
-                if matches(topic_filter, topic):
+                if selects(topic_filter, topic):
                     if len(chosen) == limit or (chosen and size > room):
                         break
                     chosen.append(seq)
                     room -= size
-                start = seq
+                passed = seq
             events = fetch(reading, chosen)
-            done = len(found) < _ENTRIES and (not found or start == found[-1][0])
-            return EventPage([events[seq] for seq in chosen if seq in events], start, done)
+            done = len(found) < _ENTRIES and (not found or passed == found[-1][0])
+            return EventPage([events[seq] for seq in chosen if seq in events], passed, done)
 
         page: EventPage = yield self.read(work)
         return page
@@ -287,6 +312,8 @@ class RetainedHistory(Service):
     def _opened(self, parts: OpenStore) -> None:
         """Begin or end a period, before anything can be changed. Raises StoreUnusable."""
         self._parts = parts
+        if not self._keeping:
+            return
         with parts.database.explained():
             connection = parts.database.connect()
             try:

@@ -7,10 +7,11 @@ from itertools import accumulate
 from typing import Any
 
 from holdfast.interfaces import Listed, Listing, Selection, Slice, Standing
-from holdfast.retained.matching import KeyRange, Plan
-from holdfast.retained.reading import Bounds, Reading
+from holdfast.retained.matching import Plan
+from holdfast.retained.reading import Bounds, Reading, Window
 from holdfast.retained.rows import MESSAGE_COLUMNS, message_of
 from holdfast.retained.statements import Statements, Totals
+from holdfast.retained.stride import Stride
 from holdfast.storage.driver import Connection
 
 _STORED_AT = MESSAGE_COLUMNS.index("stored_at")
@@ -21,9 +22,9 @@ class ListReading(Reading):
 
     def __init__(
         self, connection: Connection, statements: Statements, plan: Plan, selection: Selection, totals: Totals,
-        bounds: Bounds, payloads: bool,
+        bounds: Bounds, stride: Stride, payloads: bool,
     ) -> None:  # fmt: skip
-        super().__init__(connection, statements, plan, selection, totals, bounds, detailed=False)
+        super().__init__(connection, statements, plan, selection, totals, bounds, stride, detailed=False)
         self._payloads = payloads
         self._entries: list[Listed] = []
         self._room = 0
@@ -34,7 +35,7 @@ class ListReading(Reading):
         batch = self.batch(after, rows, rows, max_bytes)
         return Listing(self._entries, batch.after, batch.done)
 
-    def _slice(self, window: KeyRange, limit: int, room: int, alone: bool) -> tuple[Slice | None, bool]:
+    def _slice(self, window: Window, limit: int, room: int, alone: bool) -> tuple[Slice | None, bool]:
         """List one slice; what it says of it has no packets, so that the room is counted here."""
         conditions = self._wanted(window, limit)
         weights = self._statements.weights(self._cursor, conditions, self._payloads, self._bound)

@@ -95,11 +95,16 @@ class Plan:
         assert self.levels is not None
         least = len(self.levels)
         counts = [least] if self.exact else sorted(count for count in levels_present if count >= least)
-        start = "/".join(form.wild if level == "+" else form.escaped(level) for level in self.levels)
+        start = self.pattern(form)
         if len(counts) > MOST_TERMS or (counts and len(start.encode()) + 2 * (counts[-1] - least) > form.longest):
             return None
         # The pattern has as many separators as the topic, so that each wild part is left with exactly one level.
         return tuple(Term(count, start + f"/{form.wild}" * (count - least)) for count in counts)
+
+    def pattern(self, form: Pattern) -> str:
+        """Return a pattern for the levels before a ``#``; in a topic of more levels a ``+`` may stand for several."""
+        assert self.levels is not None
+        return "/".join(form.wild if level == "+" else form.escaped(level) for level in self.levels)
 
     def candidate(self, topic: str) -> str | None:
         """Return a string not before a topic of the ranges, such that nothing between the two matches.
@@ -127,6 +132,11 @@ class Plan:
         if self.exact and len(levels) > len(self.levels):
             return _after_subtree(levels[: len(self.levels)])
         return topic
+
+    def successor(self, topic: str) -> str | None:
+        """Return where to go on behind a topic of the ranges: nothing between the two matches. None: nowhere."""
+        candidate = self.candidate(topic)
+        return topic + JUST_AFTER if candidate == topic else candidate
 
 
 @lru_cache(maxsize=1024)

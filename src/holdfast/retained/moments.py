@@ -11,7 +11,7 @@ from holdfast.retained.entries import Entry, HistoryEvent, event_of
 from holdfast.retained.matching import plan
 from holdfast.retained.periods import Period, read_periods, read_state
 from holdfast.storage.driver import Cursor
-from holdfast.topics import matches
+from holdfast.topics import EVERY_TOPIC, matches
 
 if TYPE_CHECKING:
     from attrs import frozen
@@ -23,8 +23,7 @@ else:
 
 _COLUMNS = ", ".join(Entry._fields)
 _FROM = "SELECT seq, changed_at FROM retained_history WHERE seq >= ? AND seq <= ? ORDER BY seq LIMIT 1"
-_OF_TOPIC = "SELECT seq, topic, size FROM retained_history WHERE topic = ? AND seq > ? ORDER BY seq LIMIT ?"
-_OF_ALL = "SELECT seq, topic, size FROM retained_history WHERE seq > ? ORDER BY seq LIMIT ?"
+_EVENTS = "SELECT seq, topic, size FROM retained_history WHERE {topic}seq > ? AND seq <= ? ORDER BY seq{order} LIMIT ?"
 
 
 class HistoryUnavailable(Exception):
@@ -131,7 +130,7 @@ def states(cursor: Cursor, topic_filter: str, after: str, moments: Sequence[Mome
             bound |= {f"first{number}": moment.first_seq, f"last{number}": moment.last_seq}
         cursor.execute(_walk(rest.high is not None, len(moments)), bound)
         found = cursor.fetchall()
-        entries = [(topic, tuple(seqs)) for topic, *seqs in found if matches(topic_filter, topic)]
+        entries = [(topic, tuple(seqs)) for topic, *seqs in found if selects(topic_filter, topic)]
         if len(found) == topics:
             return TopicStates(entries, found[-1][0], False)
         if rest.high is None or key_range is chosen.ranges[-1]:
@@ -164,15 +163,23 @@ def fetch(cursor: Cursor, places: Sequence[int]) -> dict[int, HistoryEvent]:
     return found
 
 
-def next_places(cursor: Cursor, topic_filter: str, after: int, entries: int) -> list[tuple[int, str, int]]:
-    """Return place, topic and payload size of the next entries behind a place, ``entries`` of them at most.
+def selects(topic_filter: str, topic: str) -> bool:
+    """Tell whether a Topic Filter, or EVERY_TOPIC, stands for a topic."""
+    return topic_filter == EVERY_TOPIC or matches(topic_filter, topic)
+
+
+def next_places(
+    cursor: Cursor, topic_filter: str, after: int, upto: int, entries: int, newest_first: bool = False
+) -> list[tuple[int, str, int]]:
+    """Return place, topic and payload size of the next entries behind a place and up to another, at most ``entries``.
 
     They need not match the filter; where it is a Topic Name, they do.
     """
+    order = " DESC" if newest_first else ""
     if plan(topic_filter).single:
-        cursor.execute(_OF_TOPIC, (topic_filter, after, entries))
+        cursor.execute(_EVENTS.format(topic="topic = ? AND ", order=order), (topic_filter, after, upto, entries))
     else:
-        cursor.execute(_OF_ALL, (after, entries))
+        cursor.execute(_EVENTS.format(topic="", order=order), (after, upto, entries))
     return list(cursor.fetchall())
 
 

@@ -111,3 +111,9 @@ def confirm(cursor: Cursor, seq: int) -> None:
     cursor.execute(
         "UPDATE retained_history_state SET archived_seq = ? WHERE archived_seq IS NULL OR archived_seq < ?", (seq, seq)
     )
+
+
+def is_recorded(cursor: Cursor) -> bool:
+    """Tell whether a period is under way: every change must be recorded then, whoever makes it."""
+    periods = read_periods(cursor)
+    return bool(periods) and periods[-1].ended_at is None

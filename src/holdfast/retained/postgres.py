@@ -13,7 +13,8 @@ from psycopg import errors
 from holdfast.interfaces import Usage
 from holdfast.retained.matching import JUST_AFTER, LIKE, Plan
 from holdfast.retained.rows import COLUMNS, MESSAGE_COLUMNS, Row, longest_packet
-from holdfast.retained.statements import Check, Found, Totals
+from holdfast.retained.statements import Check, Found, Leap, Totals
+from holdfast.retained.successor import successor
 from holdfast.storage import tables
 from holdfast.storage.bulk import array_of
 from holdfast.storage.driver import Connection, Cursor
@@ -80,9 +81,22 @@ _COUNTED = (
 _END_OF_RUN = "SELECT topic FROM retained WHERE topic >= ? ORDER BY topic LIMIT 1 OFFSET ?"
 _CAP_EXPIRY = (
     "UPDATE retained SET expires_at = stored_at + :lifetime WHERE topic >= :low {end} "
-    "AND tombstone = 0 AND (expires_at > stored_at + :lifetime{never})"
+    "AND tombstone = 0 AND (expires_at > stored_at + :lifetime{never}) RETURNING topic"
 )
 _FROM = "SELECT topic FROM retained WHERE topic >= :low{high} ORDER BY topic LIMIT 1"
+# The walk stays within the index, and tells at once what little there is that may match.
+_LEAP = (
+    "WITH RECURSIVE leap (jump, topic) AS (SELECT 1, ({first}) UNION ALL "
+    "SELECT jump + 1, (SELECT topic FROM retained WHERE topic >= {following}{high} ORDER BY topic LIMIT 1) "
+    "FROM (SELECT jump, topic, string_to_array(topic, '/') AS levels FROM leap OFFSET 0) AS visited "
+    "WHERE jump < :jumps AND topic IS NOT NULL) "
+    "SELECT (SELECT array_agg(topic ORDER BY jump) FROM leap), ({first} OFFSET :par), "
+    "CASE WHEN walked > :offset THEN last END, CASE WHEN cardinality(likely) <= {few} THEN likely END "
+    "FROM (SELECT count(*) AS walked, max(topic) AS last, "
+    "coalesce(array_agg(topic) FILTER (WHERE {likely}), '{{}}') AS likely "
+    "FROM (SELECT topic FROM retained WHERE topic >= :low{high} ORDER BY topic LIMIT :offset + 1) AS walk) AS found"
+)
+_FEW = 64
 _TOPICS = (
     "SELECT coalesce(array_agg(topic ORDER BY topic), '{{}}') FROM retained WHERE topic >= :low{high} AND tombstone = 0"
 )
@@ -163,15 +177,28 @@ class PostgresStatements:
         """Say which rows are wanted."""
         return _conditions(bounded, no_local, limited, version5, check)
 
-    def window(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> tuple[str | None, str | None]:
-        """Find two topics."""
+    def window(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> str | None:
+        """Walk."""
         cursor.execute(_window(bounded), bound)
-        first, end = cursor.fetchone()
-        return first, end
+        end: str | None = cursor.fetchone()[0]
+        return end
+
+    def leap(self, cursor: Cursor, plan: Plan, bounded: bool, bound: dict[str, Any]) -> Leap:
+        """Jump and walk in one round trip; where to jump is part of the statement."""
+        assert plan.levels is not None
+        following, sought = successor(plan.levels, plan.exact)
+        pattern = plan.pattern(LIKE)
+        cursor.execute(
+            _leap(following, plan.exact, bounded),
+            {**bound, **sought, "pattern": pattern, "deeper": f"{pattern}/{LIKE.wild}"},
+        )
+        visited, par, end, likely = cursor.fetchone()
+        complete = visited[-1] is None
+        return Leap(visited[:-1] if complete else visited, complete, par, end, likely)
 
     def topics(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> list[str]:
         """List topics."""
-        cursor.execute(_TOPICS.format(high=" AND topic < :high" if bounded else ""), bound)
+        cursor.execute(_TOPICS.format(high=_high(bounded)), bound)
         topics: list[str] = cursor.fetchone()[0]
         return topics
 
@@ -227,7 +254,7 @@ class PostgresStatements:
     def held_between(self, cursor: Cursor, low: str, high: str | None, limit: int) -> dict[str, Usage]:
         """Read a run of sizes and Clients."""
         bound: dict[str, Any] = {"low": low, "limit": limit, **({} if high is None else {"high": high})}
-        cursor.execute(_RUN.format(high="" if high is None else " AND topic < :high"), bound)
+        cursor.execute(_RUN.format(high=_high(high is not None)), bound)
         return {topic: Usage(1, size, client_id) for topic, size, client_id in cursor.fetchall()}
 
     def counted(self, cursor: Cursor, scopes: Sequence[str]) -> dict[str, str | None]:
@@ -235,7 +262,9 @@ class PostgresStatements:
         cursor.execute(_COUNTED, (sorted(scopes),))
         return dict(cursor.fetchall())
 
-    def cap_expiry(self, cursor: Cursor, lifetime: int, never_too: bool, after: str, limit: int) -> str | None:
+    def cap_expiry(
+        self, cursor: Cursor, lifetime: int, never_too: bool, after: str, limit: int
+    ) -> tuple[str | None, list[str]]:
         """Look at a run of topics, and change what expires too late."""
         low = after + JUST_AFTER if after else ""
         cursor.execute(_END_OF_RUN, (low, limit - 1))
@@ -248,7 +277,7 @@ class PostgresStatements:
             ),
             bound,
         )
-        return end
+        return end, [topic for (topic,) in cursor.fetchall()]
 
     def expired(self, cursor: Cursor, now: int, limit: int) -> tuple[list[str], int]:
         """Find what has expired and no other node is at."""
@@ -281,6 +310,8 @@ class PostgresStatements:
                 self._raised[row.topic] = row.revision
                 winners.append(row._replace(revision=after(before[0], node)))
                 change.highest = max(change.highest, winners[-1].revision)
+            else:
+                change.lost |= {row.topic}
         if not winners:
             return
         cursor.execute(_UPSERT, list(map(list, zip(*winners, strict=True))))
@@ -297,7 +328,18 @@ class PostgresStatements:
 
 @lru_cache
 def _window(bounded: bool) -> str:
-    return f"SELECT ({_FROM}), ({_FROM} OFFSET :offset)".format(high=" AND topic < :high" if bounded else "")
+    return f"SELECT ({_FROM} OFFSET :offset)".format(high=_high(bounded))
+
+
+@lru_cache(maxsize=256)
+def _leap(following: str, exact: bool, bounded: bool) -> str:
+    high = _high(bounded)
+    likely = "topic LIKE :pattern" + ("" if exact else " OR topic LIKE :deeper")
+    return _LEAP.format(first=_FROM.format(high=high), following=following, high=high, likely=likely, few=_FEW)
+
+
+def _high(bounded: bool) -> str:
+    return " AND topic < :high" if bounded else ""
 
 
 @lru_cache(maxsize=256)
@@ -327,19 +369,18 @@ def _entries(conditions: str, payloads: bool) -> str:
 
 @lru_cache(maxsize=256)
 def _conditions(bounded: bool, no_local: bool, limited: bool, version5: bool, check: str) -> str:
+    # The check comes first: most of what is scanned fails it.
     parts = [
-        "topic >= :low",
+        f"topic >= :low{_high(bounded)}{check}",
         "tombstone = 0",
         "(expires_at IS NULL OR expires_at > :now)",
         "(revision <= :not_after OR revision & 255 <> :node)",
     ]
-    if bounded:
-        parts.insert(1, "topic < :high")
     if no_local:
         parts.append("client_id IS DISTINCT FROM :except_client")
     if limited:
         parts.append(f"{_LENGTH[version5]} <= :max_packet_size")
-    return " AND ".join(parts) + check
+    return " AND ".join(parts)
 
 
 def _numbers_of(cursor: Cursor, statement: str, bound: dict[str, Any]) -> list[int]:

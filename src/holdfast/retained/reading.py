@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
+
+from attrs import evolve
 
 from holdfast.interfaces import Batch, Selection, Slice
 from holdfast.retained.matching import JUST_AFTER, KeyRange, Plan
 from holdfast.retained.slices import cut, divide, packets_of
 from holdfast.retained.statements import Statements, Totals
+from holdfast.retained.stride import Stride
 from holdfast.storage.driver import Connection
 from holdfast.topics import matches
 
@@ -20,29 +23,40 @@ else:
 
 #: Topics matched in Python at a time, when SQL cannot check the filter.
 _LISTED_ROWS = 512
-_SCANNED_BEHIND_A_JUMP = 32
 
 
 @frozen
 class Bounds:
-    """How much one statement may scan (topics), and how long one read may take (seconds)."""
+    """How long one read may take (seconds)."""
 
-    scan_rows: int
     read_time: float
     seconds: Callable[[], float]
+
+
+@frozen
+class Window:
+    """What to read next: a range, and the topic up to which nothing is left then (None: the end of the plan's range).
+
+    ``topics`` are all that match in it, None if that has not been checked.
+    """
+
+    key_range: KeyRange
+    end: str | None
+    topics: Sequence[str] | None = None
 
 
 class Reading:
     """Reads one batch. What it reads may change between two statements, never within one.
 
     A statement that is expected to find what it looks for is not told where to stop. When it turns out to take long
-    (tombstones, expired or own messages lie in between), it is broken off, and the reading goes on by windows of
-    limited numbers of topics, as it does from the start when a pattern has to be checked.
+    (tombstones, expired or own messages lie in between), it is broken off, and the reading goes on by windows of a
+    limited number of topics, as it does from the start when a pattern has to be checked. Such a search jumps over what
+    cannot match wherever that is quicker than looking at it.
     """
 
     def __init__(
         self, connection: Connection, statements: Statements, plan: Plan, selection: Selection, totals: Totals,
-        bounds: Bounds, detailed: bool,
+        bounds: Bounds, stride: Stride, detailed: bool,
     ) -> None:  # fmt: skip
         self._connection = connection
         self._cursor = connection.cursor()
@@ -56,12 +70,11 @@ class Reading:
         self._detailed = detailed
         self._version5 = selection.protocol_version == 5
         check = statements.check_of(plan, levels)
-        self._check, bound = check or statements.listed(())
-        self._listed = check is None
+        self._check = None if check is None else check[0]
+        bound = {} if check is None else check[1]
         self._windowed = plan.levels is not None
-        self._most_scanned = min(bounds.scan_rows, _LISTED_ROWS) if self._listed else bounds.scan_rows
+        self._stride = stride
         self._patience = 0.0
-        self._scan = 0
         self._bound: dict[str, Any] = {
             "now": selection.now,
             "not_after": selection.not_after,
@@ -76,9 +89,10 @@ class Reading:
 
         Raises what the driver raises.
         """
+        if self._windowed:
+            self._statements.be_patient(self._connection)
+            return self._batch(after, rows, slice_rows, max_bytes)
         with self._statements.interruptible(self._connection, self._impatient, self._bounds.read_time):
-            if self._windowed:
-                self._statements.be_patient(self._connection)
             return self._batch(after, rows, slice_rows, max_bytes)
 
     def _batch(self, after: str, rows: int, slice_rows: int, max_bytes: int) -> Batch:
@@ -86,19 +100,21 @@ class Reading:
         deadline = seconds() + self._bounds.read_time
         slices: list[Slice] = []
         at_once = self._statements.rows_at_once(rows, slice_rows)
-        self._scan = slice_rows
+        window: Window | None = None
         rest = self._rest(after)
         while rest is not None:
+            self._patience = seconds() + self._bounds.read_time / 4
             try:
-                window, end = self._look(rest, deadline)
+                window = window or self._look(rest)
                 found, exhausted = None, True
-                if window is not None:
+                if window.topics is None or window.topics:
                     found, exhausted = self._slice(window, min(rows, at_once), max_bytes, not slices)
             except Exception as error:
                 if self._windowed or not self._statements.was_interrupted(error):
                     raise
                 self._windowed = True
                 self._statements.be_patient(self._connection)
+                window, rest = None, self._rest(after)
                 continue
             if found is not None:
                 slices += self._divided(found, slice_rows)
@@ -106,15 +122,17 @@ class Reading:
                 max_bytes -= len(found.packets)
                 after = found.last
             if exhausted:
-                passed = rest.high if end is None else end
+                passed = rest.high if window.end is None else window.end
                 if passed is None:
                     break
-                after = passed
-            else:
-                self._scan = slice_rows
+                after, window = passed, None
+                rest = self._rest(after)
+            elif found is not None:
+                window = evolve(window, key_range=KeyRange(after + JUST_AFTER, window.key_range.high))
+                if window.topics is None:
+                    self._stride.filled()
             if found is not None and self._plan.single:
                 break
-            rest = self._rest(after)
             stuck = found is None and not exhausted
             if rest is not None and (stuck or rows <= 0 or max_bytes <= 0 or seconds() >= deadline):
                 return Batch(slices, after, False)
@@ -135,32 +153,37 @@ class Reading:
                 return rest
         return None
 
-    def _look(self, rest: KeyRange, deadline: float) -> tuple[KeyRange | None, str | None]:
-        """Choose the window to read now, and the topic up to which nothing is left once it has been read.
+    def _look(self, rest: KeyRange) -> Window:
+        """Choose what to read now.
 
-        The topic is None for the end of ``rest``, and the window None when nothing up to that topic matches. Windows
-        double in size while they are read to their end, and begin small again behind a jump over what cannot match:
-        a jump that gains less than such a window costs more than reading on.
+        A search compares where some jumps get it with where walking gets it in twice the time, and does what gets it
+        further: it takes what matches among the topics jumped to, or the window in which all have to be checked.
         """
-        seconds = self._bounds.seconds
         if not self._windowed:
-            self._patience = seconds() + self._bounds.read_time / 4
-            return rest, None
-        while True:
-            self._scan = min(2 * self._scan, self._most_scanned)
-            bound = {"low": rest.low, "high": rest.high, "offset": self._scan - 1}
-            first, end = self._statements.window(self._cursor, rest.high is not None, bound)
-            start = None if first is None else self._plan.candidate(first)
-            if start is None or (rest.high is not None and start >= rest.high):
-                return None, None
-            if end is None or start <= end:
-                return KeyRange(start, rest.high if end is None else end + JUST_AFTER), end
-            if seconds() >= deadline:
-                return None, end
-            rest = KeyRange(start, rest.high)
-            self._scan = _SCANNED_BEHIND_A_JUMP // 2
+            return Window(rest, None)
+        stride, bounded = self._stride, rest.high is not None
+        walked = stride.topics if self._check is not None else min(stride.topics, _LISTED_ROWS)
+        bound = {"low": rest.low, "high": rest.high, "offset": walked - 1}
+        likely: Sequence[str] | None = None  # not known
+        if self._plan.levels is None or not stride.jumps:
+            end = self._statements.window(self._cursor, bounded, bound)
+        else:
+            bound.update(jumps=stride.jumps, par=stride.par * stride.jumps - 1)
+            leap = self._statements.leap(self._cursor, self._plan, bounded, bound)
+            visited, end, likely = leap.visited, leap.end, leap.likely
+            if leap.complete or (leap.par is not None and visited[-1] > leap.par):
+                stride.jumped()
+                found = self._matching(visited)
+                return Window(rest, None if leap.complete else visited[-1], found)
+        stride.walked()
+        topics = None if likely is None else self._matching(likely)
+        return Window(KeyRange(rest.low, rest.high if end is None else end + JUST_AFTER), end, topics)
 
-    def _slice(self, window: KeyRange, limit: int, room: int, alone: bool) -> tuple[Slice | None, bool]:
+    def _matching(self, topics: Sequence[str]) -> list[str]:
+        topic_filter = self._plan.topic_filter
+        return [topic for topic in topics if matches(topic_filter, topic)]
+
+    def _slice(self, window: Window, limit: int, room: int, alone: bool) -> tuple[Slice | None, bool]:
         """Read one slice, and tell whether the window is exhausted; ``alone`` lets one message exceed the room."""
         selection, bound = self._selection, self._bound
         conditions = self._wanted(window, limit)
@@ -185,23 +208,24 @@ class Reading:
                 return (cut(found, fitting, version)[0] if fitting else None), False
         return found, exhausted and found.count < limit
 
-    def _wanted(self, window: KeyRange, limit: int) -> str:
+    def _wanted(self, window: Window, limit: int) -> str:
         """Return the conditions for what is wanted of a window, and bind what they name."""
-        selection, bounded = self._selection, window.high is not None
-        conditions = self._statements.conditions(
+        selection, key_range, bound = self._selection, window.key_range, self._bound
+        bounded = key_range.high is not None
+        bound.update(low=key_range.low, high=key_range.high, limit=limit)
+        topics, check = window.topics, self._check
+        if topics is None and check is None:
+            topics = self._matching(self._statements.topics(self._cursor, bounded, bound))
+        if topics is not None:
+            check, listed = self._statements.listed(topics)
+            bound.update(listed)
+        return self._statements.conditions(
             bounded,
             selection.except_client is not None,
             selection.max_packet_size is not None,
             self._version5,
-            self._check,
+            check or "",
         )
-        bound = self._bound
-        bound.update(low=window.low, high=window.high, limit=limit)
-        if self._listed:
-            topics = self._statements.topics(self._cursor, bounded, bound)
-            topic_filter = self._plan.topic_filter
-            bound.update(self._statements.listed([topic for topic in topics if matches(topic_filter, topic)])[1])
-        return conditions
 
     def _read(self, conditions: str) -> Slice | None:
         found = self._statements.read(self._cursor, conditions, self._version5, self._detailed, self._bound)

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from zope.interface import implementer
 
-from holdfast.messages import ChangeOrigin
-from holdfast.retained.entries import Entry, entry_of
+from holdfast.messages import ChangeKind, ChangeOrigin
+from holdfast.retained.entries import WEIGHT, Entry, entry_of
 from holdfast.retained.periods import advance, take_turn
 from holdfast.retained.rows import Row
 from holdfast.retained.statements import Statements, Totals
@@ -18,6 +18,16 @@ from holdfast.storage import tables
 from holdfast.storage.bulk import MOST_ROWS, Bulk
 from holdfast.storage.driver import Cursor
 from holdfast.storage.writes import IWriteKind, Write
+
+# Built from constants and counts alone: values are always bound.
+# ruff: noqa: S608
+
+_MEASURE = f"SELECT CAST(coalesce(sum({WEIGHT}), 0) AS BIGINT) FROM retained WHERE topic IN ({{places}})"
+_COPY = (
+    f"INSERT INTO retained_history ({', '.join(Entry._fields)}) SELECT ? + row_number() OVER (ORDER BY topic), topic, "
+    f"'{ChangeKind.SET.value}', ?, qos, size, ?, expires_at, revision, client_id, username, properties5, "
+    "properties_json, payload FROM retained WHERE topic IN ({places})"
+)
 
 
 class RecordedRow(NamedTuple):
@@ -42,6 +52,20 @@ def append(cursor: Cursor, bulk: Bulk, entries: Sequence[Entry]) -> None:
     advance(cursor, last_seq, last_at, sum(entry.weight for entry in entries))
 
 
+def append_stored(cursor: Cursor, topics: Sequence[str], changed_at: int, origin: ChangeOrigin) -> None:
+    """Write an entry for what is stored of each topic, which has been changed in this transaction."""
+    last_seq, last_at = take_turn(cursor)
+    changed_at = max(last_at, changed_at)
+    for start in range(0, len(topics), MOST_ROWS):
+        part = topics[start : start + MOST_ROWS]
+        places = ", ".join("?" * len(part))
+        cursor.execute(_MEASURE.format(places=places), list(part))
+        ((weight,),) = cursor.fetchall()
+        cursor.execute(_COPY.format(places=places), [last_seq, origin.value, changed_at, *part])
+        last_seq += len(part)
+        advance(cursor, last_seq, changed_at, weight)
+
+
 @implementer(IWriteKind)
 class RecordedUpserts(RetainedUpserts):
     """The write kind of retained messages that are recorded: one write is the live row and the entry, whole or not.
@@ -59,7 +83,10 @@ class RecordedUpserts(RetainedUpserts):
         self._attempted = 0
 
     def apply(self, cursor: Cursor, writes: Sequence[Write]) -> Totals:
-        """Write the newest row of each topic, and an entry for every one."""
+        """Write the newest row of each topic, and an entry for every one that is not too late.
+
+        Too late is what was stamped before a change that is stored already: it never takes effect.
+        """
         recorded: list[RecordedRow] = [write.row for write in writes]
         newest: dict[str, Row] = {}
         for row, _ in recorded:
@@ -67,8 +94,8 @@ class RecordedUpserts(RetainedUpserts):
             if before is None or before.revision < row.revision:
                 newest[row.topic] = row
         change = self.write(cursor, newest.values())
-        entries = [entry_of(row, origin) for row, origin in recorded]
-        lowest, highest = min(entry.revision for entry in entries), max(entry.revision for entry in entries)
+        entries = [entry_of(row, origin) for row, origin in recorded if row.topic not in change.lost]
+        lowest, highest = min(row.revision for row, _ in recorded), max(row.revision for row, _ in recorded)
         if lowest <= self._attempted:
             entries = _missing(cursor, entries)
         self._attempted = max(self._attempted, highest)
@@ -84,7 +111,7 @@ def _missing(cursor: Cursor, entries: Sequence[Entry]) -> list[Entry]:
         part = entries[start : start + MOST_ROWS]
         pairs = ", ".join(["(?, ?)"] * len(part))
         cursor.execute(
-            f"SELECT topic, revision FROM retained_history WHERE (topic, revision) IN (VALUES {pairs})",  # noqa: S608
+            f"SELECT topic, revision FROM retained_history WHERE (topic, revision) IN (VALUES {pairs})",
             [value for entry in part for value in (entry.topic, entry.revision)],
         )
         present.update((topic, revision) for topic, revision in cursor.fetchall())

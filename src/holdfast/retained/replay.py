@@ -1,7 +1,7 @@
 """One replay: the retained messages that match a new subscription, read and delivered as the client has room.
 
 A replay is a cursor over the store, not entries in a queue: nothing is read before there is room for it, so a slow
-client costs one batch and nothing is ever dropped.
+client costs one batch, one that has stopped reading soon not even that, and nothing is ever dropped.
 
 Never stale after fresh: the replay hears the change feed from its start. A change handed to this client live marks
 its topic, and a copy of the topic read before is dropped; the changed row itself is left out of later reads by its
@@ -22,7 +22,7 @@ from twisted.python.failure import Failure
 from holdfast.interfaces import Batch, IDelivery, IRetainedStore, ReplayForm, Selection, Slice
 from holdfast.retained.feed import Change, ChangeFeed
 from holdfast.retained.flow import FlowControl
-from holdfast.retained.slices import cut, without
+from holdfast.retained.slices import cut, portions, without
 from holdfast.tickets import StorageFailure
 from holdfast.topics import matches
 
@@ -33,6 +33,8 @@ else:
 
 #: Marks of one replay above which its held batch is given up and read again, so that a stalled client costs little.
 _MOST_MARKS = 1000
+#: Bytes delivered at once, for what is delivered to a client that has stopped reading stays in this process.
+_MOST_BYTES = 128 << 10
 
 
 class ReplayState(Enum):
@@ -49,12 +51,16 @@ class ReplayState(Enum):
 
 @frozen
 class ReplayStatus:
-    """A replay as of now: messages delivered so far, the last topic passed, and its age in seconds."""
+    """A replay as of now: messages delivered so far and read but not delivered, the last topic passed, and its age.
+
+    The age is in seconds.
+    """
 
     number: int
     client_id: str
     topic_filter: str
     delivered: int
+    held: int
     cursor: str
     state: ReplayState
     age: float
@@ -109,8 +115,9 @@ class Replay:
     def status(self) -> ReplayStatus:
         """Return how it stands."""
         age = (self._now() - self._began) / 1000
+        held = sum(piece.count for piece in self._held)
         return ReplayStatus(
-            self.number, self.client_id, self.topic_filter, self.delivered, self.cursor, self._state, age
+            self.number, self.client_id, self.topic_filter, self.delivered, held, self.cursor, self._state, age
         )
 
     def wake(self) -> None:
@@ -122,6 +129,13 @@ class Replay:
         """Its place in the line, or in the queue for a rate, has come."""
         if self._state in (ReplayState.WAITING, ReplayState.THROTTLED):
             self._get_ready()
+
+    def release(self) -> bool:
+        """Give up what is held, if there is still no room for it: a client that has stopped reading costs little."""
+        if self._state is not ReplayState.RESTING:
+            return False
+        self.reread()
+        return True
 
     def reread(self) -> None:
         """Give up what has been read and not delivered; it is read again, in the form then asked for.
@@ -158,6 +172,8 @@ class Replay:
         room = self._delivery.room()
         if room <= 0:
             self._state = ReplayState.RESTING
+            if self._held:
+                self._control.resting.note(self)
             if self._control.limited:
                 self._control.leave_queues(self)
             return False
@@ -227,7 +243,9 @@ class Replay:
     def _arrived(self, batch: Batch, number: int) -> None:
         if self._state is not ReplayState.READING or number != self._reading:
             return
-        self._held.extend(batch.slices)
+        assert self._form is not None
+        for one in batch.slices:
+            self._held.extend(portions(one, _MOST_BYTES, self._form.protocol_version))
         self._read_after = batch.after
         self._everything_read = batch.done
         if not self._held:

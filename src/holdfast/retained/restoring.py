@@ -11,9 +11,11 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.entries import HistoryEvent
+from holdfast.retained.feed import Change
 from holdfast.retained.history import RetainedHistory
-from holdfast.retained.limits import RetainRefused
+from holdfast.retained.limits import NotRetained, RetainRefused
 from holdfast.retained.moments import Moment, check_moment, fetch, present_moment, sets, states
+from holdfast.retained.service import RetainedMessages
 from holdfast.storage.driver import Cursor
 from holdfast.tickets import CommitTicket
 
@@ -30,8 +32,9 @@ class Restored:
     """What a restore has done, or would do, in topics.
 
     ``restored`` have the older message again; ``cleared`` had none then; ``unchanged`` have the same message as then;
-    ``kept`` had none then and were left as they are. Of the ``expired`` the older message has expired since. What a
-    limit is in the way of is ``refused``; ``reason`` is the first one's.
+    ``kept`` had none then and were left as they are. Of the ``expired`` the older message has expired since. What
+    somebody else has ``changed`` meanwhile stays. What a limit is in the way of is ``refused``; ``reason`` is the first
+    one's. Topics after ``after`` are left, unless ``done``.
     """
 
     restored: int = 0
@@ -39,8 +42,16 @@ class Restored:
     unchanged: int = 0
     kept: int = 0
     expired: int = 0
+    changed: int = 0
     refused: int = 0
     reason: str | None = None
+    after: str = ""
+    done: bool = False
+
+    @property
+    def topics(self) -> int:
+        """How many topics have been changed, or would be."""
+        return self.restored + self.cleared
 
 
 @frozen
@@ -56,33 +67,57 @@ class _Step:
 class Restorer:
     """Puts back what was retained. ``now`` returns milliseconds since the epoch."""
 
-    def __init__(self, history: RetainedHistory, publish: Publish, now: Callable[[], int]) -> None:
+    def __init__(
+        self, history: RetainedHistory, retained: RetainedMessages, publish: Publish, now: Callable[[], int]
+    ) -> None:
         self._history = history
+        self._retained = retained
         self._publish = publish
         self._now = now
 
     @inlineCallbacks
     def restore(
-        self, topic_filter: str, at: int, dry_run: bool = False, clear: bool = False
+        self,
+        topic_filter: str,
+        at: int,
+        dry_run: bool = False,
+        clear: bool = False,
+        after: str = "",
+        most: int | None = None,
     ) -> Generator[Deferred[Any], Any, Restored]:
         """Publish what was retained at a moment (milliseconds since the epoch) and matches a Topic Filter again.
 
         These are new changes, of the origin RESTORE, by the publisher of then. With ``clear``, topics that had no
-        retained message then are cleared; with ``dry_run``, nothing is changed and only counted. Fails with
-        HistoryUnavailable, or StorageFailure; what has been restored before that stays so, and it may be done again.
+        retained message then are cleared; with ``dry_run``, nothing is changed and only counted. It goes on after a
+        topic, and ends when about ``most`` topics have been looked at (None: at the end). Fails with
+        HistoryUnavailable, NotRetained where nothing may be stored, or StorageFailure; what has been restored before
+        that stays so, and it may be done again.
         """
+        if not self._retained.enabled:
+            raise NotRetained("retainer.enable is false")
         moment = yield self._history.moment(at)
-        counts = Restored()
-        after, done = "", False
-        while not done:
-            read = partial(self._next, topic_filter=topic_filter, moment=moment, after=after)
-            steps, after, done = yield self._history.read(read)
-            tickets = [ticket for step in steps for ticket in self._take(step, counts, dry_run, clear)]
-            yield self._history.stored()
-            for ticket in tickets:
-                if ticket.failure is not None:
-                    raise ticket.failure
-            yield self._history.turn()
+        counts = Restored(after=after)
+        looked_at = 0
+        meanwhile: set[str] = set()  # topics that others change between the look at them and the restore
+        listening = self._retained.feed.listen(lambda change: _note(meanwhile, change))
+        try:
+            while not counts.done and (most is None or looked_at < most):
+                meanwhile.clear()
+                yield self._history.stored()  # the read sees all that has been changed before the set was emptied
+                read = partial(self._next, topic_filter=topic_filter, moment=moment, after=counts.after)
+                steps, after, done = yield self._history.read(read)
+                tickets: list[CommitTicket] = []
+                for step in steps:
+                    yield from self._take(step, counts, dry_run, clear, meanwhile, tickets)
+                yield self._history.stored()
+                for ticket in tickets:
+                    if ticket.failure is not None:
+                        raise ticket.failure
+                counts.after, counts.done = after, done
+                looked_at += max(len(steps), _TOPICS // 10)  # looking takes its time also where nothing is found
+                yield self._history.turn()
+        finally:
+            self._retained.feed.forget(listening)
         return counts
 
     def _next(self, cursor: Cursor, topic_filter: str, moment: Moment, after: str) -> tuple[list[_Step], str, bool]:
@@ -112,14 +147,21 @@ class Restorer:
         check_moment(cursor, moment)
         return steps, passed, done
 
-    def _take(self, step: _Step, counts: Restored, dry_run: bool, clear: bool) -> list[CommitTicket]:
+    def _take(
+        self,
+        step: _Step,
+        counts: Restored,
+        dry_run: bool,
+        clear: bool,
+        meanwhile: set[str],
+        tickets: list[CommitTicket],
+    ) -> Generator[Deferred[Any], Any, None]:
         """Count a topic, and change it where it has to be."""
         message: ApplicationMessage | None = None
         then = step.then
         if step.same:
             counts.unchanged += 1
         elif then is not None and (then.expires_at is None or then.expires_at > self._now()):
-            counts.restored += 1
             message = ApplicationMessage(
                 then.topic, then.payload, then.qos, True, then.client_id, then.username, then.properties,
                 then.expires_at,
@@ -127,19 +169,31 @@ class Restorer:
         else:
             counts.expired += then is not None
             if step.present and clear:
-                counts.cleared += 1
                 message = ApplicationMessage(step.topic, b"", retain=True)
             elif step.present and then is None:
                 counts.kept += 1
-        if message is None or dry_run:
-            return []
+        if message is None:
+            return
+        waiting = None if dry_run else self._retained.undecided(message, by_operator=True)
+        if waiting is not None:
+            yield waiting
+        if step.topic in meanwhile:
+            counts.changed += 1
+            return
         try:
-            return [self._publish(message, ChangeOrigin.RESTORE)]
-        except RetainRefused as refusal:
-            counts.restored -= 1  # clears are never refused
+            if not dry_run:
+                tickets.append(self._publish(message, ChangeOrigin.RESTORE))
+        except RetainRefused as refusal:  # clears are never refused
             counts.refused += 1
             counts.reason = counts.reason or str(refusal)
-            return []
+            return
+        counts.restored += bool(message.payload)
+        counts.cleared += not message.payload
+
+
+def _note(topics: set[str], change: Change) -> None:
+    if change.origin is not ChangeOrigin.RESTORE:
+        topics.add(change.topic)
 
 
 def _same(old: HistoryEvent, new: HistoryEvent) -> bool:

@@ -31,8 +31,8 @@ class IRetainedMessages(Interface):
 
     on_limit = Attribute("What is to become of messages that are refused.")
 
-    def undecided(message: ApplicationMessage) -> Deferred[None] | None:
-        """Tell whether it takes a look at the store to decide about a message.
+    def undecided(message: ApplicationMessage, by_operator: bool = False) -> Deferred[None] | None:
+        """Tell whether it takes a look at the store to decide about a message, of a Client or of an operator.
 
         None if not; else :meth:`retain` is to be called when this has fired, in the same turn.
         """
@@ -65,6 +65,8 @@ _PREPARE_AGAIN = 60.0
 
 #: origins of changes that no present subscriber is handed
 _UNROUTED = frozenset((ChangeOrigin.API, ChangeOrigin.IMPORT))
+#: origins of changes that operators make
+_BY_OPERATORS = _UNROUTED | {ChangeOrigin.RESTORE}
 
 
 @implementer(IRetainedMessages)
@@ -118,12 +120,12 @@ class RetainedMessages(Service):
         if self._preparing is not None and self._preparing.active():
             self._preparing.cancel()
 
-    def undecided(self, message: ApplicationMessage) -> Deferred[None] | None:
+    def undecided(self, message: ApplicationMessage, by_operator: bool = False) -> Deferred[None] | None:
         """Tell whether it takes a look at the store: where the message may not fit, or may leave something to drop."""
         ledger = self._ledger
         if ledger is None or not message.payload or not self._limits.enable:
             return None
-        if self._refusal(message) is not None:
+        if self._refusal(message, by_operator) is not None:
             return ledger.look(message) if self.on_limit is OnLimit.DROP_OLD else None
         return None if ledger.fits(message) else ledger.look(message)
 
@@ -139,7 +141,7 @@ class RetainedMessages(Service):
         topic = message.topic
         if not message.payload:
             return self._clear(message, now, origin)
-        self._check(message)
+        self._check(message, origin)
         revision = self._store.next_revision()
         retained = RetainedMessage(
             topic,
@@ -173,7 +175,7 @@ class RetainedMessages(Service):
             return self._put(change, ChangeKind.CLEAR, origin)
         if not self._limits.enable:
             raise NotRetained("retainer.enable is false")
-        self._check(published(message))
+        self._check(published(message), origin)
         return self._put(change, ChangeKind.SET, origin)
 
     def drop(self, message: ApplicationMessage, origin: ChangeOrigin) -> tuple[CommitTicket, bool]:
@@ -213,6 +215,13 @@ class RetainedMessages(Service):
         A lower number of concurrent replays ends none of those that run.
         """
         self.control.change(flow)
+
+    def change_publish_rate(self, per_second: float | None) -> None:
+        """Go on with another limit on how many messages per second Clients may have retained; None for none."""
+        if per_second == self._limits.max_publish_rate:
+            return
+        self._limits = evolve(self._limits, max_publish_rate=per_second)
+        self._rate = None if per_second is None else PublishRate(per_second, self._clock.seconds)
 
     def replays(self) -> list[ReplayStatus]:
         """Return how every replay stands that is not over, the oldest first."""
@@ -274,7 +283,7 @@ class RetainedMessages(Service):
         latest = now + round(override * 1000)
         return latest if expires_at is None else min(expires_at, latest)
 
-    def _refusal(self, message: ApplicationMessage) -> RetainRefused | None:
+    def _refusal(self, message: ApplicationMessage, by_operator: bool = False) -> RetainRefused | None:
         """Return what stands in the way of the message whatever is retained already."""
         limits = self._limits
         if limits.max_payload_size and len(message.payload) > limits.max_payload_size:
@@ -289,20 +298,24 @@ class RetainedMessages(Service):
                     Limit.TOPIC_LENGTH,
                     f"the topic has {length} bytes, retainer.max_topic_length is {limits.max_topic_length}",
                 )
-        if self._rate is not None and self._rate.exhausted:
+        if self._rate is not None and not by_operator and self._rate.exhausted:
             return RetainRefused(
                 Limit.PUBLISH_RATE, f"retainer.max_publish_rate is {limits.max_publish_rate:g} messages per second"
             )
         return None
 
-    def _check(self, message: ApplicationMessage) -> None:
-        """Count the message against all limits. Raises :class:`RetainRefused`, and then has not counted it."""
-        refusal = self._refusal(message)
+    def _check(self, message: ApplicationMessage, origin: ChangeOrigin) -> None:
+        """Count the message against all limits. Raises :class:`RetainRefused`, and then has not counted it.
+
+        The rate is for Clients: what operators do is paced otherwise.
+        """
+        by_operator = origin in _BY_OPERATORS
+        refusal = self._refusal(message, by_operator)
         if refusal is not None:
             raise refusal
         if self._ledger is not None:
             self._ledger.charge(message)
-        if self._rate is not None:
+        if self._rate is not None and not by_operator:
             self._rate.take()
 
     @inlineCallbacks

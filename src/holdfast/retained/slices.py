@@ -6,7 +6,7 @@ Up to the topic they look the same in every protocol version.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from itertools import islice
+from itertools import islice, takewhile
 
 from holdfast.interfaces import Slice
 
@@ -58,6 +58,16 @@ def divide(messages: Slice, count: int, protocol_version: int) -> list[Slice]:
     rest = messages.count - begun
     divided.append(Slice(messages.last, rest, data[start:], qos[begun:], expires_at[begun:], messages.soonest_expiry))
     return divided
+
+
+def portions(messages: Slice, most: int, protocol_version: int) -> list[Slice]:
+    """Divide into slices of at most ``most`` bytes of packets each, or of one message that is larger."""
+    divided: list[Slice] = []
+    while len(messages.packets) > most and messages.count > 1:
+        fitting = takewhile(lambda packet: packet[1] <= most, packets_of(messages, protocol_version))
+        first, messages = cut(messages, max(1, sum(1 for _ in fitting)), protocol_version)
+        divided.append(first)
+    return [*divided, messages]
 
 
 def _end_of(data: bytes, start: int) -> int:

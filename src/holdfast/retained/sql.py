@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from time import monotonic
 
 from twisted.internet.defer import Deferred
@@ -10,26 +11,30 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from holdfast.interfaces import Batch, IRetainedStore, Listing, RetainedStatistics, Seen, Selection, Standing, Usage
-from holdfast.messages import RetainedChange, RetainedMessage
+from holdfast.messages import ChangeOrigin, RetainedChange, RetainedMessage
 from holdfast.retained.entries import expiry_of
 from holdfast.retained.listing import ListReading, standing_of
 from holdfast.retained.matching import plan
 from holdfast.retained.reading import Bounds, Reading
-from holdfast.retained.recording import RecordedRow, RecordedUpserts, append
+from holdfast.retained.recording import RecordedRow, RecordedUpserts, append, append_stored
 from holdfast.retained.rows import message_of, row_of
 from holdfast.retained.sqlite import SQLiteStatements
 from holdfast.retained.statements import Statements, Totals
+from holdfast.retained.stride import Stride
 from holdfast.retained.upserts import RetainedUpserts
 from holdfast.retained.usage import CLIENTS, UsageTable
 from holdfast.storage.bulk import bulk_for
 from holdfast.storage.driver import Connection
 from holdfast.storage.meta import add_to_totals, read_meta
+from holdfast.storage.revisions import time_of
 from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.storage.writes import Write
 from holdfast.tickets import CommitTicket, FailureKind, StorageFailure
 
 #: What a row counts for beside its payload when the bytes that are pending are counted.
 _ROW_OVERHEAD = 400
+#: Topic Filters whose strides are remembered.
+_STRIDES = 1024
 
 _log = Logger()
 
@@ -40,8 +45,9 @@ class SQLRetainedStore:
 
     With ``recorded``, every change is appended to the history in the same transaction.
 
-    A read scans at most ``scan_rows`` topics per statement when their number says nothing about the matches, and ends
-    early when it has taken ``read_time`` seconds of ``seconds``. How much is retained by topics that match the
+    A read scans at most ``scan_rows`` topics per statement when their number says nothing about the matches, jumps over
+    what cannot match where a jump gains ``jump_rows`` topics, and ends early when it has taken ``read_time`` seconds of
+    ``seconds``. How much is retained by topics that match the
     ``counted_filters`` and, with ``counted_clients``, by each Client is kept count of.
     """
 
@@ -49,6 +55,7 @@ class SQLRetainedStore:
         self,
         store: DurableStore,
         scan_rows: int = 8192,
+        jump_rows: int = 64,
         read_time: float = 0.005,
         seconds: Callable[[], float] = monotonic,
         counted_filters: Sequence[str] = (),
@@ -57,7 +64,9 @@ class SQLRetainedStore:
     ) -> None:
         self.node = store.node
         self.shared = store.shared
-        self._bounds = Bounds(scan_rows, read_time, seconds)
+        self._bounds = Bounds(read_time, seconds)
+        #: how far to go at once for a filter, as its last read has left it: a guess to begin with
+        self._stride_of = lru_cache(maxsize=_STRIDES)(lambda topic_filter: Stride(jump_rows, scan_rows))  # noqa: ARG005
         self._statements = statements_for(store.dialect)
         self._usage = UsageTable(self._statements, counted_filters, counted_clients)
         self._recorded = recorded
@@ -104,9 +113,8 @@ class SQLRetainedStore:
         totals = self._upserts.totals
 
         def work(connection: Connection) -> Batch:
-            reading = Reading(
-                connection, self._statements, plan(selection.topic_filter), selection, totals, self._bounds, detailed
-            )
+            planned, stride = plan(selection.topic_filter), self._stride_of(selection.topic_filter)
+            reading = Reading(connection, self._statements, planned, selection, totals, self._bounds, stride, detailed)
             return reading.batch(after, rows, slice_rows, max_bytes)
 
         return self._parts.readers.read(work)
@@ -125,8 +133,9 @@ class SQLRetainedStore:
         totals = self._upserts.totals
 
         def work(connection: Connection) -> Listing:
+            planned, stride = plan(selection.topic_filter), self._stride_of(selection.topic_filter)
             reading = ListReading(
-                connection, self._statements, plan(selection.topic_filter), selection, totals, self._bounds, payloads
+                connection, self._statements, planned, selection, totals, self._bounds, stride, payloads
             )
             return reading.listing(after, rows, max_bytes)
 
@@ -164,8 +173,14 @@ class SQLRetainedStore:
     def cap_expiry(self, lifetime: int, never_too: bool, after: str, limit: int) -> Deferred[str | None]:
         """Change a run of rows, in a transaction of its own, after all that was put before."""
 
+        now = time_of(self.next_revision())
+
         def work(connection: Connection) -> str | None:
-            return self._statements.cap_expiry(connection.cursor(), lifetime, never_too, after, limit)
+            cursor = connection.cursor()
+            end, topics = self._statements.cap_expiry(cursor, lifetime, never_too, after, limit)
+            if self._recorded and topics:
+                append_stored(cursor, topics, now, ChangeOrigin.OVERRIDE)
+            return end
 
         return self._parts.writer.run(work)
 

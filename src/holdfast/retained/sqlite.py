@@ -15,10 +15,10 @@ from itertools import chain
 from typing import Any
 
 from holdfast.interfaces import Usage
-from holdfast.retained.matching import JUST_AFTER, Plan
+from holdfast.retained.matching import JUST_AFTER, Plan, plan
 from holdfast.retained.rows import COLUMNS, MESSAGE_COLUMNS, Row, longest_packet
-from holdfast.retained.statements import Check, Found, Totals
-from holdfast.storage.driver import Connection, Cursor
+from holdfast.retained.statements import Check, Found, Leap, Totals
+from holdfast.storage.driver import Cursor
 
 # Built from constants and counts alone: values are always bound.
 # ruff: noqa: S608
@@ -70,9 +70,16 @@ _COUNTED = (
 _END_OF_RUN = "SELECT topic FROM retained WHERE topic >= ? ORDER BY topic LIMIT 1 OFFSET ?"
 _CAP_EXPIRY = (
     "UPDATE retained SET expires_at = stored_at + :lifetime WHERE topic >= :low AND (:end IS NULL OR topic <= :end) "
-    "AND tombstone = 0 AND (expires_at > stored_at + :lifetime OR (:never AND expires_at IS NULL))"
+    "AND tombstone = 0 AND (expires_at > stored_at + :lifetime OR (:never AND expires_at IS NULL)) "
+    "RETURNING topic"
 )
 _FROM = "SELECT topic FROM retained WHERE topic >= :low{high} ORDER BY topic LIMIT 1"
+_LEAP = (
+    "WITH RECURSIVE leap (topic) AS (SELECT ({first}) UNION ALL "
+    "SELECT (SELECT topic FROM retained WHERE topic >= topic_successor(:topic_filter, leap.topic){high} "
+    "ORDER BY topic LIMIT 1) FROM leap WHERE leap.topic IS NOT NULL LIMIT :jumps) "
+    "SELECT json_group_array(topic), ({first} OFFSET :par), ({first} OFFSET :offset) FROM leap"
+)
 _TOPICS = (
     "SELECT json_group_array(topic) FROM "
     "(SELECT topic FROM retained WHERE topic >= :low{high} AND tombstone = 0 ORDER BY topic)"
@@ -88,6 +95,9 @@ _INSTRUCTIONS = 10_000
 class SQLiteStatements:
     """Asks SQLite."""
 
+    def __init__(self) -> None:
+        self._taught: Any = None  # the connection that knows our function
+
     def rows_at_once(self, rows: int, slice_rows: int) -> int:
         """Ask slice by slice: a statement costs next to nothing, and each is one blob as it is."""
         return slice_rows
@@ -101,8 +111,11 @@ class SQLiteStatements:
         finally:
             connection.set_progress_handler(None, 0)
 
-    def be_patient(self, connection: Connection) -> None:
-        """Nothing to do: whoever is patient says so when asked."""
+    def be_patient(self, connection: Any) -> None:
+        """Teach a connection what a search needs. Whoever is patient says so when asked."""
+        if connection is not self._taught:
+            connection.create_function("topic_successor", 2, _successor, deterministic=True)
+            self._taught = connection
 
     def was_interrupted(self, error: Exception) -> bool:
         """Tell whether a statement was broken off."""
@@ -150,15 +163,23 @@ class SQLiteStatements:
         """Say which rows are wanted."""
         return _conditions(bounded, no_local, limited, version5, check)
 
-    def window(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> tuple[str | None, str | None]:
-        """Find two topics."""
+    def window(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> str | None:
+        """Walk."""
         cursor.execute(_window(bounded), bound)
-        first, end = cursor.fetchone()
-        return first, end
+        end: str | None = cursor.fetchone()[0]
+        return end
+
+    def leap(self, cursor: Cursor, plan: Plan, bounded: bool, bound: dict[str, Any]) -> Leap:
+        """Jump and walk in one step; where to jump is asked back."""
+        cursor.execute(_leap(bounded), {"topic_filter": plan.topic_filter, **bound})
+        listed, par, end = cursor.fetchone()
+        visited = json.loads(listed)
+        complete = visited[-1] is None
+        return Leap(visited[:-1] if complete else visited, complete, par, end)
 
     def topics(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> list[str]:
         """List topics as one JSON array."""
-        cursor.execute(_TOPICS.format(high=" AND topic < :high" if bounded else ""), bound)
+        cursor.execute(_TOPICS.format(high=_high(bounded)), bound)
         topics: list[str] = json.loads(cursor.fetchone()[0])
         return topics
 
@@ -201,7 +222,9 @@ class SQLiteStatements:
             cursor.execute(_replaced(len(chunk)), [row.topic for row in chunk])
             count, size, highest = cursor.fetchone()
             if highest >= min(row.revision for row in chunk):
-                for winners in _chunks(_winners(cursor, chunk)):
+                newer = _winners(cursor, chunk)
+                change.lost |= {row.topic for row in chunk} - {row.topic for row in newer}
+                for winners in _chunks(newer):
                     self.write(cursor, winners, node, change)
                 continue
             cursor.execute(_upsert(len(chunk)), list(chain.from_iterable(chunk)))
@@ -226,7 +249,7 @@ class SQLiteStatements:
     def held_between(self, cursor: Cursor, low: str, high: str | None, limit: int) -> dict[str, Usage]:
         """Read a run of sizes and Clients."""
         bound = {"low": low, "limit": limit, **({} if high is None else {"high": high})}
-        cursor.execute(_RUN.format(high="" if high is None else " AND topic < :high"), bound)
+        cursor.execute(_RUN.format(high=_high(high is not None)), bound)
         return _usages(cursor.fetchone()[0])
 
     def counted(self, cursor: Cursor, scopes: Sequence[str]) -> dict[str, str | None]:
@@ -234,14 +257,16 @@ class SQLiteStatements:
         cursor.execute(_COUNTED, (json.dumps(scopes),))
         return dict(cursor.fetchall())
 
-    def cap_expiry(self, cursor: Cursor, lifetime: int, never_too: bool, after: str, limit: int) -> str | None:
+    def cap_expiry(
+        self, cursor: Cursor, lifetime: int, never_too: bool, after: str, limit: int
+    ) -> tuple[str | None, list[str]]:
         """Look at a run of topics, and change what expires too late."""
         low = after + JUST_AFTER if after else ""
         cursor.execute(_END_OF_RUN, (low, limit - 1))
         row = cursor.fetchone()
         end: str | None = None if row is None else row[0]
         cursor.execute(_CAP_EXPIRY, {"low": low, "end": end, "lifetime": lifetime, "never": int(never_too)})
-        return end
+        return end, [topic for (topic,) in cursor.fetchall()]
 
     def expired(self, cursor: Cursor, now: int, limit: int) -> tuple[list[str], int]:
         """Find what has expired, in one step."""
@@ -292,7 +317,20 @@ def _add_levels(count: int) -> str:
 
 @lru_cache
 def _window(bounded: bool) -> str:
-    return f"SELECT ({_FROM}), ({_FROM} OFFSET :offset)".format(high=" AND topic < :high" if bounded else "")
+    return f"SELECT ({_FROM} OFFSET :offset)".format(high=_high(bounded))
+
+
+@lru_cache
+def _leap(bounded: bool) -> str:
+    return _LEAP.format(first=_FROM.format(high=_high(bounded)), high=_high(bounded))
+
+
+def _high(bounded: bool) -> str:
+    return " AND topic < :high" if bounded else ""
+
+
+def _successor(topic_filter: str, topic: str) -> str | None:
+    return plan(topic_filter).successor(topic)
 
 
 @lru_cache(maxsize=256)
@@ -326,19 +364,18 @@ def _entries(conditions: str, payloads: bool) -> str:
 
 @lru_cache(maxsize=256)
 def _conditions(bounded: bool, no_local: bool, limited: bool, version5: bool, check: str) -> str:
+    # The check comes first: most of what is scanned fails it.
     parts = [
-        "topic >= :low",
+        f"topic >= :low{_high(bounded)}{check}",
         "tombstone = 0",
         "(expires_at IS NULL OR expires_at > :now)",
         "(revision <= :not_after OR revision & 255 <> :node)",
     ]
-    if bounded:
-        parts.insert(1, "topic < :high")
     if no_local:
         parts.append("client_id IS NOT :except_client")
     if limited:
         parts.append(f"{_LENGTH[version5]} <= :max_packet_size")
-    return " AND ".join(parts) + check
+    return " AND ".join(parts)
 
 
 def _numbers_of(cursor: Cursor, statement: str, bound: dict[str, Any]) -> list[int]:

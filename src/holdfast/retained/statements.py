@@ -26,7 +26,8 @@ Check = tuple[str, dict[str, Any]]
 class Totals:
     """How the store's totals stand, or how a transaction changes them.
 
-    ``highest`` is the highest revision a transaction has met or used.
+    ``highest`` is the highest revision a transaction has met or used; ``lost`` are the topics where what is stored is
+    newer than what was to be written, and stays.
     """
 
     count: int = 0
@@ -34,6 +35,7 @@ class Totals:
     largest_packet: int = 0
     levels: frozenset[int] = frozenset()
     highest: int = 0
+    lost: frozenset[str] = frozenset()
 
     def add(self, other: Totals) -> None:
         """Add a change."""
@@ -60,6 +62,23 @@ class Found:
     expires_at: tuple[int, ...] = ()
 
 
+@frozen
+class Leap:
+    """Where a search gets by jumping over what cannot match, and where by walking from topic to topic.
+
+    ``visited`` are the topics it has jumped to, each the first one from the successor of the one before: what matches
+    is among them. With ``complete``, nothing that matches is behind them. ``par`` is the topic jumping has to get
+    beyond to be worth it, ``end`` the last one of a window to be read instead; None if there are not so many.
+    ``likely`` are all topics of the window that may match, None if that is not known or they are not few.
+    """
+
+    visited: Sequence[str]
+    complete: bool
+    par: str | None
+    end: str | None
+    likely: Sequence[str] | None = None
+
+
 class Statements(Protocol):
     """One database's way to ask. What is bound (``bound``) for a range has the names of :func:`conditions`."""
 
@@ -74,7 +93,7 @@ class Statements(Protocol):
         """Let statements be broken off when ``impatient`` says so, or by a multiple of ``read_time`` (seconds)."""
 
     def be_patient(self, connection: Connection) -> None:
-        """Break off no more statements: from here on they are bounded otherwise."""
+        """Get ready to search: from here on no statement is broken off, for they are bounded otherwise."""
 
     def was_interrupted(self, error: Exception) -> bool:
         """Tell whether this is what breaking off a statement raises."""
@@ -97,8 +116,14 @@ class Statements(Protocol):
     def conditions(self, bounded: bool, no_local: bool, limited: bool, version5: bool, check: str) -> str:
         """Say which rows of a range are wanted; the names bound are those of a Selection."""
 
-    def window(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> tuple[str | None, str | None]:
-        """Find the first topic from ``low`` (up to ``high`` when bounded), and the one ``offset`` topics after it."""
+    def window(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> str | None:
+        """Find the topic ``offset`` topics after the first one from ``low`` (up to ``high`` when bounded)."""
+
+    def leap(self, cursor: Cursor, plan: Plan, bounded: bool, bound: dict[str, Any]) -> Leap:
+        """Visit at most ``jumps`` topics, and walk ``par`` and ``offset`` topics, all from ``low``.
+
+        It goes up to ``high`` when bounded.
+        """
 
     def topics(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> list[str]:
         """List the topics from ``low`` (up to ``high`` when bounded)."""
@@ -137,8 +162,13 @@ class Statements(Protocol):
     def counted(self, cursor: Cursor, scopes: Sequence[str]) -> dict[str, str | None]:
         """Return how far these scopes of usage are counted; no other node counts before the transaction ends."""
 
-    def cap_expiry(self, cursor: Cursor, lifetime: int, never_too: bool, after: str, limit: int) -> str | None:
-        """Let messages expire earlier: see :meth:`holdfast.interfaces.IRetainedStore.cap_expiry`."""
+    def cap_expiry(
+        self, cursor: Cursor, lifetime: int, never_too: bool, after: str, limit: int
+    ) -> tuple[str | None, list[str]]:
+        """Let messages expire earlier: see :meth:`holdfast.interfaces.IRetainedStore.cap_expiry`.
+
+        Return where to go on, and the topics in which something has changed.
+        """
 
     def expired(self, cursor: Cursor, now: int, limit: int) -> tuple[list[str], int]:
         """Find rows that have expired: their topics, and the bytes of their payloads together."""

@@ -156,9 +156,10 @@ class ReplayDelivery:
                 if plain:
                     connection.send_messages(b"".join(plain), len(plain))
                     plain.clear()
-                entry = session.send_retained(packet, packet_identifier, qos, expires_at, noted)
+                topic = data[start + 2 : topic_end].decode()
+                entry = session.send_retained(packet, packet_identifier, topic, qos, expires_at, noted)
                 if progress is not None and not noted:
-                    progress.sent(entry, data[start + 2 : topic_end].decode())
+                    progress.sent(entry, topic)
             else:
                 plain.append(packet)
         if plain:

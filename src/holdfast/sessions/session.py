@@ -73,6 +73,7 @@ class Session:
         #: QoS 2 messages from the Client, not yet released: Packet Identifier -> when it came (ms since the epoch)
         self.received: dict[int, int] = {}
         self.suspended: dict[str, str] = {}  #: replays cut off by a disconnect: Topic Filter -> last topic sent
+        self._leaving: dict[int, str] = {}  #: messages of replays that wait for their commit, and their topics
         self.withheld = Withheld(self.fill)
         self.link: ILink | None = None
         self.expiry_interval: float | None = 0
@@ -99,10 +100,12 @@ class Session:
             qos = max(qos, options.qos) if self.limits.upgrade_qos else min(qos, options.qos)
         retain = message.retain and options.retain_as_published
         link = self.link
+        if not qos and link is None and not self.limits.mqueue_store_qos0:
+            return
+        if message.retain and self._leaving:
+            self._overtake(message.topic)
         if not qos and link is not None:
             self._send(link, outgoing, 0, retain, options.identifiers, None)
-            return
-        if not qos and not self.limits.mqueue_store_qos0:
             return
         delivery = None
         if self._durable or shared_filter is not None:
@@ -112,7 +115,9 @@ class Session:
         else:
             self._enqueue(Queued(outgoing, qos, retain, options.identifiers, delivery))
 
-    def send_retained(self, packet: bytes, packet_identifier: int, qos: int, expires_at: int, noted: bool) -> Inflight:
+    def send_retained(
+        self, packet: bytes, packet_identifier: int, topic: str, qos: int, expires_at: int, noted: bool
+    ) -> Inflight:
         """Send one message of a replay with QoS 1 or 2, under an identifier of :meth:`next_identifier`.
 
         Either it is ``noted`` like any other message, or the replay's position stands for what the Client has.
@@ -125,6 +130,8 @@ class Session:
         entry = Inflight(packet, qos, self.link.protocol_version, expires_at, True, delivery)
         self._replayed += 1
         self._track(self.link, packet_identifier, entry)
+        if entry.waiting:
+            self._leaving[packet_identifier] = topic
         return entry
 
     def next_identifier(self) -> int:
@@ -272,6 +279,7 @@ class Session:
                 queued.delivery.message.release()
         self.inflight.clear()
         self._unsent.clear()
+        self._leaving.clear()
         self.queue.clear()
         return self.record.ended()
 
@@ -360,6 +368,7 @@ class Session:
             entry.waiting = False
             if entry.over:
                 return
+            self._leaving.pop(packet_identifier, None)
             if failure is None:
                 packet = entry.late(self._now())
                 if packet is None:
@@ -379,9 +388,21 @@ class Session:
 
         ticket.when_settled(settled)
 
+    def _overtake(self, topic: str) -> None:
+        """A newer value of a topic is about to be sent: what a replay has of it and is still here never leaves.
+
+        QoS 2 waits for a commit before it leaves; QoS 0 and 1 do not, and would be followed by the older value.
+        """
+        overtaken = [packet_identifier for packet_identifier, known in self._leaving.items() if known == topic]
+        for packet_identifier in overtaken:
+            self._complete(packet_identifier, self.inflight[packet_identifier])
+        if overtaken:
+            self.fill()
+
     def _complete(self, packet_identifier: int, entry: Inflight) -> None:
         del self.inflight[packet_identifier]
         self._unsent.pop(packet_identifier, None)
+        self._leaving.pop(packet_identifier, None)
         entry.over = True
         self._replayed -= entry.replayed
         if entry.delivery is not None:

@@ -15,6 +15,11 @@ def after(revision: int, node: int) -> int:
     return ((revision >> NODE_BITS) + 1) << NODE_BITS | node
 
 
+def time_of(revision: int) -> int:
+    """Return when a revision was stamped, in milliseconds since the epoch."""
+    return revision >> NODE_BITS + COUNTER_BITS
+
+
 class RevisionClock:
     """Stamps changes with strictly increasing revisions, whatever the wall clock does.
 

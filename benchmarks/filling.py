@@ -1,0 +1,103 @@
+"""Fill Holdfast's database while no broker runs on it: the rows that publishing would make, through its own writer.
+
+`python -m benchmarks.filling 0 1000000 --data-dir DIR [--storage URL]` retains the topics numbered 0 to 999,999. What
+follows the numbers are options of `twistd holdfast`: the broker's own, so that the rows are what its settings ask for.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+
+from benchmarks.wire import PAYLOAD, TOPIC
+from holdfast.config import Config
+from holdfast.messages import RetainedChange, RetainedMessage
+from holdfast.retained.configured import store_of
+from holdfast.retained.sql import SQLRetainedStore
+from holdfast.storage.bridge import SynchronousBridge
+from holdfast.storage.database import Durability, StoreUnusable
+from holdfast.storage.lock import DirectoryLock, DirectoryUnusable
+from holdfast.storage.store import DurableStore
+from holdfast.tap import Options
+from holdfast.tickets import CommitTicket, FailureKind, StorageFailure
+from holdfast.wire import NO_PROPERTIES
+
+_BATCH = 20_000  # rows of one commit
+_CLIENT = "bench-1"
+
+
+def fill(config: Config, first: int, end: int) -> None:
+    """Retain the topics numbered from `first` to `end - 1`, as a client that publishes them with QoS 1 would.
+
+    Raises StoreUnusable, DirectoryUnusable, or StorageFailure when something could not be stored.
+    """
+    lock = DirectoryLock(config.data_dir)
+    lock.acquire()
+    try:
+        clock, bridge = Clock(), SynchronousBridge(gathers=True)
+        durable = DurableStore(
+            config.storage.url, Durability.PROCESS, 0, 0, config.node.id, clock, _milliseconds, None, bridge,
+            SynchronousBridge,
+        )  # fmt: skip
+        store = store_of(config.retainer, durable)
+        durable.open()
+        failures: list[Failure] = []
+        try:
+            for start in range(first, end, _BATCH):
+                tickets = _put(store, range(start, min(start + _BATCH, end)))
+                clock.advance(0)  # the writer commits at the end of the turn
+                for ticket in tickets:
+                    if not ticket.settled:
+                        raise StorageFailure(FailureKind.UNAVAILABLE, "the database cannot be reached any more")
+                    if ticket.failure is not None:
+                        raise ticket.failure
+        finally:
+            durable.close().addErrback(failures.append)
+        for failure in failures:
+            failure.raiseException()
+    finally:
+        lock.release()
+
+
+def _put(store: SQLRetainedStore, numbers: range) -> list[CommitTicket]:
+    now = _milliseconds()
+    tickets = []
+    for number in numbers:
+        topic, payload = (TOPIC % (number % 1000, number)).decode(), PAYLOAD % number
+        revision = store.next_revision()
+        message = RetainedMessage(topic, payload, 1, NO_PROPERTIES, _CLIENT, None, now, None, revision)
+        tickets.append(store.put(RetainedChange(topic, revision, now, message, _CLIENT)))
+    return tickets
+
+
+def _milliseconds() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def main(arguments: list[str]) -> int:
+    """Fill the database the broker's options name; print how fast that went."""
+    try:
+        first, end = map(int, arguments[:2])
+    except ValueError:
+        print("name the first number and the one after the last: python -m benchmarks.filling 0 1000000 --data-dir DIR")
+        return 1
+    options = Options()
+    options.parseOptions(arguments[2:])  # type: ignore[no-untyped-call]
+    gc.disable()
+    begin = time.perf_counter()
+    try:
+        fill(options.config, first, end)
+    except (StoreUnusable, DirectoryUnusable, StorageFailure) as error:
+        print(error, file=sys.stderr)
+        return 1
+    seconds = time.perf_counter() - begin
+    print(f"{end - first:,} messages in {seconds:.1f} s: {(end - first) / seconds:,.0f} a second")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,77 @@
+"""Anonymous memory of the broker with everything retained: idle, while one replays it, with readers that stall."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from benchmarks.brokers import Broker
+from benchmarks.connection import Loop
+from benchmarks.loadgen import STALL_SECONDS
+from benchmarks.makes import start
+from benchmarks.postgres import backends_mib
+from benchmarks.results import Case, Metric, Result
+from benchmarks.scenarios.seeding import ensure, retain
+from benchmarks.subscriber import PublishStream, Stalled
+
+if TYPE_CHECKING:
+    from benchmarks.scenarios import Scale
+
+MEMORY = Metric("RssAnon", "MiB", False)
+EACH = Metric("each", "MiB", False)
+_UPDATES = 100_000
+
+
+def run(broker: Broker, result: Result, scale: Scale) -> None:
+    """On a broker of its own, so that nothing of other scenarios counts."""
+    count = scale.retained[-1]
+    own = start(broker.name, broker.site)
+    try:
+        ensure(own, count)
+        if own.name == "holdfast":  # what publishing has left behind does not count; mosquitto would lose all
+            own.end()
+            own.launch()
+            own.ready()
+        _measure(own, result, count)
+    finally:
+        own.stop()
+
+
+def _measure(broker: Broker, result: Result, count: int) -> None:
+    with result.case(f"{count:,} retained, idle", [MEMORY], broker) as case:
+        _note_memory(broker, case)
+    with result.case("while one client replays #, at most", [MEMORY], broker) as case, Loop() as loop:
+        case[MEMORY] = _while_replaying(broker, loop, count)
+    with result.case("after it", [MEMORY], broker) as case:
+        _note_memory(broker, case)
+    for readers in (1, 50):
+        name = f"{readers} stalled reader{'s' * (readers > 1)} of #"
+        with result.case(name, [MEMORY, EACH], broker) as case, Loop() as loop:
+            before = broker.rss_anon()
+            for _ in range(readers):
+                loop.add(Stalled(broker.port, broker.wire, b"#"))
+            _note_memory(broker, case)
+            case[EACH] = (broker.rss_anon() - before) / readers
+    with result.case("after they have gone", [MEMORY], broker) as case:
+        _note_memory(broker, case)
+    updates = min(count, _UPDATES)
+    with result.case(f"after {updates:,} updates", [MEMORY], broker) as case:
+        case.lost(retain(broker, 0, updates, 10_000).lost)
+        _note_memory(broker, case)
+
+
+def _note_memory(broker: Broker, case: Case) -> None:
+    broker.quiet()
+    case[MEMORY] = broker.rss_anon()
+    if broker.postgres is not None:
+        case.note(f"and {backends_mib(broker.postgres):.0f} MiB of the server's processes")
+
+
+def _while_replaying(broker: Broker, loop: Loop, count: int) -> float:
+    """Replay everything; return the most memory seen after any piece that came."""
+    stream = PublishStream(broker.port, broker.wire, 0)
+    loop.add(stream)
+    stream.start(b"#")
+    most = broker.rss_anon()
+    while stream.messages < count and loop.turn(STALL_SECONDS):
+        most = max(most, broker.rss_anon())
+    return most

@@ -1,0 +1,99 @@
+"""From the start of the process to the first CONNACK, and to the first retained message of ``#``."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from benchmarks.brokers import START_SECONDS, Broker
+from benchmarks.connection import BenchError, Loop
+from benchmarks.makes import start
+from benchmarks.results import Metric, Result
+from benchmarks.scenarios.seeding import ensure, retain
+from benchmarks.subscriber import PublishStream
+
+if TYPE_CHECKING:
+    from benchmarks.scenarios import Scale
+
+CONNACK = Metric("CONNACK", "ms", False)
+FIRST = Metric("first", "ms", False)
+CPU = Metric("processor", "ms", False)  # what a busy machine does not lengthen
+_UPDATES = 5_000  # so many are in the write-ahead log that a kill leaves behind
+
+
+def run(broker: Broker, result: Result, scale: Scale) -> None:
+    """On a broker of its own, whose files are not in the page cache; its program is.
+
+    mosquitto writes its database when it ends in order: after a kill it has nothing to start with.
+    """
+    for count in (0, *scale.retained):
+        own = start(broker.name, broker.site, durable=True)
+        try:
+            ensure(own, count)
+            for _ in range(scale.starts):
+                own.end()
+                _report(result, own, f"{count:,} retained, after a clean stop")
+            for _ in range(scale.starts if own.name == "holdfast" else 0):
+                retain(own, 0, min(count, _UPDATES), 1000)
+                own.kill()
+                _report(result, own, f"{count:,} retained, after kill -9")
+        finally:
+            own.stop()
+
+
+def _report(result: Result, broker: Broker, name: str) -> None:
+    log = _forget_pages(broker)
+    connack, first = _start(broker)
+    used = broker.cpu_seconds()
+    metrics = [CONNACK, CPU] if first is None else [CONNACK, CPU, FIRST]
+    with result.case(name, metrics, broker) as case:
+        case[CONNACK] = 1000 * connack
+        case[CPU] = 1000 * used
+        if first is not None:
+            case[FIRST] = 1000 * first
+        if log:
+            case.note(f"{log / 1e6:.1f} MB of log left")
+
+
+def _forget_pages(broker: Broker) -> int:
+    """Drop the broker's files from the page cache; return the size of the write-ahead logs among them."""
+    logs = 0
+    for path in broker.directory.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            if path.name.endswith("-wal"):
+                logs += path.stat().st_size
+    return logs
+
+
+def _start(broker: Broker) -> tuple[float, float | None]:
+    """Return the seconds to CONNACK and, if anything is retained, to the first message."""
+    begin = time.perf_counter()
+    broker.launch()
+    with Loop() as loop:
+        stream = _connected(broker)
+        connack = time.perf_counter() - begin
+        if not broker.retained:
+            stream.close()
+            return connack, None
+        loop.add(stream)
+        stream.start(b"#")
+        while not stream.messages:
+            if not loop.turn(START_SECONDS):
+                raise BenchError(f"nothing was delivered within {START_SECONDS:.0f} s")
+        return connack, time.perf_counter() - begin
+
+
+def _connected(broker: Broker) -> PublishStream:
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            return PublishStream(broker.port, broker.wire, 0)
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                broker.ready()  # says why not
+                raise
+        time.sleep(0.001)

@@ -1,0 +1,111 @@
+"""Calls about the history: what changed, and putting back what was retained."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Generator
+from typing import Any
+
+from attrs import asdict
+from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.logger import Logger
+
+from holdfast.admin.arguments import cursor_of, filter_of, flag_of, number_of, place_of, time_of
+from holdfast.admin.calls import Answer, Call, Routes, answer, bad_request
+from holdfast.admin.records import LARGEST_SHOWN, date_of, properties_of
+from holdfast.retained.entries import HistoryEvent
+from holdfast.retained.history import IRetainedHistory
+from holdfast.retained.restoring import Restorer
+from holdfast.topics import EVERY_TOPIC
+
+#: the most events of a page
+MOST_EVENTS = 1000
+#: topics of one call to restore, unless it says otherwise: so many that their commit is soon over
+_TOPICS = 1000
+_MOST = 2**53
+_ORDERS = ("oldest", "newest")
+
+
+class HistoryCalls:
+    """Answers calls about the history. ``now`` returns milliseconds since the epoch; ``pause`` lets others go on."""
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        history: IRetainedHistory,
+        restorer: Restorer,
+        now: Callable[[], int],
+        pause: Callable[[], Deferred[None]],
+    ) -> None:
+        self._history = history
+        self._restorer = restorer
+        self._now = now
+        self._pause = pause
+        self.routes: Routes = {
+            "/history": {"GET": (self.events, ("topic", "since", "until", "limit", "cursor", "first"))},
+            "/restore": {"POST": (self.restore, ("topic", "at", "dry_run", "clear", "limit", "cursor"))},
+        }
+
+    @inlineCallbacks
+    def events(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+        """List changes: a page of them, from a cursor on. An empty page is the last."""
+        arguments = call.arguments
+        topic_filter = filter_of(arguments, EVERY_TOPIC)
+        limit = number_of(arguments, "limit", 100, MOST_EVENTS)
+        since = time_of(arguments, "since", self._now())
+        until = time_of(arguments, "until", self._now())
+        first = arguments.get("first", _ORDERS[0])
+        if first not in _ORDERS:
+            raise bad_request(f"first is {' or '.join(_ORDERS)}")
+        cursor, done = place_of(arguments), False
+        data: list[dict[str, Any]] = []
+        while not (data or done):
+            page = yield self._history.events(topic_filter, since, limit, cursor, until, first == "newest")
+            data = [record_of(event) for event in page.events]
+            cursor, done = page.cursor, page.done
+            if not done:
+                yield self._pause()
+        return answer({"data": data, "meta": {"limit": limit, "hasnext": not done, "cursor": str(cursor)}})
+
+    @inlineCallbacks
+    def restore(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+        """Put back what was retained at a moment: the next topics after a cursor."""
+        arguments = call.arguments
+        topic_filter = filter_of(arguments)
+        at = time_of(arguments, "at", self._now())
+        if at is None:
+            raise bad_request("say which time: ?at=...")
+        dry_run, clear = flag_of(arguments, "dry_run"), flag_of(arguments, "clear")
+        most = number_of(arguments, "limit", _TOPICS, _MOST)
+        counts = yield self._restorer.restore(topic_filter, at, dry_run, clear, cursor_of(arguments), most)
+        told = asdict(counts)
+        after, done = told.pop("after"), told.pop("done")
+        if counts.topics and not dry_run:
+            self._log.info(
+                "{count} retained messages were put back as of {at}: {filter}",
+                count=counts.topics, at=date_of(at), filter=topic_filter,
+            )  # fmt: skip
+        meta = {"hasnext": not done, "cursor": None if done else after}
+        return answer({**told, "at": date_of(at), "dry_run": dry_run, "meta": meta})
+
+
+def record_of(event: HistoryEvent) -> dict[str, Any]:
+    """Return all of a change but a payload that is too large to be shown."""
+    record = {
+        "seq": str(event.seq),
+        "changed_at": date_of(event.changed_at),
+        "op": event.kind.value,
+        "origin": event.origin.value,
+        "topic": event.topic,
+        "qos": event.qos,
+        "size": len(event.payload),
+        "from_clientid": event.client_id,
+        "from_username": event.username,
+        "expiry_at": None if event.expires_at is None else date_of(event.expires_at),
+        "properties": properties_of(event.properties),
+        "revision": str(event.revision),
+    }
+    if len(event.payload) <= LARGEST_SHOWN:
+        record["payload"] = b64encode(event.payload).decode()
+    return record

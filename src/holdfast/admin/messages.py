@@ -1,0 +1,227 @@
+"""Calls about the messages themselves: list, show, retain, clear, export, import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from typing import Any
+
+from twisted.internet.defer import Deferred, inlineCallbacks
+
+from holdfast.admin.arguments import cursor_of, filter_of, flag_of, number_of, time_of
+from holdfast.admin.calls import DONE, NDJSON, Answer, Call, Routes, answer, bad_request, not_found
+from holdfast.admin.records import BadRecord, detail_of, line_of, message_of, request_of, summary_of
+from holdfast.interfaces import Listed, Listing
+from holdfast.retained.administration import BYTES, ROWS, Administration, Merge, Verdict
+from holdfast.retained.entries import retained_by
+from holdfast.retained.history import IRetainedHistory
+from holdfast.retained.limits import NotRetained
+from holdfast.retained.moments import Moment
+from holdfast.topics import EVERY_TOPIC
+
+#: the most messages of a page, as in EMQX
+MOST_LISTED = 10_000
+#: bytes of messages (without payloads) after which a page ends early
+_PAGE_BYTES = 8 << 20
+#: lines of one import
+MOST_LINES = 10_000
+_MOST = 2**53
+
+#: Lists messages that match a filter, after a topic: so many, of so many bytes together, with payloads or without.
+Lister = Callable[[str, str, int, int, bool], Deferred[Listing]]
+
+
+class MessageCalls:
+    """Answers calls about what is retained now, or was retained at a moment."""
+
+    def __init__(self, administration: Administration, history: IRetainedHistory) -> None:
+        self._administration = administration
+        self._history = history
+        self.routes: Routes = {
+            "/messages": {
+                "GET": (self.messages, ("topic", "page", "limit", "cursor", "at")),
+                "POST": (self.retain, ()),
+                "DELETE": (self.clear, ("topic", "dry_run", "limit", "cursor")),
+            },
+            "/message": {"GET": (self.message, ("topic", "at")), "DELETE": (self.clear_message, ("topic",))},
+            "/export": {"GET": (self.export, ("topic", "cursor", "at"))},
+            "/import": {"POST": (self.merge, ("merge",))},
+        }
+
+    @inlineCallbacks
+    def messages(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+        """List messages: a page by its number, or what follows a cursor."""
+        arguments = call.arguments
+        topic_filter = filter_of(arguments, EVERY_TOPIC)
+        limit = number_of(arguments, "limit", 100, MOST_LISTED)
+        page = number_of(arguments, "page", 1, _MOST)
+        after = cursor_of(arguments)
+        skipped = (page - 1) * limit
+        rows: list[dict[str, Any]] = []
+        weight, done, full = 0, False, False
+        cursor = after
+        lister = yield self._lister(arguments)
+        while not (done or full):
+            listing = yield lister(topic_filter, after, min(ROWS, skipped + limit + 1 - len(rows)), BYTES, False)
+            after, done = listing.after, listing.done
+            for entry in listing.entries:
+                if skipped:
+                    skipped -= 1
+                    continue
+                if len(rows) == limit or (rows and weight > _PAGE_BYTES):
+                    full = True
+                    break
+                row = summary_of(entry)
+                weight += 300 + 4 * len(row["topic"]) + len(str(row["properties"]))
+                rows.append(row)
+                cursor = entry.message.topic
+            if not done:
+                yield self._administration.pause()
+        meta: dict[str, Any] = {"page": page, "limit": limit, "hasnext": full, "cursor": cursor if full else None}
+        if "topic" not in arguments and "at" not in arguments:
+            meta["count"] = self._administration.statistics().count
+        return answer({"data": rows, "meta": meta})
+
+    @inlineCallbacks
+    def retain(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+        """Retain a message. Subscribers of today are not sent it."""
+        message = request_of(call.body, self._administration.now())
+        yield self._administration.set(message)
+        return DONE
+
+    @inlineCallbacks
+    def clear(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+        """Clear what matches, or count it. Without arguments, clear everything, and say no more than EMQX."""
+        arguments = call.arguments
+        if not arguments:
+            yield self._administration.clear(EVERY_TOPIC)
+            return DONE
+        dry_run = flag_of(arguments, "dry_run")
+        rows = number_of(arguments, "limit", 0, _MOST) or None
+        cleared = yield self._administration.clear(filter_of(arguments), cursor_of(arguments), rows, dry_run)
+        meta = {"hasnext": not cleared.done, "cursor": None if cleared.done else cleared.after}
+        return answer({"count": cleared.count, "dry_run": dry_run, "meta": meta})
+
+    @inlineCallbacks
+    def message(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+        """Show a topic's message, or the first that matches a filter."""
+        topic_filter = filter_of(call.arguments)
+        lister = yield self._lister(call.arguments)
+        listed = yield self._administration.first(topic_filter, lister)
+        if listed is None:
+            raise not_found("Viewed message doesn't exist")
+        return answer(detail_of(listed))
+
+    @inlineCallbacks
+    def clear_message(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+        """Clear a topic, or all that match a filter."""
+        cleared = yield self._administration.clear(filter_of(call.arguments))
+        if not cleared.count:
+            raise not_found("Viewed message doesn't exist")
+        return DONE
+
+    @inlineCallbacks
+    def export(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+        """Return all that matches, line by line in topic order, as each is when its turn comes."""
+        topic_filter = filter_of(call.arguments, EVERY_TOPIC)
+        after, done = cursor_of(call.arguments), False
+        lister = yield self._lister(call.arguments)
+
+        @inlineCallbacks
+        def more() -> Generator[Deferred[Any], Any, bytes]:
+            nonlocal after, done
+            while not done:
+                listing = yield lister(topic_filter, after, ROWS, BYTES, True)
+                after, done = listing.after, listing.done
+                if listing.entries:
+                    return b"".join([line_of(entry.message) for entry in listing.entries])
+                yield self._administration.pause()
+            return b""
+
+        return Answer(content_type=NDJSON, more=more)
+
+    @inlineCallbacks
+    def merge(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+        """Import lines of an export; say how many were taken, and which were not and why."""
+        try:
+            merge = Merge(call.arguments.get("merge", Merge.NEWER.value))
+        except ValueError:
+            raise bad_request(f"merge is one of {', '.join(one.value for one in Merge)}") from None
+        if call.body.count(b"\n") > MOST_LINES:
+            raise bad_request(f"at most {MOST_LINES} lines at once")
+        counts = {verdict.value: 0 for verdict in Verdict}
+        rejects: list[dict[str, Any]] = []
+        for numbers, lines in _parts(call.body):
+            messages, places = [], []
+            for number, line in zip(numbers, lines, strict=True):
+                try:
+                    messages.append(message_of(line, self._administration.now()))
+                    places.append(number)
+                except BadRecord as error:
+                    rejects.append({"line": number, "code": "BAD_REQUEST", "message": str(error)})
+            verdicts = yield self._administration.merge(messages, merge)
+            for number, verdict in zip(places, verdicts, strict=True):
+                if isinstance(verdict, Verdict):
+                    counts[verdict.value] += 1
+                else:
+                    rejects.append({"line": number, "code": _code(verdict), "message": str(verdict)})
+            yield self._administration.pause()
+        return answer({**counts, "rejects": sorted(rejects, key=_line)})
+
+    @inlineCallbacks
+    def _lister(self, arguments: Mapping[str, str]) -> Generator[Deferred[Any], Any, Lister]:
+        """Return what lists the messages of now, or of the moment that is asked for."""
+        at = time_of(arguments, "at", self._administration.now())
+        if at is None:
+            return self._administration.listing
+        moment = yield self._history.moment(at)
+        return Then(self._history, moment).listing
+
+
+class Then:
+    """What was retained at a moment, listed as what is retained now is."""
+
+    def __init__(self, history: IRetainedHistory, moment: Moment) -> None:
+        self._history = history
+        self._moment = moment
+
+    @inlineCallbacks
+    def listing(
+        self, topic_filter: str, after: str, rows: int, _max_bytes: int, _payloads: bool
+    ) -> Generator[Deferred[Any], Any, Listing]:
+        """List messages. Their payloads come with them, within the bounds of the history's own."""
+        found = yield self._history.as_of(topic_filter, self._moment, after)
+        entries = [Listed(retained_by(event), len(event.payload)) for event in found.messages[:rows]]
+        if len(entries) < len(found.messages):
+            return Listing(entries, entries[-1].message.topic, False)
+        return Listing(entries, found.after, found.done)
+
+
+def _code(error: Exception) -> str:
+    return "EXCEED_LIMIT" if isinstance(error, NotRetained) else "SERVICE_UNAVAILABLE"
+
+
+def _line(reject: dict[str, Any]) -> int:
+    line: int = reject["line"]
+    return line
+
+
+def _parts(body: bytes) -> Generator[tuple[list[int], list[bytes]]]:
+    """Cut a body in parts of bounded numbers of lines and bytes. Empty lines are passed over."""
+    numbers: list[int] = []
+    lines: list[bytes] = []
+    start, number, size = 0, 0, 0
+    while start < len(body):
+        end = body.find(b"\n", start)
+        end = len(body) if end < 0 else end
+        number += 1
+        line = body[start:end].strip()
+        start = end + 1
+        if line:
+            numbers.append(number)
+            lines.append(line)
+            size += len(line)
+        if len(lines) >= ROWS or size >= BYTES:
+            yield numbers, lines
+            numbers, lines, size = [], [], 0
+    if lines:
+        yield numbers, lines

@@ -1,0 +1,121 @@
+"""The retainer's configuration while the broker runs: which of it may be changed, and what it is now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from attrs import evolve
+from twisted.logger import Logger
+from twisted.web import http
+
+from holdfast.admin.calls import Refused
+from holdfast.admin.records import ascii_only
+from holdfast.admin.view import shown
+from holdfast.config.reader import Reader
+from holdfast.config.retainer import RetainerConfig
+
+#: What may be changed while the broker runs; a table stands for all that is in it.
+CHANGEABLE = ("delivery_rate", "max_concurrent_replays", "max_publish_rate", "flow_control")
+#: In an answer: what is not as the file has it. It says so of itself, and is passed over in a request.
+UNTIL_RESTART = "until_restart"
+_OLD_NAME, _NAME = "deliver_rate", "delivery_rate"
+
+
+class Settings:
+    """The configuration of ``[retainer]`` as it holds now. ``apply`` makes another one hold, at once.
+
+    It changes what holds, never the file: that is the operator's. Without ``apply`` nothing runs that could be changed.
+    """
+
+    _log = Logger()
+
+    def __init__(self, config: RetainerConfig, apply: Callable[[RetainerConfig], None] | None) -> None:
+        self._config = self._file = _under_one_name(config)
+        self._apply = apply
+
+    def shown(self) -> dict[str, Any]:
+        """Return what holds, and what of it is not in the file."""
+        now, file = _shown(self._config), _shown(self._file)
+        return {
+            **now,
+            UNTIL_RESTART: [name for name, value in options_of(now) if value != dict(options_of(file))[name]],
+        }
+
+    def change(self, body: bytes) -> dict[str, Any]:
+        """Change what the body, a JSON object with keys of ``[retainer]``, says, and leave the rest as it is.
+
+        Raises :class:`Refused` with all that is wrong, and then has changed nothing.
+        """
+        if self._apply is None:
+            raise _refused(["no broker runs, so there is nothing to change: change its configuration file"])
+        before = _shown(self._config)
+        given = _given(body)
+        reader = Reader(RetainerConfig)
+        config = reader.section(RetainerConfig, _merged(before, given), ())
+        problems = [f"retainer.{'.'.join(one.path)}: {one.message}" for one in reader.complaints]
+        if problems:
+            raise _refused(problems)
+        after = _shown(config)
+        changed = [(name, value) for name, value in options_of(after) if value != dict(options_of(before)).get(name)]
+        fixed = [name for name, _ in changed if name.split(".")[0] not in CHANGEABLE]
+        fixed += [name for name in dict(options_of(before)) if name not in dict(options_of(after))]
+        if fixed:
+            raise _refused(
+                [
+                    f"retainer.{name}: is read when the broker starts; change it in the configuration file and start "
+                    "the broker again"
+                    for name in fixed
+                ]
+            )
+        self._apply(config)
+        self._config = config
+        for name, value in changed:
+            self._log.info("retainer.{name} is {value} until the broker ends", name=name, value=json.dumps(value))
+        return self.shown()
+
+
+def _given(body: bytes) -> dict[str, Any]:
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise _refused([f"this is not JSON: {str(error)[:100]}"]) from None
+    if not isinstance(given, dict):
+        raise _refused(["this is not a JSON object with keys of [retainer]"])
+    given.pop(UNTIL_RESTART, None)
+    if _OLD_NAME in given and given.get(_NAME, given[_OLD_NAME]) == given[_OLD_NAME]:
+        given[_NAME] = given.pop(_OLD_NAME)
+    return given
+
+
+def _merged(known: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is known with what is given on top, table by table."""
+    merged = dict(known)
+    for name, value in given.items():
+        before = known.get(name)
+        nested = isinstance(before, dict) and isinstance(value, dict)
+        merged[name] = _merged(before, value) if nested else value  # type: ignore[arg-type]  # nested: both are
+    return merged
+
+
+def _under_one_name(config: RetainerConfig) -> RetainerConfig:
+    """Return the same configuration without the older name of a key."""
+    return evolve(config, delivery_rate=config.delivery_rate or config.deliver_rate, deliver_rate=None)
+
+
+def _shown(config: RetainerConfig) -> dict[str, Any]:
+    return {name: value for name, value in shown(config).items() if name != _OLD_NAME}
+
+
+def options_of(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted names of all options below a table, and their values."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from options_of(value, f"{path}{name}.")
+        else:
+            yield path + name, value
+
+
+def _refused(problems: list[str]) -> Refused:
+    return Refused(http.BAD_REQUEST, "UPDATE_FAILED", ascii_only("; ".join(problems)))

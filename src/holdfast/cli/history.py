@@ -1,0 +1,180 @@
+"""``holdfast retainer history`` and ``restore``: what happened to retained messages, and how to get them back."""
+
+from __future__ import annotations
+
+import json
+import sys
+from base64 import b64decode
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from holdfast.cli.access import Access, Inaccessible
+from holdfast.cli.progress import Report, progress
+from holdfast.cli.retainer import with_access
+from holdfast.cli.times import moment
+
+#: Events of one call.
+_PAGE = 1000
+#: Characters of a payload that are shown, and bytes of one that is no text.
+_SHOWN = 60
+_SHOWN_BYTES = 20
+
+#: How a restore is told, in this order: the count's name, and words for it before and afterwards.
+_WORDS = (
+    ("restored", "would be restored", "restored"),
+    ("cleared", "would be cleared", "cleared"),
+    ("unchanged", "are as they were then", "were as they had been then"),
+    ("kept", "had no message then and stay (--clear clears them)", "had no message then and stay"),
+    ("expired", "have expired since", "had expired since"),
+    ("changed", "have been changed meanwhile and stay", "were changed meanwhile and stay"),
+)
+
+
+@click.command()
+@click.argument("topic_filter", metavar="[FILTER]", required=False)
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=moment,
+    help="Changes from this time on: 2026-11-21T10:00:00Z, or 90m: that long ago.",
+)
+@click.option("--until", metavar="TIME", callback=moment, help="Changes up to this time.")
+@click.option("--limit", type=click.IntRange(1), help="At most so many changes; all by default.")
+@click.option("--oldest-first", is_flag=True, help="Begin with the oldest change instead of the newest.")
+@click.option("--json", "as_json", is_flag=True, help="Print lines of JSON, with the payload in base64 (up to 1 MB).")
+@with_access
+def history(
+    access: Access, topic_filter: str | None, since: int | None, until: int | None, limit: int | None,
+    oldest_first: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """List who changed retained messages, of all topics or of those matching FILTER, the newest change first.
+
+    A line has the time (UTC), what happened and how, QoS, bytes, the client and its user, the topic, and the beginning
+    of the payload. The history is kept where retainer.history.enable is true.
+    """
+    arguments = {"first": "oldest" if oldest_first else "newest"}
+    if topic_filter is not None:
+        arguments["topic"] = topic_filter
+    if since is not None:
+        arguments["since"] = str(since)
+    if until is not None:
+        arguments["until"] = str(until)
+    for event in _events(access, arguments, limit):
+        click.echo(json.dumps(event, ensure_ascii=False) if as_json else _line(event))
+
+
+@click.command()
+@click.argument("topic_filter", metavar="FILTER")
+@click.option(
+    "--at",
+    metavar="TIME",
+    callback=moment,
+    required=True,
+    help="The time: 2026-11-21T10:00:00Z, or 90m: that long ago.",
+)
+@click.option("--clear", is_flag=True, help="Also clear topics that had no retained message then.")
+@click.option("--dry-run", is_flag=True, help="Change nothing, and say what would be.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@with_access
+def restore(access: Access, topic_filter: str, at: int, clear: bool, dry_run: bool, yes: bool) -> None:
+    """Put back what was retained at a time in topics that match FILTER.
+
+    Through a running broker, present subscribers are sent it like any other message. Topics that had no message then
+    stay as they are, unless --clear is given. It may be repeated: what is as it was then is left alone.
+    """
+    arguments = {"topic": topic_filter, "at": str(at), "clear": "true" if clear else "false"}
+    total = None
+    if dry_run or not yes:
+        with progress("comparing", None) as report:
+            counts, then = _restore(access, {**arguments, "dry_run": "true"}, report)
+        total = sum(counts.values())
+        told = _told(counts, 1)
+        if dry_run:
+            click.echo(told)
+            return
+        click.echo(f"as of {then}: {told}", err=True)
+        if not counts["restored"] + counts["cleared"]:
+            return
+        if not sys.stdin.isatty():
+            raise Inaccessible("nothing was changed: say --yes to restore without being asked")
+        click.confirm("Go on?", abort=True, err=True)
+    with progress("restoring", total) as report:
+        counts, _ = _restore(access, arguments, report)
+    click.echo(_told(counts, 2))
+    if counts["refused"]:
+        raise Inaccessible(f"{counts['refused']} could not be restored: {next(iter(counts.reasons))}")
+
+
+class _Counts(Counter[str]):
+    """Counts of topics, and why some were refused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reasons: dict[str, None] = {}
+
+
+def _restore(access: Access, arguments: dict[str, str], report: Report) -> tuple[_Counts, str]:
+    """Restore part by part; return the counts and the time."""
+    counts = _Counts()
+    arguments = dict(arguments)
+    while True:
+        try:
+            told = access.call("POST", "/restore", arguments)
+        except (KeyboardInterrupt, Inaccessible):
+            if counts["restored"] + counts["cleared"] and "dry_run" not in arguments:
+                click.echo(f"until then: {_told(counts, 2)}; do it again to go on", err=True)
+            raise
+        for name in (*(name for name, _, _ in _WORDS), "refused"):
+            counts[name] += told[name]
+        if told["reason"] is not None:
+            counts.reasons[told["reason"]] = None
+        report(sum(counts.values()))
+        if not told["meta"]["hasnext"]:
+            return counts, told["at"]
+        arguments["cursor"] = told["meta"]["cursor"]
+
+
+def _told(counts: _Counts, column: int) -> str:
+    """Say what has become of how many topics; what is 0 only where it is what was asked for."""
+    told = [(counts[words[0]], words[column]) for words in _WORDS]
+    return ", ".join(f"{count} {words}" for place, (count, words) in enumerate(told) if count or not place)
+
+
+def _events(access: Access, arguments: dict[str, str], limit: int | None) -> Iterator[dict[str, Any]]:
+    left = limit
+    while left is None or left:
+        page = access.call("GET", "/history", {**arguments, "limit": str(min(_PAGE, left or _PAGE))})
+        yield from page["data"]
+        if not page["meta"]["hasnext"]:
+            return
+        left = None if left is None else left - len(page["data"])
+        arguments["cursor"] = page["meta"]["cursor"]
+
+
+def _line(event: dict[str, Any]) -> str:
+    who = printable(event["from_clientid"] or "-")
+    if event["from_username"]:
+        who += f" ({printable(event['from_username'])})"
+    line = f"{event['changed_at']}  {event['op']:<6}  {event['origin']:<8}  {who}  {printable(event['topic'])}"
+    if event["op"] != "set":
+        return line
+    return f"{line}  qos {event['qos']}, {event['size']} bytes: {_preview(event.get('payload'))}"
+
+
+def _preview(payload: str | None) -> str:
+    if payload is None:
+        return "(too large to be shown)"
+    data = b64decode(payload)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return f"0x{data[:_SHOWN_BYTES].hex()}{'...' if len(data) > _SHOWN_BYTES else ''}"
+    return printable(text[:_SHOWN]) + ("..." if len(text) > _SHOWN else "")
+
+
+def printable(text: str) -> str:
+    """Return text that does nothing to a terminal but stand there, in one line."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

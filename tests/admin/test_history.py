@@ -1,0 +1,194 @@
+"""Calls about the history and about replays."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.admin.times import BadTime, moment_of
+from holdfast.rates import Rate
+from holdfast.retained.flow import Flow
+from holdfast.wire.packets import Publish
+from tests.admin.doubles import Desk
+from tests.doubles import START
+from tests.postgres import synchronous
+from tests.retained.recorded import RecordedBroker
+from tests.storage.doubles import fresh_file
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    """A broker that records."""
+    url = f"sqlite:///{fresh_file(tmp_path)}"
+    broker = RecordedBroker(lambda now: synchronous(url, now=now)[0])
+    desk = Desk(broker, broker.history)
+    yield desk
+    broker.close()
+
+
+def change(desk: Desk, topic: str, payload: bytes, **options: Any) -> int:
+    """Publish, let a second pass, and return the moment before that."""
+    desk.broker.client("c", 5, username="u").publish(topic, payload, 1, True, **options)
+    at = desk.broker.now()
+    desk.broker.advance(1)
+    return at
+
+
+def pages(desk: Desk, **arguments: str) -> list[dict[str, Any]]:
+    """Return all events, page by page."""
+    found: list[dict[str, Any]] = []
+    for _ in range(100):
+        page = desk.ask("GET", "/history", **arguments)
+        found += page["data"]
+        if not page["meta"]["hasnext"]:
+            return found
+        arguments["cursor"] = page["meta"]["cursor"]
+    raise AssertionError("pages never end")
+
+
+def test_an_event_says_who_changed_what(desk: Desk) -> None:
+    change(desk, "a/b", b"\0\xff")
+    (event,) = desk.ask("GET", "/history", topic="a/+")["data"]
+    assert int(event.pop("revision")) > 0
+    assert int(event.pop("seq")) > 0
+    assert event == {
+        "changed_at": "2027-01-15T08:00:00.000Z", "op": "set", "origin": "publish", "topic": "a/b", "qos": 1, "size": 2,
+        "from_clientid": "c", "from_username": "u", "expiry_at": None, "properties": {}, "payload": "AP8=",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("limit", ["1", "2", "1000"])
+def test_events_come_page_by_page_from_either_end(desk: Desk, limit: str) -> None:
+    """Between two times, of topics that match; what comes meanwhile does not shift the pages."""
+    moments = [change(desk, f"t/{number % 3}", b"%d" % number) for number in range(9)]
+    change(desk, "$x", b"x")
+
+    def payloads(**arguments: str) -> list[str]:
+        return [b64decode(event["payload"]).decode() for event in pages(desk, limit=limit, **arguments)]
+
+    assert payloads() == [*"012345678", "x"]
+    assert payloads(topic="#") == [*"012345678"]
+    assert payloads(topic="#", first="newest") == [*"876543210"]
+    assert payloads(topic="t/1") == ["1", "4", "7"]
+    assert payloads(topic="t/1", first="newest") == ["7", "4", "1"]
+    between = {"since": str(moments[2]), "until": str(moments[6])}
+    assert payloads(**between) == [*"23456"]
+    assert payloads(first="newest", **between) == [*"65432"]
+    assert payloads(topic="t/2", first="newest", **between) == ["5", "2"]
+    assert payloads(topic="nothing/#") == []
+    assert payloads(until="2027-01-15T08:00:01Z", topic="#") == ["0", "1"]
+    first = desk.ask("GET", "/history", topic="#", first="newest", limit="1")
+    change(desk, "t/new", b"new")
+    assert payloads(topic="#", first="newest", cursor=first["meta"]["cursor"]) == [*"76543210"]
+
+
+def test_what_was_retained_at_a_time_is_listed_like_what_is_retained_now(desk: Desk) -> None:
+    for topic in ("a/1", "a/2", "b", "$x"):
+        at = change(desk, topic, b"then")
+    change(desk, "a/1", b"now")
+    change(desk, "a/2", b"")
+    then = {"at": str(at)}
+    assert desk.topics(**then) == ["$x", "a/1", "a/2", "b"]
+    assert desk.topics(topic="a/#", **then) == ["a/1", "a/2"]
+    page = desk.ask("GET", "/messages", topic="#", limit="2", **then)
+    assert [row["topic"] for row in page["data"]] == ["a/1", "a/2"]
+    assert desk.topics(topic="#", limit="2", cursor=page["meta"]["cursor"], **then) == ["b"]
+    assert b64decode(desk.ask("GET", "/message", topic="a/1", **then)["payload"]) == b"then"
+    assert desk.refused("GET", "/message/b", at=str(START * 1000))[0] == 404
+    lines = [json.loads(line) for line in desk.export(**then).splitlines()]
+    assert [(one["topic"], b64decode(one["payload"]), one["client_id"]) for one in lines] == [
+        (topic, b"then", "c") for topic in ("$x", "a/1", "a/2", "b")
+    ]
+    assert desk.topics(topic="a/#") == ["a/1"]
+
+
+def test_a_restore_goes_part_by_part(desk: Desk) -> None:
+    """Counted first, then done; who is subscribed hears of it. Parts follow each other like those of a clear."""
+    at = [change(desk, f"t/{number:03}", b"then") for number in range(250)][-1]
+    desk.ask("DELETE", "/messages", topic="t/#", limit="240")
+    change(desk, "t/new", b"new")
+    watcher = desk.broker.client("w", 5)
+    watcher.subscribe("t/000")
+    arguments = {"topic": "t/#", "at": str(at), "limit": "100"}
+    counted = desk.ask("POST", "/restore", **arguments, dry_run="true")
+    assert (counted["restored"], counted["at"], counted["dry_run"]) == (100, "2027-01-15T08:04:09.000Z", True)
+    assert desk.ask("GET", "/info")["count"] == 11
+    told = {"restored": 0, "unchanged": 0, "kept": 0, "refused": 0}
+    rounds = 0
+    while True:
+        rounds += 1
+        answer = desk.ask("POST", "/restore", **arguments)
+        told = {name: count + answer[name] for name, count in told.items()}
+        if not answer["meta"]["hasnext"]:
+            break
+        arguments["cursor"] = answer["meta"]["cursor"]
+    assert (told, rounds) == ({"restored": 240, "unchanged": 10, "kept": 1, "refused": 0}, 3)
+    assert [message[:2] for message in watcher.messages()] == [("t/000", b"then")]
+    assert len(desk.topics(topic="t/#", limit="1000")) == 251
+
+
+def test_a_restore_that_cannot_be_done_is_refused(desk: Desk) -> None:
+    """With the earliest time there is an answer for."""
+    at = change(desk, "t", b"x")
+    assert desk.refused("POST", "/restore", at=str(at))[2] == "name a topic or a filter: ?topic=..."
+    assert desk.refused("POST", "/restore", topic="t")[2] == "say which time: ?at=..."
+    status, code, message = desk.refused("POST", "/restore", topic="t", at="1d")
+    assert (status, code) == (400, "HISTORY_UNAVAILABLE")
+    assert "the earliest possible time is 2027-01-15T08:00:00.000Z" in message
+    assert "is still to come" in desk.refused("GET", "/messages", at="2040-01-01")[2]
+    assert "allowed: a time such as" in desk.refused("GET", "/history", since="soon")[2]
+    assert desk.refused("GET", "/history", first="last")[2] == "first is oldest or newest"
+    assert desk.refused("GET", "/history", cursor="x")[1] == "BAD_REQUEST"
+    assert "set retainer.history.enable = true" in Desk().refused("GET", "/history")[2]
+
+
+def test_times_are_read_in_several_forms() -> None:
+    now = 1_800_000_000_000
+    assert moment_of("2027-01-15T08:00:00Z", 0) == now
+    assert moment_of(" 2027-01-15T09:00:00.5+01:00", 0) == now + 500
+    assert moment_of("2027-01-15 08:00", 0) == now
+    assert moment_of("2027-01-15", 0) == now - 8 * 3_600_000
+    assert moment_of("1h30m", now) == now - 5_400_000
+    assert moment_of("1800000000000", 0) == now
+    assert moment_of("9999w", 1000) == 0
+    assert moment_of("0001-01-01", 0) == 0
+    for wrong in (
+        "",
+        "yesterday",
+        "12",
+        "2027-13-01",
+        "-5m",
+        "1e3s",
+        "5",
+        "\0",
+        "9" * 5000,
+        "T",
+        "2027-01-15T25:00:00Z",
+    ):
+        with pytest.raises(BadTime, match="allowed: a time such as"):
+            moment_of(wrong, now)
+
+
+def test_replays_are_listed_and_cancelled() -> None:
+    """With what has been sent and what is read and waits; a cancelled one takes its connection along."""
+    desk = Desk(flow=Flow(batch_read_number=10, batch_deliver_number=5, delivery_rate=Rate(3, 1.0)))
+    for number in range(30):
+        desk.retain(f"t/{number:02}")
+    slow = desk.broker.client("slow", 5)
+    assert len([one for one in slow.subscribe("t/#") if isinstance(one, Publish)]) == 3
+    desk.broker.advance(0.5)
+    (told,) = desk.ask("GET", "/replays")["data"]
+    assert told == {
+        "id": told["id"], "clientid": "slow", "topic": "t/#", "sent": told["sent"], "pending": 10 - told["sent"],
+        "cursor": f"t/{told['sent'] - 1:02}", "state": "throttled", "throttled": True, "age": 0.5,
+    }  # fmt: skip
+    assert desk.refused("DELETE", f"/replay/{told['id'] + 1}")[:2] == (404, "NOT_FOUND")
+    assert desk.refused("DELETE", "/replay/x")[:2] == (400, "BAD_REQUEST")
+    assert desk.answer("DELETE", f"/replay/{told['id']}").status == 204
+    assert desk.ask("GET", "/replays")["data"] == []
+    assert slow.network.closed

@@ -1,0 +1,136 @@
+"""The configuration while the broker runs: shown as it may be written, changed where it can be, refused in full."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from holdfast.admin.view import shown
+from holdfast.config.fields import Option, Section, Subsection, described
+from holdfast.config.reader import Reader
+from holdfast.config.retainer import RetainerConfig, TopicQuotaConfig
+from holdfast.rates import Rate
+from holdfast.retained.limits import Limit
+from tests.admin.doubles import Desk
+
+
+def options(section: type[Section], path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Option]]:
+    """Return all options of a section, those of its tables too."""
+    found: list[tuple[tuple[str, ...], Option]] = []
+    for name, entry in described(section).items():
+        if isinstance(entry, Option):
+            found.append(((*path, name), entry))
+        elif isinstance(entry, Subsection):
+            found += options(entry.section, (*path, name))
+    return found
+
+
+def read(values: dict[str, Any]) -> RetainerConfig:
+    reader = Reader(RetainerConfig)
+    config = reader.section(RetainerConfig, values, ())
+    assert reader.complaints == []
+    return config
+
+
+@pytest.mark.parametrize("which", ["default", "example"])
+def test_whatever_is_shown_may_be_written_again(which: str) -> None:
+    """Every option, with its default and with another value, means the same when what is shown is read."""
+    for path, option in options(RetainerConfig):
+        *tables, name = path
+        values: dict[str, Any] = {name: getattr(option, which)}
+        for table in reversed(tables):
+            values = {table: {"mine": values} if table == "topic_quotas" else values}
+        if path == ("flow_control", "batch_read_number"):
+            values["flow_control"]["batch_deliver_number"] = 0
+        config = read(values)
+        once = json.loads(json.dumps(shown(config)))
+        if path in (("delivery_rate",), ("deliver_rate",)):
+            del once[{"delivery_rate": "deliver_rate", "deliver_rate": "delivery_rate"}[name]]
+        assert read(once) == config, path
+
+
+def test_what_is_shown_is_as_emqx_shows_it() -> None:
+    config = RetainerConfig(
+        delivery_rate=Rate(1000, 1.0),
+        msg_expiry_interval=90.5,
+        topic_quotas={"a": TopicQuotaConfig(topic_filter="a/#")},
+    )
+    told = Desk(config=config).ask("GET")
+    assert told["enable"] is True
+    assert told["delivery_rate"] == "1000/s"
+    assert told["msg_expiry_interval"] == "90.5s"
+    assert told["msg_expiry_interval_override"] == "disabled"
+    assert told["flow_control"]["batch_read_number"] == 1000
+    assert told["topic_quotas"]["a"]["topic_filter"] == "a/#"
+    assert "deliver_rate" not in told
+    assert told["until_restart"] == []
+
+
+def test_a_change_holds_at_once_and_says_until_when() -> None:
+    """Also for replays that run; nothing that is retained meanwhile is missed, since nothing stops."""
+    desk = Desk()
+    told = desk.ask(
+        "PUT", "", {"delivery_rate": "5/s", "max_publish_rate": "2/s", "flow_control": {"client_rate": "3/s"}}
+    )
+    assert told["until_restart"] == ["max_publish_rate", "delivery_rate", "flow_control.client_rate"]
+    assert desk.broker.retained.flow.delivery_rate == Rate(5, 1.0)
+    assert desk.broker.retained.flow.client_rate == Rate(3, 1.0)
+    for number in range(3):
+        desk.retain(f"t/{number}")
+    assert desk.broker.retained.refusals[Limit.PUBLISH_RATE] == 1
+    assert desk.ask("PUT", "", {"delivery_rate": "infinity"})["until_restart"] == [
+        "max_publish_rate",
+        "flow_control.client_rate",
+    ]
+    assert desk.broker.retained.flow.delivery_rate is None
+    assert desk.broker.retained.flow.client_rate == Rate(3, 1.0)
+
+
+def test_what_was_shown_may_be_sent_back() -> None:
+    """As EMQX's clients do: read, change one value, write. The older name of a key is taken, too."""
+    desk = Desk(config=RetainerConfig(deliver_rate=Rate(7, 1.0)))
+    told = desk.ask("GET")
+    assert told["delivery_rate"] == "7/s"
+    assert desk.ask("PUT", "", told) == told
+    told["max_concurrent_replays"] = 3
+    told["until_restart"] = ["nonsense"]
+    assert desk.ask("PUT", "", told)["until_restart"] == ["max_concurrent_replays"]
+    assert desk.ask("PUT", "", {"deliver_rate": "9/s"})["delivery_rate"] == "9/s"
+    assert desk.refused("PUT", "", {"deliver_rate": "9/s", "delivery_rate": "8/s"})[:2] == (400, "UPDATE_FAILED")
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("", ["not JSON"]),
+        ("[]", ["not a JSON object"]),
+        ("[" * 100_000, ["not JSON"]),
+        ({"delivery_rate": 5}, ["retainer.delivery_rate: found 5; allowed: "]),
+        ({"delivery_rate": None}, ["retainer.delivery_rate: found "]),
+        ({"delivery_rate": "0/s"}, ["retainer.delivery_rate: found"]),
+        ({"delivery_rate": "\ud800"}, ["retainer.delivery_rate: found"]),
+        ({"delivery": "5/s"}, ["retainer.delivery: ", "delivery_rate"]),
+        ({"flow_control": 5}, ["retainer.flow_control: found 5"]),
+        ({"flow_control": {"batch_read_number": 10}}, ["batch_deliver_number of at most batch_read_number"]),
+        ({"flow_control": {"batch_read_number": -1}, "max_publish_rate": ""}, ["read_number: ", "publish_rate: "]),
+        ({"enable": False}, ["retainer.enable: is read when the broker starts"]),
+        ({"history": {"enable": True}}, ["retainer.history.enable: is read when the broker starts"]),
+        ({"topic_quotas": {"a": {"topic_filter": "a"}}}, ["retainer.topic_quotas.a.topic_filter: is read when"]),
+        ({"enable": False, "on_limit": "drop_old"}, ["retainer.enable: ", "retainer.on_limit: "]),
+    ],
+)  # fmt: skip
+def test_a_change_that_cannot_be_made_is_refused_with_all_that_is_wrong(body: Any, says: list[str]) -> None:
+    """And nothing of it is made, not even what is right."""
+    desk = Desk()
+    if isinstance(body, dict):
+        body = {**body, "max_concurrent_replays": 7}
+    before = desk.ask("GET")
+    status, code, message = desk.refused("PUT", "", body)
+    assert (status, code) == (400, "UPDATE_FAILED")
+    for one in says:
+        assert one in message
+    assert message.isascii()
+    assert desk.ask("GET") == before
+    assert desk.broker.retained.flow.max_concurrent_replays is None

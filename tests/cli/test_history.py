@@ -1,0 +1,185 @@
+"""``holdfast retainer history``, ``restore``, ``replays`` and ``settings`` where no broker runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.admin import history as parts
+from holdfast.cli import history as commands
+from holdfast.cli import main
+from holdfast.messages import ApplicationMessage, ChangeOrigin
+from holdfast.retained import restoring
+from holdfast.retained.service import RetainedMessages
+from tests.postgres import drop, fresh_database
+from tests.retained.past import Past
+from tests.storage.doubles import Wall, fresh_file
+
+#: The history begins an hour ago.
+HOUR = 3_600_000
+
+
+class Store:
+    """The database of a broker that is stopped, and the commands on it."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.began = time.time_ns() // 1_000_000 - HOUR
+        past = Past(url, wall=Wall(self.began)).open()
+        for at, topic, payload in (
+            (1, "lamp/1", b"on"), (1, "lamp/2", b"\xff\0"), (3, "lamp/1", b"off"), (3, "lamp/2", b""),
+            (4, "\u202elamp/\u001b[31m", b"x\ny" * 50),
+        ):  # fmt: skip
+            past.wall.now = self.began + 1000 * at
+            message = ApplicationMessage(topic, payload, 1, True, "alice", "a" if at == 1 else None)
+            past.retained.retain(message, ChangeOrigin.PUBLISH)
+        past.close()
+
+    def run(self, *arguments: str) -> Result:
+        return CliRunner().invoke(main, ["retainer", *arguments, "--storage", self.url])
+
+    def ok(self, *arguments: str) -> str:
+        result = self.run(*arguments)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    def refused(self, *arguments: str) -> str:
+        """Return what a command says that fails, which is no traceback."""
+        result = self.run(*arguments)
+        assert result.exit_code == 1, result.output
+        assert result.stdout == ""
+        assert "Traceback" not in result.stderr
+        return result.stderr
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    if request.param == "sqlite":
+        yield Store(f"sqlite:///{fresh_file(tmp_path / 'data', 'holdfast.db')}")
+        return
+    url = fresh_database()
+    yield Store(url)
+    drop(url)
+
+
+def test_history_lists_changes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest first unless asked otherwise, in lines that do nothing to a terminal, however many calls it takes."""
+    monkeypatch.setattr(commands, "_PAGE", 2)
+    lines = store.ok("history").splitlines()
+    assert len(lines) == 5
+    assert "\\u202elamp/\\x1b[31m  qos 1, 150 bytes: x\\ny" in lines[0]
+    assert lines[0].endswith("...")
+    assert lines[1].split()[1:] == ["clear", "publish", "alice", "lamp/2"]
+    assert lines[3].split("  ")[-2:] == ["lamp/2", "qos 1, 2 bytes: 0xff00"]
+    assert "alice (a)" in lines[3]
+    assert store.ok("history", "--oldest-first").splitlines() == lines[::-1]
+    assert store.ok("history", "lamp/#", "--limit", "3").splitlines() == lines[1:4]
+    since = str(store.began + 2500)
+    assert store.ok("history", "--since", since, "lamp/+").splitlines() == lines[1:3]
+    assert store.ok("history", "--until", since).splitlines() == lines[3:]
+    record = json.loads(store.ok("history", "lamp/1", "--json").splitlines()[0])
+    assert (record["topic"], record["payload"], record["from_clientid"]) == ("lamp/1", "b2Zm", "alice")
+    assert store.ok("history", "nothing/here") == ""
+
+
+def test_what_was_retained_then(store: Store) -> None:
+    then = ("--at", str(store.began + 2000))
+    assert store.ok("topics", *then) == "lamp/1\nlamp/2\n"
+    assert store.ok("get", "lamp/1", "--payload", *then) == "on"
+    assert len(store.ok("export", *then).splitlines()) == 2
+    assert store.refused("get", "lamp/3", *then) == "lamp/3: nothing was retained\n"
+
+
+def test_a_restore_is_counted_asked_for_and_done(store: Store) -> None:
+    """It says exactly what it does. What it does not restore stays cleared, and all of it is recorded."""
+    then = ("--at", str(store.began + 2000))
+    store.ok("clean", "lamp/#")
+    assert store.ok("restore", "#", *then, "--dry-run") == (
+        "2 would be restored, 1 had no message then and stay (--clear clears them)\n"
+    )
+    told = store.refused("restore", "#", *then)
+    assert "2 would be restored" in told
+    assert "say --yes" in told
+    assert store.ok("topics") == "\u202elamp/\u001b[31m\n"
+    assert store.ok("restore", "lamp/2", *then, "--yes") == "1 restored\n"
+    assert store.ok("topics", "lamp/#") == "lamp/2\n"
+    assert (
+        store.ok("restore", "#", *then, "--yes", "--clear") == "1 restored, 1 cleared, 1 were as they had been then\n"
+    )
+    assert store.ok("restore", "#", *then, "--yes") == "0 restored, 2 were as they had been then\n"
+    assert store.ok("restore", "#", *then) == ""
+    newest = [line.split()[1:3] for line in store.ok("history", "--limit", "3").splitlines()]
+    assert sorted(newest) == [["clear", "restore"], ["set", "restore"], ["set", "restore"]]
+
+
+def test_what_cannot_be_answered_is_said(store: Store) -> None:
+    """With the earliest time, or the times that are allowed, or the key to set."""
+    earliest = store.refused("restore", "#", "--at", "2h", "--yes")
+    assert "the earliest possible time is 20" in earliest
+    wrong = store.run("topics", "--at", "yesterday")
+    assert wrong.exit_code == 2
+    assert "2026-11-21T10:00:00Z" in wrong.stderr
+    assert "stands alone" in store.refused("history", "a#")
+    assert "is still to come" in store.refused("topics", "--at", "2999-01-01")
+    assert store.run("restore", "#").exit_code == 2
+    assert store.run("history", "--limit", "0").exit_code == 2
+
+
+def test_changes_are_recorded_whatever_the_configuration_says(store: Store) -> None:
+    """A command that is not given the broker's configuration leaves no hole in the broker's history."""
+    store.ok("set", "lamp/1", "by hand")
+    assert store.ok("history", "--limit", "1").split()[1:5] == ["set", "api", "-", "lamp/1"]
+    past = Past(store.url, wall=Wall(store.began + 2 * HOUR)).open()
+    assert past.in_step()
+    assert past.query("SELECT count(*) FROM retained_history_periods") == [(1,)]
+    past.close()
+
+
+def test_nothing_runs_that_could_be_set_or_cancelled(store: Store) -> None:
+    assert "retainer.delivery_rate = " in store.ok("settings")
+    assert "no broker runs" in store.refused("settings", "delivery_rate=1/s")
+    assert store.ok("replays") == ""
+    assert "there is no replay 3" in store.refused("replays", "--cancel", "3")
+    assert store.run("settings", "delivery_rate").exit_code == 2
+    assert store.run("settings", "a=1", "a.b=2").exit_code == 2
+
+
+def test_ctrl_c_ends_a_restore_between_two_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No transaction is torn, and it says how far it has come."""
+    then = ("--at", str(store.began + 2000), "--yes")
+    store.ok("clean", "lamp/#")
+    monkeypatch.setattr(parts, "_TOPICS", 1)
+    monkeypatch.setattr(restoring, "_TOPICS", 1)
+    retain = RetainedMessages.retain
+
+    def interrupted(*given: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return retain(*given)
+
+    monkeypatch.setattr(RetainedMessages, "retain", interrupted)
+    result = store.run("restore", "lamp/#", *then)
+    assert result.exit_code == 1
+    assert "until then: 1 restored; do it again to go on" in result.stderr
+    assert "failed" not in result.stderr
+    monkeypatch.setattr(RetainedMessages, "retain", retain)
+    assert store.ok("topics", "lamp/#") == "lamp/1\n"
+    assert store.ok("restore", "lamp/#", *then) == "1 restored, 1 were as they had been then\n"
+
+
+def test_without_a_history_the_key_to_set_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    fresh_file(tmp_path / "data", "holdfast.db")
+    result = CliRunner().invoke(main, ["retainer", "history"])
+    assert result.exit_code == 1
+    assert result.stderr == "no history is kept; set retainer.history.enable = true\n"

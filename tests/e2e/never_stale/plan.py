@@ -1,0 +1,243 @@
+"""What an example does, as a value that can be printed: who publishes, clears, subscribes, stalls, leaves, rejoins."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from hypothesis import strategies as st
+
+if TYPE_CHECKING:
+    from attrs import frozen
+else:
+    from attrs import define as frozen
+
+#: publishers of an example, on each of its nodes in turn, and subscribers
+PUBLISHERS = 3
+SUBSCRIBERS = 4
+
+#: topics are ``PREFIX/BRANCH/NUMBER``, in so many branches
+BRANCHES = 4
+
+#: Topic Filters below the prefix: overlapping, with wildcards and without
+FILTERS = ("#", "+/+", "0/#", "1/+", "+/003", "2/006", "1/005")
+
+
+class Kind(Enum):
+    """What a published message does to what is retained."""
+
+    SET = "set"
+    CLEAR = "clear"
+    EXPIRING = "expiring"  #: retained for a second
+    PASSING = "passing"  #: RETAIN 0
+
+    def __repr__(self) -> str:
+        return f"Kind.{self.name}"
+
+
+@frozen
+class Burst:
+    """A publisher publishes to so many of its topics, one after the other, from the ``first`` on, several rounds."""
+
+    publisher: int
+    first: int
+    count: int
+    rounds: int
+    kind: Kind
+    qos: int
+
+
+@frozen
+class HandOver:
+    """Topics get another publisher, perhaps on another node, once all that was published to them is stored."""
+
+    publisher: int
+    first: int
+    count: int
+
+
+@frozen
+class Settle:
+    """A publisher waits for all its acknowledgements."""
+
+    publisher: int
+
+
+@frozen
+class Clean:
+    """A tool clears what matches; ``racing`` against publishers, or once all that was published is stored."""
+
+    filter: str
+    node: int
+    racing: bool
+
+
+@frozen
+class Join:
+    """A subscriber connects: with a new Session or, if there is one, its old one; over its old connection or not."""
+
+    subscriber: int
+    clean: bool
+
+
+@frozen
+class Leave:
+    """A subscriber goes, with or without DISCONNECT."""
+
+    subscriber: int
+    goodbye: bool
+
+
+class Manner(Enum):
+    """How a subscriber goes on from SUBSCRIBE."""
+
+    AS_BEFORE = "as before"
+    HOLDING = "holding"  #: it acknowledges no more
+    STALLED = "stalled"  #: it reads no more
+
+    def __repr__(self) -> str:
+        return f"Manner.{self.name}"
+
+
+@frozen
+class Subscribe:
+    """SUBSCRIBE, whether or not the subscription exists or its replay is under way."""
+
+    subscriber: int
+    filter: str
+    qos: int
+    retain_handling: int
+    manner: Manner = Manner.AS_BEFORE
+
+
+@frozen
+class Unsubscribe:
+    """UNSUBSCRIBE."""
+
+    subscriber: int
+    filter: str
+
+
+@frozen
+class GoOn:
+    """A subscriber reads, and sends the acknowledgements it has held back."""
+
+    subscriber: int
+
+
+@frozen
+class RoundTrips:
+    """A subscriber sends PINGREQ and waits for PINGRESP, several times: time for the broker to go on."""
+
+    subscriber: int
+    count: int
+
+
+Step = Burst | HandOver | Settle | Clean | Join | Leave | Subscribe | Unsubscribe | GoOn | RoundTrips
+
+
+@frozen
+class Habit:
+    """What a subscriber is like; what MQTT 3.1.1 cannot say is left out. ``receive_buffer`` is in bytes."""
+
+    version: int
+    lasting: bool
+    receive_maximum: int
+    receive_buffer: int
+    retain_as_published: bool
+    identifiers: bool
+
+
+@frozen
+class Plan:
+    """An example. ``padding`` is the length of the payloads of what is retained from the start, in bytes."""
+
+    topics: int
+    padding: int
+    versions: tuple[int, ...]
+    habits: tuple[Habit, ...]
+    steps: tuple[Step, ...]
+
+
+_QOS = st.integers(0, 2)
+_PUBLISHER = st.integers(0, PUBLISHERS - 1)
+_SUBSCRIBER = st.integers(0, SUBSCRIBERS - 1)
+_FILTER = st.sampled_from(FILTERS)
+_PLACE = st.integers(0, 150)
+
+
+def _changes(kinds: st.SearchStrategy[Kind]) -> st.SearchStrategy[Step]:
+    """What changes what is retained."""
+    return st.one_of(
+        st.builds(Burst, _PUBLISHER, _PLACE, st.integers(1, 60), st.integers(1, 3), kinds, _QOS),
+        st.builds(Burst, _PUBLISHER, st.just(0), st.just(60), st.just(1), kinds, _QOS),
+        st.builds(Clean, _FILTER, st.integers(0, 1), st.booleans()),
+        st.builds(HandOver, _PUBLISHER, _PLACE, st.integers(1, 60)),
+        st.builds(Settle, _PUBLISHER),
+    )
+
+
+def _moves(subscriber: st.SearchStrategy[int]) -> st.SearchStrategy[Step]:
+    """What a subscriber does."""
+    return st.one_of(
+        st.builds(Join, subscriber, st.just(False)),
+        st.builds(Join, subscriber, st.booleans()),
+        st.builds(Leave, subscriber, st.booleans()),
+        st.builds(Subscribe, subscriber, _FILTER, _QOS, st.integers(0, 2), st.sampled_from(Manner)),
+        st.builds(Unsubscribe, subscriber, _FILTER),
+        st.builds(GoOn, subscriber),
+        st.builds(RoundTrips, subscriber, st.integers(1, 5)),
+    )
+
+
+@st.composite
+def _interrupted(draw: st.DrawFn, kinds: st.SearchStrategy[Kind]) -> tuple[Step, ...]:
+    """A replay that is held up, and what happens meanwhile."""
+    subscriber = draw(_SUBSCRIBER)
+    subscribe = Subscribe(
+        subscriber,
+        draw(st.sampled_from(FILTERS[:4])),
+        draw(_QOS),
+        0,
+        draw(st.sampled_from((Manner.HOLDING, Manner.STALLED))),
+    )
+    meanwhile = st.one_of(_changes(kinds), _changes(kinds), _moves(st.just(subscriber)))
+    return (
+        Join(subscriber, draw(st.booleans())),
+        subscribe,
+        RoundTrips(subscriber, 3),
+        *draw(st.lists(meanwhile, min_size=1, max_size=6)),
+        GoOn(subscriber),
+    )
+
+
+def _episodes(kinds: st.SearchStrategy[Kind]) -> st.SearchStrategy[tuple[Step, ...]]:
+    single = st.one_of(_changes(kinds), _moves(_SUBSCRIBER))
+    return st.one_of(_interrupted(kinds), st.tuples(single), st.tuples(single, single))
+
+
+_HABITS = st.builds(
+    Habit,
+    st.sampled_from([4, 5]),
+    st.booleans(),
+    st.sampled_from([1, 2, 3, 10, 65_535]),
+    st.sampled_from([4096, 1 << 18]),
+    st.sampled_from([False, False, True]),
+    st.booleans(),
+)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    """Plans of some ten replays that are interrupted; with expiry, for which the end has to wait, in one of eight."""
+    kinds = [Kind.SET, Kind.SET, Kind.SET, Kind.CLEAR, Kind.PASSING]
+    if draw(st.integers(0, 7)) == 7:
+        kinds.append(Kind.EXPIRING)
+    episodes = draw(st.lists(_episodes(st.sampled_from(kinds)), min_size=10, max_size=25))
+    return Plan(
+        draw(st.integers(20, 160)),
+        draw(st.sampled_from([10, 10, 300, 40_000])),
+        draw(st.tuples(*[st.sampled_from([4, 5])] * PUBLISHERS)),
+        draw(st.tuples(*[_HABITS] * SUBSCRIBERS)),
+        tuple(step for episode in episodes for step in episode),
+    )

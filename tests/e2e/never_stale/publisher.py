@@ -1,0 +1,88 @@
+"""A Client that publishes numbers, and watches with No Local what others publish."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.wire import Properties
+from holdfast.wire import packets as p
+from tests.e2e.never_stale.ledger import Ledger
+from tests.e2e.never_stale.plan import Habit, Kind
+from tests.e2e.never_stale.subscriber import Conduct, Subscriber
+from tests.e2e.never_stale.witness import Violation
+
+#: PUBLISH packets in flight, which is less than the broker's Receive Maximum
+_WINDOW = 500
+
+
+class Publisher(Subscriber):
+    """Stays connected from beginning to end. Only with MQTT 5 it says which clear is which, and is a watcher."""
+
+    def __init__(
+        self, client_id: str, prefix: str, version: int, node: int, port: int, ledger: Ledger, conduct: Conduct
+    ) -> None:
+        super().__init__(
+            client_id, prefix, Habit(version, False, 65_535, 1 << 18, False, False), node, port, ledger, conduct
+        )
+        self._in_flight: dict[int, int] = {}
+        self._progress = asyncio.Event()
+
+    @property
+    def _no_local(self) -> bool:
+        return self.habit.version == 5
+
+    async def publish(self, topic: str, kind: Kind, qos: int, padding: int = 0) -> None:
+        """Publish the next value; wait only for a place in the window."""
+        while len(self._in_flight) >= _WINDOW and self.link is not None:
+            self._progress.clear()
+            await self._progress.wait()
+        link = self.link
+        if link is None:
+            return
+        v5 = link.version == 5
+        made = self.ledger.publish(topic, kind, qos, self.client_id, self.node, v5)
+        number = b"%d" % made.value
+        properties = Properties()
+        if kind is Kind.CLEAR and v5:
+            properties = Properties(correlation_data=number)
+        elif kind is Kind.EXPIRING and v5:
+            properties = Properties(message_expiry_interval=1)
+        payload = b"" if kind is Kind.CLEAR else (number + b" ").ljust(padding)
+        identifier = 0
+        if qos:
+            identifier = next(self._packet_identifiers)
+            while identifier in self._in_flight or identifier in self._asked:
+                identifier = next(self._packet_identifiers)
+            self._in_flight[identifier] = made.value
+        link.send(p.Publish(topic, payload, qos, kind is not Kind.PASSING, False, identifier, properties))
+
+    async def settle(self, marker: str) -> None:
+        """Publish to the topic ``marker``, and wait until everything published before is stored."""
+        published = set(self.ledger.publications)
+        await self.publish(marker, Kind.SET, 1)
+        while self._in_flight and self.link is not None:
+            self._progress.clear()
+            await self._progress.wait()
+        for value in published:
+            if self.ledger.publications[value].publisher == self.client_id:
+                self.ledger.accept(value, True)
+
+    def _acknowledged(self, packet: p.Packet) -> None:
+        self._progress.set()
+        match packet:
+            case p.Puback() | p.Pubrec() if packet.reason_code >= 0x80:
+                self._conduct.complain(Violation(f"{self.client_id}: {packet}"))
+            case p.Puback():
+                self.ledger.accept(self._in_flight.pop(packet.packet_identifier), True)
+            case p.Pubrec():
+                self.ledger.accept(self._in_flight[packet.packet_identifier], True)
+                assert self.link is not None
+                self.link.send(p.Pubrel(packet.packet_identifier))
+            case p.Pubcomp():
+                del self._in_flight[packet.packet_identifier]
+            case _:
+                super()._acknowledged(packet)
+
+    def _ended_by_broker(self, last_words: str) -> None:
+        super()._ended_by_broker(last_words)
+        self._progress.set()

@@ -1,0 +1,275 @@
+"""A plan carried out against running brokers, and what must hold when all is quiet again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.wire import packets as p
+from tests.e2e.never_stale import plan as steps
+from tests.e2e.never_stale.ledger import Ledger
+from tests.e2e.never_stale.plan import Habit, Kind, Manner, Plan
+from tests.e2e.never_stale.publisher import Publisher
+from tests.e2e.never_stale.subscriber import Conduct, Subscriber
+from tests.e2e.never_stale.tool import Tool
+from tests.e2e.never_stale.witness import Violation
+
+if TYPE_CHECKING:
+    from attrs import frozen
+else:
+    from attrs import define as frozen
+
+#: seconds anything may take on a slow machine
+PATIENCE = 60.0
+#: seconds between two looks at what nobody tells of: the end of replays, and expiry
+_PAUSE = 0.02
+
+_numbers = itertools.count(1)
+
+
+@frozen
+class Node:
+    """A running broker: its port, and its tool."""
+
+    port: int
+    tool: Tool
+
+
+class Scene:
+    """One example, below a prefix of its own."""
+
+    def __init__(self, nodes: Sequence[Node], plan: Plan) -> None:
+        self.ledger = Ledger.of_nodes(len(nodes))
+        self._nodes = nodes
+        self._plan = plan
+        self._prefix = f"never-stale/{next(_numbers)}/"
+        self._conduct = Conduct()
+        self._cleaning: asyncio.Task[None] | None = None
+        self._topics = [f"{self._prefix}{n % steps.BRANCHES}/{n:03}" for n in range(plan.topics)]
+        self._publishers = [
+            Publisher(f"{self._prefix}p{n}", self._prefix, version, n % len(nodes), self._port(n), self.ledger,
+                      self._conduct)
+            for n, version in enumerate(plan.versions)
+        ]  # fmt: skip
+        self._subscribers = [
+            Subscriber(f"{self._prefix}s{n}", self._prefix, habit, n % len(nodes), self._port(n), self.ledger,
+                       self._conduct)
+            for n, habit in enumerate(plan.habits)
+        ]  # fmt: skip
+        self._owners = {topic: self._publishers[n % steps.PUBLISHERS] for n, topic in enumerate(self._topics)}
+
+    def _port(self, number: int) -> int:
+        return self._nodes[number % len(self._nodes)].port
+
+    @property
+    def messages(self) -> int:
+        """How many messages have been judged."""
+        return sum(client.messages for client in (*self._publishers, *self._subscribers))
+
+    async def play(self) -> None:
+        """Carry the plan out, wait for quiet, and check; raises the first violation."""
+        async with asyncio.timeout(4 * PATIENCE):
+            try:
+                await self._begin()
+                for step in self._plan.steps:
+                    await self._carry_out(step)
+                    self._check()
+                await self._become_quiet()
+                await self._check_what_is_retained()
+            finally:
+                await self._end()
+
+    async def _begin(self) -> None:
+        for publisher in self._publishers:
+            await publisher.join(True)
+            if publisher.habit.version == 5:
+                publisher.subscribe("#", 2, 0)
+        for topic in self._topics:
+            await self._owners[topic].publish(topic, Kind.SET, 1, self._plan.padding)
+        for subscriber in self._subscribers:
+            await subscriber.join(True)
+
+    async def _carry_out(self, step: steps.Step) -> None:
+        match step:
+            case steps.Burst():
+                await self._publish(step)
+            case steps.HandOver():
+                await self._hand_over(step)
+            case steps.Settle():
+                await self._settle(self._publishers[step.publisher])
+            case steps.Clean():
+                await self._clean(step)
+            case steps.Join():
+                await self._subscribers[step.subscriber].join(step.clean)
+            case steps.Leave():
+                self._subscribers[step.subscriber].leave(step.goodbye)
+            case steps.Subscribe():
+                subscriber = self._subscribers[step.subscriber]
+                subscriber.subscribe(step.filter, step.qos, step.retain_handling)
+                if step.manner is Manner.HOLDING:
+                    subscriber.hold()
+                elif step.manner is Manner.STALLED:
+                    subscriber.stall()
+            case steps.Unsubscribe():
+                self._subscribers[step.subscriber].unsubscribe(step.filter)
+            case steps.GoOn():
+                self._subscribers[step.subscriber].go_on()
+            case steps.RoundTrips():
+                for _ in range(step.count):
+                    await self._round_trip(self._subscribers[step.subscriber])
+        await asyncio.sleep(0)  # let what has come be read
+
+    async def _publish(self, burst: steps.Burst) -> None:
+        publisher = self._publishers[burst.publisher]
+        kind = burst.kind
+        if kind is Kind.EXPIRING and publisher.habit.version < 5:
+            kind = Kind.SET
+        own = [topic for topic in self._topics if self._owners[topic] is publisher]
+        for _ in range(burst.rounds):
+            for number in range(min(burst.count, len(own))):
+                topic = own[(burst.first + number) % len(own)]
+                await publisher.publish(topic, kind, burst.qos)
+
+    async def _hand_over(self, step: steps.HandOver) -> None:
+        topics = [self._topics[(step.first + n) % len(self._topics)] for n in range(step.count)]
+        for owner in {self._owners[topic].client_id: self._owners[topic] for topic in topics}.values():
+            await self._settle(owner)
+        for topic in topics:
+            self._owners[topic] = self._publishers[step.publisher]
+
+    async def _settle(self, publisher: Publisher) -> None:
+        await publisher.settle(f"{publisher.client_id}/marker")
+        self._probe()
+
+    async def _clean(self, step: steps.Clean) -> None:
+        await self._cleaned()
+        if not step.racing:
+            for publisher in self._publishers:
+                await self._settle(publisher)
+        node = step.node % len(self._nodes)
+        self.ledger.clean_begins(self._prefix + step.filter)
+
+        async def clean() -> None:
+            await self._nodes[node].tool.clean(self._prefix + step.filter)
+            self.ledger.clean_ended(node)
+
+        self._cleaning = asyncio.create_task(clean())
+        if not step.racing:
+            await self._cleaned()
+
+    async def _cleaned(self) -> None:
+        """Wait for the tool."""
+        if self._cleaning is not None:
+            cleaning, self._cleaning = self._cleaning, None
+            await cleaning
+            self._probe()
+
+    def _probe(self) -> None:
+        for client in (*self._publishers, *self._subscribers):
+            client.probe()
+
+    async def _round_trip(self, client: Subscriber) -> None:
+        answered = asyncio.Event()
+
+        def answer() -> None:
+            answered.set()
+            self._conduct.changed.set()
+
+        if client.ping(answer):
+            await self._until(answered.is_set, f"no PINGRESP for {client.client_id}")
+
+    async def _become_quiet(self) -> None:
+        """Let everybody read, acknowledge and come back; wait for what is promised, and for what nobody asked for."""
+        await self._cleaned()
+        for publisher in self._publishers:
+            await self._settle(publisher)
+        for subscriber in self._subscribers:
+            if subscriber.link is None and subscriber.kept:
+                await subscriber.join(False)
+            subscriber.go_on()
+        clients = (*self._publishers, *self._subscribers)
+        for client in clients:
+            await self._until(lambda client=client: next(client.missing(), None) is None, "never came", client)
+        for node in self._nodes:
+            while await node.tool.replays():
+                await asyncio.sleep(_PAUSE)
+        before = -1
+        while before != self.messages:
+            before = self.messages
+            for client in clients:
+                await self._round_trip(client)
+        self._check()
+
+    async def _check_what_is_retained(self) -> None:
+        """New subscribers are sent exactly what is retained, on every node, and once more when all has expired."""
+        expiring = {topic for topic, made in self.ledger.newest.items() if made.kind is Kind.EXPIRING}
+        owner = self._publishers[0]
+        end = f"{self._prefix}~"
+        await owner.publish(end, Kind.SET, 1)
+        await self._settle(owner)
+        for number, node in enumerate(self._nodes):
+            found = await self._retained(number, node, end)
+            async with asyncio.timeout(PATIENCE):
+                while expiring & found.keys():
+                    await asyncio.sleep(_PAUSE)
+                    found = await self._retained(number, node, end)
+            wrong = [
+                f"{topic}: retained {found.get(topic)}, allowed {self.ledger.outcomes(topic)}, {made}"
+                for topic, made in self.ledger.newest.items()
+                if found.get(topic) not in self.ledger.outcomes(topic)
+            ]
+            if wrong or not found.keys() <= self.ledger.newest.keys():
+                raise Violation(f"node {number} has something else retained:\n" + "\n".join(wrong))
+
+    async def _retained(self, number: int, node: Node, end: str) -> dict[str, int]:
+        """Return the retained value of every topic, as a new subscriber is told."""
+        habit = Habit(4 + number % 2, False, 65_535, 1 << 18, False, False)
+        found: dict[str, int] = {}
+
+        class Reader(Subscriber):
+            def received(self, packet: p.Publish, value: int) -> None:
+                if packet.topic in found:
+                    self._conduct.complain(Violation(f"{packet.topic} was replayed twice"))
+                found[packet.topic] = value
+
+        reader = Reader(f"{self._prefix}reader", self._prefix, habit, number, node.port, self.ledger, self._conduct)
+        await reader.join(True)
+        reader.subscribe("#", 0, 0)
+        await self._until(lambda: end in found, "a replay never ended")
+        reader.leave(True)
+        return found
+
+    async def _end(self) -> None:
+        """Leave nothing behind: no connections, no Sessions, no retained messages."""
+        if self._cleaning is not None:
+            with contextlib.suppress(Exception):  # the example has failed already
+                await self._cleaning
+        for subscriber in self._subscribers:
+            if subscriber.kept and not self._conduct.violations:
+                await subscriber.join(True)
+        for client in (*self._publishers, *self._subscribers):
+            client.leave(True)
+        await self._nodes[0].tool.clean(self._prefix + "#")
+
+    async def _until(self, holds: Callable[[], bool], otherwise: str, client: Subscriber | None = None) -> None:
+        """Wait until something has come true."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not holds():
+                    self._conduct.changed.clear()
+                    await self._conduct.changed.wait()
+                    self._check()
+        except TimeoutError:
+            details = "" if client is None else f" to {client.client_id}: {self._explained(client)}"
+            raise Violation(otherwise + details) from None
+
+    def _explained(self, client: Subscriber) -> str:
+        topics = list(client.missing())
+        return "\n".join(f"{self.ledger.newest[topic]}, sent {client.witness.log.get(topic)}" for topic in topics[:5])
+
+    def _check(self) -> None:
+        if self._conduct.violations:
+            raise self._conduct.violations[0]

@@ -1,0 +1,297 @@
+"""A Client that subscribes, stalls, leaves and rejoins; it knows what it has been promised."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from attrs import define, evolve, field
+
+from holdfast.topics import matches
+from holdfast.wire import Properties
+from holdfast.wire import packets as p
+from tests.e2e.never_stale.ledger import Ledger, Publication
+from tests.e2e.never_stale.link import Link
+from tests.e2e.never_stale.plan import Habit, Kind
+from tests.e2e.never_stale.witness import Violation, Witness
+
+#: seconds for which a Session that lasts is kept
+_LASTING = 1000
+
+
+@define
+class Subscription:
+    """A subscription and what it promises.
+
+    ``qos`` is the lowest it had since its replay began, ``replayed`` whether there is one. ``granted`` is the last
+    value when SUBACK came (None before), ``stored`` what was stored when SUBSCRIBE was sent.
+    """
+
+    qos: int
+    replayed: bool
+    link: Link
+    stored: dict[str, int]
+    granted: int | None = None
+
+
+@define
+class Conduct:
+    """What goes wrong, and where to tell it: the first violation ends the example."""
+
+    violations: list[Exception] = field(factory=list)
+    changed: asyncio.Event = field(factory=asyncio.Event)
+
+    def complain(self, violation: Exception) -> None:
+        """A promise was broken."""
+        self.violations.append(violation)
+        self.changed.set()
+
+
+class Subscriber:
+    """One Client, over one Network Connection after the other."""
+
+    def __init__(
+        self, client_id: str, prefix: str, habit: Habit, node: int, port: int, ledger: Ledger, conduct: Conduct
+    ) -> None:
+        self.client_id = client_id
+        self.habit = habit
+        self.node = node
+        self.ledger = ledger
+        self.link: Link | None = None
+        self.kept = False  #: whether the broker has a Session
+        self.messages = 0
+        self.subscriptions: dict[str, Subscription] = {}
+        self._uncertain: set[str] = set()  #: Topic Filters whose SUBSCRIBE or UNSUBSCRIBE was cut off
+        self._prefix = prefix
+        self._port = port
+        self._conduct = conduct
+        self._asked: dict[int, tuple[str, ...]] = {}
+        self._packet_identifiers = itertools.cycle(range(1, 65_536))
+        self._identifiers: dict[int, str] = {}
+        self._since: dict[str, int] = {}
+        self._seen: dict[str, int] = {}  #: the newest value of each topic in this Session
+        self._began = 0  #: the last value when the connection was accepted
+        self._reading = self._answering = True
+        self._answers: list[p.Packet] = []
+        self._welcome: asyncio.Future[p.Connack] | None = None
+
+    async def join(self, clean: bool) -> None:
+        """Connect, in place of the connection there is."""
+        self._cut_off()
+        old, self.link = self.link, None  # its end is no surprise, whoever brings it about
+        clean = clean or not self.habit.lasting
+        if clean or not self.kept:
+            self.subscriptions.clear()
+            self._uncertain.clear()
+            self._identifiers = {}
+            self._seen = {}
+            self._since = dict(self.ledger.accepted[self.node])
+        floors = dict(self.ledger.stored)
+        witness = Witness(
+            self.ledger, self.client_id, self.habit.version, self.node, self._since, floors, self._identifiers,
+            self._no_local, self.habit.retain_as_published and self.habit.version == 5,
+        )  # fmt: skip
+        witness.raise_floors(self.ledger.accepted[self.node])
+        link = Link(self.habit.version, lambda packet: self._take(link, witness, packet), self._ended_by_broker)
+        self.witness = witness
+        await link.connect(self._port, self.habit.receive_buffer)
+        self._welcome = asyncio.get_running_loop().create_future()
+        self.link = link
+        self._reading = self._answering = True
+        self._answers = []
+        properties = Properties()
+        if link.version == 5:
+            expiry = 0 if clean else _LASTING
+            properties = Properties(session_expiry_interval=expiry, receive_maximum=self.habit.receive_maximum)
+        link.send(p.Connect(self.client_id, link.version, clean, properties=properties))
+        connack = await self._welcome
+        if old is not None:
+            old.abort()
+        expected = not clean and self.kept
+        if connack.reason_code or connack.session_present != expected:
+            self._conduct.complain(Violation(f"{self.client_id}: Session Present {expected} expected, got {connack}"))
+        self._began = self.ledger.value
+        self.kept = not clean
+
+    def leave(self, goodbye: bool) -> None:
+        """Go, with or without DISCONNECT."""
+        link = self.link
+        if link is None:
+            return
+        self._cut_off()
+        self.link = None
+        if goodbye:
+            link.leave(p.Disconnect())
+        else:
+            link.abort()
+        if not self.kept:
+            self.subscriptions.clear()
+
+    def subscribe(self, topic_filter: str, qos: int, retain_handling: int) -> None:
+        """Send SUBSCRIBE for a filter below the prefix."""
+        link = self.link
+        if link is None:
+            return
+        full = self._prefix + topic_filter
+        v5 = link.version == 5
+        if not v5:
+            retain_handling = 0
+        before = self.subscriptions.get(full)
+        existed = before is not None or full in self._uncertain
+        replayed = retain_handling == 0 or (retain_handling == 1 and not existed)
+        if before is not None and not replayed:
+            self.subscriptions[full] = evolve(before, qos=min(qos, before.qos))
+        else:
+            self.subscriptions[full] = Subscription(qos, replayed, link, dict(self.ledger.stored))
+            if retain_handling == 0:
+                self._uncertain.discard(full)
+        properties = Properties()
+        if v5 and self.habit.identifiers:
+            number = len(self._identifiers) + 1
+            self._identifiers[number] = full
+            properties = Properties(subscription_identifiers=(number,))
+        rap = v5 and self.habit.retain_as_published
+        request = p.SubscriptionRequest(full, qos, self._no_local, rap, retain_handling)
+        link.send(p.Subscribe(self._asks(full), (request,), properties))
+
+    def unsubscribe(self, topic_filter: str) -> None:
+        """Send UNSUBSCRIBE for a filter below the prefix."""
+        if self.link is not None:
+            full = self._prefix + topic_filter
+            self.subscriptions.pop(full, None)
+            self.link.send(p.Unsubscribe(self._asks(full), (full,)))
+
+    def stall(self) -> None:
+        """Read no more."""
+        if self.link is not None and self._reading:
+            self._reading = False
+            self.link.read(False)
+
+    def hold(self) -> None:
+        """Acknowledge no more."""
+        self._answering = False
+
+    def go_on(self) -> None:
+        """Read, and send the acknowledgements that were held back."""
+        self._answering = True
+        if self.link is None:
+            return
+        if not self._reading:
+            self._reading = True
+            self.link.read(True)
+        answers, self._answers = self._answers, []
+        if answers:
+            self.link.send(*answers)
+
+    def probe(self) -> None:
+        """Begin a round trip, after which nothing may be replayed that is known to be outdated now."""
+        if self.link is not None:
+            self.link.ping(partial(self.witness.raise_floors, dict(self.ledger.accepted[self.node])))
+
+    def ping(self, answered: Callable[[], None]) -> bool:
+        """Begin a round trip, if there is a connection that is read from."""
+        if self.link is None or not self._reading:
+            return False
+        self.probe()
+        self.link.ping(answered)
+        return True
+
+    def missing(self) -> Iterator[str]:
+        """Yield the topics whose newest value has been promised and has not come."""
+        if self.link is None:
+            return
+        for topic, newest in self.ledger.newest.items():
+            if self._seen.get(topic) != newest.value and self._is_promised(newest):
+                yield topic
+
+    def received(self, packet: p.Publish, value: int) -> None:
+        """A message has come, and was judged."""
+
+    @property
+    def _no_local(self) -> bool:
+        return False
+
+    def _is_promised(self, newest: Publication) -> bool:
+        """Tell whether some subscription must have brought the newest value, live or by its replay."""
+        if self._no_local and newest.publisher == self.client_id:
+            return False
+        own = newest.node == self.node
+        racing = newest.topic in self.ledger.racing
+        for topic_filter, subscription in self.subscriptions.items():
+            if subscription.granted is None or not matches(topic_filter, newest.topic):
+                continue
+            sure = min(newest.qos, subscription.qos) > 0
+            live = own and newest.value > subscription.granted and (sure or newest.value > self._began)
+            if live and newest.publisher and (newest.kind is Kind.SET or (newest.numbered and self.habit.version == 5)):
+                return newest.kind is not Kind.EXPIRING
+            known = own or subscription.stored.get(newest.topic, 0) >= newest.value
+            replayed = subscription.replayed and known and (sure or subscription.link is self.link)
+            if replayed and newest.kind is Kind.SET and not racing:
+                return True
+        return False
+
+    def _asks(self, topic_filter: str) -> int:
+        packet_identifier = next(self._packet_identifiers)
+        self._asked[packet_identifier] = (topic_filter,)
+        return packet_identifier
+
+    def _cut_off(self) -> None:
+        """Nobody knows whether what was asked and not answered has been done."""
+        for topic_filters in self._asked.values():
+            for topic_filter in topic_filters:
+                self.subscriptions.pop(topic_filter, None)
+                self._uncertain.add(topic_filter)
+        self._asked.clear()
+
+    def _ended_by_broker(self, last_words: str) -> None:
+        if self.link is not None and self.link.closed:
+            self.link = None
+            if self._welcome is not None and not self._welcome.done():
+                self._welcome.set_exception(Violation(f"{self.client_id}: refused: {last_words}"))
+            self._conduct.complain(Violation(f"{self.client_id}: the broker ended the connection: {last_words}"))
+
+    def _take(self, link: Link, witness: Witness, packet: p.Packet) -> None:
+        if self.link is not link:
+            return
+        self._conduct.changed.set()
+        match packet:
+            case p.Publish():
+                try:
+                    made = witness.take(packet)
+                except Violation as violation:
+                    self._conduct.complain(violation)
+                    return
+                self.messages += 1
+                self.received(packet, made.value)
+                if made.kind is not Kind.PASSING:
+                    self._seen[made.topic] = max(made.value, self._seen.get(made.topic, 0))
+                if packet.qos:
+                    identifier = packet.packet_identifier
+                    self._answer(p.Puback(identifier) if packet.qos == 1 else p.Pubrec(identifier))
+            case p.Pubrel():
+                self._answer(p.Pubcomp(packet.packet_identifier))
+            case p.Suback() | p.Unsuback():
+                for topic_filter in self._asked.pop(packet.packet_identifier):
+                    if isinstance(packet, p.Suback) and topic_filter in self.subscriptions:
+                        subscription = self.subscriptions[topic_filter]
+                        if subscription.granted is None:
+                            subscription.granted = self.ledger.value
+                if any(code > 2 for code in packet.reason_codes if isinstance(packet, p.Suback)):
+                    self._conduct.complain(Violation(f"{self.client_id}: {packet}"))
+            case p.Connack():
+                assert self._welcome is not None
+                self._welcome.set_result(packet)
+            case _:
+                self._acknowledged(packet)
+
+    def _answer(self, answer: p.Packet) -> None:
+        assert self.link is not None
+        if self._answering:
+            self.link.send(answer)
+        else:
+            self._answers.append(answer)
+
+    def _acknowledged(self, packet: p.Packet) -> None:
+        self._conduct.complain(Violation(f"{self.client_id}: nobody asked for {packet}"))

@@ -1,0 +1,41 @@
+"""A broker's control socket, as the command ``holdfast retainer`` uses it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from holdfast.admin.control import NAME
+from holdfast.admin.retainer import PREFIX
+
+
+class Tool:
+    """Makes calls of the operators' API to the broker with this data directory."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._path = data_dir / NAME
+
+    async def clean(self, topic_filter: str) -> None:
+        """Clear what matches, as ``holdfast retainer clean`` does; return when it is done."""
+        await self._call("DELETE", f"/messages?topic={quote(topic_filter, safe='')}")
+
+    async def replays(self) -> int:
+        """Return how many replays are not over."""
+        info = await self._call("GET", "/info")
+        replays: int = info["replays"]
+        return replays
+
+    async def _call(self, method: str, path: str) -> Any:
+        reader, writer = await asyncio.open_unix_connection(self._path)
+        try:
+            writer.write(f"{method} {PREFIX}{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+            answer = await reader.read()
+        finally:
+            writer.close()
+        head, _, body = answer.partition(b"\r\n\r\n")
+        status = int(head.split(b" ", 2)[1])
+        assert status < 300, answer
+        return json.loads(body) if body else None

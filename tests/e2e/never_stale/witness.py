@@ -1,0 +1,139 @@
+"""What one Network Connection is sent, judged packet by packet against the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from holdfast.topics import matches
+from holdfast.wire.packets import Publish
+from tests.e2e.never_stale.ledger import Ledger, Publication
+from tests.e2e.never_stale.plan import Kind
+
+if TYPE_CHECKING:
+    from attrs import frozen
+else:
+    from attrs import define as frozen
+
+
+class Violation(AssertionError):
+    """A promise was broken; the text says which, and what the connection was sent of the topic."""
+
+
+@frozen
+class Sent:
+    """A message as it came."""
+
+    value: int
+    qos: int
+    retain: bool
+    dup: bool
+    identifiers: tuple[int, ...]
+
+
+@define
+class Witness:
+    """Judges one Network Connection of a Client on a node.
+
+    ``since`` is what had been accepted, by topic, when the Session began; ``floors`` what had been when the connection
+    did, and rises with every round trip: nothing older is replayed. ``identifiers`` maps each Subscription Identifier
+    the Session has used to its Topic Filter. ``no_local`` and ``retain_as_published`` are those of all subscriptions.
+    """
+
+    ledger: Ledger
+    client_id: str
+    version: int
+    node: int
+    since: Mapping[str, int]
+    floors: dict[str, int]
+    identifiers: Mapping[int, str]
+    no_local: bool = False
+    retain_as_published: bool = False
+    seen: dict[str, int] = field(factory=dict)  #: the newest change of what is retained, by topic
+    log: dict[str, list[Sent]] = field(factory=dict)
+    count: int = 0
+    _live: dict[tuple[str, int, int], int] = field(factory=dict)
+    _replayed: dict[str, int] = field(factory=dict)  #: values of this node
+    _cleanings: int = field(init=False)
+    _changes: dict[tuple[str, int, int], int] = field(factory=dict)  #: likewise, without what had RETAIN 0
+
+    def __attrs_post_init__(self) -> None:
+        self._cleanings = self.ledger.cleanings
+
+    def raise_floors(self, accepted: Mapping[str, int]) -> None:
+        """Nothing older than this may be replayed from now on."""
+        for topic, value in accepted.items():
+            self.floors[topic] = max(value, self.floors.get(topic, 0))
+
+    def take(self, packet: Publish) -> Publication:
+        """Judge a message, and return what it is; raises :class:`Violation`."""
+        topic = packet.topic
+        self.count += 1
+        made = self._publication(packet)
+        value = made.value
+        identifiers = packet.properties.subscription_identifiers
+        self.log.setdefault(topic, []).append(Sent(value, packet.qos, packet.retain, packet.dup, identifiers))
+        self._require(made.topic == topic, topic, f"a value of {made.topic}")
+        self._require(packet.qos <= made.qos, topic, "sent with a higher QoS than it was published with")
+        self._require(not (self.no_local and made.publisher == self.client_id), topic, "its own, in spite of No Local")
+        for identifier in identifiers:
+            known = self.identifiers.get(identifier)
+            self._require(known is not None and matches(known, topic), topic, "another Subscription Identifier")
+        if not packet.dup:
+            self._judge(packet, made)
+        if made.kind is not Kind.PASSING:
+            self.seen[topic] = max(value, self.seen.get(topic, 0))
+        return made
+
+    def _judge(self, packet: Publish, made: Publication) -> None:
+        topic, value = made.topic, made.value
+        order = topic, made.qos, packet.qos
+        own = made.node == self.node
+        perhaps_live = self.retain_as_published and own and value > self.since.get(topic, 0)
+        if not packet.retain:
+            self._require(own, topic, "a live message of another node")
+            self._require(value > self._live.get(order, 0), topic, "a live message out of order")
+            if self.ledger.cleanings == self._cleanings:
+                self._require(value >= self._replayed.get(topic, 0), topic, "live, but replayed newer before")
+        elif not perhaps_live:
+            self._require(packet.payload != b"", topic, "an empty message was replayed")
+            self._require(made.kind is not Kind.PASSING, topic, "replayed, but published with RETAIN 0")
+            self._require(value >= self.seen.get(topic, 0), topic, "a stale value after a fresh one")
+            self._require(value >= self.floors.get(topic, 0), topic, "replayed after it was known to be outdated")
+            if own:
+                self._replayed[topic] = value
+            return
+        else:  # it may as well be a replay, which follows what was published with RETAIN 0 in no order
+            self._require(value >= self._changes.get(order, 0), topic, "a stale value after a fresh one")
+        self._live[order] = max(value, self._live.get(order, 0))
+        if made.kind is not Kind.PASSING:
+            self._changes[order] = value
+
+    def _publication(self, packet: Publish) -> Publication:
+        if packet.payload:
+            return self.ledger.publications[int(packet.payload.split()[0])]
+        number = packet.properties.correlation_data
+        if number is not None:
+            return self.ledger.publications[int(number)]
+        return self._unnumbered_clear(packet)
+
+    def _unnumbered_clear(self, packet: Publish) -> Publication:
+        """Return the earliest clear it can be: in a Session that began before it, and after what it must follow."""
+        topic = packet.topic
+        for made in self.ledger.clears(topic):
+            in_order = packet.dup or made.value > self._live.get((topic, made.qos, packet.qos), 0)
+            foreign = not (self.no_local and made.publisher == self.client_id)
+            sent = made.node == self.node and made.value > self.since.get(topic, 0) and made.qos >= packet.qos
+            if in_order and foreign and sent and not (made.numbered and self.version == 5):
+                return made
+        raise Violation(f"{self.client_id}: an empty message on {topic}, which nobody can have published")
+
+    def _require(self, holds: bool, topic: str, what: str) -> None:
+        if not holds:
+            newest = self.ledger.newest.get(topic)
+            sent = "\n  ".join(map(str, self.log[topic]))
+            raise Violation(
+                f"{self.client_id} on {topic}: {what}; floor {self.floors.get(topic)}, newest {newest}, sent:\n  {sent}"
+            )
