@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 import click
 
-from holdfast.cli.access import Inaccessible, standing_in
+from holdfast.admin.access import Inaccessible, standing_in
 from holdfast.cli.place import configured, place, refuse
 from holdfast.cli.progress import progress
 from holdfast.config import ConfigError

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from holdfast.admin.access import Access
 from holdfast.admin.settings import CHANGEABLE, UNTIL_RESTART, options_of
-from holdfast.cli.access import Access
 from holdfast.cli.history import printable
 from holdfast.cli.retainer import with_access
 

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import click
 
-from holdfast.cli.access import Access, Inaccessible, access_to
+from holdfast.admin.access import Access, Inaccessible, access_to
 from holdfast.cli.importing import Import
 from holdfast.cli.place import configured, place, refuse
 from holdfast.cli.progress import progress

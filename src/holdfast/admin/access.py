@@ -1,4 +1,4 @@
-"""How commands reach the retained messages: through the running broker, or in its place where none runs.
+"""How commands and jobs reach the retained messages: through the running broker, or in its place where none runs.
 
 Either way they make the same calls and get the same answers.
 """

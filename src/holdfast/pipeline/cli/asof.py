@@ -1,0 +1,42 @@
+"""``holdfast-pipeline asof``."""
+
+from __future__ import annotations
+
+import click
+from attrs import asdict
+
+from holdfast.pipeline.cli.job import database, machine, running, tell
+from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.jobs.asof import asof as run
+from holdfast.pipeline.moment import milliseconds
+from holdfast.pipeline.options import check_filter, url_of
+from holdfast.pipeline.store import Source
+
+
+@click.command()
+@click.argument("time")
+@database
+@machine
+@click.option("--out", required=True, help="The folder to write to.")
+@click.option("--filter", "topic_filter", default="", help="Only topics that match this Topic Filter.")
+@click.option("--partitions", type=click.IntRange(1, 10_000), help="How many tasks read.  [default: as run at once]")
+@click.option("--overwrite", is_flag=True, help="Replace a complete export.")
+def asof(
+    time: str,
+    storage: str | None,
+    config: str | None,
+    as_json: bool,
+    out: str,
+    topic_filter: str,
+    partitions: int | None,
+    overwrite: bool,
+) -> None:
+    """Write what was retained at TIME to Parquet files in OUT/data, from the history.
+
+    TIME is written as 2026-11-21T10:00:00Z; without a zone it is in UTC.
+    """
+    with running("asof") as spark:
+        check_filter(topic_filter)
+        source = Source(url_of(storage, config))
+        manifest = run(spark, source, milliseconds(time), Folder(out), topic_filter, partitions, overwrite)
+    tell(asdict(manifest), as_json, f"{manifest.rows} messages were retained at {time}; they are in {out}")

@@ -1,0 +1,46 @@
+"""``holdfast-pipeline audit``."""
+
+from __future__ import annotations
+
+import click
+from attrs import asdict
+
+from holdfast.pipeline.cli.job import FOUND, database, machine, running, tell
+from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.jobs.audit import DIFFERENCES
+from holdfast.pipeline.jobs.audit import audit as run
+from holdfast.pipeline.options import check_filter
+from holdfast.pipeline.snapshot import snapshot_of
+
+
+@click.command()
+@database
+@machine
+@click.option("--out", help="A folder for the topics that differ.")
+@click.option("--filter", "topic_filter", default="", help="Only topics that match this Topic Filter.")
+@click.option("--partitions", type=click.IntRange(1, 10_000), help="How many tasks read.  [default: as run at once]")
+@click.option("--snapshot-dir", help="Where an SQLite database is copied to.  [default: the system's temporary folder]")
+def audit(
+    storage: str | None,
+    config: str | None,
+    as_json: bool,
+    out: str | None,
+    topic_filter: str,
+    partitions: int | None,
+    snapshot_dir: str | None,
+) -> None:
+    """Compare what is retained with what the history says is retained.
+
+    The exit status is 3 where they differ.
+    """
+    with running("audit") as spark:
+        check_filter(topic_filter)
+        with snapshot_of(storage, config, snapshot_dir) as snapshot:
+            found = run(spark, snapshot, Folder(out) if out else None, topic_filter, partitions)
+    sentence = (
+        f"same {found.same}, only retained {found.only_live}, only in the history {found.only_history}, "
+        f"different {found.differs}"
+    )
+    tell(asdict(found), as_json, sentence + (f"; see {out}/{DIFFERENCES}" if out and found.differences else ""))
+    if found.differences:
+        raise SystemExit(FOUND)

@@ -1,0 +1,25 @@
+"""The command ``holdfast-pipeline`` and its subcommands."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.pipeline.cli.asof import asof
+from holdfast.pipeline.cli.audit import audit
+from holdfast.pipeline.cli.export import export
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="holdfast", prog_name="holdfast-pipeline", message="%(prog)s %(version)s")
+def main() -> None:
+    """Work with retained messages and their history in Apache Spark.
+
+    Spark runs where its own settings say (spark-submit, spark-defaults.conf, MASTER, SPARK_REMOTE); by default here.
+
+    The exit status is 0 when all is done, 1 when it failed, 2 for a wrong command line, and 3 when it is done and
+    found what needs to be looked into: rejected rows over the limit, or differences.
+    """
+
+
+for command in (asof, audit, export):
+    main.add_command(command)

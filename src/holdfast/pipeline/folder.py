@@ -1,0 +1,78 @@
+"""Folders that jobs write to: local ones, and those of any file system that Arrow and Spark both know by URI."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pyarrow import fs
+
+from holdfast.pipeline.problem import PipelineError
+
+
+class Folder:
+    """A folder for files beside those that Spark writes. Raises :class:`PipelineError` where it cannot be used."""
+
+    def __init__(self, place: str) -> None:
+        local = "://" not in place
+        self.uri = str(Path(place).absolute()) if local else place.rstrip("/")
+        try:
+            if local:
+                self._system, self._path = fs.LocalFileSystem(), self.uri
+            else:
+                self._system, self._path = fs.FileSystem.from_uri(self.uri)
+        except (ValueError, OSError) as error:
+            raise PipelineError(f"{place}: is no folder that can be written to ({error})") from error
+
+    def below(self, name: str) -> str:
+        """Return what Spark calls something in it."""
+        return f"{self.uri}/{name}"
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is something of a name."""
+        return bool(self._explained(lambda: self._info(name).type is not fs.FileType.NotFound))
+
+    def read_json(self, name: str) -> Any:
+        """Return what a file says, None where there is none."""
+        if not self.has(name):
+            return None
+        try:
+            with self._system.open_input_stream(f"{self._path}/{name}") as stream:
+                return json.loads(stream.read())
+        except (OSError, ValueError) as error:
+            raise PipelineError(f"{self.below(name)}: cannot be read ({error})") from error
+
+    def write_json(self, name: str, content: object) -> None:
+        """Write a file that is there as a whole or not at all."""
+        data = json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n"
+        self.write(name, data)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file that is there as a whole or not at all."""
+
+        def write() -> None:
+            self._system.create_dir(self._path, recursive=True)
+            unfinished = f"{self._path}/.{name}.partial"
+            with self._system.open_output_stream(unfinished) as stream:
+                stream.write(data)
+            self._system.move(unfinished, f"{self._path}/{name}")
+
+        self._explained(write)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or a folder with all that is in it; nothing where there is none."""
+        kind = self._explained(lambda: self._info(name).type)
+        if kind is fs.FileType.Directory:
+            self._explained(lambda: self._system.delete_dir(f"{self._path}/{name}"))
+        elif kind is not fs.FileType.NotFound:
+            self._explained(lambda: self._system.delete_file(f"{self._path}/{name}"))
+
+    def _info(self, name: str) -> Any:
+        return self._system.get_file_info(f"{self._path}/{name}")
+
+    def _explained(self, what: Any) -> Any:
+        try:
+            return what()
+        except OSError as error:
+            raise PipelineError(f"{self.uri}: cannot be used ({error})") from error

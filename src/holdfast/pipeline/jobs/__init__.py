@@ -1,0 +1,1 @@
+"""The jobs: each takes a Spark session and says what it did. The command line calls them; so may anybody."""

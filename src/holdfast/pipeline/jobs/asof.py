@@ -1,0 +1,64 @@
+"""What was retained at a time, from the history, as Parquet."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.jobs.export import Manifest, write
+from holdfast.pipeline.problem import PipelineError
+from holdfast.pipeline.states import state_of
+from holdfast.pipeline.store import Source, check
+from holdfast.pipeline.tables import read_history
+from holdfast.retained.moments import HistoryUnavailable, Moment, check_moment, find_moment
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def asof(
+    spark: SparkSession,
+    source: Source,
+    at: int,
+    out: Folder,
+    topic_filter: str = "",
+    partitions: int | None = None,
+    overwrite: bool = False,
+) -> Manifest:
+    """Write what was retained at ``at`` (milliseconds since the epoch) to ``out``, as an export does.
+
+    Raises :class:`PipelineError`, also for a time the history does not answer for: it names the earliest possible one.
+    """
+    moment = moment_at(source, at)
+    frame = state_at(spark, source, moment, topic_filter, partitions)
+    return write(spark, frame, out, at, moment.last_seq, topic_filter, overwrite, lambda: verify(source, moment))
+
+
+def moment_at(source: Source, at: int) -> Moment:
+    """Find a time (milliseconds since the epoch) in the history. Raises :class:`PipelineError`."""
+    check(source.url)
+    with source.reading() as reading:
+        try:
+            return find_moment(reading.connection.cursor(), at, time.time_ns() // 1_000_000)
+        except HistoryUnavailable as error:
+            raise PipelineError(str(error)) from error
+
+
+def state_at(
+    spark: SparkSession, source: Source, moment: Moment, topic_filter: str = "", partitions: int | None = None
+) -> DataFrame:
+    """Return the columns of what was retained at a moment."""
+    bounds = (moment.first_seq + 1, moment.last_seq)
+    entries = read_history(spark, source, *bounds, topic_filter, None, partitions)
+    places = read_history(spark, source, *bounds, topic_filter, ("seq", "topic"), partitions)
+    return state_of(entries, places, moment.at)
+
+
+def verify(source: Source, moment: Moment) -> None:
+    """Raise :class:`PipelineError` if the history was pruned while it was read."""
+    with source.reading() as reading:
+        try:
+            check_moment(reading.connection.cursor(), moment)
+        except HistoryUnavailable as error:
+            raise PipelineError(f"the history was pruned while it was read: {error}") from error

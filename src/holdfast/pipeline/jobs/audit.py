@@ -1,0 +1,88 @@
+"""Comparing what is retained with what the history says is retained."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+
+from holdfast.pipeline.checksum import fingerprint
+from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.jobs.asof import state_at
+from holdfast.pipeline.problem import PipelineError
+from holdfast.pipeline.snapshot import Snapshot
+from holdfast.pipeline.tables import read_retained
+from holdfast.retained.moments import HistoryUnavailable, Moment, present_moment
+
+if TYPE_CHECKING:
+    from attrs import frozen
+    from pyspark.sql import DataFrame, SparkSession
+else:
+    from attrs import define as frozen
+
+DIFFERENCES = "differences"
+#: What must be equal. When it was stored is told by the revision.
+_COMPARED = ("payload", "qos", "client_id", "username", "expires_at", "revision", "properties_json")
+
+
+@frozen
+class Findings:
+    """How many topics are the same in both, only retained, only in the history, or not the same."""
+
+    same: int = 0
+    only_live: int = 0
+    only_history: int = 0
+    differs: int = 0
+
+    @property
+    def differences(self) -> int:
+        """How many topics are not the same."""
+        return self.only_live + self.only_history + self.differs
+
+
+def audit(
+    spark: SparkSession,
+    snapshot: Snapshot,
+    out: Folder | None = None,
+    topic_filter: str = "",
+    partitions: int | None = None,
+) -> Findings:
+    """Compare the retained messages of a snapshot with its history; write the topics that differ to ``out``, as JSON.
+
+    What has expired is not retained on either side, swept or not. Raises :class:`PipelineError`.
+    """
+    compared = compare(
+        _marked(read_retained(spark, snapshot, topic_filter, ("topic", *_COMPARED), partitions)),
+        _marked(state_at(spark, snapshot.source, _present(snapshot), topic_filter, partitions)),
+    )
+    if out is not None:
+        differing = compared.where("verdict <> 'same'")
+        differing.write.mode("overwrite").option("partitionOverwriteMode", "static").json(out.below(DIFFERENCES))
+    counts = compared.groupBy("verdict").agg(F.count("*").alias("topics")).collect()
+    return Findings(**{row.verdict: row.topics for row in counts})
+
+
+def compare(live: DataFrame, past: DataFrame) -> DataFrame:
+    """Return each ``topic`` of either with the ``verdict``; both have the columns ``topic`` and ``mark``."""
+    both = live.alias("live").join(past.alias("past"), "topic", "full_outer")
+    live_mark, past_mark = F.col("live.mark"), F.col("past.mark")
+    verdict = (
+        F.when(past_mark.isNull(), "only_live")
+        .when(live_mark.isNull(), "only_history")
+        .when(live_mark == past_mark, "same")
+        .otherwise("differs")
+    )
+    return both.select("topic", verdict.alias("verdict"))
+
+
+def _marked(frame: DataFrame) -> DataFrame:
+    return frame.select("topic", fingerprint(_COMPARED).alias("mark"))
+
+
+def _present(snapshot: Snapshot) -> Moment:
+    with snapshot.source.reading() as reading:
+        try:
+            present = present_moment(reading.connection.cursor())
+        except HistoryUnavailable as error:
+            raise PipelineError(str(error)) from error
+    return Moment(snapshot.taken_at, present.first_seq, present.last_seq)

@@ -1,0 +1,95 @@
+"""Exporting what is retained to Parquet, with a manifest that says what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from attrs import asdict
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+
+from holdfast.pipeline.checksum import checksum
+from holdfast.pipeline.columns import RETAINED, struct_of
+from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.problem import PipelineError
+from holdfast.pipeline.snapshot import Snapshot
+from holdfast.pipeline.tables import read_retained
+
+if TYPE_CHECKING:
+    from attrs import frozen
+    from pyspark.sql import DataFrame, SparkSession
+else:
+    from attrs import define as frozen
+
+DATA = "data"
+MANIFEST = "manifest.json"
+_NAMES = [column.name for column in RETAINED]
+
+
+@frozen
+class Manifest:
+    """What an export holds: that of ``taken_at`` (milliseconds since the epoch), history entry ``last_seq``."""
+
+    rows: int
+    payload_bytes: int
+    taken_at: int
+    last_seq: int
+    topic_filter: str
+    checksum: str
+
+
+def export(
+    spark: SparkSession,
+    snapshot: Snapshot,
+    out: Folder,
+    topic_filter: str = "",
+    partitions: int | None = None,
+    overwrite: bool = False,
+) -> Manifest:
+    """Write a snapshot to ``out``. Raises :class:`PipelineError`."""
+    frame = read_retained(spark, snapshot, topic_filter, None, partitions)
+    return write(spark, frame, out, snapshot.taken_at, snapshot.last_seq, topic_filter, overwrite)
+
+
+def write(
+    spark: SparkSession,
+    frame: DataFrame,
+    out: Folder,
+    taken_at: int,
+    last_seq: int,
+    topic_filter: str,
+    overwrite: bool,
+    verify: Callable[[], None] = lambda: None,
+) -> Manifest:
+    """Write what was retained at ``taken_at`` as Parquet in the folder ``data``; return the manifest, written last.
+
+    Without a manifest an export is not complete, and the next one begins anew. The manifest tells of what was read
+    back from the files; ``verify`` is called before it is written. Raises :class:`PipelineError`, also for a complete
+    export that may not be overwritten.
+    """
+    if out.has(MANIFEST):
+        if not overwrite:
+            raise PipelineError(f"{out.uri}: holds a complete export; name another folder, or say --overwrite")
+        out.remove(MANIFEST)
+    frame.write.mode("overwrite").option("partitionOverwriteMode", "static").parquet(out.below(DATA))
+    verify()
+    found = describe(spark, out)
+    manifest = Manifest(found.rows, found.payload_bytes, taken_at, last_seq, topic_filter, found.sum)
+    out.write_json(MANIFEST, asdict(manifest))
+    return manifest
+
+
+@frozen
+class Description:
+    """What the files of an export hold."""
+
+    rows: int
+    payload_bytes: int
+    sum: str
+
+
+def describe(spark: SparkSession, out: Folder) -> Description:
+    """Read the files of an export, and return what is in them."""
+    frame = spark.read.schema(struct_of(RETAINED)).parquet(out.below(DATA))
+    row = frame.agg(F.count("*"), F.coalesce(F.sum("size"), F.lit(0)), checksum(_NAMES)).collect()[0]
+    return Description(row[0], row[1], row[2])

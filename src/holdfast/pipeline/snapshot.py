@@ -1,0 +1,82 @@
+"""Snapshots: the database as it was at one time, however many tasks read it and however long they take."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.pipeline.options import url_of
+from holdfast.pipeline.problem import PipelineError
+from holdfast.pipeline.store import Source, check
+
+if TYPE_CHECKING:
+    from attrs import frozen
+else:
+    from attrs import define as frozen
+
+
+@frozen
+class Snapshot:
+    """A database as it was at ``taken_at`` (milliseconds since the epoch), with the history up to ``last_seq``."""
+
+    source: Source
+    taken_at: int
+    last_seq: int
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What a reader is told, so that it reads this snapshot."""
+        return self.source.options
+
+
+@contextmanager
+def snapshot_of(storage: str | None = None, config: str | None = None, folder: str | None = None) -> Iterator[Snapshot]:
+    """Take a snapshot of the database at a URL, or of a broker's file, and keep it as long as the block runs.
+
+    That of an SQLite database is a copy in a temporary folder of ``folder`` (the system's one by default), which
+    executors on other hosts must be able to read; a broker that runs goes on writing. That of Postgres is a
+    transaction kept open. Raises :class:`PipelineError`.
+    """
+    url = url_of(storage, config)
+    check(url)
+    source = Source(url)
+    with _copied(source, folder) if source.is_sqlite else _exported(source) as kept:
+        with kept.reading() as reading:
+            (last_seq,) = reading.rows("SELECT last_seq FROM retained_history_state")[0]
+        yield Snapshot(kept, time.time_ns() // 1_000_000, last_seq)
+
+
+@contextmanager
+def _copied(source: Source, folder: str | None) -> Iterator[Source]:
+    try:
+        place = Path(tempfile.mkdtemp(prefix="holdfast-snapshot-", dir=folder))
+    except OSError as error:
+        raise PipelineError(
+            f"{folder or tempfile.gettempdir()}: no copy can be made there ({error.strerror})"
+        ) from error
+    try:
+        target = place / "retained.db"
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o600))
+        try:
+            with source.reading() as reading:
+                reading.connection.execute("COMMIT")  # VACUUM has a transaction of its own
+                reading.connection.execute("VACUUM INTO ?", (str(target),))
+        except sqlite3.Error as error:
+            raise PipelineError(f"{target}: the copy of {source.url} failed ({error})") from error
+        yield Source(source.url, copy=str(target))
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def _exported(source: Source) -> Iterator[Source]:
+    with source.reading() as reading:
+        ((name,),) = reading.rows("SELECT pg_export_snapshot()")
+        yield Source(source.url, exported=name)

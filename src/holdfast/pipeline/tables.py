@@ -1,0 +1,72 @@
+"""Reading the tables the short way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+
+from holdfast.pipeline.columns import HISTORY, RETAINED, Column, struct_of
+from holdfast.pipeline.problem import PipelineError
+from holdfast.pipeline.snapshot import Snapshot
+from holdfast.pipeline.store import Source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+def read_retained(
+    spark: SparkSession,
+    snapshot: Snapshot,
+    topic_filter: str = "",
+    columns: Sequence[str] | None = None,
+    partitions: int | None = None,
+) -> DataFrame:
+    """Return what is retained in a snapshot, of the topics that match a Topic Filter ("" for all topics).
+
+    ``columns`` are the names of those that are needed (all by default): no others are read. ``partitions`` is the
+    number of tasks (by default as many as the session runs at once). Raises :class:`PipelineError`.
+    """
+    pushdown = spark.conf.get("spark.sql.python.filterPushdown.enabled", "false")
+    reader = spark.read.format("retained").schema(_named(RETAINED, columns)).options(**snapshot.options)
+    reader = reader.option("as_of", snapshot.taken_at).option("pushdown", str(pushdown)).option("filter", topic_filter)
+    return reader.option("partitions", partitions or parallelism(spark)).load()
+
+
+def read_history(
+    spark: SparkSession,
+    source: Source,
+    from_seq: int = 1,
+    to_seq: int | None = None,
+    topic_filter: str = "",
+    columns: Sequence[str] | None = None,
+    partitions: int | None = None,
+) -> DataFrame:
+    """Return the entries of the history from one place to another (all of them by default), both included.
+
+    The other arguments are as for :func:`read_retained`.
+    """
+    reader = spark.read.format("retained_history").schema(_named(HISTORY, columns)).options(**source.options)
+    if to_seq is not None:
+        reader = reader.option("to_seq", to_seq)
+    reader = reader.option("from_seq", from_seq).option("filter", topic_filter)
+    return reader.option("partitions", partitions or parallelism(spark)).load()
+
+
+def _named(all_columns: Sequence[Column], names: Sequence[str] | None) -> StructType:
+    known = {column.name: column for column in all_columns}
+    for name in names or ():
+        if name not in known:
+            raise PipelineError(f"there is no column {name!r}; the columns are: {', '.join(known)}")
+    return struct_of([known[name] for name in names or known])
+
+
+def parallelism(spark: SparkSession) -> int:
+    """Return how many tasks a session runs at once."""
+    said = spark.conf.get("spark.sql.leafNodeDefaultParallelism", None)
+    if said:
+        return int(said)
+    # The one way to ask that works everywhere, also where the session is in another process.
+    return max(1, spark.range(4096).select(F.spark_partition_id()).distinct().count())

@@ -1,0 +1,47 @@
+"""One Spark session for all tests, and a database for each."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from holdfast.pipeline.session import prepare
+from tests.pipeline.stores import MAKES, Filled, database
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session with two tasks at once."""
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("holdfast tests").master("local[2]")
+    for key, value in {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": "1g",
+        "spark.ui.showConsoleProgress": "false",
+    }.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    prepare(session)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(params=MAKES)
+def filled(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Filled]:
+    """An empty database of either make."""
+    with database(request.param, tmp_path) as found:
+        yield found
+
+
+@pytest.fixture(params=MAKES)
+def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Filled]:
+    """An empty database of either make that keeps a history."""
+    with database(request.param, tmp_path, recorded=True) as found:
+        yield found

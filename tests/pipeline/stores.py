@@ -1,0 +1,84 @@
+"""Databases for the pipeline's tests, filled by the store itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve, frozen
+from twisted.internet.task import Clock
+
+from holdfast.messages import RetainedChange, RetainedMessage
+from holdfast.retained.history import HistoryLimits, RetainedHistory
+from holdfast.retained.sql import SQLRetainedStore
+from holdfast.storage.bridge import SynchronousBridge
+from holdfast.storage.database import Durability
+from holdfast.storage.store import DurableStore
+from holdfast.wire.properties import NO_PROPERTIES
+from tests import postgres
+from tests.storage.doubles import fresh_file
+
+NOW = 1_700_000_000_000
+MAKES = ("sqlite", "postgresql")
+
+
+@frozen
+class Filled:
+    """A database and the retained messages in it, as a broker would have left them."""
+
+    url: str
+    recorded: bool = False
+
+    @contextmanager
+    def store(self) -> Iterator[SQLRetainedStore]:
+        """Open it as a broker does."""
+        clock, bridge = Clock(), SynchronousBridge()
+        durable = DurableStore(
+            self.url, Durability.PROCESS, 1.0, 0, 1, clock, lambda: NOW, None, bridge, SynchronousBridge
+        )
+        store = SQLRetainedStore(durable, recorded=self.recorded)
+        history = None
+        if self.recorded:
+            history = RetainedHistory(durable, store.flushed, clock, lambda: NOW, HistoryLimits(enable=True, keep=None))
+        durable.open()
+        if history is not None:
+            history.running = True
+            tended = history.tend()
+            while not tended.called:
+                clock.advance(0)
+        yield store
+        durable.close()
+
+    def put(self, *messages: RetainedMessage, at: int = NOW) -> None:
+        """Retain messages, or clear topics by such with an empty payload, at a time."""
+        with self.store() as store:
+            fill(store, messages, at)
+
+
+def fill(store: SQLRetainedStore, messages: Iterable[RetainedMessage], at: int = NOW) -> None:
+    """Write messages under the next revisions; one with an empty payload clears."""
+    for message in messages:
+        revision = store.next_revision()
+        stored = evolve(message, revision=revision, stored_at=at) if message.payload else None
+        change = RetainedChange(message.topic, revision, at, stored, message.client_id, message.username)
+        assert store.put(change).failure is None
+
+
+def message(topic: str, payload: bytes = b"x", **fields: Any) -> RetainedMessage:
+    """Build a message with defaults."""
+    return evolve(RetainedMessage(topic, payload, 0, NO_PROPERTIES, None, None, NOW, None, 0), **fields)
+
+
+@contextmanager
+def database(make: str, folder: Path, recorded: bool = False) -> Iterator[Filled]:
+    """Give an empty database with a current schema."""
+    if make == "sqlite":
+        yield Filled(f"sqlite:///{fresh_file(folder)}", recorded)
+        return
+    url = postgres.fresh_database()
+    try:
+        yield Filled(url, recorded)
+    finally:
+        postgres.drop(url)

@@ -1,0 +1,67 @@
+"""``format("retained")``: all that is retained and nothing else, with every type as it is."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from pyspark.sql import SparkSession
+
+from holdfast.pipeline import read_retained, snapshot_of
+from holdfast.topics import matches
+from tests.pipeline.stores import NOW, Filled, message
+
+pytestmark = pytest.mark.spark
+
+AWKWARD = ("a", "a/", "/a", "a//b", "$SYS/x", "a*b?[c]/d", "100%_\\x/y", "grün/日本/𝄞", "'; --/x", "a!", "a/b/c", "a/b")
+
+
+def test_all_columns_come_with_the_values_and_types_they_have(spark: SparkSession, filled: Filled) -> None:
+    """Nothing is narrowed, shifted or decoded on the way: binary payloads, 64 bits, milliseconds in UTC."""
+    filled.put(
+        message("a/b", b"\x00\xff", qos=2, client_id="c", username="u", expires_at=2**41),
+        message("plain"),
+    )
+    read = spark.read.format("retained").option("storage", filled.url)
+    full, plain = read.load().orderBy("topic").collect()
+    assert (full.topic, bytes(full.payload), full.qos, full.client_id, full.username, full["size"]) == (
+        "a/b", b"\x00\xff", 2, "c", "u", 2,
+    )  # fmt: skip
+    assert full.stored_at.astimezone(UTC) == datetime.fromtimestamp(NOW / 1000, UTC)
+    assert full.expires_at.astimezone(UTC) == datetime.fromtimestamp(2**41 / 1000, UTC)
+    assert plain.revision > full.revision > 2**53
+    assert (plain.client_id, plain.expires_at, plain.properties_json) == (None, None, None)
+
+
+def test_what_is_cleared_or_expired_is_not_there(spark: SparkSession, filled: Filled) -> None:
+    """Tombstones and expired rows are the store's business."""
+    filled.put(message("stays"), message("goes"), message("goes", b""), message("old", expires_at=NOW + 1))
+    assert [row.topic for row in spark.read.format("retained").option("storage", filled.url).load().collect()] == [
+        "stays"
+    ]
+
+
+@pytest.mark.parametrize(
+    "topic_filter", ["", "#", "+", "a/#", "a/+", "+/a", "a/b", "$SYS/#", "+/b/#", "100%_\\x/+", "a*b?[c]/+"]
+)
+def test_a_topic_filter_selects_what_the_broker_would_send(
+    spark: SparkSession, filled: Filled, topic_filter: str
+) -> None:
+    """The option ``filter`` means what SUBSCRIBE means, however many partitions read."""
+    filled.put(*(message(topic) for topic in AWKWARD))
+    expected = sorted(topic for topic in AWKWARD if not topic_filter or matches(topic_filter, topic))
+    with snapshot_of(filled.url) as snapshot:
+        found = read_retained(spark, snapshot, topic_filter, ["topic"], 3).collect()
+    assert sorted(row.topic for row in found) == expected
+
+
+def test_a_snapshot_stays_as_it_is_while_the_broker_goes_on(spark: SparkSession, filled: Filled) -> None:
+    """All partitions see the same moment."""
+    filled.put(*(message(f"t/{number:04}", b"before") for number in range(500)))
+    with snapshot_of(filled.url) as snapshot:
+        frame = read_retained(spark, snapshot, partitions=4)
+        assert frame.rdd.getNumPartitions() == 4
+        filled.put(*(message(f"t/{number:04}", b"after") for number in range(500)), message("t/new"))
+        found = frame.collect()
+    assert len(found) == 500
+    assert {bytes(row.payload) for row in found} == {b"before"}
