@@ -13,12 +13,14 @@ from holdfast.admin.arguments import decoded
 from holdfast.admin.calls import Answer, Call, Refused, Routes, answer, bad_request, not_found
 from holdfast.admin.flow import FlowCalls
 from holdfast.admin.history import HistoryCalls
+from holdfast.admin.merging import MergeCalls
 from holdfast.admin.messages import MessageCalls
 from holdfast.admin.records import BadRecord
 from holdfast.admin.settings import Settings
 from holdfast.retained.administration import Administration
 from holdfast.retained.history import IRetainedHistory
 from holdfast.retained.limits import NotRetained
+from holdfast.retained.merging import Merger
 from holdfast.retained.moments import HistoryUnavailable
 from holdfast.retained.restoring import Restorer
 from holdfast.retained.service import RetainedMessages
@@ -30,7 +32,7 @@ _LAST = {"/message": "topic", "/replay": "id"}
 
 
 class RetainerAPI:
-    """Answers calls about retained messages. ``store`` names the database."""
+    """Answers calls about retained messages. ``store`` names the database; without a ``merger``, it merges nothing."""
 
     _log = Logger()
 
@@ -42,6 +44,7 @@ class RetainerAPI:
         restorer: Restorer,
         settings: Settings,
         store: str,
+        merger: Merger | None = None,
     ) -> None:
         self._administration = administration
         self._store = store
@@ -50,6 +53,7 @@ class RetainerAPI:
             "/info": {"GET": (self.info, ())},
             **MessageCalls(administration, history).routes,
             **HistoryCalls(history, restorer, administration.now, administration.pause).routes,
+            **(MergeCalls(merger).routes if merger is not None else {}),
         }
 
     def answer(self, call: Call) -> Deferred[Answer]:
