@@ -9,6 +9,7 @@ from typing import Any
 from attrs import asdict
 from twisted.internet.defer import Deferred, inlineCallbacks
 
+from holdfast.admin.arguments import number_of
 from holdfast.admin.calls import NDJSON, Answer, Call, Routes, bad_request
 from holdfast.retained.jobs import OtherJob
 from holdfast.retained.merging import Merger, Progress
@@ -17,6 +18,7 @@ from holdfast.retained.verdicts import Merge
 from holdfast.tickets import StorageFailure
 
 _LONGEST_NAME = 200
+_MOST = 2**53
 
 
 class MergeCalls:
@@ -24,7 +26,7 @@ class MergeCalls:
 
     def __init__(self, merger: Merger) -> None:
         self._merger = merger
-        self.routes: Routes = {"/merge": {"POST": (self.merge, ("job", "merge"))}}
+        self.routes: Routes = {"/merge": {"POST": (self.merge, ("job", "merge", "rejected"))}}
 
     @inlineCallbacks
     def merge(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
@@ -36,10 +38,11 @@ class MergeCalls:
             merge = Merge(call.arguments.get("merge", Merge.NEWER.value))
         except ValueError:
             raise bad_request(f"merge is one of {', '.join(one.value for one in Merge)}") from None
+        rejected = number_of(call.arguments, "rejected", 0, _MOST)
         staging: Staging | None = None
         try:
             staging = _staging(call.body)
-            first: Progress | None = yield self._merger.step(name, staging, merge)
+            first: Progress | None = yield self._merger.step(name, staging, merge, rejected)
         except (NotStaged, OtherJob) as error:
             if staging is not None:
                 staging.close()
@@ -55,7 +58,7 @@ class MergeCalls:
             progress, first = first, None
             try:
                 if progress is None:
-                    progress = yield self._merger.step(name, staging, merge)
+                    progress = yield self._merger.step(name, staging, merge, rejected)
             except (StorageFailure, NotStaged, OtherJob) as error:
                 return _line({"state": "failed", "message": str(error)})
             finally:

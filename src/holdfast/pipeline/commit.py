@@ -38,12 +38,16 @@ class Target:
         """The database's URL. Raises :class:`PipelineError`."""
         return url_of(self.storage, self.config)
 
-    def merge(self, job: str, merge: Merge, staged: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Merge, and tell after each chunk what the API tells. Raises :class:`PipelineError`."""
+    def merge(self, job: str, merge: Merge, rejected: int, staged: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Merge, and tell after each chunk what the API tells; so many were ``rejected`` before.
+
+        Raises :class:`PipelineError`.
+        """
         body = json.dumps(staged).encode()
         with self._access() as access:
             rest = b""
-            for piece in access.pieces("/merge", {"job": job, "merge": merge.value}, "POST", body):
+            arguments = {"job": job, "merge": merge.value, **({"rejected": str(rejected)} if rejected else {})}
+            for piece in access.pieces("/merge", arguments, "POST", body):
                 *lines, rest = (rest + piece).split(b"\n")
                 for line in lines:
                     said = json.loads(line)

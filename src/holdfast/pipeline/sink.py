@@ -108,9 +108,9 @@ class RetainedWriter(DataSourceArrowWriter):
         staged = [message for message in messages if isinstance(message, Staged)]
         rejects = [reject for each in staged for reject in each.rejects]
         try:
-            self._check_rejects(staged, rejects)
+            rejected = self._check_rejects(staged, rejects)
             named = self._stage.named([each.attempt for each in staged if each.rows])
-            for said in self._target.merge(self._job, self._merge, named):
+            for said in self._target.merge(self._job, self._merge, rejected, named):
                 rejects += [_reject(one["reason"], "limit", one) for one in said["rejects"]]
             self._tell(rejects)
         finally:
@@ -120,7 +120,7 @@ class RetainedWriter(DataSourceArrowWriter):
         """Drop what was staged."""
         self._stage.drop()
 
-    def _check_rejects(self, staged: Sequence[Staged], rejects: Sequence[Reject]) -> None:
+    def _check_rejects(self, staged: Sequence[Staged], rejects: Sequence[Reject]) -> int:
         reasons: Counter[str] = sum((each.rejected for each in staged), Counter())
         if reasons.total() > self._most:
             self._tell(rejects)
@@ -129,6 +129,7 @@ class RetainedWriter(DataSourceArrowWriter):
                 f"{reasons.total()} rows are rejected ({told}), {self._most} are allowed, so that nothing was merged; "
                 f"the first: {rejects[0]['source'] or ''} {rejects[0]['reason']}"
             )
+        return reasons.total()
 
     def _tell(self, rejects: Sequence[Reject]) -> None:
         if self._rejects is not None:

@@ -48,9 +48,13 @@ class Job:
 NO_COUNTS: Mapping[str, int] = {**{verdict.value: 0 for verdict in Verdict}, REJECTED: 0}
 
 
-def take_turn(cursor: Cursor, name: str, merge: Merge, now: int) -> Job:
-    """Return a job as it stands, begun if there was none of the name. Raises :class:`OtherJob`."""
-    cursor.execute(_BEGIN, (name, MERGING, merge.value, json.dumps(NO_COUNTS), now, now))
+def take_turn(cursor: Cursor, name: str, merge: Merge, now: int, rejected: int = 0) -> Job:
+    """Return a job as it stands, begun if there was none of the name, with so many rejected before.
+
+    Raises :class:`OtherJob`.
+    """
+    counts = json.dumps({**NO_COUNTS, REJECTED: rejected})
+    cursor.execute(_BEGIN, (name, MERGING, merge.value, counts, now, now))
     cursor.execute(_TURN, (now, name))
     job = read_job(cursor, name)
     assert job is not None

@@ -98,7 +98,8 @@ def verdict_of(row: Row, known: _Standing | None, merge: Merge, now: int, same: 
 class MergedChunk:
     """One chunk of a job: a :class:`holdfast.retained.sql.Chunk`. ``stamps`` were made before anything is looked at.
 
-    ``job`` and ``rejects`` are as after the chunk; ``done`` fires when it is over.
+    So many were ``rejected`` before the job began. ``job`` and ``rejects`` are as after the chunk; ``done`` fires when
+    it is over.
     """
 
     name: str
@@ -107,6 +108,7 @@ class MergedChunk:
     limits: RetainerLimits
     stamps: Sequence[int]
     now: int
+    rejected: int = 0
     job: Job | None = None
     rejects: list[Reject] = field(factory=list)
     topics: list[str] = field(factory=list)
@@ -117,7 +119,7 @@ class MergedChunk:
     def decide(self, cursor: Cursor, statements: Statements, usage: UsageTable) -> list[Row]:
         """Return the rows that prevail, under new revisions."""
         self.rejects, self.topics, self._counts = [], [], Counter()
-        job = self.job = take_turn(cursor, self.name, self.merge, self.now)
+        job = self.job = take_turn(cursor, self.name, self.merge, self.now, self.rejected)
         if job.is_done:
             return []
         staged = self.staging.take(cursor, job.position, len(self.stamps), BYTES)
@@ -218,8 +220,10 @@ class Merger:
         self._pause = pause
 
     @inlineCallbacks
-    def step(self, name: str, staging: Staging, merge: Merge) -> Generator[Deferred[Any], Any, Progress]:
-        """Merge the next chunk of a job; nothing of one that is done.
+    def step(
+        self, name: str, staging: Staging, merge: Merge, rejected: int = 0
+    ) -> Generator[Deferred[Any], Any, Progress]:
+        """Merge the next chunk of a job; nothing of one that is done. So many were ``rejected`` before it began.
 
         Fails with NotRetained, NotStaged, OtherJob or :class:`StorageFailure`. A chunk that has begun is finished and
         told of, also when nobody waits for it any more.
@@ -228,7 +232,7 @@ class Merger:
             raise NotRetained("retainer.enable is false")
         attempts = 0
         while True:
-            chunk = self._chunk(name, staging, merge)
+            chunk = self._chunk(name, staging, merge, rejected)
             try:
                 yield chunk.done
             except StorageFailure:
@@ -244,9 +248,10 @@ class Merger:
             self._log.info("the import {name!r} is done: {counts}", name=name, counts=dict(chunk.job.counts))
         return Progress(chunk.job, chunk.rejects)
 
-    def _chunk(self, name: str, staging: Staging, merge: Merge) -> MergedChunk:
+    def _chunk(self, name: str, staging: Staging, merge: Merge, rejected: int) -> MergedChunk:
         stamps = [self._store.next_revision() for _ in range(self._rows)]
-        chunk = MergedChunk(name, merge, staging, self._retained.limits, stamps, self._now(), tell=self._tell)
+        limits, now = self._retained.limits, self._now()
+        chunk = MergedChunk(name, merge, staging, limits, stamps, now, rejected, tell=self._tell)
         self._retained.merging(stamps[-1])
         self._store.merge(chunk)
         return chunk

@@ -27,7 +27,7 @@ from holdfast.retained.upserts import RetainedUpserts
 from holdfast.retained.usage import CLIENTS, UsageTable
 from holdfast.storage.bulk import bulk_for
 from holdfast.storage.driver import Connection, Cursor
-from holdfast.storage.meta import add_to_totals, read_meta
+from holdfast.storage.meta import add_to_totals, raise_mark, read_meta
 from holdfast.storage.revisions import time_of
 from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.storage.writes import Write
@@ -230,6 +230,7 @@ class SQLRetainedStore:
             cursor = connection.cursor()
             rows = chunk.decide(cursor, self._statements, self._usage)
             change = self._upserts.write(cursor, rows)
+            raise_mark(cursor, self.node, max((row.revision for row in rows), default=0))
             if self._recorded:
                 entries = [
                     entry_of(row, ChangeOrigin.IMPORT)._replace(changed_at=chunk.now)
