@@ -18,7 +18,7 @@ class Unreadable(Exception):
 
 @frozen
 class Found:
-    """Something at a place in a file: the fields of a message (:data:`holdfast.pipeline.ready.FIELDS`), or a problem."""
+    """A place in a file: the fields of a message there (:data:`holdfast.pipeline.ready.FIELDS`), or a problem."""
 
     place: str
     given: Mapping[str, Any] | None = None
