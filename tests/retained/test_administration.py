@@ -8,8 +8,8 @@ import pytest
 from attrs import evolve
 
 from holdfast.messages import ChangeKind, ChangeOrigin, RetainedChange, RetainedMessage
-from holdfast.retained.administration import Merge, Verdict
 from holdfast.retained.feed import Change
+from holdfast.retained.verdicts import Merge, Verdict
 from holdfast.sessions.limits import Limits
 from holdfast.tickets import FailureKind, StorageFailure
 from holdfast.wire import packets as p

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast.messages import ApplicationMessage, ChangeKind, ChangeOrigin, RetainedMessage
-from holdfast.retained.administration import Administration, Merge
+from holdfast.retained.administration import Administration
 from holdfast.retained.limits import OnLimit, Quota, RetainerLimits
+from holdfast.retained.verdicts import Merge
 from holdfast.wire import NO_PROPERTIES, Properties
 from holdfast.wire import packets as p
 from tests.doubles import START

@@ -31,6 +31,7 @@ from holdfast.config.retainer import RetainerConfig
 from holdfast.retained.administration import Administration
 from holdfast.retained.configured import flow_of, limits_of, store_of
 from holdfast.retained.history import HistoryLimits, RetainedHistory
+from holdfast.retained.merging import Merger
 from holdfast.retained.periods import is_recorded
 from holdfast.retained.restoring import Restorer
 from holdfast.retained.service import RetainedMessages
@@ -44,6 +45,8 @@ from holdfast.storage.store import DurableStore
 #: seconds a broker is given to say something
 _PATIENCE = 60.0
 _PIECE = 1 << 16
+#: rows merged at once where nobody waits for a turn
+_ROWS = 5_000
 #: the node in whose name tools write
 _TOOLS = 0
 
@@ -61,7 +64,7 @@ class Access(Protocol):
     def call(self, method: str, path: str, arguments: Arguments = ..., body: bytes = ...) -> Any:
         """Return what is answered, from JSON. Raises :class:`Inaccessible`."""
 
-    def pieces(self, path: str, arguments: Arguments = ...) -> Iterator[bytes]:
+    def pieces(self, path: str, arguments: Arguments = ..., method: str = ..., body: bytes = ...) -> Iterator[bytes]:
         """Get a long answer piece by piece. Raises :class:`Inaccessible`, also in the middle."""
 
 
@@ -134,9 +137,11 @@ class _Broker:
             response = self._request(method, path, arguments, body)
             return _content(response.status, response.read())
 
-    def pieces(self, path: str, arguments: Arguments = _NONE) -> Iterator[bytes]:
+    def pieces(
+        self, path: str, arguments: Arguments = _NONE, method: str = "GET", body: bytes = b""
+    ) -> Iterator[bytes]:
         with self._told():
-            response = self._request("GET", path, arguments)
+            response = self._request(method, path, arguments, body)
             if response.status != http.client.OK:
                 _content(response.status, response.read())
             while piece := response.read1(_PIECE):
@@ -173,8 +178,10 @@ class _StandIn:
             answer: Answer = self._now(self._api.answer(Call(method, PREFIX + path, arguments, body)))
         return _content(answer.status, answer.body)
 
-    def pieces(self, path: str, arguments: Arguments = _NONE) -> Iterator[bytes]:
-        answer: Answer = self._now(self._api.answer(Call("GET", PREFIX + path, arguments)))
+    def pieces(
+        self, path: str, arguments: Arguments = _NONE, method: str = "GET", body: bytes = b""
+    ) -> Iterator[bytes]:
+        answer: Answer = self._now(self._api.answer(Call(method, PREFIX + path, arguments, body)))
         if answer.more is None:
             _content(answer.status, answer.body)
             return
@@ -245,6 +252,7 @@ def standing_in(config: Config) -> Iterator[Access]:
             Settings(config.retainer, None),
             where,
             partial(soundness, durable),
+            Merger(retained, store, _milliseconds, lambda: succeed(None), _ROWS),
         )
         yield _StandIn(api, where, clock)
     finally:

@@ -141,6 +141,11 @@ def _properties(table: _Record) -> Properties:
         raise BadRecord(f"properties: {error}") from error
 
 
+def properties_in(text: str) -> Properties:
+    """Return the properties in a JSON object, as :func:`properties_of` makes it. Raises :class:`BadRecord`."""
+    return _properties(_Record(text.encode(errors="surrogatepass"), "properties."))
+
+
 def date_of(milliseconds: int) -> str:
     """Return a time in RFC 3339, as far as calendars go."""
     moment = datetime.fromtimestamp(min(milliseconds, _LATEST - 1) / 1000, UTC)

@@ -14,12 +14,14 @@ from holdfast.admin.arguments import decoded
 from holdfast.admin.calls import Answer, Call, Refused, Routes, answer, bad_request, not_found
 from holdfast.admin.flow import FlowCalls
 from holdfast.admin.history import HistoryCalls
+from holdfast.admin.merging import MergeCalls
 from holdfast.admin.messages import MessageCalls
 from holdfast.admin.records import BadRecord
 from holdfast.admin.settings import Settings
 from holdfast.retained.administration import Administration
 from holdfast.retained.history import IRetainedHistory
 from holdfast.retained.limits import NotRetained
+from holdfast.retained.merging import Merger
 from holdfast.retained.moments import HistoryUnavailable
 from holdfast.retained.restoring import Restorer
 from holdfast.retained.service import RetainedMessages
@@ -31,7 +33,7 @@ _LAST = {"/message": "topic", "/replay": "id"}
 
 
 class RetainerAPI:
-    """Answers calls about retained messages. ``store`` names the database.
+    """Answers calls about retained messages. ``store`` names the database; without a ``merger``, it merges nothing.
 
     ``health`` tells what is wrong with that: ``damage`` (None: nothing) and the files that are ``quarantined``.
     """
@@ -47,6 +49,7 @@ class RetainerAPI:
         settings: Settings,
         store: str,
         health: Callable[[], Mapping[str, object]] = dict,
+        merger: Merger | None = None,
     ) -> None:
         self._administration = administration
         self._store = store
@@ -56,6 +59,7 @@ class RetainerAPI:
             "/info": {"GET": (self.info, ())},
             **MessageCalls(administration, history).routes,
             **HistoryCalls(history, restorer, administration.now, administration.pause).routes,
+            **(MergeCalls(merger).routes if merger is not None else {}),
         }
 
     def answer(self, call: Call) -> Deferred[Answer]:

@@ -21,7 +21,7 @@ from holdfast.cli.place import configured, place, refuse
 from holdfast.cli.progress import progress
 from holdfast.cli.times import at_option
 from holdfast.config import ConfigError
-from holdfast.retained.administration import Merge
+from holdfast.retained.verdicts import Merge
 from holdfast.storage.database import StoreUnusable
 from holdfast.storage.lock import DirectoryUnusable
 

@@ -24,6 +24,8 @@ from holdfast.pipeline.options import Options
 from holdfast.pipeline.problem import PipelineError
 from holdfast.pipeline.pushdown import pushed
 from holdfast.pipeline.ranges import Condition, Wanted, divided, wanted
+from holdfast.pipeline.sink import OPTIONS as WRITING
+from holdfast.pipeline.sink import RetainedWriter
 from holdfast.pipeline.splitting import bounds, within
 from holdfast.pipeline.store import Reading, Source, check
 from holdfast.retained.matching import KeyRange
@@ -62,6 +64,10 @@ class RetainedSource(DataSource):
         options = Options(self.name(), self.options, OPTIONS)
         reader = PushingReader if options.flag("pushdown") else RetainedReader
         return reader(options, chosen(RETAINED, schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> RetainedWriter:
+        """Return what writes rows with these columns."""
+        return RetainedWriter(Options(self.name(), self.options, WRITING), schema, overwrite)
 
 
 class RetainedReader(DataSourceReader):

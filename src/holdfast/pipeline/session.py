@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from holdfast.pipeline.files import FilesSource
 from holdfast.pipeline.history import HistorySource
 from holdfast.pipeline.retained import RetainedSource
 
@@ -23,9 +24,10 @@ _SETTINGS = {
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats ``retained`` and ``retained_history`` known to a session."""
+    """Make the formats ``retained``, ``retained_history`` and ``retained_files`` known to a session."""
     spark.dataSource.register(RetainedSource)
     spark.dataSource.register(HistorySource)
+    spark.dataSource.register(FilesSource)
 
 
 @contextmanager

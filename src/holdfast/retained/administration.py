@@ -6,7 +6,6 @@ Every change is stamped before what it depends on is looked at, so that what a c
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
@@ -17,6 +16,7 @@ from holdfast.interfaces import IRetainedStore, Listed, Listing, RetainedStatist
 from holdfast.messages import ApplicationMessage, ChangeOrigin, RetainedChange, RetainedMessage
 from holdfast.retained.limits import NotRetained
 from holdfast.retained.service import RetainedMessages, published
+from holdfast.retained.verdicts import Merge, Verdict, prevails, was_cleared_since
 from holdfast.tickets import CommitTicket, StorageFailure
 
 if TYPE_CHECKING:
@@ -29,24 +29,6 @@ ROWS = 500
 BYTES = 1 << 20
 _EVER = 2**63 - 1
 _PROTOCOL_VERSION = 5  # of no account: packets are not asked for
-
-
-class Merge(Enum):
-    """What an import does with a topic that is known already."""
-
-    NEWER = "newer"  #: the later change prevails, also if that was a clear
-    REPLACE = "replace"  #: the imported message prevails
-    KEEP = "keep"  #: what is retained prevails
-
-
-class Verdict(Enum):
-    """What became of an imported message."""
-
-    IMPORTED = "imported"
-    UNCHANGED = "unchanged"  #: exactly this is retained
-    KEPT = "kept"  #: something is retained already, and prevails
-    CLEARED = "cleared"  #: the topic has been cleared since
-    EXPIRED = "expired"  #: nobody would be sent it any more
 
 
 @frozen
@@ -216,7 +198,7 @@ class Administration:
             return Verdict.IMPORTED
         listed = standing.listed
         if listed is None:
-            since = merge is Merge.NEWER and message.stored_at <= standing.changed_at
+            since = was_cleared_since(message.stored_at, standing.changed_at, merge)
             return Verdict.CLEARED if since else Verdict.IMPORTED
         known = listed.message
         if self._has_expired(known):
@@ -231,10 +213,7 @@ class Administration:
     def _judged(self, message: RetainedMessage, known: RetainedMessage, merge: Merge, same: bool) -> Verdict:
         if same:
             return Verdict.UNCHANGED
-        newer = (message.stored_at, message.revision) > (known.stored_at, known.revision)
-        if merge is Merge.KEEP or (merge is Merge.NEWER and not newer):
-            return Verdict.KEPT
-        return Verdict.IMPORTED
+        return Verdict.IMPORTED if prevails(message, known, merge) else Verdict.KEPT
 
     def _has_expired(self, message: RetainedMessage) -> bool:
         return message.expires_at is not None and message.expires_at <= self.now()

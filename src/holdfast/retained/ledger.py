@@ -63,6 +63,8 @@ class Ledger:
         self._clients: dict[str, Budget] = {}
         self._waiting: list[_Waiting] = []
         self._looking = False
+        #: how many changes are under way that the store alone will know about
+        self._suspended = 0
         self._examined: list[Budget] = []
         #: what is retained in topics, as far as it is known to the turn or changed while the store is looked at
         self._rows: dict[str, Usage | None] = {}
@@ -118,6 +120,16 @@ class Ledger:
         """Tell whether a message is retained in a topic that has been looked at; True when it is not known."""
         return self._rows.get(topic, Usage(1, 0)) is not None
 
+    def suspend(self) -> None:
+        """Take nothing for known until :meth:`resume`: the store is being changed behind these budgets."""
+        self._suspended += 1
+
+    def resume(self) -> None:
+        """Look at the store anew."""
+        self._suspended -= 1
+        for budget in (self._total, *(budget for _, budget in self._topics), *self._clients.values()):
+            budget.looked_at = None
+
     def _budgets(self, topic: str, client_id: str | None) -> Iterator[Budget]:
         """Yield what a Client's message in a topic counts against."""
         if self._total.is_limited:
@@ -149,7 +161,7 @@ class Ledger:
             yield budget, new if theirs else changed
 
     def _is_known(self, budget: Budget) -> bool:
-        if budget.looked_at is None:
+        if budget.looked_at is None or (self._suspended and not self._looking):
             return False
         return not self._store.shared or self._looking or self._clock.seconds() - budget.looked_at < _SHARED_FOR
 

@@ -73,3 +73,22 @@ class RetainerLimits:
     client_quota: Quota | None = None
     topic_quotas: tuple[tuple[str, Quota], ...] = ()
     refuse_unavailable: bool = False  #: refuse a replay while the store cannot be read, rather than let it wait
+
+
+def size_refusal(limits: RetainerLimits, topic: str, size: int) -> RetainRefused | None:
+    """Return what stands in the way of a message of any publisher's, whatever else is retained.
+
+    ``size`` is that of its payload, in bytes.
+    """
+    if limits.max_payload_size and size > limits.max_payload_size:
+        return RetainRefused(
+            Limit.PAYLOAD_SIZE, f"the payload has {size} bytes, retainer.max_payload_size is {limits.max_payload_size}"
+        )
+    if 4 * len(topic) > limits.max_topic_length:
+        length = len(topic.encode())
+        if length > limits.max_topic_length:
+            return RetainRefused(
+                Limit.TOPIC_LENGTH,
+                f"the topic has {length} bytes, retainer.max_topic_length is {limits.max_topic_length}",
+            )
+    return None

@@ -166,6 +166,10 @@ class Replay:
         if self._state is ReplayState.READING:
             self._get_ready()
 
+    def include(self, revision: int) -> None:
+        """Let reads from now on see what is stored up to a revision, though it is not handed to this client live."""
+        self._start = max(self._start, revision)
+
     def cancel(self) -> None:
         """End at once, and the Network Connection with it: nobody takes what has come for everything."""
         if self._state is not ReplayState.OVER:

@@ -19,7 +19,7 @@ from holdfast.messages import ApplicationMessage, ChangeKind, ChangeOrigin, Reta
 from holdfast.retained.feed import Change, ChangeFeed
 from holdfast.retained.flow import Flow, FlowControl
 from holdfast.retained.ledger import Ledger
-from holdfast.retained.limits import Limit, NotRetained, OnLimit, RetainerLimits, RetainRefused
+from holdfast.retained.limits import Limit, NotRetained, OnLimit, RetainerLimits, RetainRefused, size_refusal
 from holdfast.retained.publish_rate import PublishRate
 from holdfast.retained.replay import Replay, ReplayState, ReplayStatus
 from holdfast.storage.complaints import Complaints
@@ -180,6 +180,30 @@ class RetainedMessages(Service):
         self._check(published(message), origin)
         return self._put(change, ChangeKind.SET, origin)
 
+    @property
+    def limits(self) -> RetainerLimits:
+        """What may be retained."""
+        return self._limits
+
+    def merging(self, revision: int) -> None:
+        """Prepare for changes made in the store itself, by :meth:`SQLRetainedStore.merge`, up to a revision.
+
+        What replays read from now on includes them as soon as they are committed, before :meth:`merged` tells of them.
+        Until then, whether a message of a Client's fits is known to the store alone.
+        """
+        for replay in self.control.replays.values():
+            replay.include(revision)
+        if self._ledger is not None:
+            self._ledger.suspend()
+
+    def merged(self, topics: Sequence[str], revision: int) -> None:
+        """Tell of such changes, which are committed, or have failed and are none."""
+        if self._ledger is not None:
+            self._ledger.resume()
+        if len(self.feed):
+            for topic in topics:
+                self.feed.announce(Change(topic, revision, ChangeKind.SET, ChangeOrigin.IMPORT, False, COMMITTED))
+
     def drop(self, message: ApplicationMessage, origin: ChangeOrigin) -> tuple[CommitTicket, bool]:
         """Clear the topic of a message that was refused, unless nothing is retained: better none than a stale one."""
         if self._ledger is not None and not self._ledger.holds(message.topic):
@@ -292,22 +316,13 @@ class RetainedMessages(Service):
 
     def _refusal(self, message: ApplicationMessage, by_operator: bool = False) -> RetainRefused | None:
         """Return what stands in the way of the message whatever is retained already."""
-        limits = self._limits
-        if limits.max_payload_size and len(message.payload) > limits.max_payload_size:
-            return RetainRefused(
-                Limit.PAYLOAD_SIZE,
-                f"the payload has {len(message.payload)} bytes, retainer.max_payload_size is {limits.max_payload_size}",
-            )
-        if 4 * len(message.topic) > limits.max_topic_length:
-            length = len(message.topic.encode())
-            if length > limits.max_topic_length:
-                return RetainRefused(
-                    Limit.TOPIC_LENGTH,
-                    f"the topic has {length} bytes, retainer.max_topic_length is {limits.max_topic_length}",
-                )
+        refusal = size_refusal(self._limits, message.topic, len(message.payload))
+        if refusal is not None:
+            return refusal
         if self._rate is not None and not by_operator and self._rate.exhausted:
             return RetainRefused(
-                Limit.PUBLISH_RATE, f"retainer.max_publish_rate is {limits.max_publish_rate:g} messages per second"
+                Limit.PUBLISH_RATE,
+                f"retainer.max_publish_rate is {self._limits.max_publish_rate:g} messages per second",
             )
         return None
 

@@ -5,27 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from time import monotonic
+from typing import Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from holdfast.interfaces import Batch, IRetainedStore, Listing, RetainedStatistics, Seen, Selection, Standing, Usage
 from holdfast.messages import ChangeOrigin, RetainedChange, RetainedMessage
-from holdfast.retained.entries import expiry_of
+from holdfast.retained.entries import entry_of, expiry_of
 from holdfast.retained.listing import ListReading, standing_of
 from holdfast.retained.matching import plan
 from holdfast.retained.reading import Bounds, Reading
 from holdfast.retained.recording import RecordedRow, RecordedUpserts, append, append_stored
-from holdfast.retained.rows import message_of, row_of
+from holdfast.retained.rows import Row, message_of, row_of
 from holdfast.retained.sqlite import SQLiteStatements
 from holdfast.retained.statements import Statements, Totals
 from holdfast.retained.stride import Stride
 from holdfast.retained.upserts import RetainedUpserts
 from holdfast.retained.usage import CLIENTS, UsageTable
 from holdfast.storage.bulk import bulk_for
-from holdfast.storage.driver import Connection
-from holdfast.storage.meta import add_to_totals, read_meta
+from holdfast.storage.driver import Connection, Cursor
+from holdfast.storage.meta import add_to_totals, raise_mark, read_meta
 from holdfast.storage.revisions import time_of
 from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.storage.writes import Write
@@ -37,6 +39,21 @@ _ROW_OVERHEAD = 400
 _STRIDES = 1024
 
 _log = Logger()
+
+
+class Chunk(Protocol):
+    """Changes that are decided on in the writer's thread, where nothing comes between the look and the write."""
+
+    now: int
+
+    def decide(self, cursor: Cursor, statements: Statements, usage: UsageTable) -> Sequence[Row]:
+        """Return the rows to write, of distinct topics, as stored at ``now`` (milliseconds since the epoch)."""
+
+    def note(self, cursor: Cursor, written: Sequence[str]) -> None:
+        """Do what belongs to the transaction; ``written`` are the topics where nothing had a higher revision."""
+
+    def settled(self, outcome: Totals | Failure) -> None:
+        """Hear, in the reactor thread, that the transaction is committed, or why it failed."""
 
 
 @implementer(IRetainedStore)
@@ -206,6 +223,32 @@ class SQLRetainedStore:
             return self._statements.purge(connection.cursor(), before, limit)
 
         return self._parts.writer.run(work)
+
+    def merge(self, chunk: Chunk) -> None:
+        """Write what a chunk decides on, in one transaction, after all that was put before; the chunk is told."""
+
+        def work(connection: Connection) -> Totals:
+            cursor = connection.cursor()
+            rows = chunk.decide(cursor, self._statements, self._usage)
+            change = self._upserts.write(cursor, rows)
+            raise_mark(cursor, self.node, max((row.revision for row in rows), default=0))
+            if self._recorded:
+                entries = [
+                    entry_of(row, ChangeOrigin.IMPORT)._replace(changed_at=chunk.now)
+                    for row in rows
+                    if row.topic not in change.lost
+                ]
+                if entries:
+                    append(cursor, self._bulk, entries)
+            chunk.note(cursor, [row.topic for row in rows if row.topic not in change.lost])
+            return change
+
+        def account(outcome: Totals | Failure) -> None:
+            if not isinstance(outcome, Failure):
+                self._upserts.committed(outcome)
+            chunk.settled(outcome)
+
+        self._parts.writer.run(work).addBoth(account)
 
     def statistics(self) -> RetainedStatistics:
         """Return how much is retained as of the last commit."""

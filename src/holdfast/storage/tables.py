@@ -237,6 +237,22 @@ retained_history_absent = Table(
     "retained_history_absent", metadata, Column("node", SmallInteger, primary_key=True, autoincrement=False)
 )
 
+#: Imports from a staging area, by the names of their jobs. ``state`` is "merging" or "done", ``merge`` the rule. All
+#: staged topics up to ``position`` have been dealt with, in the transactions that have set it; ``counts`` is a JSON
+#: object that says what became of how many.
+pipeline_jobs = Table(
+    "pipeline_jobs",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("merge", Text, nullable=False),
+    Column("position", TopicName, nullable=False),
+    Column("counts", Text, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("changed_at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 #: Views are the stable surface for plain SQL; they live apart because the schema comparison knows tables only.
 views = MetaData()
 

@@ -7,6 +7,7 @@ import click
 from holdfast.pipeline.cli.asof import asof
 from holdfast.pipeline.cli.audit import audit
 from holdfast.pipeline.cli.export import export
+from holdfast.pipeline.cli.imports import import_
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -17,9 +18,9 @@ def main() -> None:
     Spark runs where its own settings say (spark-submit, spark-defaults.conf, MASTER, SPARK_REMOTE); by default here.
 
     The exit status is 0 when all is done, 1 when it failed, 2 for a wrong command line, and 3 when it is done and
-    found what needs to be looked into: rejected rows over the limit, or differences.
+    found what needs to be looked into: rejected rows, or differences.
     """
 
 
-for command in (asof, audit, export):
+for command in (asof, audit, export, import_):
     main.add_command(command)

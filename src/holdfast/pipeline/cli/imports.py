@@ -1,0 +1,56 @@
+"""``holdfast-pipeline import``."""
+
+from __future__ import annotations
+
+import click
+from attrs import asdict
+
+from holdfast.pipeline.cli.job import FOUND, database, machine, running, tell
+from holdfast.pipeline.commit import Target
+from holdfast.pipeline.jobs.imports import FORMATS, MOST_REJECTS, import_messages
+from holdfast.pipeline.sink import MOST_REJECTS as REJECTS_AT_MOST
+from holdfast.pipeline.sink import REJECTS
+from holdfast.retained.verdicts import Merge
+
+
+@click.command("import")
+@click.argument("source")
+@database
+@machine
+@click.option("--format", "kind", type=click.Choice(FORMATS), required=True, help="What SOURCE is.")
+@click.option(
+    "--merge", type=click.Choice([one.value for one in Merge]), default=Merge.NEWER.value, show_default=True,
+    help="What prevails where something is retained already.",
+)  # fmt: skip
+@click.option("--rejects", help=f"A folder for the file {REJECTS}, which says what was rejected and why.")
+@click.option(
+    "--max-rejects", type=click.IntRange(0, REJECTS_AT_MOST), default=MOST_REJECTS, show_default=True,
+    help="With more rows that are no messages, nothing is imported.",
+)  # fmt: skip
+@click.option("--job", help="A name: run again under it, an import goes on where it was cut short, or is done already.")
+@click.option("--staging", help="Where the files are made ready for SQLite.  [default: staging, beside the database]")
+def import_(
+    source: str,
+    storage: str | None,
+    config: str | None,
+    as_json: bool,
+    kind: str,
+    merge: str,
+    rejects: str | None,
+    max_rejects: int,
+    job: str | None,
+    staging: str | None,
+) -> None:
+    """Retain the messages in the file or folder SOURCE.
+
+    A broker may run meanwhile: it does the writing, and new subscribers are sent what is imported. The exit status is 3
+    where some messages were rejected, by a rule or by a limit of the broker's.
+    """
+    with running("import") as spark:
+        target = Target(storage, config)
+        done = import_messages(spark, source, kind, target, Merge(merge), job, rejects, max_rejects, staging)
+    counts = asdict(done)
+    told = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in counts.items() if name != "job")
+    tell(counts, as_json, told)
+    if done.rejected:
+        raise SystemExit(FOUND)

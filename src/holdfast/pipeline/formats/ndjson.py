@@ -1,0 +1,122 @@
+"""JSON lines: those of ``holdfast retainer export``, and those of ``mosquitto_sub --retained-only -F %j``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from holdfast.admin.records import BadRecord, message_of
+from holdfast.pipeline.formats.found import Found, properties_json
+from holdfast.retained.rows import json_of
+
+#: A longer line is not the message of any broker: MQTT's longest is 256 MB, in base64.
+_LONGEST_LINE = 400 << 20
+_PIECE = 1 << 20
+#: Stands for the time of a line that does not tell it.
+_UNTOLD = -1
+
+
+def messages(path: Path, start: int = 0, end: int | None = None) -> Iterator[Found]:
+    """Yield what the lines are that begin in a range of bytes of a file; empty lines are nothing."""
+    with path.open("rb") as file:
+        if start:
+            file.seek(start - 1)
+            _pass_line(file)
+        while end is None or file.tell() < end:
+            place = f"byte {file.tell()}"
+            line = file.readline(_LONGEST_LINE)
+            if not line:
+                return
+            if len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
+                _pass_line(file)
+                yield Found(place, problem="this line is too long")
+            elif line.strip():
+                yield _found(place, line)
+
+
+def _pass_line(file: Any) -> None:
+    while (piece := file.readline(_PIECE)) and not piece.endswith(b"\n"):
+        pass
+
+
+def _found(place: str, line: bytes) -> Found:
+    try:
+        said = json.loads(line)
+        if isinstance(said, dict) and "payloadlen" in said:
+            return Found(place, _of_mosquitto(said))
+        message = message_of(line, _UNTOLD)
+    except BadRecord as error:
+        return Found(place, problem=str(error))
+    except (ValueError, RecursionError) as error:
+        return Found(place, problem=f"this is not JSON: {str(error)[:100]}")
+    return Found(
+        place,
+        {
+            "topic": message.topic,
+            "payload": message.payload,
+            "qos": message.qos,
+            "client_id": message.client_id,
+            "username": message.username,
+            "stored_at": None if message.stored_at == _UNTOLD else message.stored_at,
+            "expires_at": message.expires_at,
+            "properties_json": json_of(message.properties),
+            "revision": message.revision,
+        },
+    )
+
+
+def _of_mosquitto(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the message in a line of mosquitto_sub; ``tst`` is when it received it. Raises :class:`BadRecord`."""
+    payload = said.get("payload")
+    encoded = payload.encode(errors="surrogatepass") if isinstance(payload, str) else b""
+    if len(encoded) != said["payloadlen"]:
+        raise BadRecord(
+            f"payload: has {len(encoded)} bytes here and {said['payloadlen']!r} there: it is no text; "
+            "import binary payloads from mosquitto.db"
+        )
+    properties = said.get("properties") or {}
+    if not isinstance(properties, dict):
+        raise BadRecord("properties: is not a JSON object")
+    stored_at = _time(said.get("tst"))
+    expiry = properties.get("message-expiry-interval")
+    if expiry is not None and (not isinstance(expiry, int) or stored_at is None):
+        raise BadRecord("properties.message-expiry-interval: is not a whole number of seconds since tst")
+    return {
+        "topic": said.get("topic"),
+        "payload": encoded,
+        "qos": said.get("qos"),
+        "stored_at": stored_at,
+        "expires_at": None if expiry is None or stored_at is None else stored_at + 1000 * expiry,
+        "properties_json": _properties(properties),
+    }
+
+
+def _time(text: Any) -> int | None:
+    if text is None:
+        return None
+    try:  # mosquitto writes both a Z and how far from it
+        moment = datetime.fromisoformat(text.replace("Z+", "+").replace("Z-", "-"))
+        return round(moment.timestamp() * 1000)
+    except (AttributeError, ValueError, OverflowError):
+        raise BadRecord("tst: is not a time") from None
+
+
+def _properties(given: Mapping[str, Any]) -> str | None:
+    users = given.get("user-properties") or []
+    pairs = []
+    for each in users if isinstance(users, list) else [users]:
+        if not isinstance(each, dict):
+            raise BadRecord("properties.user-properties: is not a list of objects")
+        pairs += [[name, value] for name, value in each.items()]
+    known = {
+        "payload_format_indicator": given.get("payload-format-indicator"),
+        "content_type": given.get("content-type"),
+        "response_topic": given.get("response-topic"),
+        "user_properties": pairs,
+    }
+    if given.get("correlation-data") is not None:
+        raise BadRecord("properties.correlation-data: may be binary, which these lines cannot tell")
+    return properties_json(known)

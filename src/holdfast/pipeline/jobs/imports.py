@@ -1,0 +1,94 @@
+"""Importing what other stores have retained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from attrs import asdict
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+
+from holdfast.pipeline.commit import Target
+from holdfast.pipeline.files import FORMATS as FILES
+from holdfast.pipeline.files import files_of
+from holdfast.pipeline.jobs.export import DATA, MANIFEST
+from holdfast.pipeline.problem import PipelineError
+from holdfast.pipeline.ready import FIELDS
+from holdfast.pipeline.store import Source
+from holdfast.retained.jobs import read_job
+from holdfast.retained.verdicts import Merge
+
+if TYPE_CHECKING:
+    from attrs import frozen
+    from pyspark.sql import DataFrame, SparkSession
+else:
+    from attrs import define as frozen
+
+FORMATS = ("parquet", *FILES)
+MOST_REJECTS = 100
+
+
+@frozen
+class Imported:
+    """What an import has done; a job that was cut short and run again counts what it did before.
+
+    ``rejected`` are rows that are no messages, and messages that a limit of the broker's stands in the way of.
+    """
+
+    job: str
+    imported: int
+    unchanged: int
+    kept: int
+    cleared: int
+    expired: int
+    rejected: int
+
+
+def import_messages(
+    spark: SparkSession,
+    source: str,
+    kind: str,
+    target: Target,
+    merge: Merge = Merge.NEWER,
+    job: str | None = None,
+    rejects: str | None = None,
+    max_rejects: int = MOST_REJECTS,
+    staging: str | None = None,
+) -> Imported:
+    """Import all messages in a file or folder. Raises :class:`PipelineError`, also for too many rejects."""
+    job = job or uuid4().hex
+    options = {"merge": merge.value, "job": job, "max_rejects": str(max_rejects), **asdict(target)}
+    options |= {"rejects": rejects, "staging": staging}
+    given = {name: value for name, value in options.items() if value is not None}
+    frame = read_messages(spark, source, kind)
+    frame.write.format("retained").mode("append").options(**given).save()
+    with Source(target.url).reading() as reading:
+        done = read_job(reading.connection.cursor(), job)
+    if done is None:
+        raise PipelineError(f"the job {job!r} is not in the database it was written to")
+    return Imported(job, **done.counts)
+
+
+def read_messages(spark: SparkSession, source: str, kind: str) -> DataFrame:
+    """Return the messages in a file or folder, as the sink takes them. Raises :class:`PipelineError`."""
+    if kind == "parquet":
+        return _parquet(spark, source)
+    reader = spark.read.format("retained_files").option("format", kind)
+    return reader.option("files", json.dumps(files_of(source))).load()
+
+
+def _parquet(spark: SparkSession, source: str) -> DataFrame:
+    """Read what ``export`` has written, or any other files with some of the columns."""
+    if "://" not in source:
+        folder = Path(source).absolute()
+        if not folder.exists():
+            raise PipelineError(f"{source}: there is no such file or folder")
+        source = str(folder / DATA if (folder / MANIFEST).is_file() else folder)
+    frame = spark.read.parquet(source)
+    names = [name for name in frame.columns if name in FIELDS]
+    for name in ("topic", "payload"):
+        if name not in names:
+            raise PipelineError(f"{source}: has no column {name}; the columns are: {', '.join(frame.columns)}")
+    return frame.select(*names, F.col("_metadata.file_path").alias("source"))

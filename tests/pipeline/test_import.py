@@ -1,0 +1,74 @@
+"""Imports: what was exported comes back, and what others have retained comes in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from holdfast.admin.records import line_of
+from holdfast.pipeline import snapshot_of
+from holdfast.pipeline.cli import main
+from holdfast.pipeline.commit import Target
+from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.jobs.export import export
+from holdfast.pipeline.jobs.imports import import_messages
+from tests.pipeline.stores import Filled, database
+from tests.pipeline.test_sink import MESSAGES, contents
+
+pytestmark = pytest.mark.spark
+
+REAL = Path(__file__).parent / "files" / "mosquitto-2.0.11.db"
+
+
+def test_an_export_comes_back_as_it_was(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
+    """Into an empty store of either make; again, it changes nothing."""
+    (tmp_path / "source").mkdir()
+    with database("sqlite", tmp_path / "source") as source:
+        source.put(*MESSAGES)
+        with snapshot_of(source.url) as snapshot:
+            export(spark, snapshot, Folder(str(tmp_path / "out")), partitions=2)
+        done = import_messages(spark, str(tmp_path / "out"), "parquet", Target(filled.url, None))
+        assert (done.imported, done.rejected) == (len(MESSAGES), 0)
+        assert contents(spark, filled) == contents(spark, source)
+    again = import_messages(spark, str(tmp_path / "out"), "parquet", Target(filled.url, None))
+    assert (again.imported, again.unchanged) == (0, len(MESSAGES))
+
+
+def test_the_command_imports_lines_and_tells_what_it_rejected(
+    spark: SparkSession, filled: Filled, tmp_path: Path
+) -> None:
+    """One line of JSON, exit status 3 for rejects, each with its file and place in the rejects folder."""
+    source = tmp_path / "in.ndjson"
+    source.write_bytes(b"nonsense\n" + b"".join(line_of(message) for message in MESSAGES))
+    arguments = [
+        "import", str(source), "--format", "ndjson", "--storage", filled.url, "--json",
+        "--rejects", str(tmp_path / "rejects"),
+    ]  # fmt: skip
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 3, result.output
+    told = json.loads(result.stdout.splitlines()[-1])
+    assert (told["imported"], told["rejected"]) == (len(MESSAGES), 1)
+    assert len(contents(spark, filled)) == len(MESSAGES)
+    (reject,) = [json.loads(line) for line in (tmp_path / "rejects" / "rejects.jsonl").read_text().splitlines()]
+    assert reject["source"] == f"{source}, byte 0"
+    assert reject["reason"].startswith("this is not JSON")
+
+
+def test_mosquitto_db_is_imported(spark: SparkSession, filled: Filled) -> None:
+    """As mosquitto has left it."""
+    done = import_messages(spark, str(REAL), "mosquitto", Target(filled.url, None))
+    assert (done.imported, done.rejected) == (3, 0)
+    assert [row[:3] for row in contents(spark, filled)] == [
+        ("a/b", b"hello", 1), ("bin", b"\x00\xff\xfe", 0), ("grün/日本", b"plain x", 0),
+    ]  # fmt: skip
+
+
+def test_a_file_that_is_none_of_the_format_is_told_in_a_line(spark: SparkSession, filled: Filled) -> None:
+    """And nothing is merged."""
+    arguments = ["import", __file__, "--format", "mosquitto", "--storage", filled.url]
+    result = CliRunner().invoke(main, arguments)
+    assert (result.exit_code, result.stderr) == (1, f"{__file__}: this is not a mosquitto.db; nothing was merged\n")
