@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from holdfast.pipeline.cli.archive import archive
 from holdfast.pipeline.cli.asof import asof
 from holdfast.pipeline.cli.audit import audit
+from holdfast.pipeline.cli.compact import compact
 from holdfast.pipeline.cli.export import export
 
 
@@ -21,5 +23,5 @@ def main() -> None:
     """
 
 
-for command in (asof, audit, export):
+for command in (archive, asof, audit, compact, export):
     main.add_command(command)
