@@ -192,3 +192,30 @@ def test_replays_are_listed_and_cancelled() -> None:
     assert desk.answer("DELETE", f"/replay/{told['id']}").status == 204
     assert desk.ask("GET", "/replays")["data"] == []
     assert slow.network.closed
+
+
+def test_an_archive_says_how_far_it_has_got(desk: Desk) -> None:
+    """It never goes back, and cannot be ahead of the history; what is not understood is refused."""
+    for number in range(3):
+        change(desk, "t", b"%d" % number)
+    last = int(pages(desk)[-1]["seq"])
+
+    def told(seq: str) -> Any:
+        return desk.ask("POST", "/history/archived", body=b'{"seq": "%s"}' % seq.encode())["seq"]
+
+    assert told("0") == "0"
+    assert told(str(last - 1)) == str(last - 1)
+    assert told("1") == str(last - 1)
+    refused = desk.refused("POST", "/history/archived", body=b'{"seq": "%d"}' % (last + 1))
+    assert refused[:2] == (400, "HISTORY_UNAVAILABLE")
+    assert refused[2].startswith(f"the history ends at event {last}:")
+    assert told(str(last)) == str(last)
+    for wrong in (
+        b"",
+        b"7",
+        b'{"seq": 7}',
+        b'{"seq": "-1"}',
+        b'{"seq": "7", "x": 1}',
+        b'{"seq": "' + b"9" * 19 + b'"}',
+    ):
+        assert desk.refused("POST", "/history/archived", body=wrong)[2].startswith('the body is {"seq": "123"}')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
 from collections.abc import Callable, Generator
 from typing import Any
@@ -44,6 +45,7 @@ class HistoryCalls:
         self._pause = pause
         self.routes: Routes = {
             "/history": {"GET": (self.events, ("topic", "since", "until", "limit", "cursor", "first"))},
+            "/history/archived": {"POST": (self.archived, ())},
             "/restore": {"POST": (self.restore, ("topic", "at", "dry_run", "clear", "limit", "cursor"))},
         }
 
@@ -69,6 +71,12 @@ class HistoryCalls:
         return answer({"data": data, "meta": {"limit": limit, "hasnext": not done, "cursor": str(cursor)}})
 
     @inlineCallbacks
+    def archived(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+        """Take note of how far an archive has got: what it does not have is not pruned."""
+        recorded = yield self._history.archived(_seq_in(call.body))
+        return answer({"seq": str(recorded)})
+
+    @inlineCallbacks
     def restore(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
         """Put back what was retained at a moment: the next topics after a cursor."""
         arguments = call.arguments
@@ -88,6 +96,17 @@ class HistoryCalls:
             )  # fmt: skip
         meta = {"hasnext": not done, "cursor": None if done else after}
         return answer({**told, "at": date_of(at), "dry_run": dry_run, "meta": meta})
+
+
+def _seq_in(body: bytes) -> int:
+    """Return the event named in ``{"seq": "..."}``, in which only this is allowed."""
+    try:
+        match json.loads(body):
+            case {"seq": str(text), **rest} if not rest and text.isascii() and text.isdigit() and len(text) < 19:
+                return int(text)
+    except (ValueError, RecursionError):
+        pass  # the same answer as for what is JSON, but something else
+    raise bad_request('the body is {"seq": "123"}: up to which event, in digits, the archive has everything')
 
 
 def record_of(event: HistoryEvent) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +34,34 @@ class Folder:
         """Tell whether there is something of a name."""
         return bool(self._explained(lambda: self._info(name).type is not fs.FileType.NotFound))
 
+    def names(self, name: str) -> list[str]:
+        """Return the names of what is in a folder in it; none where there is no such folder."""
+        found = self._explained(
+            lambda: self._system.get_file_info(fs.FileSelector(f"{self._path}/{name}", allow_not_found=True))
+        )
+        return [info.base_name for info in found]
+
+    def read(self, name: str) -> bytes:
+        """Return what is in a file."""
+        try:
+            with self._system.open_input_stream(f"{self._path}/{name}") as stream:
+                return bytes(stream.read())
+        except OSError as error:
+            raise PipelineError(f"{self.below(name)}: cannot be read ({error})") from error
+
     def read_json(self, name: str) -> Any:
         """Return what a file says, None where there is none."""
         if not self.has(name):
             return None
         try:
-            with self._system.open_input_stream(f"{self._path}/{name}") as stream:
-                return json.loads(stream.read())
-        except (OSError, ValueError) as error:
+            return json.loads(self.read(name))
+        except ValueError as error:
             raise PipelineError(f"{self.below(name)}: cannot be read ({error})") from error
+
+    def sync(self) -> None:
+        """Wait until what has been written to a local folder is on the disk; other systems see to that themselves."""
+        if isinstance(self._system, fs.LocalFileSystem):
+            os.sync()  # Spark syncs none of its files
 
     def write_json(self, name: str, content: object) -> None:
         """Write a file that is there as a whole or not at all."""

@@ -25,7 +25,7 @@ from holdfast.pipeline.columns import HISTORY, Column, chosen, struct_of
 from holdfast.pipeline.options import Options
 from holdfast.pipeline.places import Gap, Places, extent, gap_in
 from holdfast.pipeline.problem import PipelineError
-from holdfast.pipeline.store import Source, check
+from holdfast.pipeline.store import Reading, Source, check
 from holdfast.topics import EVERY_TOPIC
 
 # Built from constants and the names of columns: values are always bound.
@@ -41,12 +41,13 @@ Offset = dict[str, int]
 
 
 class Entries(InputPartition):
-    """The entries after one place, up to another."""
+    """The entries after one place, up to another; none may be missing after ``whole``, where that is known."""
 
-    def __init__(self, after: int, upto: int) -> None:
+    def __init__(self, after: int, upto: int, whole: int | None = None) -> None:
         super().__init__((after, upto))
         self.after = after
         self.upto = upto
+        self.whole = whole
 
 
 class HistorySource(DataSource):
@@ -91,12 +92,14 @@ class _Reading:
         bounds = (partition.after, partition.upto)
         with self._source.reading() as reading, reading.streamed(statement, bounds) as cursor:
             yield from batches_of(Matching(cursor, self._filter) if checked else cursor, self._columns)
+            if partition.whole is not None:  # in the transaction that has read them
+                _require_whole(reading, max(partition.after, partition.whole), partition.upto)
 
-    def _divided(self, after: int, upto: int) -> Sequence[InputPartition]:
+    def _divided(self, after: int, upto: int, whole: int | None = None) -> Sequence[InputPartition]:
         """Divide a range of places into parts of the same length."""
         count = min(self._parts, upto - after)
         edges = [after + (upto - after) * part // count for part in range(count + 1)] if count > 0 else []
-        return [Entries(low, high) for low, high in pairwise(edges)]
+        return [Entries(low, high, whole) for low, high in pairwise(edges)]
 
 
 class HistoryReader(_Reading, DataSourceReader):
@@ -167,21 +170,26 @@ class HistoryStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvail
         after, upto = start["seq"], end["seq"]
         if upto <= after:
             return []
-        if self._fails:
-            with self._source.reading() as reading:
-                gap = gap_in(reading, max(after, start["pruned"]), upto)
-            if gap is not None:
-                raise PipelineError(_lost(gap))
-        return self._divided(after, upto)
+        if not self._fails:
+            return self._divided(after, upto)
+        with self._source.reading() as reading:  # before anything is read, so that the first is named
+            _require_whole(reading, max(after, start["pruned"]), upto)
+        return self._divided(after, upto, start["pruned"])
 
     def _extent(self) -> Places:
         with self._source.reading() as reading:
             return extent(reading)
 
 
+def _require_whole(reading: Reading, after: int, upto: int) -> None:
+    gap = gap_in(reading, after, upto) if after < upto else None
+    if gap is not None:
+        raise PipelineError(_lost(gap))
+
+
 def _lost(gap: Gap) -> str:
     return (
         f"the history has lost {gap.missing} entries from seq {gap.first} on before they were read: they were pruned. "
-        "To go on without them, set fail_on_data_loss to false; to keep this from happening, confirm what is archived, "
-        "or keep the history longer (retainer.history)"
+        "To go on without them, set fail_on_data_loss to false (an archive: begin another in another folder); to keep "
+        "this from happening, confirm what is archived, or keep the history longer (retainer.history)"
     )

@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql.types import DateType
 
 from holdfast.pipeline.columns import HISTORY, RETAINED, Column, struct_of
+from holdfast.pipeline.coverage import DATA
+from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.patterns import pattern
 from holdfast.pipeline.problem import PipelineError
 from holdfast.pipeline.snapshot import Snapshot
 from holdfast.pipeline.store import Source
@@ -53,6 +57,16 @@ def read_history(
         reader = reader.option("to_seq", to_seq)
     reader = reader.option("from_seq", from_seq).option("filter", topic_filter)
     return reader.option("partitions", partitions or parallelism(spark)).load()
+
+
+def read_archive(spark: SparkSession, folder: Folder, topic_filter: str = "") -> DataFrame:
+    """Return the entries in an archive of the history, compacted or not, with the ``date`` of each.
+
+    The other argument is as for :func:`read_retained`.
+    """
+    schema = struct_of(HISTORY).add("date", DateType())
+    frame = spark.read.schema(schema).parquet(folder.below(DATA))
+    return frame.where(F.col("topic").rlike(rf"\A(?:{pattern(topic_filter)})\z")) if topic_filter else frame
 
 
 def _named(all_columns: Sequence[Column], names: Sequence[str] | None) -> StructType:

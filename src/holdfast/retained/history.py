@@ -114,8 +114,12 @@ class IRetainedHistory(Interface):
         ``after`` is that of the page before.
         """
 
-    def archived(seq: int) -> Deferred[None]:
-        """Take note that an archive has everything up to an event, 0 for nothing yet: the rest is not pruned."""
+    def archived(seq: int) -> Deferred[int]:
+        """Take note that an archive has everything up to an event, 0 for nothing yet: the rest is not pruned.
+
+        Return up to which event one has everything: it never goes back. Fails for what is not in the history yet; it
+        is known also where no history is kept any more, and what there is of it is still archived.
+        """
 
 
 @implementer(IRetainedHistory)
@@ -243,10 +247,16 @@ class RetainedHistory(Service):
         return page
 
     @inlineCallbacks
-    def archived(self, seq: int) -> Generator[Deferred[Any], Any, None]:
+    def archived(self, seq: int) -> Generator[Deferred[Any], Any, int]:
         """Take note of how far an archive has got."""
-        self._require()
-        yield self._parts.writer.run(lambda connection: confirm(connection.cursor(), seq))
+        state = yield self._parts.writer.run(lambda connection: confirm(connection.cursor(), seq))
+        if seq > state.last_seq:
+            raise HistoryUnavailable(
+                f"the history ends at event {state.last_seq}: nobody can have archived it up to {seq}; "
+                "is it another database's archive?"
+            )
+        archived_seq: int = state.archived_seq
+        return archived_seq
 
     @inlineCallbacks
     def read(self, work: Callable[[Cursor], T]) -> Generator[Deferred[Any], Any, T]:

@@ -19,6 +19,7 @@ _PERIODS = (
 )
 _BEGIN = "INSERT INTO retained_history_periods VALUES (?, NULL, NULL, '', ?)"
 _END = "UPDATE retained_history_periods SET ended_at = ? WHERE ended_at IS NULL"
+_CONFIRM = "UPDATE retained_history_state SET archived_seq = ? WHERE archived_seq IS NULL OR archived_seq < ?"
 _STATE = "SELECT last_seq, last_at, bytes, archived_seq FROM retained_history_state"
 
 
@@ -105,12 +106,15 @@ def end(cursor: Cursor, now: int, node: int) -> None:
         advance(cursor, last_seq, ended_at, 0)
 
 
-def confirm(cursor: Cursor, seq: int) -> None:
-    """Record that an archive has everything up to a place; it never goes back. Takes its turn."""
-    take_turn(cursor)
-    cursor.execute(
-        "UPDATE retained_history_state SET archived_seq = ? WHERE archived_seq IS NULL OR archived_seq < ?", (seq, seq)
-    )
+def confirm(cursor: Cursor, seq: int) -> HistoryState:
+    """Record that an archive has everything up to a place, and return how far the history has come. Takes its turn.
+
+    It never goes back, and a place behind the end of the history is not recorded.
+    """
+    last_seq, _ = take_turn(cursor)
+    if seq <= last_seq:
+        cursor.execute(_CONFIRM, (seq, seq))
+    return read_state(cursor)
 
 
 def is_recorded(cursor: Cursor) -> bool:

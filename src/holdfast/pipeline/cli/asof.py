@@ -8,8 +8,10 @@ from attrs import asdict
 from holdfast.pipeline.cli.job import database, machine, running, tell
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.asof import asof as run
+from holdfast.pipeline.jobs.asof import asof_archived
 from holdfast.pipeline.moment import milliseconds
 from holdfast.pipeline.options import check_filter, url_of
+from holdfast.pipeline.problem import PipelineError
 from holdfast.pipeline.store import Source
 
 
@@ -17,6 +19,7 @@ from holdfast.pipeline.store import Source
 @click.argument("time")
 @database
 @machine
+@click.option("--archive", help="Read an archive of the history, compacted or not, rather than a database.")
 @click.option("--out", required=True, help="The folder to write to.")
 @click.option("--filter", "topic_filter", default="", help="Only topics that match this Topic Filter.")
 @click.option("--partitions", type=click.IntRange(1, 10_000), help="How many tasks read.  [default: as run at once]")
@@ -26,6 +29,7 @@ def asof(
     storage: str | None,
     config: str | None,
     as_json: bool,
+    archive: str | None,
     out: str,
     topic_filter: str,
     partitions: int | None,
@@ -37,6 +41,12 @@ def asof(
     """
     with running("asof") as spark:
         check_filter(topic_filter)
-        source = Source(url_of(storage, config))
-        manifest = run(spark, source, milliseconds(time), Folder(out), topic_filter, partitions, overwrite)
+        at = milliseconds(time)
+        if archive is None:
+            source = Source(url_of(storage, config))
+            manifest = run(spark, source, at, Folder(out), topic_filter, partitions, overwrite)
+        elif storage is None and config is None:
+            manifest = asof_archived(spark, Folder(archive), at, Folder(out), topic_filter, overwrite)
+        else:
+            raise PipelineError("say either --archive, or which database is meant (--storage or --config)")
     tell(asdict(manifest), as_json, f"{manifest.rows} messages were retained at {time}; they are in {out}")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from holdfast.pipeline.cli.archive import archive
 from holdfast.pipeline.cli.asof import asof
 from holdfast.pipeline.cli.audit import audit
+from holdfast.pipeline.cli.compact import compact
 from holdfast.pipeline.cli.export import export
 from holdfast.pipeline.cli.imports import import_
 
@@ -22,5 +24,5 @@ def main() -> None:
     """
 
 
-for command in (asof, audit, export, import_):
+for command in (archive, asof, audit, compact, export, import_):
     main.add_command(command)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+
+from holdfast.pipeline.coverage import require_coverage
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.export import Manifest, write
 from holdfast.pipeline.problem import PipelineError
 from holdfast.pipeline.states import state_of
 from holdfast.pipeline.store import Source, check
-from holdfast.pipeline.tables import read_history
+from holdfast.pipeline.tables import read_archive, read_history
 from holdfast.retained.moments import HistoryUnavailable, Moment, check_moment, find_moment
 
 if TYPE_CHECKING:
@@ -33,6 +36,19 @@ def asof(
     moment = moment_at(source, at)
     frame = state_at(spark, source, moment, topic_filter, partitions)
     return write(spark, frame, out, at, moment.last_seq, topic_filter, overwrite, lambda: verify(source, moment))
+
+
+def asof_archived(
+    spark: SparkSession, archive: Folder, at: int, out: Folder, topic_filter: str = "", overwrite: bool = False
+) -> Manifest:
+    """Do the same from an archive of the history, compacted or not, for the times it covers."""
+    moment = require_coverage(archive).moment(at)
+    moments = F.timestamp_millis(F.lit(at))
+    counting = (F.col("seq") > moment.first_seq) & (F.col("seq") <= moment.last_seq) & (F.col("changed_at") <= moments)
+    # The days let whole folders be left out; nothing else is as cheap.
+    entries = read_archive(spark, archive, topic_filter).where(counting & (F.col("date") <= F.to_date(moments)))
+    frame = state_of(entries, entries.select("seq", "topic"), at)
+    return write(spark, frame, out, at, moment.last_seq, topic_filter, overwrite)
 
 
 def moment_at(source: Source, at: int) -> Moment:

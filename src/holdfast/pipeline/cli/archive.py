@@ -1,0 +1,85 @@
+"""``holdfast-pipeline archive``."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+from attrs import asdict
+from sqlalchemy.engine import make_url
+
+from holdfast.config import Config, ConfigError, default, load
+from holdfast.pipeline.cli.job import database, machine, running, tell
+from holdfast.pipeline.confirming import confirm_archived
+from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.jobs.archive import archive as run
+from holdfast.pipeline.options import url_of
+from holdfast.pipeline.problem import PipelineError
+from holdfast.pipeline.store import Source
+
+#: Seconds between the batches of an archive that follows, and entries of a batch.
+_INTERVAL = 10.0
+_ROWS = 200_000
+
+
+@click.command()
+@database
+@machine
+@click.option("--data-dir", help="The broker's folder, for an SQLite database.  [default: the database's own]")
+@click.option("--out", required=True, help="The folder of the archive.")
+@click.option("--follow", is_flag=True, help="Go on until SIGTERM or Ctrl-C.")
+@click.option("--interval", type=click.FloatRange(0.1, 86_400), help=f"Seconds between batches.  [{_INTERVAL:g}]")
+@click.option("--rows", type=click.IntRange(1), default=_ROWS, show_default=True, help="Changes of a batch at most.")
+@click.option("--partitions", type=click.IntRange(1, 10_000), help="How many tasks read.  [default: as run at once]")
+@click.option("--no-confirm", is_flag=True, help="Do not tell the database: it may forget what is not archived yet.")
+def archive(
+    storage: str | None,
+    config: str | None,
+    as_json: bool,
+    data_dir: str | None,
+    out: str,
+    follow: bool,
+    interval: float | None,
+    rows: int,
+    partitions: int | None,
+    no_confirm: bool,
+) -> None:
+    """Add what is new in the history to Parquet files in OUT/data, each change once, by date.
+
+    From the first run on, the database forgets nothing that is not archived.
+    """
+    stopped = _stopped() if follow else lambda: False
+    with running("archive") as spark:
+        if interval is not None and not follow:
+            raise PipelineError("--interval is for an archive that goes on: say --follow too")
+        meant = _configured(url_of(storage, config), config, data_dir)
+        confirm: Callable[[int], None] = (lambda _seq: None) if no_confirm else (
+            lambda seq: confirm_archived(meant, seq)
+        )  # fmt: skip
+        every = (interval or _INTERVAL) if follow else None
+        done = run(spark, Source(meant.storage.url), Folder(out), confirm, rows, partitions, every, stopped)
+    tell(asdict(done), as_json, f"{out} has every change up to {done.last_seq} (before: {done.before})")
+
+
+def _configured(url: str, config: str | None, data_dir: str | None) -> Config:
+    """Return the broker's configuration; its data directory is that of its database unless it says otherwise."""
+    try:
+        if config is None:
+            path = make_url(url).database or ""
+            folder = data_dir or (str(Path(path).parent) if url.startswith("sqlite") else None)
+            return default().override([], folder, url, allow_anonymous=True, cwd=Path.cwd())
+        return load(Path(config), allow_anonymous=True).override(
+            [], data_dir, None, allow_anonymous=True, cwd=Path.cwd()
+        )
+    except ConfigError as error:
+        raise PipelineError(str(error)) from error
+
+
+def _stopped() -> Callable[[], bool]:
+    """Return what tells whether the process has been asked to end, which is no longer its sudden end."""
+    asked: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _frame: asked.append(number))
+    return lambda: bool(asked)

@@ -1,0 +1,111 @@
+"""Archiving the history: each entry once, in Parquet files by the day it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+
+from holdfast.pipeline.checkpoint import CHECKPOINT, committed_seq
+from holdfast.pipeline.coverage import DATA, Coverage, read_coverage, write_coverage
+from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.problem import PipelineError
+from holdfast.pipeline.store import Source, check
+from holdfast.pipeline.tables import parallelism
+from holdfast.retained.periods import read_state
+from holdfast.storage.engine import shown
+
+if TYPE_CHECKING:
+    from attrs import frozen
+    from pyspark.sql import SparkSession
+else:
+    from attrs import define as frozen
+
+#: Seconds between two looks at how far the stream has come.
+_LOOK = 1
+
+
+@frozen
+class Archived:
+    """The archive has everything up to the entry ``last_seq``; before this run it had it up to ``before``."""
+
+    before: int
+    last_seq: int
+
+
+def archive(
+    spark: SparkSession,
+    source: Source,
+    out: Folder,
+    confirm: Callable[[int], None],
+    rows: int = 200_000,
+    partitions: int | None = None,
+    follow: float | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Archived:
+    """Stream the history from where the archive in ``out`` ends, by batches of at most ``rows`` entries.
+
+    It goes on until everything that is there now is archived, or with ``follow``, the seconds between batches, until
+    ``stopped`` says so. ``confirm`` is told how far it has got, once that is on the disk and never before; first of all
+    0, or what an earlier run could not tell any more. Raises :class:`PipelineError`.
+    """
+    check(source.url)
+    progress = _Progress(source, out, confirm)
+    before = progress.told
+    frame = spark.readStream.format("retained_history").options(**source.options)
+    frame = frame.option("max_rows_per_trigger", rows).option("partitions", partitions or parallelism(spark))
+    writer = frame.load().withColumn("date", F.to_date("changed_at")).writeStream.format("parquet").partitionBy("date")
+    writer = writer.option("checkpointLocation", out.below(CHECKPOINT))
+    triggered = writer.trigger(availableNow=True) if follow is None else writer.trigger(processingTime=f"{follow} s")
+    query = triggered.start(out.below(DATA))
+    try:
+        while not query.awaitTermination(_LOOK):
+            progress.tell()
+            if stopped():
+                break
+    finally:
+        query.stop()
+    progress.tell()
+    return Archived(before, progress.told)
+
+
+class _Progress:
+    """What has been told of an archive: to whoever reads it, and to the database."""
+
+    def __init__(self, source: Source, out: Folder, confirm: Callable[[int], None]) -> None:
+        self._source = source
+        self._out = out
+        self._confirm = confirm
+        store = shown(source.url)
+        self._coverage = read_coverage(out) or Coverage(store)
+        if self._coverage.store != store:
+            raise PipelineError(
+                f"{out.uri}: holds the archive of {self._coverage.store}, not of {store}; name another folder"
+            )
+        with source.reading() as reading:
+            last_seq = read_state(reading.connection.cursor()).last_seq
+        reached = committed_seq(out)
+        if (reached or 0) > last_seq:
+            raise PipelineError(
+                f"{out.uri}: has entries up to {reached}, but the history ends at {last_seq}: the database has been "
+                "replaced, perhaps by a backup; name another folder"
+            )
+        self.told = 0
+        if reached is None:
+            confirm(0)  # from now on nothing is forgotten that is not archived
+        else:
+            self.tell()
+
+    def tell(self) -> None:
+        """Say how far the archive has got, if that is further than before."""
+        reached = committed_seq(self._out)
+        if reached is None or reached <= self.told:
+            return
+        self._out.sync()
+        with self._source.reading() as reading:
+            self._coverage = self._coverage.extended(reading, reached)
+        write_coverage(self._out, self._coverage)
+        self._out.sync()
+        self._confirm(reached)
+        self.told = reached

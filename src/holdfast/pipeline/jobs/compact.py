@@ -1,0 +1,73 @@
+"""Compacting an archive: of each day one sorted file, in a folder that any reader of Parquet may be pointed at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attrs import evolve
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+
+from holdfast.pipeline.coverage import DATA, Coverage, read_coverage, require_coverage, write_coverage
+from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.problem import PipelineError
+from holdfast.pipeline.tables import read_archive
+
+if TYPE_CHECKING:
+    from attrs import frozen
+    from pyspark.sql import DataFrame, SparkSession
+else:
+    from attrs import define as frozen
+
+
+@frozen
+class Compacted:
+    """So many ``entries`` of these ``days`` were written; there is everything up to the entry ``last_seq``."""
+
+    days: list[str]
+    entries: int
+    last_seq: int
+
+
+def compact(spark: SparkSession, archive: Folder, out: Folder, unfinished: bool = False) -> Compacted:
+    """Write the days of ``archive`` that are complete and not in ``out`` yet, sorted by topic and seq.
+
+    A day is complete once the archive has an entry of a later one; with ``unfinished``, the last day is written too,
+    and again by the next run. Raises :class:`PipelineError`.
+    """
+    _check_apart(archive, out)
+    there = require_coverage(archive)
+    done = read_coverage(out) or Coverage(there.store)
+    if done.store != there.store or done.last_seq > there.last_seq:
+        raise PipelineError(f"{out.uri}: was not compacted from {archive.uri}; name another folder")
+    covered = there if unfinished else there.complete()
+    last_day = F.lit(there.last_day)
+    upto = F.col("date") <= last_day if unfinished else F.col("date") < last_day
+    entries = read_archive(spark, archive).where(upto & (F.col("seq") <= there.last_seq))
+    missing = entries.where(~F.col("date").isin(done.days)) if done.days else entries
+    expected = _counted(missing)
+    if expected:
+        sorted_days = missing.repartition("date").sortWithinPartitions("date", "topic", "seq")
+        writer = sorted_days.write.mode("overwrite").option("partitionOverwriteMode", "dynamic").partitionBy("date")
+        writer.parquet(out.below(DATA))
+        written = _counted(read_archive(spark, out).where(F.col("date").isin(list(expected))))
+        if written != expected:
+            raise PipelineError(
+                f"{out.uri}: what was written is not what was read; was {archive.uri} changed? Run again"
+            )
+    days = sorted({*done.days, *(day for day in expected if day < str(there.last_day))})
+    last_seq = max([done.last_seq, *(last for _, last, _ in expected.values())])
+    write_coverage(out, evolve(covered, last_seq=last_seq, last_at=max(done.last_at, covered.last_at), days=days))
+    return Compacted(sorted(expected), sum(count for count, _, _ in expected.values()), last_seq)
+
+
+def _counted(frame: DataFrame) -> dict[str, tuple[int, int, int]]:
+    """Return how many entries there are of each day, the last of them, and the sum of their places."""
+    counts = frame.groupBy("date").agg(F.count("*"), F.max("seq"), F.sum("seq")).collect()
+    return {str(row[0]): (row[1], row[2], row[3]) for row in counts}
+
+
+def _check_apart(archive: Folder, out: Folder) -> None:
+    """An archive counts its own files: what is put among them breaks it."""
+    first, second = f"{archive.uri}/", f"{out.uri}/"
+    if first.startswith(second) or second.startswith(first):
+        raise PipelineError(f"{out.uri}: is in the archive, or the archive is in it; name a folder apart from it")
