@@ -7,6 +7,8 @@ import click
 from holdfast.pipeline.cli.asof import asof
 from holdfast.pipeline.cli.audit import audit
 from holdfast.pipeline.cli.export import export
+from holdfast.pipeline.cli.filters import filters
+from holdfast.pipeline.cli.tree import tree
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -21,5 +23,5 @@ def main() -> None:
     """
 
 
-for command in (asof, audit, export):
+for command in (asof, audit, export, filters, tree):
     main.add_command(command)
