@@ -9,7 +9,9 @@ from holdfast.pipeline.cli.asof import asof
 from holdfast.pipeline.cli.audit import audit
 from holdfast.pipeline.cli.compact import compact
 from holdfast.pipeline.cli.export import export
+from holdfast.pipeline.cli.filters import filters
 from holdfast.pipeline.cli.imports import import_
+from holdfast.pipeline.cli.tree import tree
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -24,5 +26,5 @@ def main() -> None:
     """
 
 
-for command in (archive, asof, audit, compact, export, import_):
+for command in (archive, asof, audit, compact, export, filters, import_, tree):
     main.add_command(command)

@@ -1,0 +1,115 @@
+"""``holdfast-pipeline filters``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import click
+from attrs import asdict
+
+from holdfast.pipeline.asked import Questions, Refused, Replayed, of_file, of_options, of_sessions
+from holdfast.pipeline.cli.job import FOUND, database, machine, running, tell
+from holdfast.pipeline.cli.shown import show
+from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.jobs.filters import Delivery
+from holdfast.pipeline.jobs.filters import filters as run
+from holdfast.pipeline.jobs.table import FORMS
+from holdfast.pipeline.problem import PipelineError
+from holdfast.pipeline.readable import number, size, span, visible
+from holdfast.pipeline.replaying import flow as settings
+from holdfast.pipeline.snapshot import snapshot_of
+
+_COLUMNS = ("Topic Filter", "", "subscriptions", "messages", "bytes", "reads", "slices", "at least")
+#: What is said of those that are sent nothing, whatever is retained.
+WHY_NOT = {
+    Replayed.YES: "",
+    Replayed.SHARED: "shared: no replay",
+    Replayed.DECLINED: "Retain Handling 2: no replay",
+    Replayed.SYS: "the broker's own: not in the database",
+}
+_MOST_REASONS = 20
+
+
+def flow_control(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that stand for settings of flow control."""
+    for option in (
+        click.option("--delivery-rate", help='Messages in a time, as "1000/s".  [default: that of --config, or none]'),
+        click.option("--batch-deliver-number", type=click.IntRange(0, 100_000), help="Delivered at once; 0: all read."),
+        click.option("--batch-read-number", type=click.IntRange(1, 100_000), help="Read at once."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@database
+@machine
+@click.option("--filter", "given", multiple=True, help="A Topic Filter; may be repeated.")
+@click.option("--filters", "file", help="A file of Topic Filters, one a line; - is standard input.")
+@click.option("--subscriptions", is_flag=True, help="The Topic Filters of the Sessions in the database.")
+@flow_control
+@click.option("--top", type=click.IntRange(1, 100_000), default=30, show_default=True, help="How many to show.")
+@click.option("--out", help="A folder to write all of it to.")
+@click.option("--format", "form", type=click.Choice(FORMS), default="parquet", show_default=True, help="What to write.")
+@click.option("--snapshot-dir", help="Where an SQLite database is copied to.  [default: the system's temporary folder]")
+@click.option("--overwrite", is_flag=True, help="Replace a complete result in OUT.")
+def filters(
+    storage: str | None,
+    config: str | None,
+    as_json: bool,
+    given: tuple[str, ...],
+    file: str | None,
+    subscriptions: bool,
+    batch_read_number: int | None,
+    batch_deliver_number: int | None,
+    delivery_rate: str | None,
+    top: int,
+    out: str | None,
+    form: str,
+    snapshot_dir: str | None,
+    overwrite: bool,
+) -> None:
+    """Tell what a Subscription to each of many Topic Filters would be sent of what is retained, and what that takes.
+
+    What is no Topic Filter is listed with the reason, and makes the exit status 3. Flow control is that of --config,
+    the defaults without it, and what the options say.
+    """
+    with running("filters") as spark:
+        if not (given or file or subscriptions):
+            raise PipelineError("say which Topic Filters: --filter FILTER, --filters FILE or --subscriptions")
+        flow = settings(config, batch_read_number, batch_deliver_number, delivery_rate)
+        asked = of_options(given).also(of_file(file) if file else Questions())
+        with snapshot_of(storage, config, snapshot_dir) as snapshot:
+            if subscriptions:
+                asked = asked.also(of_sessions(snapshot.source))
+            found = run(spark, snapshot, asked, flow, Folder(out) if out else None, form, overwrite)
+    if not as_json:
+        complain(found.refused, file)
+        show(_COLUMNS, (_row(one) for one in found.deliveries[:top]), left=2)
+    result: dict[str, Any] = asdict(found) | {"messages": found.messages, "bytes": found.bytes, "flow": asdict(flow)}
+    tell(
+        result,
+        as_json,
+        f"{number(len(found.deliveries))} Topic Filters, {number(found.subscriptions)} subscriptions:"
+        f" {number(found.messages)} messages, {size(found.bytes)}" + (f", written to {out}" if out else ""),
+    )
+    if found.refused:
+        raise SystemExit(FOUND)
+
+
+def complain(refused: Iterable[Refused], file: str | None) -> None:
+    """Say on standard error what is no Topic Filter: the first few."""
+    listed = list(refused)
+    for one in listed[:_MOST_REASONS]:
+        place = f"{file}:{one.line}: " if one.line else ""
+        click.echo(f"{place}{visible(one.text)!r}: {one.reason}", err=True)
+    if len(listed) > _MOST_REASONS:
+        click.echo(f"and {number(len(listed) - _MOST_REASONS)} more; --json lists all", err=True)
+
+
+def _row(one: Delivery) -> tuple[str, ...]:
+    return (
+        visible(one.topic_filter), WHY_NOT[one.replayed], number(one.subscriptions), number(one.messages),
+        size(one.bytes), number(one.reads), number(one.slices), "" if one.seconds is None else span(one.seconds),
+    )  # fmt: skip

@@ -1,0 +1,68 @@
+"""``holdfast-pipeline tree``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from attrs import asdict
+
+from holdfast.pipeline.cli.job import database, machine, running, tell
+from holdfast.pipeline.cli.shown import show
+from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.jobs.table import FORMS
+from holdfast.pipeline.jobs.tree import ORDERS, Branch
+from holdfast.pipeline.jobs.tree import tree as run
+from holdfast.pipeline.readable import moment, number, share, size, span, visible
+from holdfast.pipeline.snapshot import snapshot_of
+
+_COLUMNS = ("prefix", "messages", "share", "bytes", "oldest", "median", "newest", "expiring", "first expires")
+
+
+@click.command()
+@database
+@machine
+@click.option("--depth", type=click.IntRange(1, 32), default=3, show_default=True, help="Levels of the longest prefix.")
+@click.option("--top", type=click.IntRange(1, 10_000), default=30, show_default=True, help="How many to show.")
+@click.option(
+    "--by", "order", type=click.Choice(list(ORDERS)), default="messages", show_default=True, help="Most of what first."
+)
+@click.option("--out", help="A folder to write all prefixes to.")
+@click.option("--format", "form", type=click.Choice(FORMS), default="parquet", show_default=True, help="What to write.")
+@click.option("--snapshot-dir", help="Where an SQLite database is copied to.  [default: the system's temporary folder]")
+@click.option("--overwrite", is_flag=True, help="Replace a complete result in OUT.")
+def tree(
+    storage: str | None,
+    config: str | None,
+    as_json: bool,
+    depth: int,
+    top: int,
+    order: str,
+    out: str | None,
+    form: str,
+    snapshot_dir: str | None,
+    overwrite: bool,
+) -> None:
+    """Tell what is retained below each prefix of topics: how much, how old, and how much of it expires.
+
+    Ages are those since the messages were stored.
+    """
+    with running("tree") as spark, snapshot_of(storage, config, snapshot_dir) as snapshot:
+        found = run(spark, snapshot, depth, top, order, Folder(out) if out else None, form, overwrite)
+    result: dict[str, Any] = asdict(found)
+    if not as_json and found.branches:
+        show(_COLUMNS, (_row(one, found.messages) for one in found.branches), left=1)
+    tell(
+        result,
+        as_json,
+        f"{number(found.messages)} messages, {size(found.bytes)}, below {number(found.prefixes)} prefixes"
+        f" of up to {depth} levels on {moment(found.taken_at)}" + (f", written to {out}" if out else ""),
+    )
+
+
+def _row(one: Branch, messages: int) -> tuple[str, ...]:
+    return (
+        visible(one.prefix), number(one.messages), share(one.messages, messages), size(one.bytes),
+        span(one.oldest_age), span(one.median_age), span(one.newest_age), number(one.expiring),
+        "" if one.expires_first is None else moment(one.expires_first),
+    )  # fmt: skip

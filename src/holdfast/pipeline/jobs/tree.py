@@ -1,0 +1,127 @@
+"""The tree of topics: what is retained below each prefix, how old it is, and how much of it expires."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+
+from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.jobs import table
+from holdfast.pipeline.snapshot import Snapshot
+from holdfast.pipeline.tables import read_retained
+
+if TYPE_CHECKING:
+    from attrs import frozen
+    from pyspark.sql import Column, DataFrame, SparkSession
+else:
+    from attrs import define as frozen
+
+#: The columns of what is retained that the tree needs.
+NEEDED = ("topic", "size", "stored_at", "expires_at")
+#: What the rows shown may be ordered by, the most first.
+ORDERS = {
+    "messages": "messages",
+    "bytes": "bytes",
+    "age": "median_age",
+    "expiring": "expiring",
+}
+#: The median is one of the thousandth parts around the middle.
+_ACCURACY = 1000
+
+
+@frozen
+class Branch:
+    """What is retained at a prefix of ``depth`` levels (1 or more) and below it.
+
+    Ages are seconds since messages were stored; ``expires_first`` is in milliseconds since the epoch, None where
+    nothing expires.
+    """
+
+    depth: int
+    prefix: str
+    messages: int
+    bytes: int
+    oldest_age: int
+    median_age: int
+    newest_age: int
+    expiring: int
+    expires_first: int | None
+
+
+@frozen
+class Tree:
+    """What was found at ``taken_at`` (milliseconds since the epoch): some ``branches`` of all the ``prefixes``."""
+
+    taken_at: int
+    depth: int
+    messages: int
+    bytes: int
+    prefixes: int
+    branches: tuple[Branch, ...]
+
+
+def tree(
+    spark: SparkSession,
+    snapshot: Snapshot,
+    depth: int = 3,
+    top: int = 30,
+    order: str = "messages",
+    out: Folder | None = None,
+    form: str = "parquet",
+    overwrite: bool = False,
+) -> Tree:
+    """Count what is retained below each prefix of 1 to ``depth`` levels; return the first ``top`` of them.
+
+    ``order`` is one of :data:`ORDERS`. With ``out``, all prefixes are written there. Raises :class:`PipelineError`.
+    """
+    if out is not None:
+        table.vacate(out, overwrite)
+    found = branches(read_retained(spark, snapshot, columns=NEEDED), depth, snapshot.taken_at).persist()
+    try:
+        # A message has exactly one prefix of one level.
+        first = F.col("depth") == 1
+        totals = found.agg(
+            F.count("*"), F.sum(F.when(first, F.col("messages"))), F.sum(F.when(first, F.col("bytes")))
+        ).collect()[0]
+        leading = found.orderBy(F.desc(ORDERS[order]), "depth", "prefix").limit(top).collect()
+        result = Tree(
+            snapshot.taken_at, depth, totals[1] or 0, totals[2] or 0, totals[0],
+            tuple(Branch(**row.asDict()) for row in leading),
+        )  # fmt: skip
+        if out is not None:
+            table.write(found.orderBy("prefix", "depth"), out, form, _about(result))
+        return result
+    finally:
+        found.unpersist()
+
+
+def branches(retained: DataFrame, depth: int, taken_at: int) -> DataFrame:
+    """Return the fields of :class:`Branch` for each prefix of 1 to ``depth`` levels.
+
+    ``retained`` has the columns :data:`NEEDED`; ages are those at ``taken_at``, milliseconds since the epoch.
+    """
+    age = F.greatest(F.lit(0), F.floor((F.lit(taken_at) - F.unix_millis("stored_at")) / 1000)).cast("long")
+    prefixed = retained.select(
+        F.posexplode(prefixes(F.col("topic"), depth)).alias("at", "prefix"), "size", "expires_at", age.alias("age")
+    )
+    return prefixed.groupBy((F.col("at") + 1).alias("depth"), "prefix").agg(
+        F.count("*").alias("messages"),
+        F.sum("size").alias("bytes"),
+        F.max("age").alias("oldest_age"),
+        F.percentile_approx("age", 0.5, _ACCURACY).alias("median_age"),
+        F.min("age").alias("newest_age"),
+        F.count("expires_at").alias("expiring"),
+        F.unix_millis(F.min("expires_at")).alias("expires_first"),
+    )
+
+
+def prefixes(topic: Column, depth: int) -> Column:
+    """Return the array of a topic's prefixes of 1, 2, ... ``depth`` levels, as many as it has."""
+    levels = F.size(F.split(topic, "/"))
+    made = (F.when(levels >= count, F.substring_index(topic, "/", count)) for count in range(1, depth + 1))
+    return F.array_compact(F.array(*made))
+
+
+def _about(tree: Tree) -> dict[str, Any]:
+    return {name: getattr(tree, name) for name in ("taken_at", "depth", "messages", "bytes", "prefixes")}

@@ -1,0 +1,79 @@
+"""Matching many Topic Filters with many topics at once.
+
+The filters are a tree of levels, as a table of edges. Each topic walks down all of its ways at the same time, one level
+with each join: along the edge of its own level, along ``+``, and to a match where a filter ends. What it costs depends
+on the ways that there are, not on how many filters, or kinds of filters, there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+#: Levels a Topic Filter may have here: each is a join, and Spark plans no more than some 100.
+MOST_LEVELS = 50
+
+#: Edges that are no levels of topics, which contain none of these characters.
+_PLUS, _MULTI, _END, _STAY = "+", "#", "+end", "+stay"
+_ROOT = 0
+
+
+def matched(topics: DataFrame, topic_filters: Sequence[str]) -> DataFrame:
+    """Return a row for each pair of a topic and a Topic Filter that match: the filter's place in the list, and size.
+
+    ``topics`` has the columns ``topic`` and ``size``; the filters are valid, not shared, of at most
+    :data:`MOST_LEVELS` levels, and each comes once. The columns returned are ``place`` and ``size``.
+    """
+    edges = F.broadcast(_edges(topics.sparkSession, topic_filters))
+    deepest = max((len(_levels(one)) for one in topic_filters), default=0)
+    rows = topics.select(F.split("topic", "/").alias("levels"), "size", F.lit(_ROOT).cast("long").alias("node"))
+    for depth in range(deepest + 1):
+        ways = rows.select("levels", "size", "node", F.explode(_ways(depth)).alias("way"))
+        rows = ways.join(edges, ["node", "way"]).select("levels", "size", F.col("child").alias("node"))
+    # Only matches, whose nodes are negative, are left after the last level.
+    return rows.select((-F.col("node") - 1).alias("place"), "size")
+
+
+def _ways(depth: int) -> Column:
+    """Return the array of the edges by which a topic may leave a node at a depth."""
+    level = F.get("levels", F.lit(depth))
+    every = F.array(level, F.lit(_PLUS), F.lit(_MULTI))
+    if depth == 0:
+        # A leading wildcard does not match topics that begin with $ [MQTT5-4.7.2-1].
+        return F.when(level.startswith("$"), F.array(level)).otherwise(every)
+    count = F.size("levels")
+    return (
+        F.when(F.col("node") < _ROOT, F.array(F.lit(_STAY)))
+        .when(count > depth, every)
+        # "a/#" also matches "a" [MQTT5-4.7.1-2].
+        .when(count == depth, F.array(F.lit(_END), F.lit(_MULTI)))
+        .otherwise(F.array().cast("array<string>"))
+    )
+
+
+def _edges(spark: SparkSession, topic_filters: Sequence[str]) -> DataFrame:
+    nodes: dict[tuple[int, str], int] = {}
+    matches: list[tuple[int, str, int]] = []
+    for place, topic_filter in enumerate(topic_filters):
+        node = _ROOT
+        for level in _levels(topic_filter):
+            node = nodes.setdefault((node, level), len(nodes) + 1)
+        match = -place - 1
+        matches += [(node, _MULTI if topic_filter.endswith("#") else _END, match), (match, _STAY, match)]
+    rows = [(*edge, child) for edge, child in nodes.items()] + matches
+    columns = zip(*rows, strict=True) if rows else ([], [], [])
+    kinds = (("node", pa.int64()), ("way", pa.string()), ("child", pa.int64()))
+    return spark.createDataFrame(
+        pa.table({name: pa.array(values, kind) for (name, kind), values in zip(kinds, columns, strict=True)})
+    )
+
+
+def _levels(topic_filter: str) -> list[str]:
+    levels = topic_filter.split("/")
+    return levels[:-1] if levels[-1] == "#" else levels

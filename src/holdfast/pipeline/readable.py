@@ -1,0 +1,84 @@
+"""Numbers, sizes, times and topics as people read them. Pure.
+
+Topics are anybody's text. What would move the cursor, change the direction of the line or not show at all is written
+as an escape, so that a line on a screen is the line that was meant.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from datetime import UTC, datetime
+
+_SIZES = ("bytes", "KB", "MB", "GB", "TB", "PB")
+_SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_CUT = "…"
+
+
+def visible(text: str, longest: int = 120) -> str:
+    """Return text of at most ``longest`` characters that says what is in it: its middle is cut out where it is longer.
+
+    Control characters, invisible ones and those that change the direction of text become ``\\x1b``, ``\\u202e`` ...
+    """
+    if len(text) > longest:
+        half = (longest - 1) // 2
+        text = text[: longest - 1 - half] + _CUT + text[len(text) - half :]
+    return "".join(_escaped(one) if _hides(one) else one for one in text)
+
+
+def number(value: float) -> str:
+    """Return a count with its thousands apart: 1,234,567."""
+    return f"{value:,.0f}"
+
+
+def short(value: float) -> str:
+    """Return a count in few characters: 950, 1.2k, 12k, 3.4M."""
+    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= unit * 0.9995:
+            scaled = value / unit
+            return f"{scaled:.1f}".removesuffix(".0") + name if scaled < 99.95 else f"{scaled:.0f}{name}"
+    return f"{value:.0f}"
+
+
+def size(count: float) -> str:
+    """Return a number of bytes in the largest unit that fits (powers of 1024): 1.5 MB."""
+    for name in _SIZES:
+        if count < 1023.95 or name == _SIZES[-1]:
+            break
+        count /= 1024
+    return f"{count:.0f} {name}" if name == _SIZES[0] or count >= 99.95 else f"{count:.1f} {name}"
+
+
+def span(seconds: float) -> str:
+    """Return a time span by its two largest units: 3 d 4 h, 12 s, 0.3 s."""
+    if seconds < 10:
+        return f"{seconds:.1f}".removesuffix(".0") + " s"
+    whole = round(seconds)
+    for place, (length, name) in enumerate(_SPANS):
+        if whole >= length:
+            rest = _SPANS[place + 1 : place + 2]
+            more = f" {whole % length // rest[0][0]} {rest[0][1]}" if rest and whole % length >= rest[0][0] else ""
+            return f"{whole // length:,} {name}{more}"
+    return "0 s"
+
+
+def moment(milliseconds: int) -> str:
+    """Return a time, in milliseconds since the epoch, to the minute in UTC: 2026-01-31 13:05 UTC."""
+    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def share(part: float, whole: float) -> str:
+    """Return a part of the whole in per cent: 12 %, 0.3 %, < 0.1 %."""
+    percent = 100 * part / whole if whole else 0.0
+    if 0 < percent < 0.1:
+        return "< 0.1 %"
+    return f"{percent:.1f} %" if 0 < percent < 9.95 else f"{percent:.0f} %"
+
+
+def _hides(one: str) -> bool:
+    # Controls, formats (among them those of direction), surrogates, private and unassigned ones, line separators.
+    return one != "\u200d" and unicodedata.category(one) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+
+
+def _escaped(one: str) -> str:
+    code = ord(one)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
