@@ -8,7 +8,13 @@ as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
 }
 
+java_is_there() { # Spark takes Java 17 or newer
+    version=$("${JAVA_HOME:+$JAVA_HOME/bin/}java" -version 2>&1 | sed -n '1s/.*"\([0-9]*\).*/\1/p')
+    [ "${version:-0}" -ge 17 ]
+}
+
 missing=""
+java_is_there || missing="$missing openjdk-17-jre-headless"
 command -v mosquitto_pub > /dev/null 2>&1 || missing="$missing mosquitto-clients"
 command -v mosquitto > /dev/null 2>&1 || [ -x /usr/sbin/mosquitto ] || missing="$missing mosquitto"
 command -v node > /dev/null 2>&1 || missing="$missing nodejs npm"

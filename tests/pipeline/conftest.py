@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,9 @@ from tests.pipeline.stores import MAKES, Filled, database
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A session with two tasks at once."""
+    java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if "JAVA_HOME" in os.environ else "java"
+    if shutil.which(java) is None:
+        pytest.skip("needs Java 17 or newer: apt-get install openjdk-17-jre-headless")
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("holdfast tests").master("local[2]")

@@ -7,9 +7,31 @@
 The package must be installed where the executors run: Spark takes its classes by their names.
 """
 
-from holdfast.pipeline.session import register
-from holdfast.pipeline.snapshot import Snapshot, snapshot_of
-from holdfast.pipeline.store import Source
-from holdfast.pipeline.tables import read_history, read_retained
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.session import register
+    from holdfast.pipeline.snapshot import Snapshot, snapshot_of
+    from holdfast.pipeline.store import Source
+    from holdfast.pipeline.tables import read_history, read_retained
 
 __all__ = ["Snapshot", "Source", "read_history", "read_retained", "register", "snapshot_of"]
+
+_MODULES = {
+    "Snapshot": "snapshot",
+    "Source": "store",
+    "read_history": "tables",
+    "read_retained": "tables",
+    "register": "session",
+    "snapshot_of": "snapshot",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for: without Spark there is still a command that says what is missing."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

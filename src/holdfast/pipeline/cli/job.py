@@ -54,6 +54,8 @@ def reason(error: Exception) -> str:
     ours = _OURS.findall(text)
     if ours:
         return str(ours[-1])
+    if "JAVA_GATEWAY_EXITED" in text:
+        return "Spark needs Java 17 or newer: install openjdk-17-jre-headless, or set JAVA_HOME to where it is"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
 
