@@ -33,7 +33,7 @@ def other(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Filled]:
 
 def write(frame: DataFrame, target: Filled, **options: Any) -> None:
     """Write a table."""
-    frame.write.format("retained").mode("append").options(storage=target.url, **options).save()
+    frame.write.format("retained").mode("append").options(**{"storage": target.url, **options}).save()
 
 
 def contents(spark: SparkSession, source: Filled) -> list[Any]:

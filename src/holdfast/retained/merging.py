@@ -36,8 +36,8 @@ else:
 # Built from constants and counts alone: values are always bound.
 # ruff: noqa: S608
 
-#: Topics of a chunk, and bytes of their payloads.
-ROWS = 500
+#: Topics of a chunk, and bytes of their payloads: some milliseconds, which everybody who publishes waits for.
+ROWS = 250
 BYTES = 1 << 20
 #: How often a chunk is tried again when the database failed, as it does when another node has changed the same topics.
 _ATTEMPTS = 5
@@ -141,7 +141,7 @@ class MergedChunk:
                     self.rejects.append(Reject(row.topic, str(refusal)))
                     continue
                 room.take(row, before)
-                rows.append(row._replace(revision=stamp))
+                rows.append(Row._make((row.topic, stamp, *row[2:])))  # half as long as _replace
             self._counts[verdict.value] += 1
         return rows
 

@@ -32,9 +32,12 @@ class Room:
                 total, Limit.MESSAGES, Limit.BYTES, messages=meta.retained_count, bytes=meta.retained_bytes
             )
         self._topics = [(scope, self._budget(quota, Limit.TOPIC_QUOTA, scope)) for scope, quota in limits.topic_quotas]
+        self._is_limited = bool(self._total or self._topics or self._client_quota)
 
     def refusal(self, row: Row, before: Before) -> RetainRefused | None:
         """Return why there is no room for a row in the place of what was before, None if there is."""
+        if not self._is_limited:
+            return None
         for budget, growth in self._growths(row, before):
             refusal = budget.refusal(growth)
             if refusal is not None:
@@ -43,6 +46,8 @@ class Room:
 
     def take(self, row: Row, before: Before) -> None:
         """Take the room for a row."""
+        if not self._is_limited:
+            return
         for budget, growth in self._growths(row, before):
             budget.charge(growth, True)
         if self._client_quota is not None and before is not None and before[1] and before[1] != row.client_id:

@@ -83,7 +83,14 @@ class StagedFiles:
         self._held: Row | None = None
 
     def take(self, _cursor: Cursor, after: str, rows: int, max_bytes: int) -> Sequence[Row]:
-        """Go on where the last rows ended, or wherever else is asked for."""
+        """Go on where the last rows ended, or wherever else is asked for. Raises :class:`NotStaged`."""
+        try:
+            return self._take(after, rows, max_bytes)
+        except sqlite3.Error as error:
+            self._position = None
+            raise NotStaged(f"{', '.join(self._paths)}: cannot be read as staging files ({error})") from error
+
+    def _take(self, after: str, rows: int, max_bytes: int) -> Sequence[Row]:
         if after != self._position:
             self._go_to(after)
         found: list[Row] = []
@@ -116,17 +123,14 @@ class StagedFiles:
     def _go_to(self, after: str) -> None:
         self.close()
         streams = []
-        try:
-            for path in self._paths:
-                connection = sqlite3.connect(
-                    f"file:{quote(path)}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
-                )
-                self._connections.append(connection)
-                streams.append(map(Row._make, connection.execute(_FILE_READ, (after,))))
-            self._rows = merge(*streams, key=itemgetter(0))
-            self._held = next(self._rows, None)
-        except sqlite3.Error as error:
-            raise NotStaged(f"{', '.join(self._paths)}: cannot be read as staging files ({error})") from error
+        for path in self._paths:
+            connection = sqlite3.connect(
+                f"file:{quote(path)}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
+            )
+            self._connections.append(connection)
+            streams.append(map(Row._make, connection.execute(_FILE_READ, (after,))))
+        self._rows = merge(*streams, key=itemgetter(0))
+        self._held = next(self._rows, None)
 
 
 class StagedTable:
