@@ -105,7 +105,6 @@ class _Progress:
         self._out.sync()
         with self._source.reading() as reading:
             self._coverage = self._coverage.extended(reading, reached)
-        write_coverage(self._out, self._coverage)
-        self._out.sync()
+        write_coverage(self._out, self._coverage)  # were it lost with the power, the next run would write it again
         self._confirm(reached)
         self.told = reached
