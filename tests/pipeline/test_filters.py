@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.pipeline import snapshot_of
 from holdfast.pipeline.asked import Replayed, of_lines
-from holdfast.pipeline.cli import main
+from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.filters import Delivery, filters
 from holdfast.pipeline.matching import MOST_LEVELS, matched

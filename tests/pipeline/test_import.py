@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.admin.records import line_of
 from holdfast.pipeline import snapshot_of
-from holdfast.pipeline.cli import main
+from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.commit import Target
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.export import export

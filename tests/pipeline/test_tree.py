@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from holdfast.pipeline import snapshot_of
-from holdfast.pipeline.cli import main
+from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.tree import Branch, branches, prefixes, tree
 from holdfast.pipeline.problem import PipelineError
