@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.admin.records import line_of
-from holdfast.pipeline.formats import mosquitto, ndjson
+from holdfast.pipeline.formats import emqx, mosquitto, ndjson
 from holdfast.pipeline.formats.found import Found, Unreadable
 from holdfast.pipeline.ready import Unfit, ready
 from tests.pipeline.stores import NOW, message
@@ -129,6 +129,39 @@ def test_a_line_that_is_no_message_says_why(scratch: Path, line: bytes, words: s
     """And where it is."""
     (found,) = lines(scratch, b"\n" + line, 0)
     assert found.place == "byte 1"
+    assert words in str(found.problem)
+
+
+def test_what_emqx_answers_is_messages(scratch: Path) -> None:
+    """One message a line, or a page with payloads."""
+    told = {
+        "topic": "a", "payload": "AP8=", "qos": 1, "publish_at": "2026-11-21T12:30:17.537Z", "msgid": "00",
+        "from_clientid": "c", "from_username": "undefined",
+    }  # fmt: skip
+    scratch.write_text(json.dumps(told) + "\n" + json.dumps({"data": [told, {**told, "topic": "b"}], "meta": {}}))
+    found = [each.given or {} for each in emqx.messages(scratch)]
+    assert [each["topic"] for each in found] == ["a", "a", "b"]
+    row = ready(found[0], 1_795_264_217_537)
+    assert (row.payload, row.qos, row.client_id, row.username, row.stored_at) == (
+        b"\x00\xff", 1, "c", None, 1_795_264_217_537,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("no", "this is not JSON"),
+        ("5", "this is not a message"),
+        ('{"data": [{"topic": "a"}]}', "payload: is missing: lists have none"),
+        ('{"topic": "a", "payload": "&"}', "payload: is not base64"),
+        ('{"topic": "a", "payload": "eA==", "publish_at": "soon"}', "publish_at: is not a time"),
+        ('{"topic": "a", "payload": "eA==", "publish_at": 5}', "publish_at: is not a time"),
+    ],
+)
+def test_an_answer_of_emqx_that_is_no_message_says_why(scratch: Path, line: str, words: str) -> None:
+    """A list without payloads among them."""
+    scratch.write_text(line)
+    (found,) = emqx.messages(scratch)
     assert words in str(found.problem)
 
 

@@ -1,6 +1,6 @@
 """``format("retained_files")``: messages in files of other programs, with what is none, as the sink takes them.
 
-Options: ``format`` (ndjson or mosquitto) and ``files``, a JSON array of paths, which the executors must see.
+Options: ``format`` (ndjson, emqx or mosquitto) and ``files``, a JSON array of paths, which the executors must see.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from holdfast.pipeline.formats import mosquitto, ndjson
+from holdfast.pipeline.formats import emqx, mosquitto, ndjson
 from holdfast.pipeline.formats.found import Found, Unreadable
 from holdfast.pipeline.problem import PipelineError
 
@@ -39,7 +39,9 @@ SCHEMA = StructType(
 )
 _ARROW = {"string": pa.string(), "binary": pa.binary(), "int": pa.int32(), "bigint": pa.int64()}
 _ARROW_SCHEMA = pa.schema([(field.name, _ARROW[field.dataType.simpleString()]) for field in SCHEMA.fields])
-FORMATS = ("ndjson", "mosquitto")
+#: Files of lines, which are read in parts.
+_LINES = {"ndjson": ndjson.messages, "emqx": emqx.messages}
+FORMATS = (*_LINES, "mosquitto")
 
 
 class Part(InputPartition):
@@ -80,7 +82,7 @@ class FilesReader(DataSourceReader):
         """Divide what can be divided."""
         parts: list[InputPartition] = []
         for path in self._files:
-            if self._kind == "ndjson":
+            if self._kind in _LINES:
                 size = Path(path).stat().st_size
                 parts += [Part(path, start, start + _PART) for start in range(0, max(size, 1), _PART)]
             else:
@@ -106,8 +108,8 @@ class FilesReader(DataSourceReader):
     def _found(self, part: Part) -> Iterator[Found]:
         path = Path(part.path)
         try:
-            if self._kind == "ndjson":
-                yield from ndjson.messages(path, part.start, part.end)
+            if self._kind in _LINES:
+                yield from _LINES[self._kind](path, part.start, part.end)
             else:
                 yield from mosquitto.messages(path)
         except Unreadable as error:

@@ -10,36 +10,17 @@ from typing import Any
 
 from holdfast.admin.records import BadRecord, message_of
 from holdfast.pipeline.formats.found import Found, properties_json
+from holdfast.pipeline.formats.lines import lines
 from holdfast.retained.rows import json_of
 
-#: A longer line is not the message of any broker: MQTT's longest is 256 MB, in base64.
-_LONGEST_LINE = 400 << 20
-_PIECE = 1 << 20
 #: Stands for the time of a line that does not tell it.
 _UNTOLD = -1
 
 
 def messages(path: Path, start: int = 0, end: int | None = None) -> Iterator[Found]:
-    """Yield what the lines are that begin in a range of bytes of a file; empty lines are nothing."""
-    with path.open("rb") as file:
-        if start:
-            file.seek(start - 1)
-            _pass_line(file)
-        while end is None or file.tell() < end:
-            place = f"byte {file.tell()}"
-            line = file.readline(_LONGEST_LINE)
-            if not line:
-                return
-            if len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
-                _pass_line(file)
-                yield Found(place, problem="this line is too long")
-            elif line.strip():
-                yield _found(place, line)
-
-
-def _pass_line(file: Any) -> None:
-    while (piece := file.readline(_PIECE)) and not piece.endswith(b"\n"):
-        pass
+    """Yield what the lines are that begin in a range of bytes of a file."""
+    for place, line in lines(path, start, end):
+        yield Found(place, problem="this line is too long") if line is None else _found(place, line)
 
 
 def _found(place: str, line: bytes) -> Found:
