@@ -8,6 +8,7 @@ from holdfast.pipeline.cli.asof import asof
 from holdfast.pipeline.cli.audit import audit
 from holdfast.pipeline.cli.export import export
 from holdfast.pipeline.cli.filters import filters
+from holdfast.pipeline.cli.report import report
 from holdfast.pipeline.cli.tree import tree
 
 
@@ -23,5 +24,5 @@ def main() -> None:
     """
 
 
-for command in (asof, audit, export, filters, tree):
+for command in (asof, audit, export, filters, report, tree):
     main.add_command(command)
