@@ -11,6 +11,7 @@ from holdfast.pipeline.cli.compact import compact
 from holdfast.pipeline.cli.export import export
 from holdfast.pipeline.cli.filters import filters
 from holdfast.pipeline.cli.imports import import_
+from holdfast.pipeline.cli.report import report
 from holdfast.pipeline.cli.tree import tree
 
 
@@ -26,5 +27,5 @@ def main() -> None:
     """
 
 
-for command in (archive, asof, audit, compact, export, filters, import_, tree):
+for command in (archive, asof, audit, compact, export, filters, import_, report, tree):
     main.add_command(command)

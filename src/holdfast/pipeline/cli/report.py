@@ -1,0 +1,92 @@
+"""``holdfast-pipeline report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from holdfast.config.units import parse_duration
+from holdfast.pipeline.asked import Questions, of_file, of_sessions
+from holdfast.pipeline.cli.filters import complain, flow_control
+from holdfast.pipeline.cli.job import FOUND, database, machine, running, tell
+from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.jobs.report import report as run
+from holdfast.pipeline.problem import PipelineError
+from holdfast.pipeline.readable import number, size
+from holdfast.pipeline.replaying import flow as settings
+from holdfast.pipeline.report.page import page
+from holdfast.pipeline.snapshot import snapshot_of
+
+_NAME = "report.html"
+_KINDS = (".html", ".htm")
+
+
+@click.command()
+@database
+@machine
+@click.option("--out", required=True, help="The file to write (*.html), or a folder for report.html.")
+@click.option("--title", default="Retained messages", show_default=True, help="What stands above it.")
+@click.option("--filters", "file", help="A file of Topic Filters besides those of the Sessions; - is standard input.")
+@flow_control
+@click.option("--depth", type=click.IntRange(1, 8), default=5, show_default=True, help="Levels of the map of topics.")
+@click.option("--stale", default="30d", show_default=True, help="The age from which a message is called stale.")
+@click.option("--snapshot-dir", help="Where an SQLite database is copied to.  [default: the system's temporary folder]")
+def report(
+    storage: str | None,
+    config: str | None,
+    as_json: bool,
+    out: str,
+    title: str,
+    file: str | None,
+    batch_read_number: int | None,
+    batch_deliver_number: int | None,
+    delivery_rate: str | None,
+    depth: int,
+    stale: str,
+    snapshot_dir: str | None,
+) -> None:
+    """Write a page about what is retained: where, by whom, how old, how large, and what replaying it takes.
+
+    It is one HTML file that needs no other, and replaces one there is. The Topic Filters of the Sessions in the
+    database are looked at, and those of FILTERS; lines that are no Topic Filter make the exit status 3.
+    """
+    with running("report") as spark:
+        flow = settings(config, batch_read_number, batch_deliver_number, delivery_rate)
+        stale_after = _age(stale)
+        folder, name = _place(out)
+        asked = of_file(file) if file else Questions()
+        with snapshot_of(storage, config, snapshot_dir) as snapshot:
+            asked = asked.also(of_sessions(snapshot.source))
+            found = run(spark, snapshot, flow, asked, depth, stale_after)
+        data = page(found, title).encode()
+        folder.write(name, data)
+    if not as_json:
+        complain(asked.refused, file)
+    result = {
+        "out": folder.below(name), "bytes": len(data), "taken_at": found.taken_at,
+        "messages": found.totals.messages, "filters": len(asked.asked), "refused": len(asked.refused),
+    }  # fmt: skip
+    tell(
+        result, as_json, f"{number(found.totals.messages)} messages reported in {folder.below(name)}, {size(len(data))}"
+    )
+    if asked.refused:
+        raise SystemExit(FOUND)
+
+
+def _age(text: str) -> int:
+    try:
+        seconds = int(parse_duration(text))
+    except ValueError:
+        seconds = 0
+    if seconds < 1:
+        raise PipelineError(f"stale: found {text!r}; allowed: a time of at least a second, such as 30d, 12h or 1d12h")
+    return seconds
+
+
+def _place(out: str) -> tuple[Folder, str]:
+    """Return the folder and the file's name: what ends in .html is a file unless it is a folder already."""
+    folder, _, name = out.rpartition("/")
+    if name.lower().endswith(_KINDS) and not Path(out).is_dir():
+        return Folder(folder or ("/" if out.startswith("/") else ".")), name
+    return Folder(out), _NAME

@@ -1,0 +1,148 @@
+"""Finding what a report tells: how much is retained where, by whom, how old, and what replaying it takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from sqlalchemy.engine import make_url
+
+from holdfast.pipeline.asked import Questions
+from holdfast.pipeline.jobs.changes import history_of
+from holdfast.pipeline.jobs.filters import delivered
+from holdfast.pipeline.jobs.tree import Branch, branches
+from holdfast.pipeline.report.findings import AGE_BANDS, DAYS, HOURS, Expiry, Findings, One, Part, Talker, Totals
+from holdfast.pipeline.snapshot import Snapshot
+from holdfast.pipeline.tables import read_retained
+from holdfast.retained.flow import Flow
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_NEEDED = ("topic", "size", "client_id", "stored_at", "expires_at")
+#: A prefix is drawn when it has this part of all messages, or of all bytes: so there are so many at each depth.
+_DRAWN = 1 / 400
+#: How many a list has.
+LISTED = 12
+_HOUR = 3_600
+_CANDIDATES = 500
+
+
+def report(
+    spark: SparkSession,
+    snapshot: Snapshot,
+    flow: Flow,
+    questions: Questions | None = None,
+    depth: int = 5,
+    stale_after: int = 30 * 86_400,
+) -> Findings:
+    """Find out what a report tells, of prefixes of up to ``depth`` levels; ``stale_after`` is in seconds.
+
+    Raises :class:`PipelineError`.
+    """
+    taken_at = snapshot.taken_at
+    age = F.greatest(F.lit(0), F.floor((F.lit(taken_at) - F.unix_millis("stored_at")) / 1000)).alias("age")
+    left = F.floor((F.unix_millis("expires_at") - F.lit(taken_at)) / 1000).alias("left")
+    kept = read_retained(spark, snapshot, columns=_NEEDED).select("*", age, left).persist()
+    try:
+        totals = _totals(kept, stale_after)
+        tree = branches(kept, depth, taken_at).persist()
+        try:
+            drawn, stale = _drawn(tree, totals), _stale(tree, stale_after)
+        finally:
+            tree.unpersist()
+        return Findings(
+            make_url(snapshot.source.url).render_as_string(hide_password=True),
+            taken_at,
+            stale_after,
+            totals,
+            drawn,
+            stale,
+            _parts(kept, F.ceil(F.log2(F.greatest(F.col("size"), F.lit(1))))),
+            _parts(
+                kept, F.size(F.filter(F.array(*(F.lit(at) for at, _ in AGE_BANDS)), lambda at: at <= F.col("age"))) - 1
+            ),
+            _ones(kept, F.desc("size")),
+            _ones(kept, F.asc("stored_at")),
+            _clients(kept),
+            _expiry(kept),
+            flow,
+            None if questions is None else delivered(kept, questions, flow, taken_at),
+            history_of(spark, snapshot),
+        )
+    finally:
+        kept.unpersist()
+
+
+def _totals(kept: DataFrame, stale_after: int) -> Totals:
+    stale = F.col("age") >= stale_after
+    lasting = stale & F.col("expires_at").isNull()
+    row = kept.agg(
+        F.count("*"),
+        _sum("size"),
+        F.coalesce(F.max("size"), F.lit(0)),
+        F.count_distinct("client_id"),
+        F.coalesce(F.percentile_approx("age", 0.5), F.lit(0)),
+        F.count("expires_at"),
+        F.count_if(stale),
+        _sum(F.when(stale, F.col("size"))),
+        F.count_if(lasting),
+        _sum(F.when(lasting, F.col("size"))),
+    ).collect()[0]
+    return Totals(*row)
+
+
+def _drawn(tree: DataFrame, totals: Totals) -> tuple[Branch, ...]:
+    large = (F.col("messages") >= totals.messages * _DRAWN) | (F.col("bytes") >= totals.bytes * _DRAWN)
+    return tuple(Branch(**row.asDict()) for row in tree.where(large).orderBy("depth", "prefix").collect())
+
+
+def _stale(tree: DataFrame, stale_after: int) -> tuple[Branch, ...]:
+    found = tree.where(F.col("newest_age") >= stale_after)
+    rows = found.orderBy(F.desc("messages"), "depth", "prefix").limit(_CANDIDATES).collect()
+    named = {row.prefix for row in rows}
+    # What is said of a prefix need not be said of what is below it.
+    highest = [row for row in rows if row.depth == 1 or row.prefix.rpartition("/")[0] not in named]
+    return tuple(Branch(**row.asDict()) for row in highest[:LISTED])
+
+
+def _parts(kept: DataFrame, key: Column) -> tuple[Part, ...]:
+    found = kept.groupBy(key.cast("int").alias("key")).agg(F.count("*").alias("messages"), _sum("size").alias("bytes"))
+    return tuple(Part(**row.asDict()) for row in found.orderBy("key").collect())
+
+
+def _ones(kept: DataFrame, order: Column) -> tuple[One, ...]:
+    stored = F.unix_millis("stored_at").alias("at")
+    found = kept.select("topic", "client_id", F.col("size").alias("bytes"), stored, "stored_at", "size")
+    rows = found.orderBy(order, "topic").limit(LISTED).select("topic", "client_id", "bytes", "at").collect()
+    return tuple(One(**row.asDict()) for row in rows)
+
+
+def _clients(kept: DataFrame) -> tuple[Talker, ...]:
+    found = kept.groupBy(F.col("client_id").alias("name")).agg(
+        F.count("*").alias("messages"), _sum("size").alias("bytes")
+    )
+    rows = found.orderBy(F.desc("messages"), "name").limit(LISTED).collect()
+    return tuple(Talker(**row.asDict()) for row in rows)
+
+
+def _expiry(kept: DataFrame) -> Expiry:
+    """Count by hours for as long as they are told apart, by days behind that, and all that is later as one day."""
+    hour, day = F.floor(F.col("left") / _HOUR), F.floor(F.col("left") / (24 * _HOUR))
+    near = F.when(hour < HOURS, hour).cast("int").alias("hour")
+    found = kept.groupBy(near, F.when(day >= DAYS, F.lit(DAYS)).otherwise(day).cast("int").alias("day")).agg(
+        F.count("*").alias("messages")
+    )
+    hours, days, never = [0] * HOURS, [0] * (DAYS + 1), 0
+    for row in found.collect():
+        if row.day is None:
+            never += row.messages
+        else:
+            days[row.day] += row.messages
+        if row.hour is not None:
+            hours[row.hour] += row.messages
+    return Expiry(tuple(hours), tuple(days[:DAYS]), days[DAYS], never)
+
+
+def _sum(column: Any) -> Column:
+    return F.coalesce(F.sum(column), F.lit(0))
