@@ -18,6 +18,7 @@ java_is_there || missing="$missing openjdk-17-jre-headless"
 command -v mosquitto_pub > /dev/null 2>&1 || missing="$missing mosquitto-clients"
 command -v mosquitto > /dev/null 2>&1 || [ -x /usr/sbin/mosquitto ] || missing="$missing mosquitto"
 command -v node > /dev/null 2>&1 || missing="$missing nodejs npm"
+command -v chromium > /dev/null 2>&1 || command -v google-chrome > /dev/null 2>&1 || missing="$missing chromium"
 if [ -n "$missing" ] && command -v apt-get > /dev/null 2>&1; then
     echo "installing$missing"
     {

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from holdfast.pipeline.jobs.tree import prefixes
+from holdfast.pipeline.places import extent
 from holdfast.pipeline.report.findings import Churn, History, Talker
 from holdfast.pipeline.snapshot import Snapshot
 from holdfast.pipeline.tables import read_history
@@ -27,19 +28,19 @@ _PREFIX = 2
 def history_of(spark: SparkSession, snapshot: Snapshot) -> History | None:
     """Return what the history of a snapshot tells; None where it has no entries."""
     with snapshot.source.reading() as reading:
+        there = extent(reading)
         begun = [period.complete_since for period in read_periods(reading.connection.cursor())]
+    if there.before >= there.last:
+        return None
     entries = read_history(spark, snapshot.source, to_seq=snapshot.last_seq, columns=_NEEDED).persist()
     try:
         # The baseline is what was there before: nothing that changed.
         changes = entries.where(F.col("origin") != "baseline")
-        first, last, total, count = entries.agg(
+        first, last, count = entries.agg(
             F.unix_millis(F.min("changed_at")),
             F.unix_millis(F.max("changed_at")),
-            F.count("*"),
             F.count_if(F.col("origin") != "baseline"),
         ).collect()[0]
-        if not total:
-            return None
         since = min([first, *(at for at in begun if at is not None)])
         until = max(last, snapshot.taken_at)
         step = step_of((until - since) // 1000)

@@ -38,37 +38,35 @@ def tiles(branches: Iterable[Branch], value: Callable[[Branch], int], whole: int
     for branch in branches:
         parent = branch.prefix.rpartition("/")[0] if branch.depth > 1 else None
         below.setdefault(parent, []).append(branch)
-    plain = _dominant(below, value, whole)
+    hues = _hues(below, value, whole)
     found: list[Tile] = []
-    waiting: list[tuple[str | None, float, int | None]] = [(None, 0.0, None)]
-    hues = 0
+    waiting: list[tuple[str | None, float, int]] = [(None, 0.0, _PLAIN)]
     while waiting:
         prefix, top, hue = waiting.pop()
-        places = []
         for branch in sorted(below.get(prefix, ()), key=lambda one: (-value(one), one.prefix)):
             high = value(branch) / whole if whole else 0.0
             if high * HEIGHT < SMALLEST:
                 break
-            own = hue
-            if hue is None and branch.prefix not in plain:
-                own, hues = min(hues, _PLAIN), hues + 1
-            found.append(Tile(branch, top, high, _PLAIN if own is None else own))
-            places.append((branch.prefix, top, own))
+            own = hues.get(branch.prefix, hue)
+            found.append(Tile(branch, top, high, own))
+            waiting.append((branch.prefix, top, own))
             top += high
-        waiting += reversed(places)
     return found
 
 
-def _dominant(below: Mapping[str | None, list[Branch]], value: Callable[[Branch], int], whole: int) -> set[str]:
-    """Return the prefixes that have most of the whole: what is in them gets colours, not they themselves."""
-    found: set[str] = set()
+def _hues(below: Mapping[str | None, list[Branch]], value: Callable[[Branch], int], whole: int) -> dict[str, int]:
+    """Return the colours of prefixes, the largest first; where one has most of the whole, of what is in it instead."""
+    coloured: list[Branch] = []
     prefix: str | None = None
     while True:
-        largest = max(below.get(prefix, ()), key=value, default=None)
-        if largest is None or value(largest) < _MOST * whole or not below.get(largest.prefix):
-            return found
-        prefix = largest.prefix
-        found.add(prefix)
+        here = sorted(below.get(prefix, ()), key=lambda one: (-value(one), one.prefix))
+        if not here or value(here[0]) < _MOST * whole or not below.get(here[0].prefix):
+            coloured += here
+            break
+        coloured += here[1:]
+        prefix = here[0].prefix
+    coloured.sort(key=lambda one: (-value(one), one.prefix))
+    return {branch.prefix: min(place, _PLAIN) for place, branch in enumerate(coloured)}
 
 
 def icicle(placed: Sequence[Tile], messages: int, size_of_all: int, described: str) -> Markup:

@@ -70,16 +70,16 @@ def talkers(found: Findings) -> Markup:
     totals, history = found.totals, found.history
     held = el(
         "div",
-        el("h3", "Publishers of what is retained"),
-        ranking(found.clients, totals.messages, "messages"),
+        el("h3", "Publishers, by messages retained"),
+        ranking(found.clients, totals.messages),
     )
     if history is None:
         return section(
             "talkers", "Top talkers",
             el("p", "There is no history, so that this tells what publishers have retained, and not how often they"
                " change it. Turn on retainer.history to see that.", class_="soft"),
-            el("div", held, el("div", el("h3", "First levels"), ranking(_first_levels(found), totals.messages,
-               "messages", 3)), class_="pair"),
+            el("div", held, el("div", el("h3", "First levels, by messages retained"),
+               ranking(_first_levels(found), totals.messages, 3)), class_="pair"),
         )  # fmt: skip
     return section(
         "talkers",
@@ -87,9 +87,9 @@ def talkers(found: Findings) -> Markup:
         el("p", f"Of {number(history.changes)} changes since {moment(history.since)}.", class_="soft"),
         el(
             "div",
-            el("div", el("h3", "Publishers"), ranking(history.clients, history.changes, "changes")),
-            el("div", el("h3", "Prefixes"), ranking(history.prefixes, history.changes, "changes", 3)),
-            el("div", el("h3", "Topics"), ranking(history.topics, history.changes, "changes", 3)),
+            el("div", el("h3", "Publishers, by changes"), ranking(history.clients, history.changes)),
+            el("div", el("h3", "Prefixes, by changes"), ranking(history.prefixes, history.changes, 3)),
+            el("div", el("h3", "Topics, by changes"), ranking(history.topics, history.changes, 3)),
             held,
             class_="pair",
         ),
@@ -159,12 +159,10 @@ def staleness(found: Findings) -> Markup:
         "Age",
         el("p", sentence, class_="soft"),
         columns(steps, "Messages by age", short, every_label=True),
-        el(
-            "div",
-            el("div", el("h3", f"Prefixes without anything newer than {after}"), below),
-            el("div", el("h3", "Oldest messages"), _ones(found.oldest, found.taken_at)),
-            class_="pair",
-        ),
+        el("h3", f"Prefixes without anything newer than {after}"),
+        below,
+        el("h3", "Oldest messages"),
+        _ones(found.oldest, found.taken_at),
         _untouched(found),
     )
 
@@ -238,7 +236,7 @@ def sizes(found: Findings) -> Markup:
     )
 
 
-def ranking(rows: Sequence[Talker], whole: int, what: str, hue: int = 0) -> Markup:
+def ranking(rows: Sequence[Talker], whole: int, hue: int = 0) -> Markup:
     """Show who has the most."""
     if not rows:
         return el("p", "None.", class_="soft")
@@ -247,7 +245,7 @@ def ranking(rows: Sequence[Talker], whole: int, what: str, hue: int = 0) -> Mark
         (
             Bar(
                 name(row.name),
-                f"{number(row.messages)} {what}, {share(row.messages, whole)}, {size(row.bytes)}",
+                f"{number(row.messages)} ({share(row.messages, whole)}), {size(row.bytes)}",
                 row.messages / most,
             )
             for row in rows
