@@ -218,6 +218,12 @@ class IDelivery(Interface):
     def room() -> int:
         """Return how many messages may be delivered now. At 0, the replay rests until it is woken."""
 
+    def is_leaving(after: str, last: str) -> bool:
+        """Tell whether a replayed message still waits to leave, of a topic that matches, after one and up to another.
+
+        The replay is woken when it has left.
+        """
+
     def yield_to_queue() -> None:
         """Have no room until all that waits for the subscriber now has been sent."""
 

@@ -686,3 +686,21 @@ def test_a_replay_follows_what_was_queued_with_qos_2_before_it(tmp_path: Path) -
     broker.commit()
     seen += client.got(p.Publish)
     assert [(packet.payload, packet.retain) for packet in seen] == [(b"1", False), (b"2", True)]
+
+
+def test_a_replay_overtakes_no_qos_2_message_of_another_where_nodes_share_a_database(tmp_path: Path) -> None:
+    """What it brings may be another node's newer value, which nobody here was told of."""
+    broker = RestartableBroker(fresh_file(tmp_path), manual=True)
+    broker.store.shared = True
+    publisher, client = Client(broker), Client(broker)
+    publisher.send(p.Connect("p", 4), p.Publish("r", b"old", 2, True, False, 1))
+    client.send(p.Connect("s", 4, False))
+    broker.commit()
+    client.send(p.Subscribe(1, (p.SubscriptionRequest("r", 2), p.SubscriptionRequest("+", 0))))
+    broker.settle()
+    while not broker.registry._sessions["s"].inflight:
+        broker.bridge.step()
+        broker.settle()
+    assert client.got(p.Publish) == []
+    broker.commit()
+    assert [packet.qos for packet in client.got(p.Publish)] == [2, 0]

@@ -194,19 +194,14 @@ class Replay:
             return False
         room = self._delivery.room()
         if room <= 0:
-            self._state = ReplayState.RESTING
-            if self._held or self._next or self._asked:
-                self._control.resting.note(self)
-            if self._control.limited:
-                self._control.leave_queues(self)
-            return False
+            return self._rest()
         now = self._now()
         if not self._held and self._next is not None:
             self._take(self._next)
         if self._held and 0 < self._held[0].soonest_expiry <= now:
             self.reread()  # a message has expired while it waited for room
         if self._held:
-            return self._deliver(room, now)
+            return self._rest() if self._would_overtake() else self._deliver(room, now)
         if self._everything_read:
             self.stop()
             self._delivery.finished()
@@ -214,6 +209,15 @@ class Replay:
             self._state = ReplayState.READING
             if not self._asked:
                 self._read(now, self._control.flow.max_batch_bytes)
+        return False
+
+    def _rest(self) -> bool:
+        """Do nothing until there is room."""
+        self._state = ReplayState.RESTING
+        if self._held or self._next or self._asked:
+            self._control.resting.note(self)
+        if self._control.limited:
+            self._control.leave_queues(self)
         return False
 
     def _deliver(self, room: int, now: int) -> bool:
@@ -243,6 +247,10 @@ class Replay:
             self._read_ahead(now)
         self._delivery.deliver(piece)
         return self._goes_on()
+
+    def _would_overtake(self) -> bool:
+        """Tell whether what comes next may be newer, by another node's change, than what has still to leave."""
+        return self._store.shared and self._delivery.is_leaving(self.cursor, self._held[0].last)
 
     def _outrun(self, other: Replay, last: str) -> None:
         """Another replay to this Client is about to deliver what matches this one's filter too, up to a topic.

@@ -15,6 +15,7 @@ from holdfast.sessions.inflight import Inflight
 from holdfast.sessions.outbox import LOW_WATER
 from holdfast.sessions.outgoing import DeliveryOptions, OutgoingMessage
 from holdfast.sessions.subscriptions import Subscription
+from holdfast.topics import matches
 from holdfast.wire import PacketParser, ReasonCode, encode_variable_byte_integer
 from holdfast.wire.packets import Publish
 
@@ -87,6 +88,15 @@ class ReplayDelivery:
                 return 0
             self.begun = session.replaying = True
         return session.replay_room() if self._effective(self._subscription()) else _PLENTY
+
+    def is_leaving(self, after: str, last: str) -> bool:
+        """Tell whether a message of another replay, or of this one before it began again, waits for its commit."""
+        leaving = any(
+            after < topic <= last and matches(self._topic_filter, topic) for topic in self._session.leaving.values()
+        )
+        if leaving:
+            self._session.replays_rest = True
+        return leaving
 
     def yield_to_queue(self) -> None:
         """Let what is queued or waits for its commit go first."""

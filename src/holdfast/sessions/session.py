@@ -73,7 +73,7 @@ class Session:
         #: QoS 2 messages from the Client, not yet released: Packet Identifier -> when it came (ms since the epoch)
         self.received: dict[int, int] = {}
         self.suspended: dict[str, str] = {}  #: replays cut off by a disconnect: Topic Filter -> last topic sent
-        self._leaving: dict[int, str] = {}  #: messages of replays that wait for their commit, and their topics
+        self.leaving: dict[int, str] = {}  #: messages of replays that wait for their commit, and their topics
         self.withheld = Withheld(self.fill)
         self.link: ILink | None = None
         self.expiry_interval: float | None = 0
@@ -102,7 +102,7 @@ class Session:
         link = self.link
         if not qos and link is None and not self.limits.mqueue_store_qos0:
             return
-        if message.retain and self._leaving:
+        if message.retain and self.leaving:
             self._overtake(message.topic)
         if not qos and link is not None:
             self._send(link, outgoing, 0, retain, options.identifiers, None)
@@ -131,7 +131,7 @@ class Session:
         self._replayed += 1
         self._track(self.link, packet_identifier, entry)
         if entry.waiting:
-            self._leaving[packet_identifier] = topic
+            self.leaving[packet_identifier] = topic
         return entry
 
     def next_identifier(self) -> int:
@@ -284,7 +284,7 @@ class Session:
                 queued.delivery.message.release()
         self.inflight.clear()
         self._unsent.clear()
-        self._leaving.clear()
+        self.leaving.clear()
         self.queue.clear()
         return self.record.ended()
 
@@ -373,7 +373,7 @@ class Session:
             entry.waiting = False
             if entry.over:
                 return
-            self._leaving.pop(packet_identifier, None)
+            self.leaving.pop(packet_identifier, None)
             if failure is None:
                 packet = entry.late(self._now())
                 if packet is None:
@@ -383,7 +383,8 @@ class Session:
                 elif self.link is link:
                     link.send_message(packet)
                     if self.replays_rest:  # some may wait for what was on its way before them
-                        self.fill()
+                        self.replays_rest = False
+                        link.wake_replays()
                 elif self.link is not None:  # the Session was resumed meanwhile, by a Client that may be another
                     self._unsent[packet_identifier] = entry
                     self.fill()
@@ -400,7 +401,7 @@ class Session:
 
         QoS 2 waits for a commit before it leaves; QoS 0 and 1 do not, and would be followed by the older value.
         """
-        overtaken = [packet_identifier for packet_identifier, known in self._leaving.items() if known == topic]
+        overtaken = [packet_identifier for packet_identifier, known in self.leaving.items() if known == topic]
         for packet_identifier in overtaken:
             self._complete(packet_identifier, self.inflight[packet_identifier])
         if overtaken:
@@ -409,7 +410,7 @@ class Session:
     def _complete(self, packet_identifier: int, entry: Inflight) -> None:
         del self.inflight[packet_identifier]
         self._unsent.pop(packet_identifier, None)
-        self._leaving.pop(packet_identifier, None)
+        self.leaving.pop(packet_identifier, None)
         entry.over = True
         self._replayed -= entry.replayed
         if entry.delivery is not None:
