@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.pipeline import snapshot_of
 from holdfast.pipeline.asked import of_lines
-from holdfast.pipeline.cli import main
+from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.jobs.changes import step_of
 from holdfast.pipeline.jobs.report import report
 from holdfast.pipeline.report.findings import Findings, One, Part, Talker
