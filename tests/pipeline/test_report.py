@@ -16,7 +16,7 @@ from holdfast.pipeline.jobs.changes import step_of
 from holdfast.pipeline.jobs.report import report
 from holdfast.pipeline.report.findings import Findings, One, Part, Talker
 from holdfast.retained.flow import Flow
-from tests.pipeline.stores import Filled, message
+from tests.pipeline.stores import NOW, Filled, message
 
 pytestmark = pytest.mark.spark
 
@@ -35,14 +35,14 @@ def test_changes_are_told_in_steps_that_fit() -> None:
 def test_what_is_retained_is_told_by_size_age_publisher_and_expiry(spark: SparkSession, filled: Filled) -> None:
     with snapshot_of(_prepared(filled).url) as before:
         now = before.taken_at
-    filled.put(
-        message("a/b", b"x" * 100, client_id="c1", stored_at=now - 40 * 24 * HOUR),
-        message("a/c", b"x" * 5, client_id="c1", stored_at=now - 2 * HOUR),
-        message("old/x", b"x", stored_at=now - 31 * 24 * HOUR),
-        message("soon", b"xy", client_id="c2", stored_at=now - HOUR // 2, expires_at=now + HOUR + HOUR // 2),
-        message("later", b"xy", client_id="c2", stored_at=now - HOUR // 2, expires_at=now + 50 * 24 * HOUR),
-        at=now,
-    )
+    for age, one in (
+        (40 * 24 * HOUR, message("a/b", b"x" * 100, client_id="c1")),
+        (2 * HOUR, message("a/c", b"x" * 5, client_id="c1")),
+        (31 * 24 * HOUR, message("old/x", b"x")),
+        (HOUR // 2, message("soon", b"xy", client_id="c2", expires_at=now + HOUR + HOUR // 2)),
+        (HOUR // 2, message("later", b"xy", client_id="c2", expires_at=now + 50 * 24 * HOUR)),
+    ):
+        filled.put(one, at=now - age)
     with snapshot_of(filled.url) as snapshot:
         found = report(spark, snapshot, Flow(), of_lines(["a/#", "none"]))
     assert found.history is None
@@ -63,9 +63,9 @@ def test_what_is_retained_is_told_by_size_age_publisher_and_expiry(spark: SparkS
 
 
 def test_the_history_tells_of_changes_and_of_what_never_changes(spark: SparkSession, recorded: Filled) -> None:
-    now = 1_800_000_000_000
-    recorded.put(message("a/once", client_id="c1"), message("a/often", client_id="c1"), message("gone"), at=now)
-    recorded.put(*(message("a/often", b"xyz", client_id="c2") for _ in range(5)), message("gone", b""), at=now + HOUR)
+    recorded.put(message("a/once", client_id="c1"), message("a/often", client_id="c1"), message("gone"), at=NOW)
+    later = NOW + 400 * 24 * HOUR
+    recorded.put(*(message("a/often", b"xyz", client_id="c2") for _ in range(5)), message("gone", b""), at=later)
     history = _found(spark, recorded).history
     assert history is not None
     assert (history.changes, history.retained, history.untouched) == (9, 2, 1)
