@@ -60,6 +60,8 @@ def test_the_wheel_is_complete(wheel: zipfile.ZipFile, setup: ConfigParser) -> N
         | {
             "holdfast/py.typed",
             "holdfast/migrations/script.py.mako",
+            "holdfast/pipeline/report/page.css",
+            "holdfast/pipeline/report/page.js",
             "twisted/plugins/holdfast_plugin.py",
         }
     )

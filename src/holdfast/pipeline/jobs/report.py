@@ -23,7 +23,7 @@ _NEEDED = ("topic", "size", "client_id", "stored_at", "expires_at")
 #: A prefix is drawn when it has this part of all messages, or of all bytes: so there are so many at each depth.
 _DRAWN = 1 / 400
 #: How many a list has.
-LISTED = 12
+_LISTED = 12
 _HOUR = 3_600
 _CANDIDATES = 500
 
@@ -103,7 +103,7 @@ def _stale(tree: DataFrame, stale_after: int) -> tuple[Branch, ...]:
     named = {row.prefix for row in rows}
     # What is said of a prefix need not be said of what is below it.
     highest = [row for row in rows if row.depth == 1 or row.prefix.rpartition("/")[0] not in named]
-    return tuple(Branch(**row.asDict()) for row in highest[:LISTED])
+    return tuple(Branch(**row.asDict()) for row in highest[:_LISTED])
 
 
 def _parts(kept: DataFrame, key: Column) -> tuple[Part, ...]:
@@ -114,7 +114,7 @@ def _parts(kept: DataFrame, key: Column) -> tuple[Part, ...]:
 def _ones(kept: DataFrame, order: Column) -> tuple[One, ...]:
     stored = F.unix_millis("stored_at").alias("at")
     found = kept.select("topic", "client_id", F.col("size").alias("bytes"), stored, "stored_at", "size")
-    rows = found.orderBy(order, "topic").limit(LISTED).select("topic", "client_id", "bytes", "at").collect()
+    rows = found.orderBy(order, "topic").limit(_LISTED).select("topic", "client_id", "bytes", "at").collect()
     return tuple(One(**row.asDict()) for row in rows)
 
 
@@ -122,7 +122,7 @@ def _clients(kept: DataFrame) -> tuple[Talker, ...]:
     found = kept.groupBy(F.col("client_id").alias("name")).agg(
         F.count("*").alias("messages"), _sum("size").alias("bytes")
     )
-    rows = found.orderBy(F.desc("messages"), "name").limit(LISTED).collect()
+    rows = found.orderBy(F.desc("messages"), "name").limit(_LISTED).collect()
     return tuple(Talker(**row.asDict()) for row in rows)
 
 

@@ -8,21 +8,24 @@ from importlib.metadata import version
 from importlib.resources import files
 
 from holdfast.pipeline.readable import moment
+from holdfast.pipeline.report.changes import churn, talkers
+from holdfast.pipeline.report.contents import measure, sizes, topics
 from holdfast.pipeline.report.findings import Findings
 from holdfast.pipeline.report.markup import Markup, el
 from holdfast.pipeline.report.replays import advised, costliest
-from holdfast.pipeline.report.sections import SECTIONS, measure
+from holdfast.pipeline.report.times import expiry, staleness
 
-_LINKS = (
-    ("topics", "Topics"), ("filters", "Replays"), ("advice", "What to change"), ("talkers", "Top talkers"),
-    ("churn", "Changes over time"), ("stale", "Age"), ("expiry", "Expiry"), ("sizes", "Sizes"),
+#: The parts in their order: what a link to each says, and what makes it.
+_PARTS = (
+    ("topics", "Topics", topics), ("filters", "Replays", costliest), ("advice", "What to change", advised),
+    ("talkers", "Top talkers", talkers), ("churn", "Changes over time", churn), ("stale", "Age", staleness),
+    ("expiry", "Expiry", expiry), ("sizes", "Sizes", sizes),
 )  # fmt: skip
 
 
 def page(found: Findings, title: str = "Retained messages") -> str:
     """Return the report as one HTML document of UTF-8; a title may be any text."""
     style, script = _read("page.css"), _read("page.js")
-    first, *others = SECTIONS
     return "<!DOCTYPE html>\n" + el(
         "html",
         el(
@@ -42,15 +45,12 @@ def page(found: Findings, title: str = "Retained messages") -> str:
                 "header",
                 el("h1", title),
                 el("p", f"{found.database}, as of {moment(found.taken_at)}", class_="soft"),
-                el("nav", [el("a", said, href=f"#{key}") for key, said in _LINKS], aria_label="Parts of this page"),
+                el("nav", [el("a", said, href=f"#{key}") for key, said, _ in _PARTS], aria_label="Parts of this page"),
             ),
             el(
                 "main",
                 el("ul", [el("li", el("b", said), el("span", what)) for said, what in measure(found)], class_="tiles"),
-                first(found),
-                costliest(found),
-                advised(found),
-                [each(found) for each in others],
+                [part(found) for _, _, part in _PARTS],
             ),
             el(
                 "footer",
