@@ -50,3 +50,8 @@ def test_a_stream_goes_on_where_it_was(spark: SparkSession, recorded: Filled, tm
         archived(spark, recorded, tmp_path, max_rows_per_trigger=20, partitions=2)
         topics = [row.topic for row in spark.read.parquet(str(tmp_path / "data")).orderBy("seq").collect()]
         assert topics == [f"t/{earlier}/{number}" for earlier in range(run + 1) for number in range(50)]
+
+
+def test_an_empty_history_is_an_empty_table(spark: SparkSession, filled: Filled) -> None:
+    """Also where nothing was ever recorded."""
+    assert spark.read.format("retained_history").option("storage", filled.url).load().count() == 0

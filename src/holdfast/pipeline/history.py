@@ -115,7 +115,8 @@ class HistoryReader(_Reading, DataSourceReader):
         check(self._source.url)
         with self._source.reading() as reading:
             there = extent(reading)
-        return self._divided(max(self._from - 1, there.before), min(self._to, there.last))
+        parts = self._divided(max(self._from - 1, there.before), min(self._to, there.last))
+        return parts or [Entries(there.last, there.last)]  # Spark reads a part in any case
 
 
 class HistoryStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
