@@ -20,7 +20,7 @@ from tests.postgres import drop, empty_database
 
 Contents = dict[str, list[tuple[Any, ...]]]
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
 MAKES = ("sqlite", "postgres")
 
 #: milliseconds since the epoch: when these rows were written, a moment that is over, and one that is far away
@@ -134,6 +134,10 @@ def rows_of(shape: str) -> Contents:
         rows["retained_usage"] = [("", "gateway-1", 8, 80_000, None), ("haus/#", "", 3, 13, "haus/k\u00fcche")]
     if shape >= "0005":
         rows |= HISTORY
+    if shape >= "0006":
+        rows["pipeline_jobs"] = [
+            ("nacht \u65e5", "merging", "newer", "haus/k\u00fcche", '{"imported":3}', THEN, THEN + 1)
+        ]
     return rows
 
 
@@ -150,6 +154,8 @@ def step(rows: Contents, to: str) -> Contents:
         after["retained_usage"] = []
     elif to == "0005":
         after |= {table: [] for table in HISTORY} | {"retained_history_state": [(1, 0, 0, 0, None)]}
+    elif to == "0006":
+        after["pipeline_jobs"] = []
     return after
 
 
