@@ -37,7 +37,7 @@ def asof(
 ) -> None:
     """Write what was retained at TIME to Parquet files in OUT/data, from the history.
 
-    TIME is written as 2026-11-21T10:00:00Z; without a zone it is in UTC.
+    TIME is written as 2026-11-21T10:00:00Z (in UTC without a zone), or as 90m: that long ago.
     """
     with running("asof") as spark:
         check_filter(topic_filter)
