@@ -8,6 +8,8 @@ SOURCES := $(shell find src migrations twisted -name '*.py' 2>/dev/null)
 LISTING := $(shell printf '%s\n' $(SOURCES) | LC_ALL=C sort | cksum | cut -d' ' -f1)
 INSTALLED := $(VENV)/installed-$(LISTING)
 PYTEST_ARGS ?=
+# Tests wait for disks, brokers and Spark; two at a time take half as long.
+PYTEST := -m pytest -n auto --maxprocesses=4 --dist loadgroup
 TESTS ?= tests
 
 .PHONY: help run test lint types layers check changelog bench faults wheel clean needs
@@ -44,11 +46,11 @@ needs: $(VENV)/dev
 test: needs
 ifdef COVERAGE
 	rm -f .coverage .coverage.*
-	$(BIN)/python -m coverage run -m pytest $(PYTEST_ARGS) $(TESTS)
+	$(BIN)/python -m coverage run $(PYTEST) $(PYTEST_ARGS) $(TESTS)
 	$(BIN)/python -m coverage combine -q
 	$(BIN)/python -m coverage report
 else
-	$(BIN)/python -m pytest $(PYTEST_ARGS) $(TESTS)
+	$(BIN)/python $(PYTEST) $(PYTEST_ARGS) $(TESTS)
 endif
 
 lint: $(VENV)/dev

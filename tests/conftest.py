@@ -23,6 +23,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fail-on-skip", action="store_true", help="a skipped test makes the run fail")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests that share the one Spark session on one worker, where several run."""
+    if config.pluginmanager.has_plugin("xdist"):
+        for item in items:
+            if item.get_closest_marker("spark"):
+                item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     skipped = len(terminalreporter.stats.get("skipped", []))
     if skipped and config.getoption("--fail-on-skip"):
