@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from holdfast.pipeline import read_retained, snapshot_of
@@ -31,6 +32,19 @@ def test_all_columns_come_with_the_values_and_types_they_have(spark: SparkSessio
     assert full.expires_at.astimezone(UTC) == datetime.fromtimestamp(2**41 / 1000, UTC)
     assert plain.revision > full.revision > 2**53
     assert (plain.client_id, plain.expires_at, plain.properties_json) == (None, None, None)
+
+
+def test_only_the_columns_asked_for_are_read(spark: SparkSession, filled: Filled) -> None:
+    """The option ``columns`` names them in the order in which they come; others are refused."""
+    filled.put(message("a/b", qos=1))
+    read = spark.read.format("retained").option("storage", filled.url)
+    frame = read.option("columns", "qos, topic").load()
+    assert frame.columns == ["qos", "topic"]
+    assert [tuple(row) for row in frame.collect()] == [(1, "a/b")]
+    with pytest.raises(PySparkException, match="no column 'colour'; the columns are: topic, payload"):
+        read.option("columns", "topic,colour").load()
+    with pytest.raises(PySparkException, match="topic is named twice"):
+        read.option("columns", "topic,topic").load()
 
 
 def test_what_is_cleared_or_expired_is_not_there(spark: SparkSession, filled: Filled) -> None:

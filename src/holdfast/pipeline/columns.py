@@ -75,6 +75,17 @@ def struct_of(columns: Sequence[Column]) -> StructType:
     return StructType([StructField(column.name, column.spark, True) for column in columns])
 
 
+def named(columns: Sequence[Column], names: Sequence[str]) -> tuple[Column, ...]:
+    """Return the columns of these names, in their order. Raises :class:`PipelineError` for a name there is not."""
+    known = {column.name: column for column in columns}
+    for place, name in enumerate(names):
+        if name not in known:
+            raise PipelineError(f"there is no column {name!r}; the columns are: {', '.join(known)}")
+        if name in names[:place]:
+            raise PipelineError(f"the column {name} is named twice")
+    return tuple(known[name] for name in names)
+
+
 def chosen(columns: Sequence[Column], schema: StructType) -> tuple[Column, ...]:
     """Return the columns a user's schema names, in its order.
 

@@ -1,9 +1,9 @@
 """``format("retained_history")``: the history of what is retained, as a table and as a stream.
 
-Options of both: ``storage`` or ``config``; ``filter``, a Topic Filter (all topics without one); ``partitions`` (1).
-A table takes ``from_seq`` and ``to_seq``, the first and the last entry (all of them), and what
-:attr:`holdfast.pipeline.Snapshot.options` says. A stream takes ``starting_seq``:
-"earliest" (the default), "latest", or the entry to begin with; ``max_rows_per_trigger`` (200000); and
+Options of both: ``storage`` or ``config``; ``filter``, a Topic Filter (all topics without one); ``columns``, the names
+of those to read, with commas between them (all of them); ``partitions`` (1). A table takes ``from_seq`` and ``to_seq``,
+the first and the last entry (all of them), and what :attr:`holdfast.pipeline.Snapshot.options` says. A stream takes
+``starting_seq``: "earliest" (the default), "latest", or the entry to begin with; ``max_rows_per_trigger`` (200000); and
 ``fail_on_data_loss`` (true): entries that are gone before they were read stop the stream.
 
 Entries have a place, ``seq``, in the order of commits; one is never seen before those that precede it. What a range of
@@ -31,7 +31,7 @@ from holdfast.topics import EVERY_TOPIC
 # Built from constants and the names of columns: values are always bound.
 # ruff: noqa: S608
 
-_OPTIONS = ("filter", "partitions")
+_OPTIONS = ("filter", "columns", "partitions")
 TABLE_OPTIONS = (*_OPTIONS, "from_seq", "to_seq", "copy", "exported")
 STREAM_OPTIONS = (*_OPTIONS, "starting_seq", "max_rows_per_trigger", "fail_on_data_loss")
 _EVER = 2**63 - 1
@@ -59,8 +59,9 @@ class HistorySource(DataSource):
         return "retained_history"
 
     def schema(self) -> StructType:
-        """Return all columns."""
-        return struct_of(HISTORY)
+        """Return the columns that are asked for."""
+        allowed = tuple(dict.fromkeys((*TABLE_OPTIONS, *STREAM_OPTIONS)))
+        return struct_of(Options(self.name(), self.options, allowed).columns(HISTORY))
 
     def reader(self, schema: StructType) -> HistoryReader:
         """Return what reads the columns of a schema as a table."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from holdfast.config import ConfigError, load
+from holdfast.pipeline.columns import Column, named
 from holdfast.pipeline.problem import PipelineError
 from holdfast.topics import EVERY_TOPIC, InvalidTopicFilter, check_topic_filter
 
@@ -51,6 +52,11 @@ class Options:
     def partitions(self) -> int:
         """Return in how many parts to read."""
         return self.number("partitions", 1, 1, _MOST_PARTITIONS)
+
+    def columns(self, known: Sequence[Column]) -> tuple[Column, ...]:
+        """Return the columns that ``columns`` names, with commas between them: all without it."""
+        text = self.text("columns")
+        return tuple(known) if text is None else named(known, [name.strip() for name in text.split(",")])
 
     def choice(self, name: str, default: str, allowed: tuple[str, ...]) -> str:
         """Return one of some words."""

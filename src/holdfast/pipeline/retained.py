@@ -1,11 +1,12 @@
 """``format("retained")``: what is retained, as a table.
 
 Options: ``storage`` (the database's URL) or ``config`` (the broker's file); ``filter``, a Topic Filter (all topics
-without one); ``partitions`` (1); ``as_of``, milliseconds since the epoch, at which a message must not have expired
-(now); ``pushdown`` (false): take conditions on columns, which Spark allows where
-``spark.sql.python.filterPushdown.enabled`` is true; ``copy`` and ``exported``, which a
-:class:`holdfast.pipeline.Snapshot` sets. With more than one partition, one of these two is needed: the partitions
-read at different times, and would not fit together otherwise. A schema with some of the columns reads only these.
+without one); ``columns``, the names of those to read, with commas between them (all of them); ``partitions`` (1);
+``as_of``, milliseconds since the epoch, at which a message must not have expired (now); ``pushdown`` (false): take
+conditions on columns, which Spark allows where ``spark.sql.python.filterPushdown.enabled`` is true; ``copy`` and
+``exported``, which a :class:`holdfast.pipeline.Snapshot` sets. With more than one partition, one of these two is
+needed: the partitions read at different times, and would not fit together otherwise. A schema with some of the columns
+does what ``columns`` does, and prevails over it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from holdfast.retained.matching import KeyRange
 # Built from constants and the names of columns: values are always bound.
 # ruff: noqa: S608
 
-OPTIONS = ("filter", "partitions", "as_of", "pushdown", "copy", "exported")
+OPTIONS = ("filter", "columns", "partitions", "as_of", "pushdown", "copy", "exported")
 _EVER = 2**63 - 1
 
 
@@ -56,8 +57,8 @@ class RetainedSource(DataSource):
         return "retained"
 
     def schema(self) -> StructType:
-        """Return all columns."""
-        return struct_of(RETAINED)
+        """Return the columns that are asked for."""
+        return struct_of(Options(self.name(), self.options, OPTIONS).columns(RETAINED))
 
     def reader(self, schema: StructType) -> RetainedReader:
         """Return what reads the columns of a schema."""

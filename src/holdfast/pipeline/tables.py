@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import DateType
 
-from holdfast.pipeline.columns import HISTORY, RETAINED, Column, struct_of
+from holdfast.pipeline.columns import HISTORY, RETAINED, Column, named, struct_of
 from holdfast.pipeline.coverage import DATA
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.patterns import pattern
-from holdfast.pipeline.problem import PipelineError
 from holdfast.pipeline.snapshot import Snapshot
 from holdfast.pipeline.store import Source
 
@@ -70,11 +69,7 @@ def read_archive(spark: SparkSession, folder: Folder, topic_filter: str = "") ->
 
 
 def _named(all_columns: Sequence[Column], names: Sequence[str] | None) -> StructType:
-    known = {column.name: column for column in all_columns}
-    for name in names or ():
-        if name not in known:
-            raise PipelineError(f"there is no column {name!r}; the columns are: {', '.join(known)}")
-    return struct_of([known[name] for name in names or known])
+    return struct_of(named(all_columns, names) if names else all_columns)
 
 
 def parallelism(spark: SparkSession) -> int:
