@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.wire import packets as p
 from tests.e2e.raw import RawClient
+from tests.faults.storm import retained
 from tests.processes import BrokerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.crash]
@@ -59,21 +60,6 @@ class Storm(threading.Thread):
             self.published[topic] = self._sequence
             packets.append(p.Publish(topic, payload, 1, True, False, identifier))
         self._client.send(*packets)
-
-
-def retained(port: int) -> dict[str, int]:
-    """Return everything retained, read through ``#``; a topic must not come twice."""
-    client = RawClient(port, "reader")
-    client.send(p.Publish("~end", b"1", 1, True, False, 1), p.Subscribe(2, (p.SubscriptionRequest("#"),)))
-    found: dict[str, int] = {}
-    for packet in client.packets():
-        if isinstance(packet, p.Publish) and packet.retain:
-            if packet.topic == "~end":
-                break
-            assert packet.topic not in found
-            found[packet.topic] = int(packet.payload)
-    client.close()
-    return found
 
 
 def test_ten_kills_during_a_storm_lose_nothing_acknowledged(

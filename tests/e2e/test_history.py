@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.test_crash import Storm, retained
+from tests.e2e.test_crash import Storm
+from tests.faults.storm import retained
 from tests.paho import PahoClient
 from tests.processes import BrokerProcess
 

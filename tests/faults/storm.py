@@ -137,7 +137,7 @@ class Kept:
 
 
 def retained(port: int) -> dict[str, int]:
-    """Return everything retained, read through ``#``."""
+    """Return everything retained, read through ``#``; a topic must not come twice."""
     client = RawClient(port, "reader")
     client.send(p.Publish("~end", b"1", 1, True, False, 1), p.Subscribe(2, (p.SubscriptionRequest("#"),)))
     found: dict[str, int] = {}
