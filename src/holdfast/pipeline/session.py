@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from threading import Thread
 from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from holdfast.pipeline.files import FilesSource
 from holdfast.pipeline.history import HistorySource
+from holdfast.pipeline.reach import ReachSource
 from holdfast.pipeline.retained import RetainedSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from holdfast.pipeline.chatter import Chatter
 
 #: What the jobs rely on; all may be set while a session runs.
 _SETTINGS = {
@@ -21,30 +30,47 @@ _SETTINGS = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
 }
+#: Seconds a session has to stop, and Spark's process to end, when a job is cut short.
+_STOPPING, _LEAVING = 5.0, 5.0
 
 
 def register(spark: SparkSession) -> None:
     """Make the formats ``retained``, ``retained_history`` and ``retained_files`` known to a session."""
-    spark.dataSource.register(RetainedSource)
-    spark.dataSource.register(HistorySource)
-    spark.dataSource.register(FilesSource)
+    for source in (RetainedSource, HistorySource, FilesSource, ReachSource):
+        spark.dataSource.register(source)
 
 
 @contextmanager
-def session(name: str) -> Iterator[SparkSession]:
-    """Give a session as the environment says it should be, with the sources registered; one of our own is stopped."""
+def session(
+    name: str, chatter: Chatter | None = None, started: Callable[[], None] = lambda: None
+) -> Iterator[SparkSession]:
+    """Give a session as the environment says it should be, with the sources registered; one of our own is stopped.
+
+    ``chatter`` takes what its processes say on the console. ``started`` is called when it is there, which has begun to
+    listen to SIGINT.
+    """
     # Spark's workers would run whatever "python3" is found first.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 
-    before = SparkSession.getActiveSession()
-    spark = before or SparkSession.builder.appName(name).getOrCreate()
+    spark = SparkSession.getActiveSession()
+    if spark is not None:
+        prepare(spark)
+        yield spark
+        return
+    if chatter is not None:
+        chatter.draw("starting Spark")
+    with chatter.diverted() if chatter else nullcontext():
+        spark = SparkSession.builder.appName(name).getOrCreate()
     try:
+        started()
         prepare(spark)
         yield spark
     finally:
-        if before is None:
-            spark.stop()
+        # In another thread: where this one was interrupted in a call to Spark, the answer is still on its connection.
+        stopping = Thread(target=_stop, args=(spark,), daemon=True)
+        stopping.start()
+        stopping.join(_STOPPING)
 
 
 def prepare(spark: SparkSession) -> None:
@@ -52,3 +78,29 @@ def prepare(spark: SparkSession) -> None:
     register(spark)
     for key, value in _SETTINGS.items():
         spark.conf.set(key, value)
+
+
+def leave(error: BaseException, chatter: Chatter | None) -> None:
+    """See to it that Spark's process ends before this one does, which was interrupted by ``error``."""
+    from pyspark import SparkContext
+
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        # It was only being started: let go of the pipe to it, on which it is told to end.
+        traceback.clear_frames(error.__traceback__)
+        if chatter is not None:
+            chatter.ended(_LEAVING)
+        return
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(_LEAVING)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _stop(spark: SparkSession) -> None:
+    # A session whose process has died cannot be stopped, and need not be.
+    with suppress(PySparkException, Py4JError, OSError):
+        spark.stop()

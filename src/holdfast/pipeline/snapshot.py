@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from holdfast.pipeline.options import url_of
+from holdfast.pipeline.owned import owned_folder
 from holdfast.pipeline.problem import PipelineError
 from holdfast.pipeline.store import Source, check
 
@@ -20,6 +19,9 @@ if TYPE_CHECKING:
     from attrs import frozen
 else:
     from attrs import define as frozen
+
+#: Steps of SQLite's virtual machine between two looks at signals: some milliseconds.
+_STEPS = 100_000
 
 
 @frozen
@@ -55,24 +57,27 @@ def snapshot_of(storage: str | None = None, config: str | None = None, folder: s
 
 @contextmanager
 def _copied(source: Source, folder: str | None) -> Iterator[Source]:
-    try:
-        place = Path(tempfile.mkdtemp(prefix="holdfast-snapshot-", dir=folder))
-    except OSError as error:
-        raise PipelineError(
-            f"{folder or tempfile.gettempdir()}: no copy can be made there ({error.strerror})"
-        ) from error
-    try:
-        target = place / "retained.db"
-        os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o600))
+    with ExitStack() as kept:
+        try:
+            place = kept.enter_context(owned_folder(folder))
+            target = place / "retained.db"
+            os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o600))
+        except OSError as error:
+            raise PipelineError(
+                f"{folder or tempfile.gettempdir()}: no copy can be made there ({error.strerror or error})"
+            ) from error
         try:
             with source.reading() as reading:
                 reading.connection.execute("COMMIT")  # VACUUM has a transaction of its own
+                # Python sees to signals only where its own code runs; one that raises here interrupts the copy.
+                reading.connection.set_progress_handler(lambda: 0, _STEPS)
                 reading.connection.execute("VACUUM INTO ?", (str(target),))
         except sqlite3.Error as error:
-            raise PipelineError(f"{target}: the copy of {source.url} failed ({error})") from error
+            raise PipelineError(
+                f"{target}: the copy of {source.url} failed ({error}); it takes as much space as the database: "
+                "name a folder that has it (--snapshot-dir)"
+            ) from error
         yield Source(source.url, copy=str(target))
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from attrs import asdict
 from sqlalchemy.engine import make_url
 
 from holdfast.config import Config, ConfigError, default, load
-from holdfast.pipeline.cli.job import database, machine, running, tell
+from holdfast.pipeline.cli.job import database, ending_of, machine, running, tell
 from holdfast.pipeline.confirming import confirm_archived
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.archive import archive as run
@@ -50,7 +49,9 @@ def archive(
 
     From the first run on, the database forgets nothing that is not archived.
     """
-    stopped = _stopped() if follow else lambda: False
+    ending = ending_of()
+    if follow:
+        ending.patient()
     with running("archive") as spark:
         if interval is not None and not follow:
             raise PipelineError("--interval is for an archive that goes on: say --follow too")
@@ -59,7 +60,9 @@ def archive(
             lambda seq: confirm_archived(meant, seq)
         )  # fmt: skip
         every = (interval or _INTERVAL) if follow else None
-        done = run(spark, Source(meant.storage.url), Folder(out), confirm, rows, partitions, every, stopped)
+        done = run(
+            spark, Source(meant.storage.url), Folder(out), confirm, rows, partitions, every, lambda: ending.asked
+        )
     tell(asdict(done), as_json, f"{out} has every change up to {done.last_seq} (before: {done.before})")
 
 
@@ -75,11 +78,3 @@ def _configured(url: str, config: str | None, data_dir: str | None) -> Config:
         )
     except ConfigError as error:
         raise PipelineError(str(error)) from error
-
-
-def _stopped() -> Callable[[], bool]:
-    """Return what tells whether the process has been asked to end, which is no longer its sudden end."""
-    asked: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _frame: asked.append(number))
-    return lambda: bool(asked)

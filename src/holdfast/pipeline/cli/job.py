@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 
-from holdfast.pipeline.problem import PipelineError
-from holdfast.pipeline.session import session
+from holdfast.pipeline.chatter import Chatter
+from holdfast.pipeline.cli.reason import reason
+from holdfast.pipeline.ending import Ended, Ending
+from holdfast.pipeline.session import leave, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 #: The exit statuses: the job failed; it did its work, and found what its user should look into.
 FAILED = 1
 FOUND = 3
-
-_OURS = re.compile(r"PipelineError: (.*)")
+_VERBOSE = "holdfast.pipeline.verbose"
 
 
 def database(command: Callable[..., None]) -> Callable[..., None]:
@@ -32,32 +31,46 @@ def database(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def machine(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the option to tell the result as JSON."""
+    """Add the options that say what is on the console."""
+    command = click.option(
+        "--verbose",
+        is_flag=True,
+        expose_value=False,
+        callback=_note,
+        help="Show all that Spark says, and where it fails.",
+    )(command)
     return click.option("--json", "as_json", is_flag=True, help="Print the result as one line of JSON.")(command)
+
+
+def _note(context: click.Context, _option: click.Parameter, value: bool) -> None:
+    context.meta[_VERBOSE] = value
 
 
 @contextmanager
 def running(name: str) -> Iterator[SparkSession]:
     """Give the session of a command; what goes wrong is told in a line, with exit status 1."""
+    ending = ending_of()
+    verbose = click.get_current_context().meta.get(_VERBOSE, False)
+    chatter = None if verbose else Chatter()
     try:
-        with session(f"holdfast-pipeline {name}") as spark:
+        with session(f"holdfast-pipeline {name}", chatter, ending.listen) as spark:
             yield spark
-    except PipelineError as error:
-        fail(str(error))
-    except (PySparkException, Py4JError) as error:
-        fail(reason(error))
+    except (Exception, Ended, KeyboardInterrupt) as error:
+        if chatter is not None:
+            chatter.wipe()
+        if ending.forced:  # whatever else goes wrong then
+            leave(error, chatter)
+            raise Ended from error
+        if verbose or isinstance(error, (click.ClickException, ModuleNotFoundError)):
+            raise
+        fail(reason(error, chatter.lines if chatter else [], os.environ))
+    if chatter is not None:
+        chatter.wipe()
 
 
-def reason(error: Exception) -> str:
-    """Return what went wrong in Spark, without the traceback: our own words where they are in it."""
-    text = str(error)
-    ours = _OURS.findall(text)
-    if ours:
-        return str(ours[-1])
-    if "JAVA_GATEWAY_EXITED" in text:
-        return "Spark needs Java 17 or newer: install openjdk-17-jre-headless, or set JAVA_HOME to where it is"
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+def ending_of() -> Ending:
+    """Return the signals that end the command that runs."""
+    return click.get_current_context().ensure_object(Ending)
 
 
 def fail(message: str) -> NoReturn:
