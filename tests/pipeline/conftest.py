@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,16 +10,22 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from holdfast.pipeline.java import java_problem
 from holdfast.pipeline.session import prepare
 from tests.pipeline.stores import MAKES, Filled, database
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def java() -> None:
+    """The Java that Spark takes; without it, tests are skipped."""
+    problem = java_problem(os.environ)
+    if problem is not None:
+        pytest.skip(problem)
+
+
+@pytest.fixture(scope="session")
+def spark(java: None) -> Iterator[SparkSession]:
     """A session with two tasks at once."""
-    java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if "JAVA_HOME" in os.environ else "java"
-    if shutil.which(java) is None:
-        pytest.skip("needs Java 17 or newer: apt-get install openjdk-17-jre-headless")
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("holdfast tests").master("local[2]")

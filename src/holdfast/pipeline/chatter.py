@@ -12,12 +12,12 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Event, Thread
+from threading import Thread
 
 #: Lines that are kept, and bytes taken at once.
 _LINES, _PIECE = 200, 1 << 16
 #: A bar of each stage that runs, or the blanks that wipe it.
-_PROGRESS = re.compile(rb"\r(?:(?:\[Stage \d+:[=> ]*\(\d+ \+ \d+\) / \d+\] *)+| *)(?=\r|$)")
+_PROGRESS = re.compile(rb"\r(?:(?:\[Stage \d+:[=> ]*\(\d+ \+ \d+\) / \d+\] *)+| *)")
 _WIPED = b"\r\x1b[K"
 
 
@@ -31,7 +31,6 @@ class Chatter:
         # Its own name for the terminal: standard error is diverted for a while.
         self._terminal = os.dup(2) if os.isatty(2) else None
         self._kept: deque[str] = deque(maxlen=_LINES)
-        self._ended = Event()
         self._drawn = False
 
     @contextmanager
@@ -57,10 +56,6 @@ class Chatter:
         """The last lines, the oldest first."""
         return list(self._kept)
 
-    def ended(self, seconds: float) -> bool:
-        """Wait until the processes have ended, at most so long; return whether they have."""
-        return self._ended.wait(seconds)
-
     def draw(self, what: str) -> None:
         """Show on the terminal what is going on, until something else is."""
         if self._terminal is not None:
@@ -80,11 +75,15 @@ class Chatter:
                 self._show(piece)
                 *lines, rest = (rest + piece)[-_PIECE:].split(b"\n")
                 self._kept.extend(line.decode(errors="replace") for line in lines if not line.startswith(b"\r"))
-        self._ended.set()
 
     def _show(self, piece: bytes) -> None:
         if self._terminal is None:
             return
-        for found in _PROGRESS.findall(piece):
+        for found in progress_in(piece):
             self._drawn = bool(found.strip())
             os.write(self._terminal, found)
+
+
+def progress_in(piece: bytes) -> list[bytes]:
+    """Return what shows the progress of a job among what is written."""
+    return _PROGRESS.findall(piece)

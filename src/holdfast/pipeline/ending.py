@@ -41,12 +41,16 @@ class Ending:
     @property
     def status(self) -> int:
         """The exit status after a signal."""
-        return _BY_SIGNAL + self._asked[0]
+        return _BY_SIGNAL + self._first
 
     @property
     def name(self) -> str:
         """The name of the signal."""
-        return signal.Signals(self._asked[0]).name
+        return signal.Signals(self._first).name
+
+    @property
+    def _first(self) -> int:
+        return self._asked[0] if self._asked else signal.SIGINT
 
     @contextmanager
     def heard(self) -> Iterator[None]:

@@ -80,24 +80,28 @@ def prepare(spark: SparkSession) -> None:
         spark.conf.set(key, value)
 
 
-def leave(error: BaseException, chatter: Chatter | None) -> None:
+def leave(error: BaseException) -> None:
     """See to it that Spark's process ends before this one does, which was interrupted by ``error``."""
     from pyspark import SparkContext
 
-    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    # One that is only being started is known to nothing but the frame that waits for it; left alone, it would stay.
+    process = getattr(SparkContext._gateway, "proc", None) or _waited_for(error)
     if process is None:
-        # It was only being started: let go of the pipe to it, on which it is told to end.
-        traceback.clear_frames(error.__traceback__)
-        if chatter is not None:
-            chatter.ended(_LEAVING)
         return
     if process.stdin is not None:
         process.stdin.close()
+    process.terminate()
     try:
         process.wait(_LEAVING)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def _waited_for(error: BaseException) -> subprocess.Popen[bytes] | None:
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    values = (value for frame in frames for value in frame.f_locals.values())
+    return next((value for value in values if isinstance(value, subprocess.Popen)), None)
 
 
 def _stop(spark: SparkSession) -> None:

@@ -66,17 +66,17 @@ def _copied(source: Source, folder: str | None) -> Iterator[Source]:
             raise PipelineError(
                 f"{folder or tempfile.gettempdir()}: no copy can be made there ({error.strerror or error})"
             ) from error
-        try:
-            with source.reading() as reading:
-                reading.connection.execute("COMMIT")  # VACUUM has a transaction of its own
-                # Python sees to signals only where its own code runs; one that raises here interrupts the copy.
-                reading.connection.set_progress_handler(lambda: 0, _STEPS)
+        with source.reading() as reading:
+            reading.connection.execute("COMMIT")  # VACUUM has a transaction of its own
+            # Python sees to signals only where its own code runs; one that raises here interrupts the copy.
+            reading.connection.set_progress_handler(lambda: 0, _STEPS)
+            try:
                 reading.connection.execute("VACUUM INTO ?", (str(target),))
-        except sqlite3.Error as error:
-            raise PipelineError(
-                f"{target}: the copy of {source.url} failed ({error}); it takes as much space as the database: "
-                "name a folder that has it (--snapshot-dir)"
-            ) from error
+            except sqlite3.OperationalError as error:
+                raise PipelineError(
+                    f"{target}: the copy of {source.url} failed ({error}); it takes as much space as the database: "
+                    "name a folder that has it (--snapshot-dir)"
+                ) from error
         yield Source(source.url, copy=str(target))
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from hashlib import blake2s
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy.engine import make_url
@@ -77,6 +78,11 @@ class FileStage:
 
     def put(self, attempt: int, rows: Iterable[Row]) -> None:
         """Write a file; until it has its name, nobody takes it for whole."""
+        if not self._path.is_dir():
+            raise PipelineError(
+                f"{self.folder}: has no staging area on {gethostname()}, where a task runs; name a folder that the "
+                "executors and the broker share (staging)"
+            )
         unfinished = self._path / f"{attempt}.partial"
         with self._explained(), closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode=OFF")  # it is whole, or thrown away

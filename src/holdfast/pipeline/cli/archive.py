@@ -12,7 +12,7 @@ from sqlalchemy.engine import make_url
 from holdfast.config import Config, ConfigError, default, load
 from holdfast.pipeline.cli.job import database, ending_of, machine, running, tell
 from holdfast.pipeline.confirming import confirm_archived
-from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.distant import folder_within_reach, require_history
 from holdfast.pipeline.jobs.archive import archive as run
 from holdfast.pipeline.options import url_of
 from holdfast.pipeline.problem import PipelineError
@@ -59,9 +59,11 @@ def archive(
         confirm: Callable[[int], None] = (lambda _seq: None) if no_confirm else (
             lambda seq: confirm_archived(meant, seq)
         )  # fmt: skip
+        source = Source(meant.storage.url)
+        require_history(spark, source)
         every = (interval or _INTERVAL) if follow else None
         done = run(
-            spark, Source(meant.storage.url), Folder(out), confirm, rows, partitions, every, lambda: ending.asked
+            spark, source, folder_within_reach(spark, out), confirm, rows, partitions, every, lambda: ending.asked
         )
     tell(asdict(done), as_json, f"{out} has every change up to {done.last_seq} (before: {done.before})")
 

@@ -6,6 +6,7 @@ import click
 from attrs import asdict
 
 from holdfast.pipeline.cli.job import database, machine, running, tell
+from holdfast.pipeline.distant import folder_within_reach, require_history
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.asof import asof as run
 from holdfast.pipeline.jobs.asof import asof_archived
@@ -44,9 +45,12 @@ def asof(
         at = milliseconds(time)
         if archive is None:
             source = Source(url_of(storage, config))
-            manifest = run(spark, source, at, Folder(out), topic_filter, partitions, overwrite)
+            require_history(spark, source)
+            manifest = run(spark, source, at, folder_within_reach(spark, out), topic_filter, partitions, overwrite)
         elif storage is None and config is None:
-            manifest = asof_archived(spark, Folder(archive), at, Folder(out), topic_filter, overwrite)
+            manifest = asof_archived(
+                spark, Folder(archive), at, folder_within_reach(spark, out), topic_filter, overwrite
+            )
         else:
             raise PipelineError("say either --archive, or which database is meant (--storage or --config)")
     tell(asdict(manifest), as_json, f"{manifest.rows} messages were retained at {time}; they are in {out}")

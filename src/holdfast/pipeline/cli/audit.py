@@ -6,11 +6,10 @@ import click
 from attrs import asdict
 
 from holdfast.pipeline.cli.job import FOUND, database, machine, running, tell
-from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.distant import folder_within_reach, snapshot_within_reach
 from holdfast.pipeline.jobs.audit import DIFFERENCES
 from holdfast.pipeline.jobs.audit import audit as run
 from holdfast.pipeline.options import check_filter
-from holdfast.pipeline.snapshot import snapshot_of
 
 
 @click.command()
@@ -35,8 +34,8 @@ def audit(
     """
     with running("audit") as spark:
         check_filter(topic_filter)
-        with snapshot_of(storage, config, snapshot_dir) as snapshot:
-            found = run(spark, snapshot, Folder(out) if out else None, topic_filter, partitions)
+        with snapshot_within_reach(spark, storage, config, snapshot_dir) as snapshot:
+            found = run(spark, snapshot, folder_within_reach(spark, out) if out else None, topic_filter, partitions)
     sentence = (
         f"same {found.same}, only retained {found.only_live}, only in the history {found.only_history}, "
         f"different {found.differs}"

@@ -6,6 +6,7 @@ import click
 from attrs import asdict
 
 from holdfast.pipeline.cli.job import machine, running, tell
+from holdfast.pipeline.distant import folder_within_reach
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.compact import compact as run
 
@@ -21,5 +22,5 @@ def compact(as_json: bool, archive: str, out: str, unfinished: bool) -> None:
     Days that are there already are left as they are.
     """
     with running("compact") as spark:
-        done = run(spark, Folder(archive), Folder(out), unfinished)
+        done = run(spark, Folder(archive), folder_within_reach(spark, out), unfinished)
     tell(asdict(done), as_json, f"{len(done.days)} days with {done.entries} changes were compacted to {out}")

@@ -6,9 +6,8 @@ import click
 from attrs import asdict
 
 from holdfast.pipeline.cli.job import database, machine, running, tell
-from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.distant import folder_within_reach, snapshot_within_reach
 from holdfast.pipeline.jobs.export import export as run
-from holdfast.pipeline.snapshot import snapshot_of
 
 
 @click.command()
@@ -30,8 +29,8 @@ def export(
     overwrite: bool,
 ) -> None:
     """Write what is retained to Parquet files in OUT/data, and OUT/manifest.json when they are complete."""
-    with running("export") as spark, snapshot_of(storage, config, snapshot_dir) as snapshot:
-        manifest = run(spark, snapshot, Folder(out), topic_filter, partitions, overwrite)
+    with running("export") as spark, snapshot_within_reach(spark, storage, config, snapshot_dir) as snapshot:
+        manifest = run(spark, snapshot, folder_within_reach(spark, out), topic_filter, partitions, overwrite)
     tell(
         asdict(manifest),
         as_json,

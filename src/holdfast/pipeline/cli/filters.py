@@ -11,14 +11,13 @@ from attrs import asdict
 from holdfast.pipeline.asked import Questions, Refused, Replayed, of_file, of_options, of_sessions
 from holdfast.pipeline.cli.job import FOUND, database, machine, running, tell
 from holdfast.pipeline.cli.shown import show
-from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.distant import folder_within_reach, snapshot_within_reach
 from holdfast.pipeline.jobs.filters import Delivery
 from holdfast.pipeline.jobs.filters import filters as run
 from holdfast.pipeline.jobs.table import FORMS
 from holdfast.pipeline.problem import PipelineError
 from holdfast.pipeline.readable import number, size, span, visible
 from holdfast.pipeline.replaying import flow as settings
-from holdfast.pipeline.snapshot import snapshot_of
 
 _COLUMNS = ("Topic Filter", "", "subscriptions", "messages", "bytes", "reads", "slices", "at least")
 #: What is said of those that are sent nothing, whatever is retained.
@@ -80,10 +79,10 @@ def filters(
             raise PipelineError("say which Topic Filters: --filter FILTER, --filters FILE or --subscriptions")
         flow = settings(config, batch_read_number, batch_deliver_number, delivery_rate)
         asked = of_options(given).also(of_file(file) if file else Questions())
-        with snapshot_of(storage, config, snapshot_dir) as snapshot:
+        with snapshot_within_reach(spark, storage, config, snapshot_dir) as snapshot:
             if subscriptions:
                 asked = asked.also(of_sessions(snapshot.source))
-            found = run(spark, snapshot, asked, flow, Folder(out) if out else None, form, overwrite)
+            found = run(spark, snapshot, asked, flow, folder_within_reach(spark, out) if out else None, form, overwrite)
     if not as_json:
         complain(found.refused, file)
         show(_COLUMNS, (_row(one) for one in found.deliveries[:top]), left=2)

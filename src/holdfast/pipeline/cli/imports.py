@@ -7,6 +7,7 @@ from attrs import asdict
 
 from holdfast.pipeline.cli.job import FOUND, database, machine, running, tell
 from holdfast.pipeline.commit import Target
+from holdfast.pipeline.distant import require_staging
 from holdfast.pipeline.jobs.imports import FORMATS, MOST_REJECTS, import_messages
 from holdfast.pipeline.sink import MOST_REJECTS as REJECTS_AT_MOST
 from holdfast.pipeline.sink import REJECTS
@@ -48,6 +49,7 @@ def import_(
     """
     with running("import") as spark:
         target = Target(storage, config)
+        require_staging(spark, target.url, staging)
         done = import_messages(spark, source, kind, target, Merge(merge), job, rejects, max_rejects, staging)
     counts = asdict(done)
     told = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in counts.items() if name != "job")

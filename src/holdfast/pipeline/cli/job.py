@@ -58,8 +58,9 @@ def running(name: str) -> Iterator[SparkSession]:
     except (Exception, Ended, KeyboardInterrupt) as error:
         if chatter is not None:
             chatter.wipe()
-        if ending.forced:  # whatever else goes wrong then
-            leave(error, chatter)
+        # Whatever else goes wrong then. Spark has a handler of its own for a moment, which raises KeyboardInterrupt.
+        if ending.forced or isinstance(error, KeyboardInterrupt):
+            leave(error)
             raise Ended from error
         if verbose or isinstance(error, (click.ClickException, ModuleNotFoundError)):
             raise

@@ -27,6 +27,7 @@ _MEANINGS = (
     (re.compile(r"(?m)^\s*(?:Caused by: )?(?:\w+\.)+(?:\w*(?:Error|Exception)): (?!Job aborted)(\S.*)"), "{0}"),
 )
 _GATEWAY = "JAVA_GATEWAY_EXITED"
+_UNRESPONSIVE = "All masters are unresponsive"
 #: What Spark's start says of its failure.
 _FAILED = re.compile(r"^(?:Error: |Exception in thread \S+ |Caused by: )?(?:[\w.$]+(?:Exception|Error): )?(.*)$")
 _COMPLAINT = re.compile(r"^(Error\b|Exception\b|Caused by\b|Unrecognized|\S*spark\S*: )")
@@ -39,6 +40,8 @@ def reason(error: BaseException, said: Sequence[str], environment: Mapping[str, 
     text = str(error)
     if _GATEWAY in text:
         return java_problem(environment) or f"Spark did not start: {_complaint(said)}"
+    if any(_UNRESPONSIVE in line for line in said):
+        return "the master does not answer: is it what MASTER, spark.master or --master should say, and does it run?"
     for pattern, meaning in _MEANINGS:
         found = pattern.findall(text)
         if found:

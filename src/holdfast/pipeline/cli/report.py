@@ -10,13 +10,13 @@ from holdfast.config.units import parse_duration
 from holdfast.pipeline.asked import Questions, of_file, of_sessions
 from holdfast.pipeline.cli.filters import complain, flow_control
 from holdfast.pipeline.cli.job import FOUND, database, machine, running, tell
+from holdfast.pipeline.distant import snapshot_within_reach
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.report import report as run
 from holdfast.pipeline.problem import PipelineError
 from holdfast.pipeline.readable import number, size
 from holdfast.pipeline.replaying import flow as settings
 from holdfast.pipeline.report.page import page
-from holdfast.pipeline.snapshot import snapshot_of
 
 _NAME = "report.html"
 _KINDS = (".html", ".htm")
@@ -56,7 +56,7 @@ def report(
         stale_after = _age(stale)
         folder, name = _place(out)
         asked = of_file(file) if file else Questions()
-        with snapshot_of(storage, config, snapshot_dir) as snapshot:
+        with snapshot_within_reach(spark, storage, config, snapshot_dir) as snapshot:
             asked = asked.also(of_sessions(snapshot.source))
             found = run(spark, snapshot, flow, asked, depth, stale_after)
         data = page(found, title).encode()

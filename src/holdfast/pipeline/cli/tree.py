@@ -9,12 +9,11 @@ from attrs import asdict
 
 from holdfast.pipeline.cli.job import database, machine, running, tell
 from holdfast.pipeline.cli.shown import show
-from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.distant import folder_within_reach, snapshot_within_reach
 from holdfast.pipeline.jobs.table import FORMS
 from holdfast.pipeline.jobs.tree import ORDERS, Branch
 from holdfast.pipeline.jobs.tree import tree as run
 from holdfast.pipeline.readable import moment, number, share, size, span, visible
-from holdfast.pipeline.snapshot import snapshot_of
 
 _COLUMNS = ("prefix", "messages", "share", "bytes", "oldest", "median", "newest", "expiring", "first expires")
 
@@ -47,8 +46,10 @@ def tree(
 
     Ages are those since the messages were stored.
     """
-    with running("tree") as spark, snapshot_of(storage, config, snapshot_dir) as snapshot:
-        found = run(spark, snapshot, depth, top, order, Folder(out) if out else None, form, overwrite)
+    with running("tree") as spark, snapshot_within_reach(spark, storage, config, snapshot_dir) as snapshot:
+        found = run(
+            spark, snapshot, depth, top, order, folder_within_reach(spark, out) if out else None, form, overwrite
+        )
     result: dict[str, Any] = asdict(found)
     if not as_json and found.branches:
         show(_COLUMNS, (_row(one, found.messages) for one in found.branches), left=1)

@@ -1,0 +1,28 @@
+"""``holdfast-pipeline`` as a real process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+BIN = Path(sys.executable).parent
+COMMAND = str(BIN / "holdfast-pipeline")
+#: Seconds a command may take on a slow machine.
+PATIENCE = 240.0
+LEAN = "--conf spark.ui.enabled=false --conf spark.driver.memory=512m pyspark-shell"
+
+
+def environment(**settings: str) -> dict[str, str]:
+    """Return the environment of a command: this one, lean, with settings of Spark's."""
+    return {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_SUBMIT_ARGS": LEAN, **settings}
+
+
+def run(*arguments: str | Path, settings: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end."""
+    return subprocess.run(
+        [str(argument) for argument in arguments], env=environment(**(settings or {})), stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=False, timeout=PATIENCE,
+    )  # fmt: skip
