@@ -24,7 +24,7 @@ _MEANINGS = (
         "Spark Connect needs {0}, which is not installed: pip install 'holdfast[connect]'",
     ),
     (re.compile(r"(No space left on device)"), "{0}: free some, or name another folder (spark.local.dir, --out)"),
-    (re.compile(r"(?m)^\s*(?:Caused by: )?(?:\w+\.)+(?:\w*(?:Error|Exception)): (?!Job aborted)(\S.*)"), "{0}"),
+    (re.compile(r"(?m)^\s*(?:Caused by: )?(?:\w+\.)*\w*(?:Error|Exception): (?!Job aborted|Traceback)(\S.*)"), "{0}"),
 )
 _GATEWAY = "JAVA_GATEWAY_EXITED"
 _UNRESPONSIVE = "All masters are unresponsive"

@@ -15,7 +15,7 @@ COMMANDS = {
     "audit": ("audit", "Compare what is retained with what the history says."),
     "compact": ("compact", "Write each complete day of an archive to one Parquet file."),
     "export": ("export", "Write what is retained to Parquet files."),
-    "filters": ("filters", "Tell what Subscriptions to many Topic Filters would be sent."),
+    "filters": ("filters", "Tell what a Subscription to each of many Topic Filters would be sent."),
     "import": ("imports", "Retain the messages in a file or folder."),
     "report": ("report", "Write a page about what is retained."),
     "tree": ("tree", "Tell what is retained below each prefix of topics."),

@@ -1,0 +1,70 @@
+"""The command as a whole: quick to describe itself, clear about what is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from holdfast.pipeline.cli.root import COMMANDS, Subcommands, main
+
+RUN = "import sys; sys.argv = ['holdfast-pipeline', *sys.argv[1:]]; from holdfast.pipeline.cli import main; "
+
+
+def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of its own: what is imported here does not count there."""
+    command = [sys.executable, "-c", RUN + code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_help_imports_neither_spark_nor_a_reactor() -> None:
+    """Nor anything else that takes long."""
+    done = python(
+        "import atexit; atexit.register(lambda: print(sorted({'pyspark', 'pyarrow', 'sqlalchemy', "
+        "'twisted.internet.reactor'} & set(sys.modules)))); main()",
+        "--help",
+    )
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "[]"
+    for name, (_, short) in COMMANDS.items():
+        assert f"{name} " in done.stdout
+        assert short.split()[0] in done.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_describes_itself_as_the_list_does(name: str) -> None:
+    """The first words of its help are those of the list."""
+    assert isinstance(main, Subcommands)
+    command = main.get_command(click.Context(main), name)
+    assert command is not None
+    words = COMMANDS[name][1].rstrip(".").lower().split()
+    told = (command.help or "").lower()
+    assert [word for word in words if word not in told] == []
+
+
+def test_an_unknown_command_is_refused() -> None:
+    """With status 2, as any wrong command line."""
+    result = CliRunner().invoke(main, ["exprt"])
+    assert result.exit_code == 2
+    assert "No such command 'exprt'" in result.stderr
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "py4j", "pyarrow"])
+def test_what_is_not_installed_is_named_with_the_remedy(missing: str) -> None:
+    """In a line, with status 1; --help needs none of it."""
+    without = f"sys.modules[{missing!r}] = None; main()"
+    done = python(without, "export", "--storage", "sqlite:////none", "--out", "none")
+    told = f"{missing} is not installed; holdfast-pipeline needs: pip install 'holdfast[pipeline]'\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", told)
+    assert python(without, "--help").returncode == 0
+
+
+def test_the_script_for_spark_submit_is_there() -> None:
+    """Its path is all that is printed."""
+    result = CliRunner().invoke(main, ["--script"])
+    assert result.exit_code == 0
+    assert "main()" in Path(result.stdout.strip()).read_text()
