@@ -50,13 +50,13 @@ def test_an_sqlite_database_is_read_and_written_through_a_folder_that_is_shared(
     """Which has to be named; its history is not read from elsewhere at all."""
     with database("sqlite", tmp_path) as filled:
         with (
-            pytest.raises(PipelineError, match="other hosts, which cannot read a copy .*--snapshot-dir"),
+            pytest.raises(PipelineError, match=r"other hosts, which cannot read a copy .*--snapshot-dir"),
             snapshot_within_reach(spark, filled.url, None, None),
         ):
             raise AssertionError("was taken")
         with pytest.raises(PipelineError, match="history is read from the file itself"):
             require_history(spark, Source(filled.url))
-        with pytest.raises(PipelineError, match="cannot stage rows beside the database; .*--staging"):
+        with pytest.raises(PipelineError, match=r"cannot stage rows beside the database; .*--staging"):
             require_staging(spark, filled.url, None)
 
 
@@ -82,5 +82,5 @@ def test_tasks_are_asked_whether_they_see_what_is_shared(spark: SparkSession, tm
 def test_a_task_that_cannot_stage_rows_says_where(tmp_path: Path) -> None:
     """On a host where the folder is not the shared one."""
     stage = stage_for("sqlite:////nowhere/store.db", "job", str(tmp_path / "staging"))
-    with pytest.raises(PipelineError, match="has no staging area on .*, where a task runs"):
+    with pytest.raises(PipelineError, match=r"has no staging area on .*, where a task runs"):
         stage.put(1, [])

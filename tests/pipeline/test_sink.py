@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.pipeline import read_retained, snapshot_of
-from holdfast.pipeline.cli.job import reason
+from holdfast.pipeline.cli.reason import reason
 from tests.pipeline.stores import MAKES, NOW, Filled, database, message
 
 pytestmark = pytest.mark.spark

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -64,7 +63,7 @@ def running(name: str) -> Iterator[SparkSession]:
             raise Ended from error
         if verbose or isinstance(error, (click.ClickException, ModuleNotFoundError)):
             raise
-        fail(reason(error, chatter.lines if chatter else [], os.environ))
+        fail(reason(error, chatter.lines if chatter else ()))
     if chatter is not None:
         chatter.wipe()
 

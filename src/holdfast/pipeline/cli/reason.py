@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 
@@ -35,8 +36,8 @@ _COMPLAINT = re.compile(r"^(Error\b|Exception\b|Caused by\b|Unrecognized|\S*spar
 _WIDTH = 400
 
 
-def reason(error: BaseException, said: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return what went wrong; ``said`` is what Spark's processes have said last."""
+def reason(error: BaseException, said: Sequence[str] = (), environment: Mapping[str, str] = os.environ) -> str:
+    """Return what went wrong; ``said`` is what Spark's processes have said last, where that is known."""
     text = str(error)
     if _GATEWAY in text:
         return java_problem(environment) or f"Spark did not start: {_complaint(said)}"
