@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.export import export
 from holdfast.pipeline.jobs.imports import import_messages
 from tests.pipeline.stores import Filled, database
+from tests.pipeline.test_mosquitto_formats import DUMP, KEPT, written
 from tests.pipeline.test_sink import MESSAGES, contents
 
 pytestmark = pytest.mark.spark
@@ -65,6 +67,27 @@ def test_mosquitto_db_is_imported(spark: SparkSession, filled: Filled) -> None:
     assert [row[:3] for row in contents(spark, filled)] == [
         ("a/b", b"hello", 1), ("bin", b"\x00\xff\xfe", 0), ("grün/日本", b"plain x", 0),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["mosquitto-dump", "mosquitto-sqlite"])
+def test_what_mosquitto_2_1_leaves_is_imported(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """With properties and expiry; what has expired is left out, and what is missing is rejected."""
+    source = tmp_path / "source"
+    if kind == "mosquitto-dump":
+        later = DUMP.replace(b"1769799786", b"4102444800").replace(b'3,\n\t\t\t"expiry-time":\t0', b'3,"expiry-time":1')
+        source.write_bytes(later.replace(b'"retained-messages":\t[', b'"retained-messages":\t[{"storeid":99},'))
+    else:
+        with closing(written(source)) as plugin:
+            plugin.execute("UPDATE base_msgs SET expiry_time = 4102444800 WHERE qos = 2")
+            plugin.execute("UPDATE base_msgs SET expiry_time = 1 WHERE store_id IN (3, 4)")
+            plugin.execute("INSERT INTO retains VALUES ('gone', 99)")
+    with database("sqlite", tmp_path) as target:
+        done = import_messages(spark, str(source), kind, Target(target.url, None))
+        ((topic, payload, qos, client_id, username, *rest),) = contents(spark, target)
+    assert (done.imported, done.rejected) == (1, 1)
+    assert done.expired == (1 if kind == "mosquitto-dump" else 2)
+    assert (topic, payload, qos, client_id, username) == ('grün/"quoted"/𝄞', b"\x00\xff", 2, "clientid", "user")
+    assert json.loads(rest[-1]) == KEPT
 
 
 def test_a_file_that_is_none_of_the_format_is_told_in_a_line(spark: SparkSession, filled: Filled) -> None:
