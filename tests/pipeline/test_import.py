@@ -17,12 +17,17 @@ from holdfast.pipeline.commit import Target
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.export import export
 from holdfast.pipeline.jobs.imports import import_messages
-from tests.pipeline.stores import Filled, database
+from holdfast.wire.properties import Properties
+from tests.pipeline.stores import NOW, Filled, database, message
 from tests.pipeline.test_mosquitto_formats import DUMP, KEPT, written
 from tests.pipeline.test_sink import MESSAGES, contents
 
 pytestmark = pytest.mark.spark
 
+PROPERTIES = Properties(
+    payload_format_indicator=1, content_type="t", response_topic="r/s", correlation_data=b"\x00\xff",
+    user_properties=(("k", "v"), ("k", "")),
+)  # fmt: skip
 REAL = Path(__file__).parent / "files" / "mosquitto-2.0.11.db"
 
 
@@ -38,6 +43,32 @@ def test_an_export_comes_back_as_it_was(spark: SparkSession, filled: Filled, tmp
         assert contents(spark, filled) == contents(spark, source)
     again = import_messages(spark, str(tmp_path / "out"), "parquet", Target(filled.url, None))
     assert (again.imported, again.unchanged) == (0, len(MESSAGES))
+
+
+def test_from_sqlite_into_postgres_and_back_the_checksum_stays(spark: SparkSession, tmp_path: Path) -> None:
+    """Whatever the messages carry: an export after each step has the sum of the first."""
+    sums = []
+    full = message("p/q", b"\xff" * 1000, properties=PROPERTIES, stored_at=NOW - 1)
+    with (
+        database("sqlite", _made(tmp_path / "a")) as first,
+        database("postgresql", tmp_path) as second,
+        database("sqlite", _made(tmp_path / "b")) as third,
+    ):
+        first.put(full, *MESSAGES)
+        for number, store in enumerate((first, second, third)):
+            if sums:
+                before = str(tmp_path / f"out{number - 1}")
+                import_messages(spark, before, "parquet", Target(store.url, None))
+            with snapshot_of(store.url) as snapshot:
+                manifest = export(spark, snapshot, Folder(str(tmp_path / f"out{number}")), partitions=2)
+            sums.append((manifest.rows, manifest.payload_bytes, manifest.sum))
+    assert sums == [sums[0]] * 3
+    assert sums[0][0] == len(MESSAGES) + 1
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
 
 
 def test_the_command_imports_lines_and_tells_what_it_rejected(

@@ -28,6 +28,7 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 from pyspark.sql import SparkSession
+from holdfast.admin import access
 from holdfast.pipeline import commit, register, retained, sink
 from holdfast.pipeline.jobs import imports
 
@@ -40,7 +41,7 @@ def stop():
 class Held(sink.RetainedWriter):
     def write(self, iterator):
         def first():
-            for number, batch in enumerate(iterator):
+            for batch in iterator:
                 yield batch
                 if point == "staging":
                     stop()
@@ -49,6 +50,7 @@ class Held(sink.RetainedWriter):
     def commit(self, messages):
         if point == "staged":
             stop()
+        access._ROWS = 250  # more than one chunk
         merge, target = commit.Target.merge, self._target
         def told(*arguments):
             for said in merge(target, *arguments):
@@ -107,7 +109,7 @@ def position(url: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "points"),
-    [("sqlite", ("staging", "merging", "merged")), ("postgresql", ("staged", "merging", "merged"))],
+    [("sqlite", ("staged", "merging")), ("postgresql", ("staging", "merged"))],
 )
 def test_kill_9_at_any_point_ends_the_same_when_it_is_run_again(
     spark: SparkSession, tmp_path: Path, make: str, points: tuple[str, ...]
