@@ -36,6 +36,7 @@ from holdfast.retained.configured import change, flow_of, store_of
 from holdfast.retained.configured import limits_of as retainer_limits_of
 from holdfast.retained.history import HistoryLimits, RetainedHistory
 from holdfast.retained.merging import Merger
+from holdfast.retained.pace import HOLD
 from holdfast.retained.restoring import Restorer
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.sql import SQLRetainedStore
@@ -188,7 +189,7 @@ def control_of(
         Settings(config.retainer, partial(change, retained)),
         shown(config.storage.url),
         health,
-        Merger(retained, store, now, pause),
+        Merger(retained, store, now, pause, hold=HOLD),
     )
     site = APISite(api.answer, longest_body(config.retainer.max_payload_size), reactor)
     return ControlSocket(reactor, config.data_dir, site)

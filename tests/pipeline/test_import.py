@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,17 @@ from holdfast.pipeline.commit import Target
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.export import export
 from holdfast.pipeline.jobs.imports import import_messages
-from tests.pipeline.stores import Filled, database
+from holdfast.wire.properties import Properties
+from tests.pipeline.stores import NOW, Filled, database, message
+from tests.pipeline.test_mosquitto_formats import DUMP, KEPT, written
 from tests.pipeline.test_sink import MESSAGES, contents
 
 pytestmark = pytest.mark.spark
 
+PROPERTIES = Properties(
+    payload_format_indicator=1, content_type="t", response_topic="r/s", correlation_data=b"\x00\xff",
+    user_properties=(("k", "v"), ("k", "")),
+)  # fmt: skip
 REAL = Path(__file__).parent / "files" / "mosquitto-2.0.11.db"
 
 
@@ -36,6 +43,32 @@ def test_an_export_comes_back_as_it_was(spark: SparkSession, filled: Filled, tmp
         assert contents(spark, filled) == contents(spark, source)
     again = import_messages(spark, str(tmp_path / "out"), "parquet", Target(filled.url, None))
     assert (again.imported, again.unchanged) == (0, len(MESSAGES))
+
+
+def test_from_sqlite_into_postgres_and_back_the_checksum_stays(spark: SparkSession, tmp_path: Path) -> None:
+    """Whatever the messages carry: an export after each step has the sum of the first."""
+    sums = []
+    full = message("p/q", b"\xff" * 1000, properties=PROPERTIES, stored_at=NOW - 1)
+    with (
+        database("sqlite", _made(tmp_path / "a")) as first,
+        database("postgresql", tmp_path) as second,
+        database("sqlite", _made(tmp_path / "b")) as third,
+    ):
+        first.put(full, *MESSAGES)
+        for number, store in enumerate((first, second, third)):
+            if sums:
+                before = str(tmp_path / f"out{number - 1}")
+                import_messages(spark, before, "parquet", Target(store.url, None))
+            with snapshot_of(store.url) as snapshot:
+                manifest = export(spark, snapshot, Folder(str(tmp_path / f"out{number}")), partitions=2)
+            sums.append((manifest.rows, manifest.payload_bytes, manifest.sum))
+    assert sums == [sums[0]] * 3
+    assert sums[0][0] == len(MESSAGES) + 1
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
 
 
 def test_the_command_imports_lines_and_tells_what_it_rejected(
@@ -65,6 +98,27 @@ def test_mosquitto_db_is_imported(spark: SparkSession, filled: Filled) -> None:
     assert [row[:3] for row in contents(spark, filled)] == [
         ("a/b", b"hello", 1), ("bin", b"\x00\xff\xfe", 0), ("grün/日本", b"plain x", 0),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["mosquitto-dump", "mosquitto-sqlite"])
+def test_what_mosquitto_2_1_leaves_is_imported(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """With properties and expiry; what has expired is left out, and what is missing is rejected."""
+    source = tmp_path / "source"
+    if kind == "mosquitto-dump":
+        later = DUMP.replace(b"1769799786", b"4102444800").replace(b'3,\n\t\t\t"expiry-time":\t0', b'3,"expiry-time":1')
+        source.write_bytes(later.replace(b'"retained-messages":\t[', b'"retained-messages":\t[{"storeid":99},'))
+    else:
+        with closing(written(source)) as plugin:
+            plugin.execute("UPDATE base_msgs SET expiry_time = 4102444800 WHERE qos = 2")
+            plugin.execute("UPDATE base_msgs SET expiry_time = 1 WHERE store_id IN (3, 4)")
+            plugin.execute("INSERT INTO retains VALUES ('gone', 99)")
+    with database("sqlite", tmp_path) as target:
+        done = import_messages(spark, str(source), kind, Target(target.url, None))
+        ((topic, payload, qos, client_id, username, *rest),) = contents(spark, target)
+    assert (done.imported, done.rejected) == (1, 1)
+    assert done.expired == (1 if kind == "mosquitto-dump" else 2)
+    assert (topic, payload, qos, client_id, username) == ('grün/"quoted"/𝄞', b"\x00\xff", 2, "clientid", "user")
+    assert json.loads(rest[-1]) == KEPT
 
 
 def test_a_file_that_is_none_of_the_format_is_told_in_a_line(spark: SparkSession, filled: Filled) -> None:

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -20,6 +21,7 @@ from holdfast.retained.flow import Flow
 from holdfast.retained.jobs import OtherJob, read_job
 from holdfast.retained.limits import RetainerLimits, RetainRefused
 from holdfast.retained.merging import Merger, Reject
+from holdfast.retained.pace import HOLD, LEAST, MOST, Pace
 from holdfast.retained.rows import Row, row_of
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.sql import SQLRetainedStore
@@ -192,6 +194,57 @@ def test_a_job_cut_short_goes_on_and_counts_once(
         again = place.stage(staged(*messages[::2]), staged(*messages[1::2]))
         assert desk.merge(again) == ({"imported": 10}, [])
         assert desk.store.statistics().count == 10
+
+
+@pytest.mark.parametrize(
+    ("rows", "taken", "seconds", "then"),
+    [
+        (250, 250, 0.005, 250),
+        (250, 250, 0.010, 125),
+        (250, 250, 0.0001, 500),  # no more than twice as many at once
+        (250, 250, 0.0, 500),
+        (250, 250, 9.0, LEAST),
+        (1900, 1900, 0.001, MOST),
+        (250, 10, 0.0001, 250),  # the last ones, or large ones: they say nothing of more
+        (250, 10, 0.010, LEAST),
+        (250, 0, 0.1, 250),
+    ],
+)
+def test_a_chunk_has_as_many_messages_as_hold_the_writer_for_some_milliseconds(
+    rows: int, taken: int, seconds: float, then: int
+) -> None:
+    """By how long the last one did; within bounds."""
+    pace = Pace(rows, HOLD)
+    pace.took(taken, seconds)
+    assert pace.rows == then
+
+
+def test_chunks_follow_the_time_they_take(place: Place) -> None:
+    """Where each message takes a tenth of a millisecond, fifty are a chunk, however many the first one had."""
+    passed = [0.0]
+    take = 0.0001
+
+    def now() -> int:
+        return NOW
+
+    with place.filled.store() as store:
+        retained = RetainedMessages(store, Clock(), now, RetainerLimits(), Flow())
+        merger = Merger(retained, store, now, lambda: succeed(None), 100, HOLD, lambda: passed[0])
+        staging = place.stage(staged(*(message(f"t/{number:03}") for number in range(300))))
+        whole, sizes = staging.take, []
+
+        def slow(*arguments: Any) -> Sequence[Row]:
+            rows = whole(*arguments)
+            passed[0] += take * len(rows)
+            sizes.append(len(rows))
+            return rows
+
+        staging.take = slow  # type: ignore[method-assign, assignment]
+        for _ in range(20):
+            if result_of(merger.step("j", staging, Merge.NEWER)).job.is_done:
+                break
+        staging.close()
+    assert sizes == [100, 50, 50, 50, 50, 0]
 
 
 def test_a_job_that_is_done_does_nothing_when_it_is_run_again(place: Place) -> None:

@@ -133,6 +133,30 @@ def test_every_path_is_recorded(make: Make) -> None:
     assert set(ChangeOrigin) - set(seen) == {ChangeOrigin.BASELINE}  # nothing was there when the history began
 
 
+@pytest.mark.parametrize("stored_at", [1, START * 1000 + 3_600_000], ids=["long ago", "ahead"])
+def test_an_imported_message_is_in_the_history_from_its_import_on(make: Make, stored_at: int) -> None:
+    """Not from when it was stored elsewhere, whatever the clock there; what changes later is recorded as it happens."""
+    broker = make(RetainerLimits())
+    client = broker.client("c", 5)
+    client.publish("before", b"1", 1, True)
+    broker.advance(10)
+    before = broker.now()
+    broker.advance(10)
+    operator = Administration(broker.retained, broker.store, broker.now, broker.history.turn)
+    message = RetainedMessage("t", b"i", 0, NO_PROPERTIES, None, None, stored_at, None, 1)
+    finish(broker, operator.merge([message], Merge.NEWER))
+    imported = broker.now()
+    broker.advance(10)
+    client.publish("after", b"1", 1, True)
+    in_step(broker)
+    events = {event.topic: event.changed_at for event in result_of(broker.history.events("", limit=10)).events}
+    assert (events["t"], events["after"]) == (imported, broker.now())
+    then = result_of(broker.history.as_of("", result_of(broker.history.moment(before))))
+    assert [one.topic for one in then.messages] == ["before"]
+    stored = result_of(broker.store.get("t"))
+    assert stored.stored_at == stored_at
+
+
 def test_a_change_that_comes_too_late_is_not_recorded(make: Make) -> None:
     """What an operator began before a client published, and is committed after it, never takes effect."""
     broker = make(RetainerLimits())

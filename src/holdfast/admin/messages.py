@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 
 from holdfast.admin.arguments import cursor_of, filter_of, flag_of, number_of, time_of
 from holdfast.admin.calls import DONE, NDJSON, Answer, Call, Routes, answer, bad_request, not_found
-from holdfast.admin.records import BadRecord, detail_of, line_of, message_of, request_of, summary_of
+from holdfast.admin.records import FUTURE, BadRecord, detail_of, line_of, message_of, request_of, summary_of
 from holdfast.interfaces import Listed, Listing
 from holdfast.retained.administration import BYTES, ROWS, Administration
 from holdfast.retained.entries import retained_by
@@ -152,10 +152,10 @@ class MessageCalls:
         counts = {verdict.value: 0 for verdict in Verdict}
         rejects: list[dict[str, Any]] = []
         for numbers, lines in _parts(call.body):
-            messages, places = [], []
+            messages, places, now = [], [], self._administration.now()
             for number, line in zip(numbers, lines, strict=True):
                 try:
-                    messages.append(message_of(line, self._administration.now()))
+                    messages.append(message_of(line, now, now + FUTURE))
                     places.append(number)
                 except BadRecord as error:
                     rejects.append({"line": number, "code": "BAD_REQUEST", "message": str(error)})

@@ -19,6 +19,9 @@ from holdfast.wire.properties import NO_PROPERTIES, Properties, decode_propertie
 LARGEST_SHOWN = 1 << 20
 _LONGEST_STRING = 65_535
 _LATEST = 253_402_300_800_000  # the year 10000, in milliseconds since the epoch
+#: A message stored later than this from now (milliseconds) was stamped by a clock that cannot be trusted: it would
+#: prevail over everything published until then.
+FUTURE = 86_400_000
 _MOST_LEVELS = 65_536
 _MOST_SECONDS = 0xFFFFFFFF
 
@@ -71,10 +74,11 @@ def detail_of(listed: Listed) -> dict[str, Any]:
     return {**summary_of(listed), "payload": b64encode(listed.message.payload).decode()}
 
 
-def message_of(line: bytes, now: int) -> RetainedMessage:
+def message_of(line: bytes, now: int, latest: int = _LATEST) -> RetainedMessage:
     """Return the message in a line of an export; only topic and payload must be there.
 
-    ``now`` (milliseconds since the epoch) is when it was stored if the line does not tell. Raises :class:`BadRecord`.
+    ``now`` is when it was stored if the line does not tell, ``latest`` when it may have been stored; both in
+    milliseconds since the epoch. Raises :class:`BadRecord`.
     """
     record = _Record(line)
     message = RetainedMessage(
@@ -84,7 +88,7 @@ def message_of(line: bytes, now: int) -> RetainedMessage:
         _properties(record.table("properties")),
         record.text("client_id"),
         record.text("username"),
-        now if (stored_at := record.whole("stored_at", 0, _LATEST)) is None else stored_at,
+        now if (stored_at := record.whole("stored_at", 0, latest)) is None else stored_at,
         record.whole("expires_at", 0, _LATEST),
         record.revision(),
     )

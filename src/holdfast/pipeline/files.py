@@ -1,6 +1,6 @@
 """``format("retained_files")``: messages in files of other programs, with what is none, as the sink takes them.
 
-Options: ``format`` (ndjson, emqx or mosquitto) and ``files``, a JSON array of paths, which the executors must see.
+Options: ``format`` (one of :data:`FORMATS`) and ``files``, a JSON array of paths, which the executors must see.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from holdfast.pipeline.formats import emqx, mosquitto, ndjson
+from holdfast.pipeline.formats import emqx, mosquitto, mosquitto_dump, mosquitto_sqlite, ndjson
 from holdfast.pipeline.formats.found import Found, Unreadable
 from holdfast.pipeline.problem import PipelineError
 
@@ -41,7 +41,15 @@ _ARROW = {"string": pa.string(), "binary": pa.binary(), "int": pa.int32(), "bigi
 _ARROW_SCHEMA = pa.schema([(field.name, _ARROW[field.dataType.simpleString()]) for field in SCHEMA.fields])
 #: Files of lines, which are read in parts.
 _LINES = {"ndjson": ndjson.messages, "emqx": emqx.messages}
-FORMATS = (*_LINES, "mosquitto")
+#: Files that are read as a whole.
+_WHOLE = {
+    "mosquitto": mosquitto.messages,
+    "mosquitto-dump": mosquitto_dump.messages,
+    "mosquitto-sqlite": mosquitto_sqlite.messages,
+}
+FORMATS = (*_LINES, *_WHOLE)
+#: What SQLite keeps beside a database is none.
+_BESIDE = ("-wal", "-shm", "-journal")
 
 
 class Part(InputPartition):
@@ -111,7 +119,7 @@ class FilesReader(DataSourceReader):
             if self._kind in _LINES:
                 yield from _LINES[self._kind](path, part.start, part.end)
             else:
-                yield from mosquitto.messages(path)
+                yield from _WHOLE[self._kind](path)
         except Unreadable as error:
             raise PipelineError(f"{path}: {error}; nothing was merged") from error
         except OSError as error:
@@ -122,7 +130,11 @@ def files_of(place: str) -> list[str]:
     """Return the files of a path: itself, or what lies in it, in order. Raises :class:`PipelineError`."""
     path = Path(place).absolute()
     if path.is_dir():
-        found = sorted(str(each) for each in path.iterdir() if each.is_file() and not each.name.startswith((".", "_")))
+        found = sorted(
+            str(each)
+            for each in path.iterdir()
+            if each.is_file() and not each.name.startswith((".", "_")) and not each.name.endswith(_BESIDE)
+        )
         if not found:
             raise PipelineError(f"{place}: there is no file in this folder")
         return found

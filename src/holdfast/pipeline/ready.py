@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from holdfast.admin.records import BadRecord, ascii_only, properties_in
+from holdfast.admin.records import FUTURE, BadRecord, ascii_only, properties_in
 from holdfast.messages import RetainedChange, RetainedMessage
 from holdfast.retained.rows import Row, row_of
 from holdfast.topics import InvalidTopicName, check_topic_name, is_sys
@@ -16,9 +16,6 @@ from holdfast.wire.properties import NO_PROPERTIES, Properties
 FIELDS = (
     "topic", "payload", "qos", "client_id", "username", "stored_at", "expires_at", "properties_json", "revision",
 )  # fmt: skip
-#: A message stored later than this from now (milliseconds) was stamped by a clock that cannot be trusted: it would
-#: prevail over everything published until then.
-FUTURE = 86_400_000
 _LATEST = 253_402_300_800_000  # the year 10000
 _MOST_LEVELS = 65_536
 _LONGEST_STRING = 65_535

@@ -68,11 +68,15 @@ class HistoryEvent:
     revision: int
 
 
-def entry_of(row: Row, origin: ChangeOrigin) -> Entry:
-    """Return the entry of a change that is a row of ``retained``; its place in the history is not known yet."""
+def entry_of(row: Row, changed_at: int, origin: ChangeOrigin) -> Entry:
+    """Return the entry of a change that is a row of ``retained``; its place in the history is not known yet.
+
+    ``changed_at`` is when this store was changed, in milliseconds since the epoch: an imported message was stored
+    elsewhere before, or by a clock that is ahead.
+    """
     return Entry(
         0, row.topic, (ChangeKind.CLEAR if row.tombstone else ChangeKind.SET).value, origin.value, row.qos, row.size,
-        row.stored_at, row.expires_at, row.revision, row.client_id, row.username, row.properties5, row.properties_json,
+        changed_at, row.expires_at, row.revision, row.client_id, row.username, row.properties5, row.properties_json,
         row.payload,
     )  # fmt: skip
 

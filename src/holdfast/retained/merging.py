@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, evolve, field
@@ -17,6 +18,7 @@ from twisted.python.failure import Failure
 
 from holdfast.retained.jobs import DONE, REJECTED, Job, advance, take_turn
 from holdfast.retained.limits import NotRetained, RetainerLimits, size_refusal
+from holdfast.retained.pace import Pace
 from holdfast.retained.room import Room
 from holdfast.retained.rows import MESSAGE_COLUMNS, Row
 from holdfast.retained.service import RetainedMessages
@@ -36,7 +38,7 @@ else:
 # Built from constants and counts alone: values are always bound.
 # ruff: noqa: S608
 
-#: Topics of a chunk, and bytes of their payloads: some milliseconds, which everybody who publishes waits for.
+#: Topics of a job's first chunk, and the most bytes of payloads of any: everybody who publishes waits for a chunk.
 ROWS = 250
 BYTES = 1 << 20
 #: How often a chunk is tried again when the database failed, as it does when another node has changed the same topics.
@@ -98,8 +100,8 @@ def verdict_of(row: Row, known: _Standing | None, merge: Merge, now: int, same: 
 class MergedChunk:
     """One chunk of a job: a :class:`holdfast.retained.sql.Chunk`. ``stamps`` were made before anything is looked at.
 
-    So many were ``rejected`` before the job began. ``job`` and ``rejects`` are as after the chunk; ``done`` fires when
-    it is over.
+    So many were ``rejected`` before the job began. ``job`` and ``rejects`` are as after the chunk, ``taken`` how many
+    messages were, and ``held`` for how long, in ``seconds``, but for the commit; ``done`` fires when it is over.
     """
 
     name: str
@@ -114,11 +116,16 @@ class MergedChunk:
     topics: list[str] = field(factory=list)
     done: Deferred[None] = field(factory=Deferred)
     tell: Callable[[MergedChunk], None] = lambda _: None
+    seconds: Callable[[], float] = monotonic
+    taken: int = 0
+    held: float = 0.0
+    _began: float = 0.0
     _counts: Counter[str] = field(factory=Counter)
 
     def decide(self, cursor: Cursor, statements: Statements, usage: UsageTable) -> list[Row]:
         """Return the rows that prevail, under new revisions."""
-        self.rejects, self.topics, self._counts = [], [], Counter()
+        self._began = self.seconds()
+        self.taken, self.rejects, self.topics, self._counts = 0, [], [], Counter()
         job = self.job = take_turn(cursor, self.name, self.merge, self.now, self.rejected)
         if job.is_done:
             return []
@@ -126,6 +133,7 @@ class MergedChunk:
         if not staged:
             self.job = evolve(job, state=DONE)
             return []
+        self.taken = len(staged)
         self.job = evolve(job, position=staged[-1].topic)
         standing = self._standing(cursor, statements, [row.topic for row in staged])
         same = _same(cursor, [row for row in staged if (found := standing.get(row.topic)) and found.is_like(row)])
@@ -155,6 +163,7 @@ class MergedChunk:
         )
         self.topics = list(written)
         advance(cursor, self.job)
+        self.held = self.seconds() - self._began
 
     def settled(self, outcome: Totals | Failure) -> None:
         """Tell of what is committed, then go on."""
@@ -198,7 +207,7 @@ class Progress:
 
 
 class Merger:
-    """Merges what has been staged, so many ``rows`` at once.
+    """Merges what has been staged, so many ``rows`` at once; with ``hold``, so many as take that long, in ``seconds``.
 
     ``now`` is in milliseconds since the epoch; ``pause`` returns what fires when everybody else has had a turn.
     """
@@ -212,8 +221,11 @@ class Merger:
         now: Callable[[], int],
         pause: Callable[[], Deferred[None]],
         rows: int = ROWS,
+        hold: float | None = None,
+        seconds: Callable[[], float] = monotonic,
     ) -> None:
-        self._rows = rows
+        self._pace = Pace(rows, hold)
+        self._seconds = seconds
         self._retained = retained
         self._store = store
         self._now = now
@@ -244,14 +256,17 @@ class Merger:
             finally:
                 yield self._pause()
         assert chunk.job is not None
+        self._pace.took(chunk.taken, chunk.held)
         if chunk.job.is_done:
             self._log.info("the import {name!r} is done: {counts}", name=name, counts=dict(chunk.job.counts))
         return Progress(chunk.job, chunk.rejects)
 
     def _chunk(self, name: str, staging: Staging, merge: Merge, rejected: int) -> MergedChunk:
-        stamps = [self._store.next_revision() for _ in range(self._rows)]
+        stamps = [self._store.next_revision() for _ in range(self._pace.rows)]
         limits, now = self._retained.limits, self._now()
-        chunk = MergedChunk(name, merge, staging, limits, stamps, now, rejected, tell=self._tell)
+        chunk = MergedChunk(
+            name, merge, staging, limits, stamps, now, rejected, tell=self._tell, seconds=self._seconds
+        )  # fmt: skip
         self._retained.merging(stamps[-1])
         self._store.merge(chunk)
         return chunk

@@ -31,9 +31,10 @@ _COPY = (
 
 
 class RecordedRow(NamedTuple):
-    """What a recorded write stores: the row, and who made the change."""
+    """What a recorded write stores: the row, when it was changed (milliseconds since the epoch), and by whom."""
 
     row: Row
+    changed_at: int
     origin: ChangeOrigin
 
 
@@ -89,13 +90,13 @@ class RecordedUpserts(RetainedUpserts):
         """
         recorded: list[RecordedRow] = [write.row for write in writes]
         newest: dict[str, Row] = {}
-        for row, _ in recorded:
+        for row, _, _ in recorded:
             before = newest.get(row.topic)
             if before is None or before.revision < row.revision:
                 newest[row.topic] = row
         change = self.write(cursor, newest.values())
-        entries = [entry_of(row, origin) for row, origin in recorded if row.topic not in change.lost]
-        lowest, highest = min(row.revision for row, _ in recorded), max(row.revision for row, _ in recorded)
+        entries = [entry_of(*each) for each in recorded if each.row.topic not in change.lost]
+        lowest, highest = min(each.row.revision for each in recorded), max(each.row.revision for each in recorded)
         if lowest <= self._attempted:
             entries = _missing(cursor, entries)
         self._attempted = max(self._attempted, highest)

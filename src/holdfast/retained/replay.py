@@ -7,8 +7,9 @@ present one has been delivered.
 
 Never stale after fresh: the replay hears the change feed from its start. A change handed to this client live marks
 its topic, and a copy of the topic read before is dropped; the changed row itself is left out of later reads by its
-revision. A change *not* handed live lets later reads include it instead, and what was read before is read again.
-That begins before the first read: a replay that waits for its place among those that run hears the feed already.
+revision. A change *not* handed live lets later reads include it instead, and what was read before is read again once
+it is committed; until then the older message counts, and is not withheld. That begins before the first read: a replay
+that waits for its place among those that run hears the feed already.
 Where other nodes change what is retained, which is not in the feed, a batch is also read again when another replay to
 the same Client has delivered any of it from a later read.
 """
@@ -160,15 +161,17 @@ class Replay:
         self._next = None
         self._read_after = self.cursor
         self._everything_read = False
-        if self._asked:  # the answer will not fit any more
-            self._reading += 1
-            self._asked = False
-        if self._state is ReplayState.READING:
-            self._get_ready()
+        self._give_up_reading()
 
     def include(self, revision: int) -> None:
-        """Let reads from now on see what is stored up to a revision, though it is not handed to this client live."""
-        self._start = max(self._start, revision)
+        """Let reads from now on see what is stored up to a revision, though it is not handed to this client live.
+
+        They see others too that it was handed before that one, and may not have been sent yet.
+        """
+        if revision > self._start and self._state is not ReplayState.OVER:
+            self._start = revision
+            self._delivery.yield_to_queue()
+            self._give_up_reading()  # it may leave out a topic whose older message is replaced meanwhile
 
     def cancel(self) -> None:
         """End at once, and the Network Connection with it: nobody takes what has come for everything."""
@@ -350,24 +353,27 @@ class Replay:
         topic = change.topic
         if topic <= self.cursor or not matches(self.topic_filter, topic):
             return
-        self._marks[topic] = change
         if not change.live:
-            change.ticket.when_settled(lambda failure: self._include(change, failure))
-        elif len(self._marks) > _MOST_MARKS:
+            self.include(change.revision)
+            change.ticket.when_settled(lambda failure: self._stored(change, failure))
+            return
+        self._marks[topic] = change
+        if len(self._marks) > _MOST_MARKS:
             self.reread()
             self._forget(self._committed())
 
-    def _include(self, change: Change, failure: StorageFailure | None) -> None:
-        """Let later reads see a change that this client was not handed live.
-
-        They see others too that it was handed before that one, and may not have been sent yet.
-        """
-        if failure is None and self._state is not ReplayState.OVER:
-            self._start = max(self._start, change.revision)
-            self._delivery.yield_to_queue()
-            if self._marks.get(change.topic) is change:
-                del self._marks[change.topic]
+    def _stored(self, change: Change, failure: StorageFailure | None) -> None:
+        """A change that this client was not handed live can be read: what was read before and is held is older."""
+        if failure is None and self._state is not ReplayState.OVER and change.topic > self.cursor:
             self.reread()
+
+    def _give_up_reading(self) -> None:
+        """Wait for no answer that is on its way: it will not fit any more."""
+        if self._asked:
+            self._reading += 1
+            self._asked = False
+        if self._state is ReplayState.READING:
+            self._get_ready()
 
     def _committed(self) -> list[Change]:
         """Return the marked changes that whatever is read from now on has seen."""

@@ -116,7 +116,7 @@ class SQLRetainedStore:
             return ticket
         size = len(row.payload) + _ROW_OVERHEAD
         if self._recorded:
-            key, recorded = (change.topic, change.revision), RecordedRow(row, change.origin)
+            key, recorded = (change.topic, change.revision), RecordedRow(row, change.changed_at, change.origin)
             return self._parts.writer.submit(Write(self._upserts, key, recorded, size, change.revision))
         return self._parts.writer.submit(Write(self._upserts, change.topic, row, size, change.revision))
 
@@ -234,9 +234,7 @@ class SQLRetainedStore:
             raise_mark(cursor, self.node, max((row.revision for row in rows), default=0))
             if self._recorded:
                 entries = [
-                    entry_of(row, ChangeOrigin.IMPORT)._replace(changed_at=chunk.now)
-                    for row in rows
-                    if row.topic not in change.lost
+                    entry_of(row, chunk.now, ChangeOrigin.IMPORT) for row in rows if row.topic not in change.lost
                 ]
                 if entries:
                     append(cursor, self._bulk, entries)

@@ -1,0 +1,78 @@
+"""Databases to read from and to import into, filled by the broker's own store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from twisted.internet.task import Clock
+
+from holdfast.messages import RetainedChange, RetainedMessage
+from holdfast.retained.history import HistoryLimits, RetainedHistory
+from holdfast.retained.sql import SQLRetainedStore
+from holdfast.storage.bridge import SynchronousBridge
+from holdfast.storage.database import Durability
+from holdfast.storage.store import DurableStore
+from holdfast.wire.properties import NO_PROPERTIES
+from tests.postgres import drop, empty_database
+
+#: How often each topic is changed where a history is kept.
+CHANGES = 3
+_BATCH = 10_000
+_PENDING = 1 << 40
+_START = 1_700_000_000_000
+_MOST_TURNS = 1_000_000
+
+
+@contextmanager
+def database(postgres: bool, folder: Path, name: str) -> Iterator[str]:
+    """Give the URL of an empty database without a schema, which is removed in the end."""
+    if not postgres:
+        yield f"sqlite:///{folder / name}.db"
+        return
+    url = empty_database()
+    try:
+        yield url
+    finally:
+        drop(url)
+
+
+def topic_of(number: int) -> str:
+    """Return the Topic Name of a number, of five levels."""
+    return f"site/{number % 1000}/dev/{number}/temp"
+
+
+def fill(url: str, rows: int, changes: int = 1, recorded: bool = False) -> None:
+    """Retain so many messages of 120 bytes, each changed so often; with ``recorded``, keep their history.
+
+    With no rows, only the schema is made.
+    """
+    clock, bridge, now = Clock(), SynchronousBridge(), [_START]
+    durable = DurableStore(
+        url, Durability.PROCESS, 1.0, _PENDING, 1, clock, lambda: now[0], None, bridge, SynchronousBridge
+    )
+    store = SQLRetainedStore(durable, recorded=recorded)
+    history = RetainedHistory(
+        durable, store.flushed, clock, lambda: now[0], HistoryLimits(enable=recorded, keep=None)
+    )  # fmt: skip
+    durable.open()
+    if recorded:
+        history.running = True
+        tended = history.tend()
+        for _ in range(_MOST_TURNS):
+            if tended.called:
+                break
+            clock.advance(0)
+    for change in range(changes):
+        for start in range(0, rows, _BATCH):
+            now[0] += 1000
+            bridge.manual = True
+            for number in range(start, min(start + _BATCH, rows)):
+                topic, revision = topic_of(number), store.next_revision()
+                payload = b"%0120d" % (number + change)
+                message = RetainedMessage(topic, payload, 0, NO_PROPERTIES, "bench", None, now[0], None, revision)
+                store.put(RetainedChange(topic, revision, now[0], message, "bench"))
+            bridge.stop()
+            bridge.manual = False
+    durable.close()

@@ -1,0 +1,157 @@
+"""The jobs, each timed beside plain Python: how many rows, events or topics a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from benchmarks.pipeline import plain
+from benchmarks.pipeline.databases import CHANGES, database, fill
+from benchmarks.pipeline.figures import Figure, best
+from holdfast.pipeline.asked import of_options
+from holdfast.pipeline.commit import Target
+from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.jobs.archive import archive
+from holdfast.pipeline.jobs.asof import moment_at, state_at
+from holdfast.pipeline.jobs.export import export
+from holdfast.pipeline.jobs.filters import filters
+from holdfast.pipeline.jobs.imports import import_messages
+from holdfast.pipeline.snapshot import snapshot_of
+from holdfast.pipeline.store import Source
+from holdfast.pipeline.tables import read_retained
+from holdfast.retained.flow import Flow
+from holdfast.retained.periods import read_state
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FILTERS = 2000
+_names = count()
+
+
+@dataclass(frozen=True)
+class Place:
+    """A database of retained messages and one with their history, and a folder for all that is written."""
+
+    spark: SparkSession
+    rows: int
+    repeat: int
+    postgres: bool
+    folder: Path
+    retained: str
+    recorded: str
+
+    def new(self) -> Folder:
+        """Return a folder that is not there yet."""
+        return Folder(str(self.folder / f"out-{next(_names)}"))
+
+    def rate(self, case: str, unit: str, amount: int, work: Callable[[], object], by_hand: Callable[[], object] | None,
+             note: str = "") -> Figure:  # fmt: skip
+        """Time the work and the same in plain Python."""
+        slow = None if by_hand is None else amount / best(by_hand, self.repeat)
+        return Figure(case, amount / best(work, self.repeat), unit, slow, note)
+
+
+@contextmanager
+def place(spark: SparkSession, rows: int, repeat: int, postgres: bool, folder: Path, only: set[str]) -> Iterator[Place]:
+    """Fill databases of one make, as far as the cases take them."""
+    with database(postgres, folder, "retained") as retained, database(postgres, folder, "recorded") as recorded:
+        fill(retained, rows)
+        if only & {"asof", "archive"}:
+            fill(recorded, rows, CHANGES, recorded=True)
+        yield Place(spark, rows, repeat, postgres, folder, retained, recorded)
+
+
+def read(here: Place) -> Figure:
+    """Everything retained, from a snapshot, in as many tasks as there are cores."""
+
+    def work() -> None:
+        with snapshot_of(here.retained) as snapshot:
+            read_retained(here.spark, snapshot).write.format("noop").mode("overwrite").save()
+
+    return here.rate("read", "rows/s", here.rows, work, lambda: plain.read(here.retained, plain.RETAINED))
+
+
+def exporting(here: Place) -> Figure:
+    """The same to Parquet, read again for the checksum."""
+
+    def work() -> None:
+        with snapshot_of(here.retained) as snapshot:
+            export(here.spark, snapshot, here.new())
+
+    by_hand = lambda: plain.read(here.retained, plain.RETAINED)  # noqa: E731
+    return here.rate("export", "rows/s", here.rows, work, by_hand, "plain Python only reads")
+
+
+def importing(here: Place) -> Figure:
+    """An export into an empty database, where no broker runs."""
+    out = here.new()
+    with snapshot_of(here.retained) as snapshot:
+        export(here.spark, snapshot, out)
+
+    def work() -> None:
+        with database(here.postgres, here.folder, f"target-{uuid4().hex}") as target:
+            fill(target, 0)
+            import_messages(here.spark, out.uri, "parquet", Target(target, None))
+
+    def by_hand() -> None:
+        with database(here.postgres, here.folder, f"target-{uuid4().hex}") as target:
+            plain.copy(here.retained, target)
+
+    return here.rate(
+        "import", "rows/s", here.rows, work, by_hand, "plain Python copies four columns, and checks nothing"
+    )
+
+
+def asof(here: Place) -> Figure:
+    """What was retained at the end of the history, of which each topic has several entries."""
+    source = Source(here.recorded)
+    with source.reading() as reading:
+        last_at = read_state(reading.connection.cursor()).last_at
+
+    def work() -> None:
+        frame = state_at(here.spark, source, moment_at(source, last_at))
+        frame.write.format("noop").mode("overwrite").save()
+
+    by_hand = lambda: plain.read(here.recorded, plain.LATEST)  # noqa: E731
+    return here.rate("asof", "events/s", here.rows * CHANGES, work, by_hand, "plain Python asks the database")
+
+
+def filtering(here: Place) -> Figure:
+    """Two thousand Topic Filters of eight shapes over all topics."""
+    shapes = (
+        "site/{}/#", "site/{}/dev/+/temp", "site/+/dev/{}/temp", "+/{}/dev/#", "site/{}/+/+/temp", "+/+/dev/{}/+",
+        "site/+/+/{}/#", "site/{}/dev/+/+",
+    )  # fmt: skip
+    asked = of_options(shapes[number % len(shapes)].format(number) for number in range(FILTERS))
+
+    def work() -> None:
+        with snapshot_of(here.retained) as snapshot:
+            filters(here.spark, snapshot, asked, Flow())
+
+    return here.rate("filters", "topics/s", here.rows, work, None, f"{FILTERS} Topic Filters")
+
+
+def archiving(here: Place) -> Figure:
+    """The history as a stream into Parquet, from its beginning to its end."""
+
+    def work() -> None:
+        archive(here.spark, Source(here.recorded), here.new(), lambda _: None)
+
+    by_hand = lambda: plain.read(here.recorded, plain.HISTORY)  # noqa: E731
+    return here.rate("archive", "events/s", here.rows * CHANGES, work, by_hand, "plain Python only reads")
+
+
+CASES: dict[str, Callable[[Place], Figure]] = {
+    "read": read,
+    "export": exporting,
+    "import": importing,
+    "asof": asof,
+    "filters": filtering,
+    "archive": archiving,
+}

@@ -1,0 +1,74 @@
+"""What ``mosquitto_db_dump --json`` of mosquitto 2.1 prints of a persistence file.
+
+"base-messages" has the messages, each with an id ("storeid"), and "retained-messages" names those that are retained.
+Payloads are in base64, and missing where they are empty. When a message was stored is not told.
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from holdfast.pipeline.formats.elements import elements
+from holdfast.pipeline.formats.found import Found, Unreadable
+from holdfast.pipeline.formats.mosquitto_properties import BadProperties, properties_of
+
+_MESSAGES, _RETAINED = "base-messages", "retained-messages"
+
+
+def messages(path: Path) -> Iterator[Found]:
+    """Yield the retained messages. Raises :class:`Unreadable` for what is no such dump, also where that is cut off.
+
+    The file is read twice: which messages are retained is told behind all messages.
+    """
+    retained: dict[int, str] = {}
+    names = set()
+    for name, number, said in elements(path):
+        names.add(name)
+        if name == _RETAINED and number:
+            identifier = said.get("storeid") if isinstance(said, dict) else None
+            if isinstance(identifier, int):
+                retained[identifier] = f"{_RETAINED} {number}"
+            else:
+                yield Found(f"{_RETAINED} {number}", problem="storeid: is missing, or not a whole number")
+    for name in (_MESSAGES, _RETAINED):
+        if name not in names:
+            raise Unreadable(f'this is not what mosquitto_db_dump --json prints: there is no list "{name}"')
+    for name, number, said in elements(path):
+        if name == _MESSAGES and isinstance(said, dict) and retained.pop(_id(said), None) is not None:
+            yield _found(f"{_MESSAGES} {number}", said)
+    for place in retained.values():
+        yield Found(place, problem="the message that is retained here is not in the file")
+
+
+def _id(said: Mapping[str, Any]) -> int:
+    identifier = said.get("storeid")
+    return identifier if isinstance(identifier, int) else -1
+
+
+def _found(place: str, said: Mapping[str, Any]) -> Found:
+    expires = said.get("expiry-time", 0)
+    if not isinstance(expires, int):
+        return Found(place, problem="expiry-time: is not a whole number of seconds")
+    try:
+        payload = b64decode(said.get("payload", ""), validate=True)
+        properties = properties_of(said.get("properties"))
+    except BadProperties as error:
+        return Found(place, problem=str(error))
+    except (binascii.Error, TypeError, ValueError):
+        return Found(place, problem="payload: is not base64")
+    return Found(
+        place,
+        {
+            "topic": said.get("topic"),
+            "payload": payload,
+            "qos": said.get("qos"),
+            "client_id": said.get("clientid") or None,
+            "username": said.get("username") or None,
+            "expires_at": expires * 1000 if expires > 0 else None,
+            "properties_json": properties,
+        },
+    )

@@ -1,0 +1,53 @@
+"""Properties as mosquitto 2.1 writes them in JSON: a list of objects with an identifier, a value and perhaps a name."""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64encode
+from typing import Any
+
+from holdfast.pipeline.formats.found import properties_json
+
+#: What is kept of a message: each identifier, and the name of its field.
+_KEPT = {
+    "payload-format-indicator": "payload_format_indicator",
+    "content-type": "content_type",
+    "response-topic": "response_topic",
+    "correlation-data": "correlation_data",
+}
+#: The expiry is told beside the properties.
+_TOLD = "message-expiry-interval"
+_PAIR = "user-property"
+
+
+class BadProperties(ValueError):
+    """This is no list of properties; the text says why."""
+
+
+def properties_of(listed: Any) -> str | None:
+    """Return the column ``properties_json`` of a list of properties. Raises :class:`BadProperties`."""
+    if listed is None:
+        return None
+    if not isinstance(listed, list):
+        raise BadProperties("properties: is not a list")
+    found: dict[str, Any] = {}
+    pairs = []
+    for one in listed:
+        identifier = one.get("identifier") if isinstance(one, dict) else None
+        if identifier == _PAIR:
+            pairs.append([one.get("name"), one.get("value")])
+        elif identifier in _KEPT:
+            found[_KEPT[identifier]] = one.get("value")
+        elif identifier != _TOLD:
+            raise BadProperties(f"properties: {str(identifier)[:40]!a} is no property of a retained message")
+    if "correlation_data" in found:
+        found["correlation_data"] = _base64(found["correlation_data"])
+    return properties_json({**found, "user_properties": pairs})
+
+
+def _base64(text: Any) -> str:
+    """Return binary data, which mosquitto writes in hexadecimal digits, as the column has it."""
+    try:
+        return b64encode(binascii.unhexlify(text)).decode()
+    except (binascii.Error, TypeError, ValueError):
+        raise BadProperties("properties: correlation-data is not in hexadecimal digits") from None
