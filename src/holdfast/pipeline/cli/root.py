@@ -8,6 +8,7 @@ from holdfast.pipeline.cli.archive import archive
 from holdfast.pipeline.cli.asof import asof
 from holdfast.pipeline.cli.audit import audit
 from holdfast.pipeline.cli.compact import compact
+from holdfast.pipeline.cli.decode import decode
 from holdfast.pipeline.cli.export import export
 from holdfast.pipeline.cli.filters import filters
 from holdfast.pipeline.cli.imports import import_
@@ -27,5 +28,5 @@ def main() -> None:
     """
 
 
-for command in (archive, asof, audit, compact, export, filters, import_, report, tree):
+for command in (archive, asof, audit, compact, decode, export, filters, import_, report, tree):
     main.add_command(command)
