@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
@@ -74,9 +75,9 @@ def _typed(rows: DataFrame) -> DataFrame:
     milliseconds = F.when((kind == "DateTime") & (raw <= _LAST_MILLISECOND), raw.cast("long"))
     integer = F.when(kind != "DateTime", raw).otherwise(F.when(kind.isNull(), raw))
     for bits, width in _BITS.items():
-        low = raw % F.lit(1 << width).cast("decimal(20,0)")
-        negative = low - F.lit(1 << width).cast("decimal(20,0)")
-        signed = F.when(low >= F.lit(1 << (width - 1)).cast("decimal(20,0)"), negative).otherwise(low)
+        low = raw % F.lit(Decimal(1 << width))
+        negative = low - F.lit(Decimal(1 << width))
+        signed = F.when(low >= F.lit(Decimal(1 << width - 1)), negative).otherwise(low)
         integer = F.when(kind == f"Int{bits}", signed).otherwise(integer)
     typed = integer.cast("decimal(20,0)")
     return rows.withColumns(

@@ -78,7 +78,7 @@ def decode(
     schema = schema_of(decoder, frame, sample)
     decoding = Rows(decoder, schema)
     table.vacate(out, overwrite)
-    found = frame.withColumn("decoded", F.udf(decoding, decoding.result)("topic", "payload"))
+    found = frame.withColumn("decoded", F.udf(decoding, decoding.result, useArrow=False)("topic", "payload"))
     # The payload is needed no more, unless it is bad.
     found = found.withColumn("payload", F.when(F.col("decoded.reason").isNotNull(), F.col("payload"))).persist()
     try:
@@ -155,7 +155,7 @@ def _named(found: DataFrame, fixed: Sequence[str], schema: StructType) -> DataFr
             while name.lower() in names:
                 name = _PREFIX + name
             names.add(name.lower())
-        columns.append(F.col("row").getField(quoted(field.name)).alias(name))
+        columns.append(F.col("row").getField(field.name).alias(name))
     return rows.select(*fixed, *columns)
 
 
