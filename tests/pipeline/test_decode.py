@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 
 from holdfast.pipeline import Source
 from holdfast.pipeline.cli.root import main
@@ -35,9 +35,9 @@ def told(result: Result, status: int) -> dict[str, Any]:
     return dict(json.loads(result.stdout.splitlines()[-1]))
 
 
-def decoded(spark: SparkSession, out: Path, *columns: str) -> list[Row]:
+def decoded(spark: SparkSession, out: Path, *columns: str) -> list[tuple[Any, ...]]:
     """Return what was decoded."""
-    return sorted(spark.read.parquet(str(out / "data")).select(*columns).collect(), key=str)
+    return sorted(map(tuple, spark.read.parquet(str(out / "data")).select(*columns).collect()), key=str)
 
 
 def bad(out: Path) -> dict[str, str]:
@@ -101,10 +101,10 @@ def test_json_is_inferred(spark: SparkSession, filled: Filled, tmp_path: Path) -
     )
     rows = decoded(spark, out, "number", "t", "unit", "at", "payload_topic", "`a.b`")
     assert rows == [
-        Row("1", 20.0, "C", Row(1.0, ["x"]), "mine", None),
-        Row("2", 20.5, "7", Row(2.5, None), None, None),
-        Row("5", 1.0, None, None, None, None),
-        Row("5", 2.0, None, None, None, None),
+        ("1", 20.0, "C", (1.0, ["x"]), "mine", None),
+        ("2", 20.5, "7", (2.5, None), None, None),
+        ("5", 1.0, None, None, None, None),
+        ("5", 2.0, None, None, None, None),
     ]
     assert {topic: reason.split(":")[0] for topic, reason in bad(out).items()} == {
         "d/3": "this is not JSON", "d/4": "this is not text in UTF-8",

@@ -353,7 +353,7 @@ def test_a_sparkplug_payload_is_a_row_for_each_metric() -> None:
 )  # fmt: skip
 def test_a_host_s_state_is_a_row(topic: str, payload: bytes, row: Mapping[str, Any]) -> None:
     """Of versions 3.0 and 2.2."""
-    assert Sparkplug().decode(topic, payload) == [{"type": "STATE", "host": "h"} | row]
+    assert Sparkplug().decode(topic, payload) == [{"type": "STATE", "host": "h", **row}]
 
 
 @pytest.mark.parametrize(

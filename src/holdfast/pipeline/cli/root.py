@@ -12,6 +12,7 @@ from holdfast.pipeline.cli.decode import decode
 from holdfast.pipeline.cli.export import export
 from holdfast.pipeline.cli.filters import filters
 from holdfast.pipeline.cli.imports import import_
+from holdfast.pipeline.cli.publish import publish
 from holdfast.pipeline.cli.report import report
 from holdfast.pipeline.cli.tree import tree
 
@@ -28,5 +29,5 @@ def main() -> None:
     """
 
 
-for command in (archive, asof, audit, compact, decode, export, filters, import_, report, tree):
+for command in (archive, asof, audit, compact, decode, export, filters, import_, publish, report, tree):
     main.add_command(command)
