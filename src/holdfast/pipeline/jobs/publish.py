@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -112,7 +112,7 @@ def _compacted(source: Folder) -> Publication:
             f"{source.uri}: has no complete day yet; compact it when there is one, or with --unfinished"
         )
     for file in files:
-        if file.last_seq is None or file.last_seq > coverage.last_seq:
+        if file.rows and (file.last_seq is None or file.last_seq > coverage.last_seq):
             raise PipelineError(f"{source.uri}: {file.path} is not told of in {COVERAGE}; let compact finish first")
     return Publication(f"holdfast {coverage.store}", coverage.last_seq, files)
 
