@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attrs import asdict
+from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import StructType
@@ -76,7 +77,7 @@ def decode(
     levels = [name for name in frame.columns if name not in ("topic", "payload", *messages.about)]
     fixed = ("topic", *levels, *messages.about)
     schema = schema_of(decoder, frame, sample)
-    decoding = Rows(decoder, schema)
+    decoding = _portable(Rows(decoder, schema))
     table.vacate(out, overwrite)
     found = frame.withColumn("decoded", F.udf(decoding, decoding.result, useArrow=False)("topic", "payload"))
     # The payload is needed no more, unless it is bad.
@@ -141,6 +142,18 @@ def ddl(schema: StructType) -> str:
 def quoted(name: str) -> str:
     """Return the name of a column as it is, whatever characters it has."""
     return f"`{name.replace('`', '``')}`"
+
+
+def _portable(decoding: Rows) -> Rows:
+    """Make sure that it can be sent to the executors. Raises :class:`PipelineError`."""
+    dumps: Any = cloudpickle.dumps
+    try:
+        dumps(decoding)
+    except Exception as error:  # - whatever the decoder's objects do when they are pickled
+        raise PipelineError(
+            f"the decoder cannot be sent to the executors: {error}; keep what it holds to what can be pickled"
+        ) from error
+    return decoding
 
 
 def _named(found: DataFrame, fixed: Sequence[str], schema: StructType) -> DataFrame:
