@@ -126,6 +126,20 @@ def test_json_is_inferred(spark: SparkSession, filled: Filled, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
+def test_fields_keep_their_names(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
+    """Whatever characters they have; a name that no column can have makes a payload bad."""
+    names = ["a.b", "a`b", "x y", "\n,;{}()=\t", "é", "`", "select"]
+    filled.put(message("odd/1", json.dumps(dict.fromkeys(names, 1)).encode()), message("odd/2", b'{"\\ud800": 1}'))
+    out = tmp_path / "out"
+    assert (
+        told(run("--storage", filled.url, "--format", "json", "--pattern", "+/+", "--out", out, "--json"), 3)["bad"]
+        == 1
+    )
+    assert spark.read.parquet(str(out / "data")).columns[3:] == names
+    assert bad(out) == {"odd/2": "the field '\\ud800' is not in the schema"}
+
+
+@pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
 def test_nothing_to_decode_is_an_empty_table(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
     """With no message, and with none that a schema could be inferred from."""
     filled.put(message("a", b"nonsense"))
@@ -184,6 +198,7 @@ def test_sparkplug_names_come_from_the_births_before(spark: SparkSession, record
         (("--format", "numbr"), "there is no format 'numbr'; the formats are: json, number, sparkplug"),
         (("--format", "number"), "say which topics to decode by a pattern"),
         (("--format", "number", "--pattern", "a/{x}/b{y}"), "'b{y}' is no level; a named one is written as {name}"),
+        (("--format", "number", "--pattern", "{Value}"), "{Value} in the pattern has the name of a field"),
         (("--format", "number", "--pattern", "{Topic}"), "Topic is a column anyway; choose another name"),
         (("--format", "number", "--schema", "x int"), "only json takes one"),
         (("--format", "number", "--archive", "a"), "say either --archive, or which database is meant"),

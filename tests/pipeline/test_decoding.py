@@ -157,6 +157,9 @@ def test_all_of_a_sample_fits_what_is_inferred_from_it(rows: list[Mapping[str, A
 def test_inference_takes_no_more_apart_than_it_should() -> None:
     """A thousand fields and sixteen levels; the rest is told when it is decoded, or stays JSON."""
     assert len(inferred([{f"f{number}": 1 for number in range(5000)}])) == 1000
+    wide = inferred([{f"f{number}": {f"g{place}": 1 for place in range(50)} for number in range(50)}])
+    assert wide.simpleString().count("bigint") + len(wide) == 1000
+    assert inferred([{"\ud800": 1, "": 1, "\0": 1, "x" * 256: 1, "y": 1}]) == schema_of(y=LongType())
     deep: Any = 1
     for _ in range(100):
         deep = {"a": deep}

@@ -33,6 +33,8 @@ BAD = "bad"
 SAMPLE = 1000
 _LONGEST_SAMPLED = 64 << 10
 _MOST_REASONS = 10
+#: What in a reason may be another one each time.
+_VALUE = r"""'[^']*'|"[^"]*"|\d+"""
 #: Stands before a field whose name is a column anyway.
 _PREFIX = "payload_"
 
@@ -41,8 +43,8 @@ _PREFIX = "payload_"
 class Decoded:
     """What was decoded: so many ``messages``, of which ``bad`` ones could not be, to so many ``rows``.
 
-    ``reasons`` are the most frequent ones with their counts; ``schema`` is that of all columns, as Spark's DDL. The
-    messages are those of ``taken_at`` (milliseconds since the epoch), up to the entry ``last_seq`` of the history.
+    ``reasons`` are examples of the most frequent ones with their counts; ``schema`` is that of all columns, as Spark's
+    DDL. The messages are those of ``taken_at`` (milliseconds since the epoch), up to the entry ``last_seq`` of the history.
     """
 
     patterns: tuple[str, ...]
@@ -77,28 +79,28 @@ def decode(
     levels = [name for name in frame.columns if name not in ("topic", "payload", *messages.about)]
     fixed = ("topic", *levels, *messages.about)
     schema = schema_of(decoder, frame, sample)
+    if decoder.schema is not None:
+        _check_names(levels, schema)
     decoding = _portable(Rows(decoder, schema))
     table.vacate(out, overwrite)
     found = frame.withColumn("decoded", F.udf(decoding, decoding.result, useArrow=False)("topic", "payload"))
     # The payload is needed no more, unless it is bad.
     found = found.withColumn("payload", F.when(F.col("decoded.reason").isNotNull(), F.col("payload"))).persist()
     try:
-        reasons = found.groupBy(F.col("decoded.reason").alias("reason")).count().collect()
+        count, bad = found.agg(F.count("*"), F.count("decoded.reason")).collect()[0]
+        reasons = _reasons(found)
         rows = _named(found.where("decoded.reason is null"), fixed, schema)
         rows = decoder.complete(rows, messages.order)
         _write(rows, out, DATA, "parquet")
-        bad = found.where("decoded.reason is not null").select(
+        rest = found.where("decoded.reason is not null").select(
             *fixed, F.col("decoded.reason").alias("reason"), "payload"
         )
-        _write(bad, out, BAD, "json")
+        _write(rest, out, BAD, "json")
     finally:
         found.unpersist()
-    counts = {row["reason"]: row["count"] for row in reasons}
     written, total = _described(spark, out, relaxed(rows.schema))
-    good = counts.pop(None, 0)
     result = Decoded(
-        tuple(pattern.text for pattern in wanted), good + sum(counts.values()), sum(counts.values()), written,
-        dict(sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:_MOST_REASONS]),
+        tuple(pattern.text for pattern in wanted), count, bad, written, reasons,
         ddl(rows.schema), messages.taken_at, messages.last_seq, total,
     )  # fmt: skip
     out.write_json(MANIFEST, asdict(result))
@@ -142,6 +144,23 @@ def ddl(schema: StructType) -> str:
 def quoted(name: str) -> str:
     """Return the name of a column as it is, whatever characters it has."""
     return f"`{name.replace('`', '``')}`"
+
+
+def _check_names(levels: Sequence[str], schema: StructType) -> None:
+    """Raise :class:`PipelineError` for levels that have names of fields, where these are known beforehand."""
+    fields = {name.lower() for name in schema.names}
+    for name in levels:
+        if name.lower() in fields:
+            raise PipelineError(f"{{{name}}} in the pattern has the name of a field; choose another name, or +")
+
+
+def _reasons(found: DataFrame) -> dict[str, int]:
+    """Return the most frequent reasons, one for all that differ only in values and places, with their counts."""
+    alike = F.regexp_replace("decoded.reason", _VALUE, "")
+    counted = found.where("decoded.reason is not null").groupBy(alike.alias("alike"))
+    most = counted.agg(F.min("decoded.reason").alias("reason"), F.count("*").alias("times"))
+    rows = most.orderBy(F.desc("times"), "reason").limit(_MOST_REASONS).collect()
+    return {row.reason: row.times for row in rows}
 
 
 def _portable(decoding: Rows) -> Rows:
