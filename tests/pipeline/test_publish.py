@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,16 @@ def test_what_is_not_whole_is_not_published(export_of: Callable[..., Path], tmp_
     assert "Delta says" in publish(first, "--to", "/proc/none/lake", status=1)["error"]
 
 
+def test_whatever_columns_were_decoded_are_published(export_of: Callable[..., Path], tmp_path: Path) -> None:
+    """Objects, arrays, and a field that has the name of the folders of an archive."""
+    row = {"date": "today", "a b": {"at": WHEN, "x": [1.5, None]}, "d": Decimal("1.50"), "y": [{"z": b"1"}]}
+    folder = export_of("nested", {name: [value] for name, value in row.items()})
+    publish(folder)
+    publish(folder, "--to", tmp_path / "lake")
+    assert rows(folder / "data") == [tuple(row.values())]
+    assert rows(tmp_path / "lake") == [(*row.values(), WHEN)]
+
+
 def test_times_of_sparks_older_form_are_read_as_utc(export_of: Callable[..., Path], tmp_path: Path) -> None:
     """Which Parquet files have that this did not write."""
     folder = export_of("old", {"at": [WHEN.replace(tzinfo=None)]})
@@ -176,10 +187,10 @@ def test_two_that_publish_at_once_do_not_add_rows_twice(tmp_path: Path) -> None:
         """Another adds the same once this one has looked."""
 
         def _check(self, table: DeltaTable, columns: pa.Schema) -> None:
-            Table(str(lake)).add(pa.table({"x": [1]}).to_batches(), columns, "a", 1)
+            Table(str(lake)).add(pa.table({"x": [1]}).to_batches(), columns, [], "a", 1)
 
     with pytest.raises(PipelineError, match=r"Delta says: .*Concurrent transaction failed"):
-        Overtaken(str(lake)).add(pa.table({"x": [1]}).to_batches(), columns, "a", 1)
+        Overtaken(str(lake)).add(pa.table({"x": [1]}).to_batches(), columns, [], "a", 1)
     assert (Table(str(lake)).added("a"), rows(lake)) == (1, [(1,)])
 
 

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from holdfast.pipeline.parquet import PARTITION, File
+from holdfast.pipeline.parquet import File
 from holdfast.pipeline.problem import PipelineError
 
 if TYPE_CHECKING:
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class Table:
-    """The Delta table in a folder. Raises :class:`PipelineError` where it cannot be used."""
+    """The Delta table in a folder; ``divided_by`` are the columns that its folders are named by.
+
+    Raises :class:`PipelineError` where it cannot be used.
+    """
 
     def __init__(self, place: str) -> None:
         self._place = place
@@ -41,10 +44,10 @@ class Table:
         table = self._table()
         return 0 if table is None else table.count()
 
-    def hold(self, files: Sequence[File], columns: pa.Schema) -> tuple[int, int]:
+    def hold(self, files: Sequence[File], columns: pa.Schema, divided_by: Sequence[str]) -> tuple[int, int]:
         """Make it consist of the files that are in its folder; return how many were added and how many removed."""
         with self._explained():
-            table = self._table() or self._created(columns)
+            table = self._table() or self._created(columns, divided_by)
             self._check(table, columns)
             known = {unquote(row["path"]): row for row in pa.table(table.get_add_actions()).to_pylist()}
             now = time.time_ns() // 1_000_000
@@ -56,7 +59,7 @@ class Table:
                 if path not in wanted
             ]
             if added or removed:
-                table.create_write_transaction([*removed, *added], "append", table.schema(), _partitioning(columns))
+                table.create_write_transaction([*removed, *added], "append", table.schema(), list(divided_by))
         return len(added), len(removed)
 
     def added(self, name: str) -> int | None:
@@ -65,10 +68,12 @@ class Table:
             table = self._table()
             return None if table is None else table.transaction_version(name)
 
-    def add(self, rows: Iterable[pa.RecordBatch], columns: pa.Schema, name: str, upto: int) -> None:
+    def add(
+        self, rows: Iterable[pa.RecordBatch], columns: pa.Schema, divided_by: Sequence[str], name: str, upto: int
+    ) -> None:
         """Add rows, and with them that the data of a name was added up to a number."""
         with self._explained():
-            table = self._table() or self._created(columns)
+            table = self._table() or self._created(columns, divided_by)
             self._check(table, columns)
             reader = pa.RecordBatchReader.from_batches(columns, rows)
             told = self._lake.CommitProperties(app_transactions=[self._lake.Transaction(name, upto)])
@@ -79,9 +84,9 @@ class Table:
             exists = self._lake.DeltaTable.is_deltatable(self._place)
             return self._lake.DeltaTable(self._place) if exists else None
 
-    def _created(self, columns: pa.Schema) -> DeltaTable:
+    def _created(self, columns: pa.Schema, divided_by: Sequence[str]) -> DeltaTable:
         table: DeltaTable = self._lake.DeltaTable.create(
-            self._place, schema=columns, partition_by=_partitioning(columns), mode="ignore"
+            self._place, schema=columns, partition_by=list(divided_by), mode="ignore"
         )
         return table
 
@@ -122,10 +127,6 @@ def _added(lake: ModuleType, file: File) -> Any:
 def _partition(path: str) -> dict[str, str | None]:
     name, named, value = path.partition("/")[0].partition("=")
     return {name: value} if named else {}
-
-
-def _partitioning(columns: pa.Schema) -> list[str] | None:
-    return [PARTITION] if PARTITION in columns.names else None
 
 
 def _kind(kind: Any) -> str:

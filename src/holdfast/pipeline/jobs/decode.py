@@ -44,7 +44,8 @@ class Decoded:
     """What was decoded: so many ``messages``, of which ``bad`` ones could not be, to so many ``rows``.
 
     ``reasons`` are examples of the most frequent ones with their counts; ``schema`` is that of all columns, as Spark's
-    DDL. The messages are those of ``taken_at`` (milliseconds since the epoch), up to the entry ``last_seq`` of the history.
+    DDL. The messages are those of ``taken_at`` (milliseconds since the epoch), up to the entry ``last_seq`` of the
+    history.
     """
 
     patterns: tuple[str, ...]

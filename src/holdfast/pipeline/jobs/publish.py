@@ -13,7 +13,7 @@ from holdfast.pipeline.coverage import COVERAGE, DATA, require_coverage
 from holdfast.pipeline.delta import Table
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.export import MANIFEST
-from holdfast.pipeline.parquet import File, batches_of, columns_of, files_in
+from holdfast.pipeline.parquet import PARTITION, File, batches_of, columns_of, files_in
 from holdfast.pipeline.problem import PipelineError
 
 if TYPE_CHECKING:
@@ -52,13 +52,18 @@ class Publication:
         """How many rows they have."""
         return sum(file.rows for file in self.files)
 
+    @property
+    def divided_by(self) -> list[str]:
+        """The columns that folders are named by."""
+        return [PARTITION] if self.files[0].day is not None else []
+
 
 def publish_in_place(source: Folder) -> Published:
     """Make a Delta table of the files that ``source`` has. Raises :class:`PipelineError`."""
     table = Table(source.below(DATA))
     found = publication(source)
     before = table.rows
-    added, removed = table.hold(found.files, columns_of(found.files))
+    added, removed = table.hold(found.files, columns_of(found.files), found.divided_by)
     return Published(source.below(DATA), table.version, table.rows, table.rows - before, added, removed)
 
 
@@ -76,10 +81,10 @@ def publish_to(source: Folder, place: Folder) -> Published:
             raise PipelineError(f"{source.uri}: has a column {TAKEN_AT}, which is added; publish it in place")
         rows = batches_of(source, DATA, found.files, columns)
         if found.taken_at is None:
-            table.add(_after(rows, done), columns, found.name, found.upto)
+            table.add(_after(rows, done), columns, found.divided_by, found.name, found.upto)
         else:
             columns = columns.append(pa.field(TAKEN_AT, pa.timestamp("us", "UTC")))
-            table.add(_marked(rows, columns, found.taken_at), columns, found.name, found.upto)
+            table.add(_marked(rows, columns, found.taken_at), columns, found.divided_by, found.name, found.upto)
     return Published(place.uri, table.version, table.rows, table.rows - before, 0, 0)
 
 
