@@ -68,7 +68,14 @@ def test_numbers_become_a_table_with_the_named_levels(spark: SparkSession, fille
         ("site/a/dev/2/temp", "site", "a", "2", WHEN.replace(tzinfo=None), 1.0, True),
     ]
     assert bad(out)["site/b/dev/1/temp"].startswith("'21,5' has a comma")
-    assert told(run(*arguments, "--overwrite", "--json", "--max-bad", "1"), 0)["bad"] == 1
+    (out / "manifest.json").unlink()  # as if killed before it was written
+    (out / "data" / "part-of-another.parquet").write_bytes(b"")
+    done = told(run(*arguments, "--json", "--max-bad", "1"), 0)
+    assert (done["bad"], done["rows"], sorted(spark.read.parquet(str(out / "data")).drop("revision").collect())) == (
+        1,
+        2,
+        sorted(rows),
+    )
     refused = run(*arguments)
     assert (refused.exit_code, refused.stderr) == (
         1,
