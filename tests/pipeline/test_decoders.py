@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
@@ -20,7 +20,7 @@ from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.decoding import Decoder, messages
 from holdfast.pipeline.decoding.registry import decoder_of
 from holdfast.pipeline.folder import Folder
-from holdfast.pipeline.jobs.decode import decode
+from holdfast.pipeline.jobs.decode import decode, inferred_by
 from holdfast.pipeline.problem import PipelineError
 from tests.pipeline.stores import Filled, message
 
@@ -113,6 +113,20 @@ def test_formats_that_cannot_be_had_are_told(install: Install) -> None:
     install("third", "text = str", "text = third:text")
     with pytest.raises(PipelineError, match="third:text of third is no "):
         decoder_of("text")
+
+
+class Unfinished(Decoder):
+    """Has neither a schema nor a way to infer one."""
+
+    def decode(self, topic: str, payload: bytes) -> Iterable[Mapping[str, Any]]:
+        """Return nothing."""
+        return []
+
+
+def test_a_schema_that_cannot_be_had_is_told() -> None:
+    """Whatever a decoder does with the sample."""
+    with pytest.raises(PipelineError, match="Unfinished has neither a schema nor a way to infer one"):
+        inferred_by(Unfinished(), [b"x"])
 
 
 def test_the_built_in_ones_are_decoders() -> None:

@@ -119,7 +119,15 @@ def schema_of(decoder: Decoder, frame: DataFrame, sample: int) -> StructType:
         return parsed(decoder.schema)
     sampled = frame.where(F.octet_length("payload") <= _LONGEST_SAMPLED)
     chosen = sampled.orderBy(F.xxhash64("topic", "payload"), "topic").limit(sample).select("payload").collect()
-    return decoder.infer([bytes(row.payload) for row in chosen])
+    return inferred_by(decoder, [bytes(row.payload) for row in chosen])
+
+
+def inferred_by(decoder: Decoder, sample: Sequence[bytes]) -> StructType:
+    """Return the schema that a decoder infers. Raises :class:`PipelineError` where it cannot."""
+    try:
+        return decoder.infer(sample)
+    except Exception as error:  # - whatever the decoder does with payloads of strangers
+        raise PipelineError(f"no schema could be inferred: {type(error).__name__}: {error}") from error
 
 
 def parsed(text: str) -> StructType:
