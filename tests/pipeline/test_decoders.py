@@ -56,13 +56,11 @@ def sent_whole(module: str) -> Iterator[None]:
         serializer.unregister_pickle_by_value(sys.modules[module])
 
 
-def example() -> tuple[str, str]:
-    """Return the module and the entry point in the page."""
-    text = PAGE.read_text()
-    module, point = re.search(r"```python\n(import struct.*?)```", text, re.S), re.search(r"    (weather = .*)", text)
-    assert module
-    assert point
-    return module[1], point[1]
+def example(pattern: str) -> str:
+    """Return what the page has of an example."""
+    found = re.search(pattern, PAGE.read_text(), re.S)
+    assert found
+    return found[1]
 
 
 @pytest.mark.spark
@@ -71,8 +69,7 @@ def test_the_decoder_in_the_page_is_a_format(
     spark: SparkSession, filled: Filled, tmp_path: Path, install: Install
 ) -> None:
     """By its entry point and as an object; its patterns are those that count when none are given."""
-    module, point = example()
-    install("weather", module, point)
+    install("weather", example(r"```python\n(import struct.*?)```"), example(r"\n    (weather = [^\n]*)"))
     filled.put(
         message("weather/north/report", b"\x01\xff\x9c\x09\x60"), message("weather/south/report", b"\x02aabb"),
         message("weather/south/image", b"jpeg"),
@@ -82,13 +79,15 @@ def test_the_decoder_in_the_page_is_a_format(
     with sent_whole("weather"):
         arguments = ["decode", "--storage", filled.url, "--format", "weather", "--out", str(out)]
         result = CliRunner().invoke(main, arguments)
-        with snapshot_of(filled.url) as snapshot:
-            done = decode(spark, messages.retained(spark, snapshot), decoder, Folder(str(tmp_path / "again")))
+        job = example(r"```python\n(from holdfast.pipeline import snapshot_of.*?)```")
+        job = job.replace("sqlite:////var/lib/holdfast/holdfast.db", filled.url)
+        done: dict[str, Any] = {"spark": spark, "Weather": sys.modules["weather"].Weather}
+        exec(job.replace("/data/weather", str(tmp_path / "again")), done)
     decoder.held = Lock()  # type: ignore[attr-defined]
     with snapshot_of(filled.url) as snapshot, pytest.raises(PipelineError, match="cannot be sent to the executors"):
         decode(spark, messages.retained(spark, snapshot), decoder, Folder(str(tmp_path / "never")))
     assert (result.exit_code, result.stderr) == (3, "1 bad: version 2 is not known\n")
-    assert dict(done.reasons) == {"version 2 is not known": 1}
+    assert done["done"].reasons == {"version 2 is not known": 1}
     for folder in (out, tmp_path / "again"):
         (row,) = spark.read.parquet(str(folder / "data")).collect()
         assert (row.station, row.temperature, row.battery, row.low) == ("north", -1.0, 2.4, False)
