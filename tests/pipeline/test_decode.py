@@ -199,6 +199,23 @@ def test_sparkplug_names_come_from_the_births_before(spark: SparkSession, record
         assert sorted(map(tuple, found), key=str) == sorted(expected, key=str)
 
 
+@pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
+def test_sparkplug_integers_are_those_that_were_meant(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
+    """Negative ones are sent in 8, 32 or 64 bits, whatever the datatype; the largest do not lose a digit."""
+    sent = {
+        "a": (1, 0xFF, -1), "b": (1, 2**32 - 1, -1), "c": (2, 2**16 - 300, -300), "d": (3, 2**64 - 7, -7),
+        "e": (4, 2**64 - 5, -5), "f": (4, 2**63 - 1, 2**63 - 1), "g": (8, 2**64 - 1, 2**64 - 1), "h": (5, 255, 255),
+        "i": (13, NOW, None), "j": (13, 2**60, None),
+    }  # fmt: skip
+    metrics = (metric(name=name, datatype=kind, integer=raw) for name, (kind, raw, _) in sent.items())
+    filled.put(message("spBv1.0/g/NBIRTH/n", payload(*metrics)))
+    out = tmp_path / "out"
+    assert told(run("--storage", filled.url, "--format", "sparkplug", "--out", out, "--json"), 0)["rows"] == len(sent)
+    rows = spark.read.parquet(str(out / "data")).selectExpr("metric", "integer", "unix_millis(time)").collect()
+    assert {row[0]: row[1] for row in rows} == {name: meant for name, (_, _, meant) in sent.items()}
+    assert {row[0]: row[2] for row in rows if row[2] is not None} == {"i": NOW}
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
