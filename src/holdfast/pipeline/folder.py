@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,29 @@ class Folder:
             lambda: self._system.get_file_info(fs.FileSelector(f"{self._path}/{name}", allow_not_found=True))
         )
         return [info.base_name for info in found]
+
+    def files(self, name: str, ending: str) -> list[tuple[str, int, int]]:
+        """Return the files below a folder in it whose names end so: path, bytes, and milliseconds since the epoch.
+
+        What begins with _ or . is left out, as Spark does.
+        """
+        start = f"{self._path}/{name}/"
+        selected = fs.FileSelector(start, allow_not_found=True, recursive=True)
+        found = []
+        for info in self._explained(lambda: self._system.get_file_info(selected)):
+            path = info.path.removeprefix(start)
+            if info.is_file and path.endswith(ending) and not any(part[:1] in "_." for part in path.split("/")):
+                found.append((path, info.size, info.mtime_ns // 1_000_000))
+        return sorted(found)
+
+    @contextmanager
+    def opened(self, name: str) -> Iterator[Any]:
+        """Give a file to read from anywhere in it, while the block runs."""
+        try:
+            with self._system.open_input_file(f"{self._path}/{name}") as stream:
+                yield stream
+        except OSError as error:
+            raise PipelineError(f"{self.below(name)}: cannot be read ({error})") from error
 
     def read(self, name: str) -> bytes:
         """Return what is in a file."""

@@ -29,6 +29,8 @@ _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    # Other readers take times of Spark's own form (INT96) for local ones.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 #: Seconds a session has to stop, and Spark's process to end, when a job is cut short.
 _STOPPING, _LEAVING = 5.0, 5.0

@@ -1,0 +1,88 @@
+"""``holdfast-pipeline decode``."""
+
+from __future__ import annotations
+
+import click
+from attrs import asdict
+
+from holdfast.pipeline.cli.job import FOUND, database, machine, running, tell
+from holdfast.pipeline.decoding import messages
+from holdfast.pipeline.decoding.registry import BUILT_IN, decoder_of
+from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.jobs.decode import BAD, SAMPLE, Decoded
+from holdfast.pipeline.jobs.decode import decode as run
+from holdfast.pipeline.problem import PipelineError
+from holdfast.pipeline.readable import number
+from holdfast.pipeline.snapshot import snapshot_of
+
+
+@click.command()
+@database
+@machine
+@click.option(
+    "--history", is_flag=True, help="Decode all that was set, from the history, rather than what is retained."
+)
+@click.option("--archive", help="Decode all that was set, from an archive of the history, compacted or not.")
+@click.option(
+    "--format", "name", required=True, help=f"What payloads are: {', '.join(BUILT_IN)}, or an installed decoder's name."
+)
+@click.option(
+    "--pattern", "patterns", multiple=True,
+    help="Topics, as in site/{site}/dev/{device}/temp: the names become columns; may be repeated.",
+)  # fmt: skip
+@click.option("--schema", help='The fields of JSON, as in "temperature double, unit string".  [default: inferred]')
+@click.option(
+    "--sample", type=click.IntRange(1, 100_000), default=SAMPLE, show_default=True,
+    help="Messages that a schema is inferred from.",
+)  # fmt: skip
+@click.option(
+    "--max-bad", type=click.IntRange(0), default=0, show_default=True,
+    help="With more payloads that cannot be decoded, the exit status is 3.",
+)  # fmt: skip
+@click.option("--out", required=True, help="The folder to write to.")
+@click.option("--partitions", type=click.IntRange(1, 10_000), help="How many tasks read.  [default: as run at once]")
+@click.option("--snapshot-dir", help="Where an SQLite database is copied to.  [default: the system's temporary folder]")
+@click.option("--overwrite", is_flag=True, help="Replace a complete result.")
+def decode(
+    storage: str | None,
+    config: str | None,
+    as_json: bool,
+    history: bool,
+    archive: str | None,
+    name: str,
+    patterns: tuple[str, ...],
+    schema: str | None,
+    sample: int,
+    max_bad: int,
+    out: str,
+    partitions: int | None,
+    snapshot_dir: str | None,
+    overwrite: bool,
+) -> None:
+    """Decode payloads to typed columns: Parquet files in OUT/data, and OUT/manifest.json when they are complete.
+
+    Payloads that cannot be decoded are in OUT/bad, each with the reason.
+    """
+    with running("decode") as spark:
+        decoder = decoder_of(name, schema)
+        if archive is not None:
+            if history or storage is not None or config is not None:
+                raise PipelineError("say either --archive, or which database is meant (--storage or --config)")
+            found = messages.archived(spark, Folder(archive))
+            done = run(spark, found, decoder, Folder(out), patterns, sample, overwrite)
+        else:
+            with snapshot_of(storage, config, snapshot_dir) as snapshot:
+                read = messages.recorded if history else messages.retained
+                found = read(spark, snapshot, partitions)
+                done = run(spark, found, decoder, Folder(out), patterns, sample, overwrite)
+    if not as_json:
+        for reason, count in done.reasons.items():
+            click.echo(f"{number(count)} bad: {reason}", err=True)
+    tell(asdict(done), as_json, _sentence(done, out))
+    if done.bad > max_bad:
+        raise SystemExit(FOUND)
+
+
+def _sentence(done: Decoded, out: str) -> str:
+    bad = f"; {number(done.bad)} could not be decoded, see {out}/{BAD}" if done.bad else ""
+    return f"decoded {number(done.messages - done.bad)} messages to {number(done.rows)} rows in {out}{bad}"

@@ -1,0 +1,36 @@
+"""``holdfast-pipeline publish``."""
+
+from __future__ import annotations
+
+import click
+from attrs import asdict
+
+from holdfast.pipeline.cli.job import fail, machine, tell
+from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.jobs.publish import publish_in_place, publish_to
+from holdfast.pipeline.problem import PipelineError
+from holdfast.pipeline.readable import number
+
+
+@click.command()
+@click.argument("source")
+@machine
+@click.option("--delta", is_flag=True, help="As a Delta table, the one form there is.")
+@click.option("--to", "place", help="A Delta table to add the rows to.  [default: SOURCE/data becomes one, in place]")
+def publish(source: str, as_json: bool, delta: bool, place: str | None) -> None:
+    """Publish what export, asof, decode or compact have written to the folder SOURCE.
+
+    Run again, it does what is left to do: nothing, or what compact has added. It takes no Spark.
+    """
+    if not delta:
+        raise click.UsageError("say as what to publish: --delta")
+    try:
+        done = publish_in_place(Folder(source)) if place is None else publish_to(Folder(source), Folder(place))
+    except PipelineError as error:
+        fail(str(error))
+    tell(
+        asdict(done),
+        as_json,
+        f"{done.table} is a Delta table of {number(done.rows)} rows, version {done.version}: "
+        f"{number(done.rows_added)} rows are new",
+    )

@@ -1,0 +1,119 @@
+"""The schema that some JSON objects have in common. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+#: What is nested deeper stays as it is; there are no more fields in all, and no longer names.
+_DEEPEST = 16
+_MOST_FIELDS = 1000
+_LONGEST_NAME = 255
+_LONG = 1 << 63
+_DIGITS = 38
+#: Each holds what those before it do; a double not to the last digit.
+_NUMBERS: tuple[DataType, ...] = (LongType(), DecimalType(_DIGITS, 0), DoubleType())
+#: Stand for any array and any object.
+_ARRAY, _OBJECT = ArrayType(NullType()), StructType()
+
+
+def inferred(rows: Iterable[Mapping[str, Any]]) -> StructType:
+    """Return a schema that the rows fit.
+
+    Kinds of numbers are widened; where kinds have nothing in common, and where there is only null, it is text. Fields
+    that are too many, and those whose names are another's but for case, are not in it.
+    """
+    found = _Shape(iter(range(_MOST_FIELDS)))
+    for row in rows:
+        found.add(row, 0)
+    kind = found.settled()
+    return kind if isinstance(kind, StructType) else StructType()
+
+
+class _Shape:
+    """What the values in one place have in common; ``spare`` gives one item for each field that may still be added."""
+
+    def __init__(self, spare: Iterator[int]) -> None:
+        self._spare = spare
+        self._kind: DataType = NullType()
+        self._element: _Shape | None = None
+        #: By their names in lower case: those that differ only in case are one to Spark.
+        self._fields: dict[str, tuple[str, _Shape]] = {}
+
+    def add(self, value: Any, depth: int) -> None:
+        """Take a value into account, which is so many levels deep."""
+        self._kind = _wider(self._kind, _kind(value, depth))
+        if self._kind is _ARRAY and isinstance(value, list):
+            self._element = self._element or _Shape(self._spare)
+            for one in value:
+                self._element.add(one, depth + 1)
+        elif self._kind is _OBJECT and isinstance(value, dict):
+            for name, one in value.items():
+                known = self._field(name)
+                if known is not None:
+                    known.add(one, depth + 1)
+
+    def settled(self) -> DataType:
+        """Return a type that can be written: there are no files with columns of no kind."""
+        if self._kind is _ARRAY and self._element is not None:
+            return ArrayType(self._element.settled())
+        if self._kind is _OBJECT and self._fields:
+            return StructType([StructField(name, shape.settled()) for name, shape in self._fields.values()])
+        return self._kind if self._kind in _NUMBERS or isinstance(self._kind, BooleanType) else StringType()
+
+    def _field(self, name: str) -> _Shape | None:
+        known = self._fields.get(name.lower())
+        if known is not None:
+            return known[1] if known[0] == name else None
+        if not _is_name(name) or next(self._spare, None) is None:
+            return None
+        self._fields[name.lower()] = name, _Shape(self._spare)
+        return self._fields[name.lower()][1]
+
+
+def _kind(value: Any, depth: int) -> DataType:
+    if value is None:
+        return NullType()
+    if isinstance(value, bool):
+        return BooleanType()
+    if isinstance(value, int):
+        if -_LONG <= value < _LONG:
+            return _NUMBERS[0]
+        return _NUMBERS[1] if abs(value) < 10**_DIGITS else _NUMBERS[2]
+    if isinstance(value, float):
+        return _NUMBERS[2]
+    if isinstance(value, str) or depth == _DEEPEST:
+        return StringType()
+    return _ARRAY if isinstance(value, list) else _OBJECT
+
+
+def _wider(first: DataType, second: DataType) -> DataType:
+    if isinstance(first, NullType):
+        return second
+    if isinstance(second, NullType) or first == second:
+        return first
+    if first in _NUMBERS and second in _NUMBERS:
+        return max(first, second, key=_NUMBERS.index)
+    return StringType()
+
+
+def _is_name(name: str) -> bool:
+    """Tell whether a column can have the name."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return 0 < len(name) <= _LONGEST_NAME and "\0" not in name

@@ -1,0 +1,125 @@
+"""Sparkplug B payloads: what ``org.eclipse.tahu.protobuf.Payload`` has, as plain values. Pure."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from attrs import field
+
+from holdfast.pipeline.decoding.decoder import BadPayload
+from holdfast.pipeline.decoding.protobuf import Value, Wire, fields
+
+if TYPE_CHECKING:
+    from attrs import frozen
+else:
+    from attrs import define as frozen
+
+#: Metrics of one payload at most.
+MOST_METRICS = 10_000
+_COMPRESSED = "SPBV1.0_COMPRESSED"
+#: The datatypes of metrics by their numbers [tck-id-payloads-metric-datatype-value].
+DATATYPES = (
+    "Unknown", "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64", "Float", "Double", "Boolean",
+    "String", "DateTime", "Text", "UUID", "DataSet", "Bytes", "File", "Template", "PropertySet", "PropertySetList",
+    "Int8Array", "Int16Array", "Int32Array", "Int64Array", "UInt8Array", "UInt16Array", "UInt32Array", "UInt64Array",
+    "FloatArray", "DoubleArray", "BooleanArray", "StringArray", "DateTimeArray",
+)  # fmt: skip
+
+
+@frozen
+class Payload:
+    """A payload: its time (milliseconds since the epoch), its number in the sequence, and its metrics."""
+
+    timestamp: int | None
+    seq: int | None
+    metrics: list[Mapping[str, Any]]
+
+
+@frozen
+class _Field:
+    name: str
+    wire: Wire
+    value: Callable[[Any], Any] = field(default=lambda value: value)
+
+
+def _text(value: memoryview) -> str:
+    try:
+        return bytes(value).decode()
+    except UnicodeDecodeError as error:
+        raise BadPayload("a text in it is not in UTF-8") from error
+
+
+def _datatype(value: int) -> str:
+    if value >= len(DATATYPES):
+        raise BadPayload(f"there is no datatype {value}")
+    return DATATYPES[value]
+
+
+def _fixed(form: str) -> Callable[[memoryview], float]:
+    return lambda value: float(struct.unpack(form, value)[0])
+
+
+_PAYLOAD = {
+    1: _Field("timestamp", Wire.VARINT),
+    2: _Field("metric", Wire.BYTES),
+    3: _Field("seq", Wire.VARINT),
+    4: _Field("uuid", Wire.BYTES, _text),
+}
+#: What a metric may have; data sets, templates and extensions stay bytes.
+_METRIC = {
+    1: _Field("name", Wire.BYTES, _text),
+    2: _Field("alias", Wire.VARINT),
+    3: _Field("timestamp", Wire.VARINT),
+    4: _Field("datatype", Wire.VARINT, _datatype),
+    5: _Field("historical", Wire.VARINT, bool),
+    6: _Field("transient", Wire.VARINT, bool),
+    7: _Field("is_null", Wire.VARINT, bool),
+    10: _Field("integer", Wire.VARINT),
+    11: _Field("integer", Wire.VARINT),
+    12: _Field("number", Wire.FIXED32, _fixed("<f")),
+    13: _Field("number", Wire.FIXED64, _fixed("<d")),
+    14: _Field("flag", Wire.VARINT, bool),
+    15: _Field("text", Wire.BYTES, _text),
+    16: _Field("bytes", Wire.BYTES, bytes),
+    17: _Field("bytes", Wire.BYTES, bytes),
+    18: _Field("bytes", Wire.BYTES, bytes),
+    19: _Field("bytes", Wire.BYTES, bytes),
+}
+
+
+def read(payload: bytes) -> Payload:
+    """Return what a payload has. Raises :class:`BadPayload`."""
+    found: dict[str, Any] = {}
+    metrics: list[Mapping[str, Any]] = []
+    for name, value in _known(memoryview(payload), _PAYLOAD):
+        if name != "metric":
+            found[name] = value
+            continue
+        if len(metrics) == MOST_METRICS:
+            raise BadPayload(f"it has more than {MOST_METRICS} metrics")
+        metrics.append(_metric(value))
+    if found.get("uuid") == _COMPRESSED:
+        raise BadPayload("it is compressed, which is not read here")
+    return Payload(found.get("timestamp"), found.get("seq"), metrics)
+
+
+def _metric(message: memoryview) -> Mapping[str, Any]:
+    metric = dict(_known(message, _METRIC))
+    if "name" not in metric and "alias" not in metric:
+        raise BadPayload("it has a metric without a name and without an alias")
+    return metric
+
+
+def _known(message: memoryview, known: Mapping[int, _Field]) -> Iterator[tuple[str, Any]]:
+    """Give the fields that are known; newer versions of the standard may have others."""
+    wire: Wire
+    value: Value
+    for number, wire, value in fields(message):
+        meant = known.get(number)
+        if meant is None:
+            continue
+        if meant.wire is not wire:
+            raise BadPayload(f"the field {meant.name} (number {number}) is not written as it should be")
+        yield meant.name, meant.value(value)

@@ -1,0 +1,54 @@
+"""Plain numbers and switches: ``21.5``, ``-3e2``, ``ON``, ``false``."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from holdfast.pipeline.decoding.decoder import BadPayload, Decoder
+from holdfast.pipeline.readable import visible
+
+# Not what float() takes: that has 1_000, nan, infinity and the digits of every script.
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
+_COMMAS = re.compile(r"[+-]?[0-9.' ]*[0-9](?:,[0-9]+)+(?:\.[0-9]+)?\Z")
+_WORDS = {"on": True, "true": True, "off": False, "false": False}
+#: Bytes of the longest number.
+_LONGEST = 64
+
+
+class Number(Decoder):
+    """A payload that is one number, or ON, OFF, TRUE or FALSE in any case, which are 1 and 0 and a ``state``."""
+
+    schema = "value double NOT NULL, state boolean"
+
+    def decode(self, topic: str, payload: bytes) -> Iterable[Mapping[str, Any]]:
+        """Return the one row. Raises :class:`BadPayload`."""
+        text = _text(payload)
+        state = _WORDS.get(text.lower())
+        return [{"value": number(text) if state is None else float(state), "state": state}]
+
+
+def number(text: str) -> float:
+    """Return the number that a text is. Raises :class:`BadPayload` for all that is none, or could be another."""
+    if not _NUMBER.match(text):
+        if _COMMAS.match(text):
+            raise BadPayload(f"{text!r} has a comma, which may be a decimal point or not: numbers are written as 21.5")
+        raise BadPayload(f"'{visible(text)}' is no number such as 21.5, and not ON, OFF, TRUE or FALSE")
+    value = float(text)
+    if math.isinf(value):
+        raise BadPayload(f"{text} is too large for a double")
+    return value
+
+
+def _text(payload: bytes) -> str:
+    if len(payload) > _LONGEST:
+        raise BadPayload(f"{len(payload)} bytes are too many for a number: {_LONGEST} at most")
+    try:
+        text = payload.decode().strip(" \t\r\n")
+    except UnicodeDecodeError as error:
+        raise BadPayload("this is not text in UTF-8") from error
+    if not text:
+        raise BadPayload("this is blank")
+    return text

@@ -1,0 +1,53 @@
+"""Decoders by name: those that are here, and those that other packages bring as entry points."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+
+from holdfast.pipeline.decoding.decoder import Decoder
+from holdfast.pipeline.decoding.documents import Documents
+from holdfast.pipeline.decoding.number import Number
+from holdfast.pipeline.decoding.sparkplug import Sparkplug
+from holdfast.pipeline.problem import PipelineError
+
+#: The entry points of packages with decoders: a class, or a function, that is called without arguments.
+GROUP = "holdfast.decoders"
+_JSON = "json"
+BUILT_IN: dict[str, type[Decoder]] = {_JSON: Documents, "number": Number, "sparkplug": Sparkplug}
+
+
+def decoder_of(name: str, schema: str | None = None) -> Decoder:
+    """Return the decoder of a name; ``schema`` is for JSON only. Raises :class:`PipelineError`."""
+    if name == _JSON:
+        return Documents(schema)
+    if schema is not None:
+        raise PipelineError(f"the schema of the format {name} is its own; only {_JSON} takes one")
+    return BUILT_IN[name]() if name in BUILT_IN else _installed(name)
+
+
+def _installed(name: str) -> Decoder:
+    known = entry_points(group=GROUP)
+    found = [point for point in known if point.name == name]
+    if not found:
+        names = sorted({*BUILT_IN, *known.names})
+        raise PipelineError(
+            f"there is no format {name!r}; the formats are: {', '.join(names)}. Install the package of another one "
+            "beside holdfast"
+        )
+    if len({point.value for point in found}) > 1:
+        raise PipelineError(f"format {name}: more than one package has it: {', '.join(_shown(one) for one in found)}")
+    return _made(found[0])
+
+
+def _made(point: EntryPoint) -> Decoder:
+    try:
+        decoder = point.load()()
+    except Exception as error:  # - whatever another package does when it is imported
+        raise PipelineError(f"format {point.name}: {_shown(point)} failed: {type(error).__name__}: {error}") from error
+    if not isinstance(decoder, Decoder):
+        raise PipelineError(f"format {point.name}: {_shown(point)} is no holdfast.pipeline.decoding.Decoder")
+    return decoder
+
+
+def _shown(point: EntryPoint) -> str:
+    return f"{point.value} of {point.dist.name}" if point.dist is not None else point.value

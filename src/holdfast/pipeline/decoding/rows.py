@@ -1,0 +1,62 @@
+"""What the executors do: rows of the schema's types from each message, or the reason why there are none."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+from pyspark.sql.types import ArrayType, StringType, StructField, StructType
+
+from holdfast.pipeline.decoding.decoder import BadPayload, Decoder
+from holdfast.pipeline.decoding.values import Take, row_of
+from holdfast.pipeline.readable import visible
+
+#: Rows of one message at most.
+MOST_ROWS = 100_000
+_LONGEST_REASON = 300
+
+
+class Rows:
+    """Decodes one message at a time, with a decoder and the schema of its rows.
+
+    Raises :class:`holdfast.pipeline.problem.PipelineError` for a schema with types that nothing is decoded to.
+    """
+
+    def __init__(self, decoder: Decoder, schema: StructType) -> None:
+        self._decoder = decoder
+        self._schema = schema
+        self._row = self._made()
+
+    def __call__(self, topic: str, payload: bytes) -> tuple[list[Any] | None, str | None]:
+        """Return the rows, or None and the reason."""
+        try:
+            rows = [self._row(row) for row in islice(self._decoder.decode(topic, bytes(payload)), MOST_ROWS + 1)]
+        except BadPayload as error:
+            return None, visible(str(error), _LONGEST_REASON)
+        except Exception as error:  # noqa: BLE001 - a decoder that fails on one payload decodes the others
+            return None, visible(f"the decoder failed: {type(error).__name__}: {error}", _LONGEST_REASON)
+        if len(rows) > MOST_ROWS:
+            return None, f"it has more than {MOST_ROWS} rows"
+        return rows, None
+
+    @property
+    def result(self) -> StructType:
+        """What is returned, to Spark."""
+        return StructType(
+            [StructField("rows", ArrayType(relaxed(self._schema))), StructField("reason", StringType())]
+        )  # fmt: skip
+
+    def _made(self) -> Take:
+        return row_of(self._schema, self._decoder.leaves_out)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_decoder": self._decoder, "_schema": self._schema}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._row = self._made()
+
+
+def relaxed(schema: StructType) -> StructType:
+    """Return a schema whose fields may all be null: what must not be is seen to before."""
+    return StructType([StructField(field.name, field.dataType) for field in schema.fields])

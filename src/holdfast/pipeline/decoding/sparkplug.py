@@ -1,0 +1,133 @@
+"""Sparkplug B: a row for each metric, with the names and kinds that births have given them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql.window import Window
+
+from holdfast.pipeline.decoding import metrics
+from holdfast.pipeline.decoding.decoder import BadPayload, Decoder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: The types of messages, and whether their topics name a device.
+_TYPES = {
+    "NBIRTH": False, "NDATA": False, "NDEATH": False, "NCMD": False,
+    "DBIRTH": True, "DDATA": True, "DDEATH": True, "DCMD": True,
+}  # fmt: skip
+_NAMESPACE = "spBv1.0"
+_BIRTHS = ("NBIRTH", "DBIRTH")
+_BITS = {"8": 8, "16": 16, "32": 32, "64": 64}
+_LAST_MILLISECOND = 253_402_300_799_999
+_STATES = {"ONLINE": True, "OFFLINE": False}
+
+
+class Sparkplug(Decoder):
+    """NBIRTH, NDATA, NDEATH, DBIRTH, DDATA, DDEATH, commands and STATE.
+
+    A message without metrics is a row without one. Of the columns for values, the ones of the metric's datatype are
+    filled.
+    """
+
+    patterns = (f"{_NAMESPACE}/#",)
+    schema = (
+        "type string, `group` string, node string, device string, host string, message_at timestamp, "
+        "message_seq decimal(20,0), metric string, alias decimal(20,0), datatype string, measured_at timestamp, "
+        "historical boolean, transient boolean, is_null boolean, "
+        "integer decimal(20,0), number double, flag boolean, text string, bytes binary"
+    )
+
+    def decode(self, topic: str, payload: bytes) -> Iterable[Mapping[str, Any]]:
+        """Return a row for each metric, or the one of a STATE. Raises :class:`BadPayload`."""
+        levels = topic.split("/")
+        if levels[:-1] in ([_NAMESPACE, "STATE"], ["STATE"]):
+            return [{"type": "STATE", "host": levels[-1], **_state(payload)}]
+        shared = _place(levels)
+        found = metrics.read(payload)
+        shared |= {"message_at": _time(found.timestamp), "message_seq": found.seq}
+        return [shared | _row(metric, found.timestamp) for metric in found.metrics] or [shared]
+
+    def complete(self, rows: DataFrame, order: str) -> DataFrame:
+        """Resolve aliases, give metrics the datatype they were born with, and integers the sign it says they have."""
+        source = ("group", "node", "device")
+        births = F.col("type").isin(*_BIRTHS)
+        so_far = Window.partitionBy(*source).orderBy(order)
+        born = rows.withColumn("_born", F.max(F.when(births, F.col(order))).over(so_far))
+        by_alias = Window.partitionBy(*source, "_born", "alias")
+        name = F.when(F.col("alias").isNotNull(), F.max(F.when(births, F.col("metric"))).over(by_alias))
+        named = born.withColumn("metric", F.coalesce("metric", name))
+        by_name = Window.partitionBy(*source, "_born", "metric")
+        kind = F.when(F.col("metric").isNotNull(), F.max(F.when(births, F.col("datatype"))).over(by_name))
+        known = named.withColumn("datatype", F.coalesce("datatype", kind)).drop("_born")
+        return _typed(known)
+
+
+def _typed(rows: DataFrame) -> DataFrame:
+    """Return integers as their datatype has them: as times, or with a sign; without one, as they were written."""
+    kind, raw = F.col("datatype"), F.col("integer")
+    milliseconds = F.when((kind == "DateTime") & (raw <= _LAST_MILLISECOND), raw.cast("long"))
+    integer = F.when(kind != "DateTime", raw).otherwise(F.when(kind.isNull(), raw))
+    for bits, width in _BITS.items():
+        low = raw % F.lit(Decimal(1 << width))
+        negative = low - F.lit(Decimal(1 << width))
+        signed = F.when(low >= F.lit(Decimal(1 << width - 1)), negative).otherwise(low)
+        integer = F.when(kind == f"Int{bits}", signed).otherwise(integer)
+    typed = integer.cast("decimal(20,0)")
+    return rows.withColumns(
+        {
+            "integer": typed,
+            "number": F.coalesce("number", typed.cast("double")),
+            "time": F.timestamp_millis(milliseconds),
+        }
+    )
+
+
+def _place(levels: list[str]) -> dict[str, Any]:
+    if levels[0] != _NAMESPACE or len(levels) not in (4, 5):
+        raise BadPayload(f"the topic is not {_NAMESPACE}/GROUP/TYPE/NODE, with /DEVICE where it is one")
+    _, group, kind, node = levels[:4]
+    with_device = _TYPES.get(kind)
+    if with_device is None:
+        raise BadPayload(f"the topic has none of the types {', '.join(_TYPES)} and STATE")
+    if with_device != (len(levels) == 5):
+        raise BadPayload(f"the topic of {kind} {'names a' if with_device else 'names no'} device")
+    return {"type": kind, "group": group, "node": node, "device": levels[4] if with_device else None}
+
+
+def _row(metric: Mapping[str, Any], message_at: int | None) -> dict[str, Any]:
+    row = {name: value for name, value in metric.items() if name not in ("name", "timestamp")}
+    at = metric.get("timestamp", message_at)
+    return row | {"metric": metric.get("name"), "measured_at": _time(at)}
+
+
+def _state(payload: bytes) -> dict[str, Any]:
+    """Return what a host says of itself: JSON since version 3.0, a word before."""
+    try:
+        text = payload.decode()
+        if text in _STATES:
+            return {"flag": _STATES[text]}
+        said = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadPayload("a STATE is JSON, or ONLINE or OFFLINE") from error
+    if not isinstance(said, dict) or not isinstance(said.get("online"), bool):
+        raise BadPayload("a STATE has a field online, which is true or false")
+    at = said.get("timestamp")
+    if at is not None and (not isinstance(at, int) or isinstance(at, bool) or at < 0):
+        raise BadPayload("the timestamp of a STATE is a whole number of milliseconds")
+    return {"flag": said["online"], "message_at": _time(at)}
+
+
+def _time(milliseconds: int | None) -> datetime | None:
+    if milliseconds is None:
+        return None
+    if milliseconds > _LAST_MILLISECOND:
+        raise BadPayload(f"the timestamp {milliseconds} is after the year 9999: it is in milliseconds")
+    seconds, rest = divmod(milliseconds, 1000)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest * 1000)

@@ -1,0 +1,135 @@
+"""Publishing what jobs have written as a Delta table, in place or by adding it to one elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.pipeline.coverage import COVERAGE, DATA, require_coverage
+from holdfast.pipeline.delta import Table
+from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.jobs.export import MANIFEST
+from holdfast.pipeline.parquet import PARTITION, File, batches_of, columns_of, files_in
+from holdfast.pipeline.problem import PipelineError
+
+if TYPE_CHECKING:
+    from attrs import frozen
+else:
+    from attrs import define as frozen
+
+#: The column that tells the exports in one table apart.
+TAKEN_AT = "taken_at"
+_STREAM = f"{DATA}/_spark_metadata"
+
+
+@frozen
+class Published:
+    """A ``table`` at a ``version`` with so many ``rows``; by this, so many rows or files came and files went."""
+
+    table: str
+    version: int
+    rows: int
+    rows_added: int
+    files_added: int
+    files_removed: int
+
+
+@frozen
+class Publication:
+    """Files to publish. The data of a ``name`` is complete up to ``upto``; ``taken_at`` is None for changes."""
+
+    name: str
+    upto: int
+    files: list[File]
+    taken_at: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many rows they have."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def divided_by(self) -> list[str]:
+        """The columns that folders are named by."""
+        return [PARTITION] if self.files[0].day is not None else []
+
+
+def publish_in_place(source: Folder) -> Published:
+    """Make a Delta table of the files that ``source`` has. Raises :class:`PipelineError`."""
+    table = Table(source.below(DATA))
+    found = publication(source)
+    before = table.rows
+    added, removed = table.hold(found.files, columns_of(found.files), found.divided_by)
+    return Published(source.below(DATA), table.version, table.rows, table.rows - before, added, removed)
+
+
+def publish_to(source: Folder, place: Folder) -> Published:
+    """Add the rows of ``source`` to the Delta table in ``place``, unless they are in it. Raises :class:`PipelineError`.
+
+    Exports get a column :data:`TAKEN_AT`; of an archive, the changes are added that were not before.
+    """
+    table = Table(place.uri)
+    found = publication(source)
+    before, done = table.rows, table.added(found.name)
+    if done is None or done < found.upto:
+        columns = columns_of(found.files)
+        if found.taken_at is not None and TAKEN_AT in columns.names:
+            raise PipelineError(f"{source.uri}: has a column {TAKEN_AT}, which is added; publish it in place")
+        rows = batches_of(source, DATA, found.files, columns)
+        if found.taken_at is None:
+            table.add(_after(rows, done), columns, found.divided_by, found.name, found.upto)
+        else:
+            columns = columns.append(pa.field(TAKEN_AT, pa.timestamp("us", "UTC")))
+            table.add(_marked(rows, columns, found.taken_at), columns, found.divided_by, found.name, found.upto)
+    return Published(place.uri, table.version, table.rows, table.rows - before, 0, 0)
+
+
+def publication(source: Folder) -> Publication:
+    """Return what there is to publish in a folder. Raises :class:`PipelineError` where that is nothing whole."""
+    if source.has(COVERAGE):
+        return _compacted(source)
+    manifest = source.read_json(MANIFEST)
+    if not isinstance(manifest, dict) or not manifest.keys() >= {"rows", "checksum", TAKEN_AT}:
+        raise PipelineError(
+            f"{source.uri}: holds nothing to publish; that is what export, asof, decode and compact have completed"
+        )
+    files = files_in(source, DATA)
+    found = Publication(f"holdfast {manifest[TAKEN_AT]} {manifest['checksum']}", 1, files, manifest[TAKEN_AT])
+    if not files or found.rows != manifest["rows"]:
+        raise PipelineError(
+            f"{source.uri}: has {found.rows} rows in {len(files)} files, but {MANIFEST} tells of {manifest['rows']}; "
+            "write it anew"
+        )
+    return found
+
+
+def _compacted(source: Folder) -> Publication:
+    coverage = require_coverage(source)
+    if source.has(_STREAM):
+        raise PipelineError(f"{source.uri}: is an archive that is added to; publish what compact makes of it")
+    files = files_in(source, DATA)
+    if not files:
+        raise PipelineError(
+            f"{source.uri}: has no complete day yet; compact it when there is one, or with --unfinished"
+        )
+    for file in files:
+        if file.rows and (file.last_seq is None or file.last_seq > coverage.last_seq):
+            raise PipelineError(f"{source.uri}: {file.path} is not told of in {COVERAGE}; let compact finish first")
+    return Publication(f"holdfast {coverage.store}", coverage.last_seq, files)
+
+
+def _after(rows: Iterator[pa.RecordBatch], seq: int | None) -> Iterator[pa.RecordBatch]:
+    """Give the changes after a place in the history."""
+    for batch in rows:
+        yield batch if seq is None else batch.filter(pc.greater(batch["seq"], seq))
+
+
+def _marked(rows: Iterator[pa.RecordBatch], columns: pa.Schema, taken_at: int) -> Iterator[pa.RecordBatch]:
+    """Give rows with the time of their export."""
+    when = pa.scalar(datetime.fromtimestamp(taken_at / 1000, UTC), columns.field(TAKEN_AT).type)
+    for batch in rows:
+        yield pa.RecordBatch.from_arrays([*batch.columns, pa.repeat(when, len(batch))], schema=columns)
