@@ -8,12 +8,12 @@ from attrs import asdict
 from holdfast.pipeline.cli.job import FOUND, database, machine, running, tell
 from holdfast.pipeline.decoding import messages
 from holdfast.pipeline.decoding.registry import BUILT_IN, decoder_of
+from holdfast.pipeline.distant import folder_within_reach, snapshot_within_reach
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.decode import BAD, SAMPLE, Decoded
 from holdfast.pipeline.jobs.decode import decode as run
 from holdfast.pipeline.problem import PipelineError
 from holdfast.pipeline.readable import number
-from holdfast.pipeline.snapshot import snapshot_of
 
 
 @click.command()
@@ -65,16 +65,17 @@ def decode(
     """
     with running("decode") as spark:
         decoder = decoder_of(name, schema)
+        folder = folder_within_reach(spark, out)
         if archive is not None:
             if history or storage is not None or config is not None:
                 raise PipelineError("say either --archive, or which database is meant (--storage or --config)")
             found = messages.archived(spark, Folder(archive))
-            done = run(spark, found, decoder, Folder(out), patterns, sample, overwrite)
+            done = run(spark, found, decoder, folder, patterns, sample, overwrite)
         else:
-            with snapshot_of(storage, config, snapshot_dir) as snapshot:
+            with snapshot_within_reach(spark, storage, config, snapshot_dir) as snapshot:
                 read = messages.recorded if history else messages.retained
                 found = read(spark, snapshot, partitions)
-                done = run(spark, found, decoder, Folder(out), patterns, sample, overwrite)
+                done = run(spark, found, decoder, folder, patterns, sample, overwrite)
     if not as_json:
         for reason, count in done.reasons.items():
             click.echo(f"{number(count)} bad: {reason}", err=True)
