@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.pipeline.java import java_problem
 from holdfast.pipeline.session import prepare
+from tests.pipeline.commands import SHORT_LIVED
 from tests.pipeline.stores import MAKES, Filled, database
 
 
@@ -32,6 +33,9 @@ def spark(java: None) -> Iterator[SparkSession]:
     for key, value in {
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
+        "spark.sql.leafNodeDefaultParallelism": "2",
+        # Tests are short: what would make long jobs fast only takes time from them.
+        "spark.driver.extraJavaOptions": SHORT_LIVED,
         "spark.driver.memory": "1g",
         "spark.ui.showConsoleProgress": "false",
     }.items():
