@@ -7,11 +7,12 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.brokers import Unavailable
+from benchmarks.brokers import Site, Unavailable
 from benchmarks.connection import BenchError
 from benchmarks.pipeline.figures import Figure, lines
 from benchmarks.pipeline.jobs import CASES, place
 from benchmarks.pipeline.live import live
+from benchmarks.wire import Wire
 from holdfast.pipeline.problem import PipelineError
 from holdfast.pipeline.session import session
 
@@ -50,7 +51,9 @@ def main() -> int:
                             figures.append(case(here))
                             print(f"{name} done", file=sys.stderr)
             if _LIVE in only:
-                figures += live(options.postgres, options.rows, directory)
+                site = Site.here(directory, Wire(4), postgres=options.postgres)
+                site.pin_generator()
+                figures += live(site, options.rows)
     except (BenchError, PipelineError, Unavailable) as error:
         print(error, file=sys.stderr)
         return 1

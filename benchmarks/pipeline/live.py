@@ -64,10 +64,8 @@ class Acknowledged(Connection):
         self._received += len(taken)
 
 
-def live(postgres: bool, rows: int, directory: str) -> list[Figure]:
+def live(site: Site, rows: int) -> list[Figure]:
     """Measure QoS 0 to its subscriber, and QoS 1, retained or not, to its PUBACK: without an import and with one."""
-    site = Site.here(directory, Wire(4), postgres=postgres)
-    site.pin_generator()
     figures = []
     for name, qos, retain in (("QoS 0", 0, 0), ("QoS 1", 1, 0), ("QoS 1 retained", 1, _RETAIN)):
         broker = start("holdfast", site)

@@ -1,0 +1,41 @@
+"""The pipeline's benchmarks run, each at a tiny size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from benchmarks.brokers import Site
+from benchmarks.pipeline import live
+from benchmarks.pipeline.figures import lines
+from benchmarks.pipeline.jobs import CASES, place
+from benchmarks.wire import Wire
+from tests.pipeline.stores import MAKES
+
+
+@pytest.mark.spark
+@pytest.mark.e2e
+def test_every_job_is_timed(spark: SparkSession, tmp_path: Path) -> None:
+    """Each beside plain Python, where it does the same work, in a table that has them all."""
+    with place(spark, 30, 1, False, tmp_path, set(CASES)) as here:
+        figures = [case(here) for case in CASES.values()]
+    assert [figure.case for figure in figures] == list(CASES)
+    assert all(figure.value > 0 for figure in figures)
+    assert [figure.case for figure in figures if figure.plain is None] == ["filters"]
+    table = list(lines(figures, markdown=True))
+    assert len(table) == len(CASES) + 2
+    assert {line.count("|") for line in table} == {table[0].count("|")}
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("make", MAKES)
+def test_live_messages_are_timed_with_and_without_an_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: str
+) -> None:
+    """Of each Quality of Service, and the import is complete afterwards."""
+    monkeypatch.setattr(live, "_IDLE", 0.05)
+    figures = live.live(Site.here(str(tmp_path), Wire(4), postgres=make == "postgresql"), 300)
+    assert len(figures) == 3 * 2 * 3
+    assert all(figure.value > 0 for figure in figures)
