@@ -31,6 +31,8 @@ _SETTINGS = {
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     # Other readers take times of Spark's own form (INT96) for local ones.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # What is kept in memory for several questions has as many parts as it needs, not 200.
+    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
 }
 #: Seconds a session has to stop, and Spark's process to end, when a job is cut short.
 _STOPPING, _LEAVING = 5.0, 5.0
