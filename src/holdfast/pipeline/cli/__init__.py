@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from holdfast.pipeline.ending import Ended, Ending
 
+#: How much a broker on the same host, and all that serves others, comes before a job (see nice(1)).
+_NICENESS = 10
 _NEEDED = ("pyspark", "py4j", "pyarrow", "psycopg")
 
 
 def main() -> None:
     """Run the command; a signal ends it in order, and what it needs and is not installed is named."""
     ending = Ending()
+    _give_way()
     try:
         with ending.heard():
             from holdfast.pipeline.cli.root import main as run
@@ -25,3 +29,9 @@ def main() -> None:
         if missing not in _NEEDED:
             raise
         sys.exit(f"{missing} is not installed; holdfast-pipeline needs: pip install 'holdfast[pipeline]'")
+
+
+def _give_way() -> None:
+    """Let others have the processor first; Spark's processes inherit it. Whoever has set a priority has meant it."""
+    if os.getpriority(os.PRIO_PROCESS, 0) == 0:
+        os.nice(_NICENESS)
