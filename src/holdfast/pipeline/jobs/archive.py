@@ -57,7 +57,9 @@ def archive(
     frame = frame.option("max_rows_per_trigger", rows).option("partitions", partitions or parallelism(spark))
     writer = frame.load().withColumn("date", F.to_date("changed_at")).writeStream.format("parquet").partitionBy("date")
     writer = writer.option("checkpointLocation", out.below(CHECKPOINT))
-    triggered = writer.trigger(availableNow=True) if follow is None else writer.trigger(processingTime=f"{follow} seconds")
+    triggered = (
+        writer.trigger(availableNow=True) if follow is None else writer.trigger(processingTime=f"{follow} seconds")
+    )
     query = triggered.start(out.below(DATA))
     try:
         while not query.awaitTermination(_LOOK):
