@@ -220,9 +220,9 @@ def test_a_chunk_has_as_many_messages_as_hold_the_writer_for_some_milliseconds(
 
 
 def test_chunks_follow_the_time_they_take(place: Place) -> None:
-    """Where each message takes a tenth of a millisecond, fifty are a chunk, however many the first one had."""
+    """Where each message takes a 50th of a millisecond, 250 come to be a chunk, however many the first one had."""
     passed = [0.0]
-    take = 0.0001
+    take = 0.00002
 
     def now() -> int:
         return NOW
@@ -230,7 +230,7 @@ def test_chunks_follow_the_time_they_take(place: Place) -> None:
     with place.filled.store() as store:
         retained = RetainedMessages(store, Clock(), now, RetainerLimits(), Flow())
         merger = Merger(retained, store, now, lambda: succeed(None), 100, HOLD, lambda: passed[0])
-        staging = place.stage(staged(*(message(f"t/{number:03}") for number in range(300))))
+        staging = place.stage(staged(*(message(f"t/{number:03}") for number in range(800))))
         whole, sizes = staging.take, []
 
         def slow(*arguments: Any) -> Sequence[Row]:
@@ -244,7 +244,7 @@ def test_chunks_follow_the_time_they_take(place: Place) -> None:
             if result_of(merger.step("j", staging, Merge.NEWER)).job.is_done:
                 break
         staging.close()
-    assert sizes == [100, 50, 50, 50, 50, 0]
+    assert sizes == [100, 200, 250, 250, 0]
 
 
 def test_a_job_that_is_done_does_nothing_when_it_is_run_again(place: Place) -> None:
