@@ -1,0 +1,124 @@
+"""The day as a whole: who takes part in it, and everything that happens, in order. The same seed gives the same day."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from examples.building import plant, rooms
+from examples.building.events import HOUR, Back, Event, Lost, Message, clock, encoded
+from examples.building.rooms import Room
+
+if TYPE_CHECKING:
+    from attrs import frozen
+else:
+    from attrs import define as frozen
+
+HOURS = 24
+_ROOMS, _FLOORS, _NODES = 2140, 20, 12
+#: One in so many gateways loses its connection, for this long.
+_UNRELIABLE = 4
+_OUTAGE = 2 * HOUR
+
+
+@frozen
+class Client:
+    """Somebody who connects: with which version of MQTT, and which Will (topic, payload, whether it is retained)."""
+
+    client_id: str
+    version: int = 5
+    will: tuple[str, bytes, bool] | None = None
+
+
+@frozen
+class Building:
+    """A building of so many rooms, floors and Edge Nodes; ``seed`` decides everything else."""
+
+    rooms: int
+    floors: int
+    nodes: int
+    seed: int
+
+    @classmethod
+    def of(cls, scale: float, seed: int) -> Building:
+        """Return a building; at scale 1 it has some 50,000 topics, and never fewer than a few."""
+        return cls(max(4, round(_ROOMS * scale)), max(2, round(_FLOORS * scale)), max(2, round(_NODES * scale)), seed)
+
+    def clients(self) -> list[Client]:
+        """Return all that publish. Every fourth gateway is an old one, of MQTT 3.1.1."""
+        gateways = [
+            Client(gateway(floor), 4 if floor % 4 == 3 else 5, (status(floor), _state("offline", None), True))
+            for floor in range(1, self.floors + 1)
+        ]
+        nodes = [Client(plant.node(number), 5, (*plant.death(number), False)) for number in range(1, self.nodes + 1)]
+        host = Client(plant.HOST, 5, (plant.HOST_STATE, plant.host_state(False, 0), True))
+        services = ("facility", "booking-service", "access-control", "vibration-probe", "sparkplug-curator")
+        return [*gateways, *nodes, host, *(Client(name) for name in services)]
+
+    def first_values(self) -> Iterator[Event]:
+        """Give what is published when everything is switched on, at midnight."""
+        yield Message(0, plant.HOST, plant.HOST_STATE, plant.host_state(True, 0))
+        for floor in range(1, self.floors + 1):
+            yield Message(0, gateway(floor), status(floor), _state("online", 0))
+        for room in self._rooms():
+            yield from rooms.first_values(room, self.seed)
+        for number in range(1, self.nodes + 1):
+            yield from plant.births(number)
+
+    def hour(self, hour: int) -> list[Event]:
+        """Return what happens in an hour (0 to 23), in order. Who is away publishes nothing."""
+        begin, end = hour * HOUR, (hour + 1) * HOUR
+        found: list[Message] = []
+        for room in self._rooms():
+            found += rooms.hourly(room, self.seed, hour)
+        for number in range(1, self.nodes + 1):
+            found += plant.hourly(number, self.seed, hour)
+        outages = self._outages()
+        present: list[Event] = [event for event in found if not _covers(outages.get(event.client), event.at)]
+        for client, outage in outages.items():
+            floor = int(client[-2:])
+            present += [Lost(outage.begin, client)] if begin <= outage.begin < end else []
+            if begin <= outage.end < end:
+                online = Message(outage.end, client, status(floor), _state("online", outage.end))
+                present += [Back(outage.end, client), online]
+        return sorted(present, key=lambda event: event.at)
+
+    def _outages(self) -> dict[str, _Outage]:
+        """Return the gateways that lose their connection, and when. Of several, one does not come back this day."""
+        unreliable = [floor for floor in range(1, self.floors + 1) if floor % _UNRELIABLE == 2]
+        begins = {floor: (8 + floor % 9) * HOUR + 1000 for floor in unreliable}
+        return {
+            gateway(floor): _Outage(begin, HOURS * HOUR if floor == unreliable[-1] != unreliable[0] else begin + _OUTAGE)
+            for floor, begin in begins.items()
+        }
+
+    def _rooms(self) -> Iterator[Room]:
+        for number in range(1, self.rooms + 1):
+            floor = 1 + (number - 1) * self.floors // self.rooms
+            yield Room(number, f"hq/f{floor:02}/r{number:04}", gateway(floor))
+
+
+@frozen
+class _Outage:
+    """From one second of the day to just before another."""
+
+    begin: int
+    end: int
+
+
+def gateway(floor: int) -> str:
+    """Return the client of a floor's gateway."""
+    return f"gateway-f{floor:02}"
+
+
+def status(floor: int) -> str:
+    """Return the topic in which a gateway is online or offline."""
+    return f"hq/f{floor:02}/gateway/status"
+
+
+def _covers(outage: _Outage | None, at: int) -> bool:
+    return outage is not None and outage.begin <= at < outage.end
+
+
+def _state(state: str, at: int | None) -> bytes:
+    return encoded(state=state, at=None if at is None else clock(at))
