@@ -38,7 +38,8 @@ def main(out: str, scale: float, seed: int) -> None:
     The time of that day stands in the payloads. It passes as fast as the broker takes it, so that the history's times
     are those of the real minutes; OUT/hours.txt says which of them each hour took.
     """
-    signal.signal(signal.SIGTERM, _interrupted)
+    for number in (signal.SIGTERM, signal.SIGINT):  # a shell's background jobs ignore the latter unless told otherwise
+        signal.signal(number, _interrupted)
     folder = Path(out)
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -95,6 +96,8 @@ def _fail(message: str) -> NoReturn:
 
 
 def _interrupted(_number: int, _frame: Any) -> NoReturn:
+    for number in (signal.SIGTERM, signal.SIGINT):  # nobody who insists keeps the broker from being ended
+        signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 

@@ -75,20 +75,20 @@ class Building:
             found += plant.hourly(number, self.seed, hour)
         outages = self._outages()
         present: list[Event] = [event for event in found if not _covers(outages.get(event.client), event.at)]
-        for client, outage in outages.items():
-            floor = int(client[-2:])
-            present += [Lost(outage.begin, client)] if begin <= outage.begin < end else []
+        for floor, outage in outages.items():
+            if begin <= outage.begin < end:
+                present.append(Lost(outage.begin, gateway(floor)))
             if begin <= outage.end < end:
-                online = Message(outage.end, client, status(floor), _state("online", outage.end))
-                present += [Back(outage.end, client), online]
+                online = Message(outage.end, gateway(floor), status(floor), _state("online", outage.end))
+                present += [Back(outage.end, gateway(floor)), online]
         return sorted(present, key=lambda event: event.at)
 
-    def _outages(self) -> dict[str, _Outage]:
-        """Return the gateways that lose their connection, and when. Of several, one does not come back this day."""
+    def _outages(self) -> dict[int, _Outage]:
+        """Return the floors whose gateway loses its connection, and when. Of several, one does not come back this day."""
         unreliable = [floor for floor in range(1, self.floors + 1) if floor % _UNRELIABLE == 2]
         begins = {floor: (8 + floor % 9) * HOUR + 1000 for floor in unreliable}
         return {
-            gateway(floor): _Outage(begin, HOURS * HOUR if floor == unreliable[-1] != unreliable[0] else begin + _OUTAGE)
+            floor: _Outage(begin, HOURS * HOUR if floor == unreliable[-1] != unreliable[0] else begin + _OUTAGE)
             for floor, begin in begins.items()
         }
 

@@ -93,16 +93,16 @@ def test_complete_days_are_compacted_once(spark: SparkSession, recorded: Filled,
     for wrong in (out, Folder(out.below("data")), Folder(str(tmp_path))):
         with pytest.raises(PipelineError, match="name a folder apart from it"):
             compact(spark, out, wrong)
-    assert compact(spark, out, silver) == Compacted([FIRST], 40, 41)
+    assert compact(spark, out, silver) == Compacted([FIRST], 40, 41, SECOND)
     (file,) = (tmp_path / "silver/data" / f"date={FIRST}").glob("*.parquet")
     rows = [(row.topic, row.seq) for row in spark.read.parquet(str(file)).collect()]
     assert rows == sorted(rows)
-    assert compact(spark, out, silver) == Compacted([], 0, 41)
+    assert compact(spark, out, silver) == Compacted([], 0, 41, SECOND)
     (tmp_path / "silver/archive.json").unlink()  # as if killed between the files and what tells of them
     file.unlink()
-    assert compact(spark, out, silver) == Compacted([FIRST], 40, 41)
-    assert compact(spark, out, silver, unfinished=True) == Compacted([SECOND], 1, 42)
-    assert compact(spark, out, silver, unfinished=True) == Compacted([SECOND], 1, 42)
+    assert compact(spark, out, silver) == Compacted([FIRST], 40, 41, SECOND)
+    assert compact(spark, out, silver, unfinished=True) == Compacted([SECOND], 1, 42, SECOND)
+    assert compact(spark, out, silver, unfinished=True) == Compacted([SECOND], 1, 42, SECOND)
     assert sorted(read_archive(spark, silver).collect()) == sorted(read_archive(spark, out).collect())
 
 

@@ -18,6 +18,8 @@ class Folder:
     def __init__(self, place: str) -> None:
         local = "://" not in place
         self.uri = str(Path(place).absolute()) if local else place.rstrip("/")
+        if local and Path(self.uri).exists() and not Path(self.uri).is_dir():
+            raise PipelineError(f"{place}: is a file; name a folder")
         try:
             if local:
                 self._system, self._path = fs.LocalFileSystem(), self.uri

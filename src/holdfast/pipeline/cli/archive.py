@@ -50,8 +50,8 @@ def archive(
 
     From the first run on, the database forgets nothing that is not archived.
     """
-    stopped = _stopped() if follow else lambda: False
     with running("archive") as spark:
+        stopped = _stopped() if follow else lambda: False  # once Spark, which has a handler of its own, has started
         if interval is not None and not follow:
             raise PipelineError("--interval is for an archive that goes on: say --follow too")
         meant = _configured(url_of(storage, config), config, data_dir)

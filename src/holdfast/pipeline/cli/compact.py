@@ -7,7 +7,9 @@ from attrs import asdict
 
 from holdfast.pipeline.cli.job import machine, running, tell
 from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.jobs.compact import Compacted
 from holdfast.pipeline.jobs.compact import compact as run
+from holdfast.pipeline.readable import number
 
 
 @click.command()
@@ -22,4 +24,15 @@ def compact(as_json: bool, archive: str, out: str, unfinished: bool) -> None:
     """
     with running("compact") as spark:
         done = run(spark, Folder(archive), Folder(out), unfinished)
-    tell(asdict(done), as_json, f"{len(done.days)} days with {done.entries} changes were compacted to {out}")
+    tell(asdict(done), as_json, _sentence(done, archive, out))
+
+
+def _sentence(done: Compacted, archive: str, out: str) -> str:
+    if done.days:
+        return f"{number(done.entries)} changes of {', '.join(done.days)} were compacted to {out}"
+    if done.unfinished is None:
+        return f"nothing was to be compacted: {archive} has no changes yet"
+    return (
+        f"nothing was to be compacted: all complete days of {archive} are in {out}, and {done.unfinished} is not over, "
+        "as no later change is archived yet; --unfinished writes it as it is"
+    )

@@ -57,7 +57,10 @@ def archive(
     frame = frame.option("max_rows_per_trigger", rows).option("partitions", partitions or parallelism(spark))
     writer = frame.load().withColumn("date", F.to_date("changed_at")).writeStream.format("parquet").partitionBy("date")
     writer = writer.option("checkpointLocation", out.below(CHECKPOINT))
-    triggered = writer.trigger(availableNow=True) if follow is None else writer.trigger(processingTime=f"{follow} s")
+    if follow is None:
+        triggered = writer.trigger(availableNow=True)
+    else:
+        triggered = writer.trigger(processingTime=f"{round(1000 * follow)} milliseconds")
     query = triggered.start(out.below(DATA))
     try:
         while not query.awaitTermination(_LOOK):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
+from holdfast.pipeline.columns import HISTORY, struct_of
 from holdfast.pipeline.coverage import require_coverage
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.export import Manifest, write
@@ -46,9 +47,15 @@ def asof_archived(
     moments = F.timestamp_millis(F.lit(at))
     counting = (F.col("seq") > moment.first_seq) & (F.col("seq") <= moment.last_seq) & (F.col("changed_at") <= moments)
     # The days let whole folders be left out; nothing else is as cheap.
-    entries = read_archive(spark, archive, topic_filter).where(counting & (F.col("date") <= F.to_date(moments)))
+    counting &= F.col("date") <= F.to_date(moments)
+    if moment.last_seq > moment.first_seq:
+        entries = read_archive(spark, archive, topic_filter).where(counting)
+        (last,) = read_archive(spark, archive).where(counting).agg(F.max("seq")).collect()
+        last_seq = last[0] or moment.first_seq
+    else:  # days without changes have no files
+        entries, last_seq = spark.createDataFrame([], struct_of(HISTORY)), moment.first_seq
     frame = state_of(entries, entries.select("seq", "topic"), at)
-    return write(spark, frame, out, at, moment.last_seq, topic_filter, overwrite)
+    return write(spark, frame, out, at, last_seq, topic_filter, overwrite)
 
 
 def moment_at(source: Source, at: int) -> Moment:

@@ -21,11 +21,15 @@ else:
 
 @frozen
 class Compacted:
-    """So many ``entries`` of these ``days`` were written; there is everything up to the entry ``last_seq``."""
+    """So many ``entries`` of these ``days`` were written; there is everything up to the entry ``last_seq``.
+
+    ``unfinished`` is the day of the last entry archived, to which more may be added; None where nothing is archived.
+    """
 
     days: list[str]
     entries: int
     last_seq: int
+    unfinished: str | None
 
 
 def compact(spark: SparkSession, archive: Folder, out: Folder, unfinished: bool = False) -> Compacted:
@@ -57,7 +61,8 @@ def compact(spark: SparkSession, archive: Folder, out: Folder, unfinished: bool 
     days = sorted({*done.days, *(day for day in expected if day < str(there.last_day))})
     last_seq = max([done.last_seq, *(last for _, last, _ in expected.values())])
     write_coverage(out, evolve(covered, last_seq=last_seq, last_at=max(done.last_at, covered.last_at), days=days))
-    return Compacted(sorted(expected), sum(count for count, _, _ in expected.values()), last_seq)
+    entries_written = sum(count for count, _, _ in expected.values())
+    return Compacted(sorted(expected), entries_written, last_seq, str(there.last_day) if there.last_at else None)
 
 
 def _counted(frame: DataFrame) -> dict[str, tuple[int, int, int]]:
