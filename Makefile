@@ -12,10 +12,11 @@ PYTEST_ARGS ?=
 PYTEST := -m pytest -n auto --maxprocesses=4 --dist loadgroup
 TESTS ?= tests
 
-.PHONY: help run test lint types layers check changelog bench faults wheel clean needs
+.PHONY: help run sample test lint types layers check changelog bench faults wheel clean needs
 
 help:
 	@echo 'make run     start the broker on 127.0.0.1:1883, data in ./data   (options: ARGS="--listen ...")'
+	@echo 'make sample  a day of a building in ./building, to try the pipeline  (options: SAMPLE_ARGS="--scale 0.1")'
 	@echo 'make test    run all tests                                         (options: TESTS=tests/wire COVERAGE=1)'
 	@echo 'make check   ruff, mypy, import layers, changelog'
 	@echo 'make bench   benchmarks, beside mosquitto where installed          (options: BENCH_ARGS="--quick")'
@@ -39,6 +40,9 @@ $(VENV)/dev: setup.cfg $(INSTALLED)
 
 run: $(INSTALLED)
 	@exec $(BIN)/twistd -n --pidfile= holdfast $(ARGS)
+
+sample: $(VENV)/dev
+	@exec $(BIN)/python -m examples.building $(SAMPLE_ARGS)
 
 needs: $(VENV)/dev
 	@sh tests/needs.sh

@@ -84,7 +84,7 @@ class Building:
         return sorted(present, key=lambda event: event.at)
 
     def _outages(self) -> dict[int, _Outage]:
-        """Return the floors whose gateway loses its connection, and when. Of several, one does not come back this day."""
+        """Return the floors whose gateway loses its connection, and when. Of several, one does not come back."""
         unreliable = [floor for floor in range(1, self.floors + 1) if floor % _UNRELIABLE == 2]
         begins = {floor: (8 + floor % 9) * HOUR + 1000 for floor in unreliable}
         return {

@@ -51,10 +51,11 @@ def broker(file: Path) -> Iterator[int]:
     command = [str(twistd), "-n", "--pidfile=", "holdfast", "--config", str(file)]
     log = file.with_name("broker.log")
     with log.open("wb") as errors:
+        # In a session of its own: Ctrl-C is for us, and we end it.
         process = subprocess.Popen(
             [*command, "--listen", "tcp:0:interface=127.0.0.1"],
             stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True,
-        )  # fmt: skip  # in a session of its own: Ctrl-C is for us, and we end it
+        )  # fmt: skip
         try:
             yield _port(process, log)
         finally:

@@ -74,7 +74,7 @@ def places(database: Path) -> tuple[int, int, int | None]:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_an_archive_that_follows_ends_when_asked_and_has_each_change_once(tmp_path: Path) -> None:
-    """By Ctrl-C, by SIGTERM, and killed with all its processes in the middle of a batch; the next run makes it whole."""
+    """By Ctrl-C, by SIGTERM, and killed with all its processes in a batch; the next run makes it whole."""
     configuration, out, log = tmp_path / "history.toml", tmp_path / "archive", tmp_path / "driver.log"
     configuration.write_text('[node]\ndata_dir = "data"\n[retainer.history]\nenable = true\n')
     broker = BrokerProcess(tmp_path, "--config", str(configuration)).start()
@@ -84,7 +84,7 @@ def test_an_archive_that_follows_ends_when_asked_and_has_each_change_once(tmp_pa
     def publish() -> None:
         client = PahoClient(broker.port, client_id="device")
         for number in count():
-            if silent.wait(0.005):
+            if silent.wait(0.02):
                 break
             client.publish(f"t/{number % 50}", b"%d" % number, retain=True)
         client.close()
@@ -95,11 +95,11 @@ def test_an_archive_that_follows_ends_when_asked_and_has_each_change_once(tmp_pa
 
     publisher = threading.Thread(target=publish)
     publisher.start()
-    archive = ("archive", "--config", str(configuration), "--out", str(out), "--rows", "100")
+    archive = ("archive", "--config", str(configuration), "--out", str(out))
     try:
         for ending, kind in ((signal.SIGINT, "commits"), (signal.SIGTERM, "commits"), (signal.SIGKILL, "offsets")):
             before = batches(kind)
-            process = started(log, *archive, "--follow", "--interval", "0.5")
+            process = started(log, *archive, "--follow", "--interval", "0.5", "--rows", "100")
             try:
                 await_that(lambda kind=kind, upto=before + 3: batches(kind) >= upto, process, log)  # type: ignore[misc]
                 if ending is signal.SIGTERM:
