@@ -95,6 +95,16 @@ def test_what_is_not_known_is_said() -> None:
         assert sentence in text
 
 
+def test_a_history_of_minutes_is_not_said_to_be_one_of_hours() -> None:
+    """How many changes there would be in an hour is told only when there was one."""
+    found = findings()
+    assert found.history is not None
+    short = evolve(found, history=evolve(found.history, since=NOW - 90_000, changes=1234))
+    assert "1.2k changes in 1 min 30 s" in page(short)
+    assert "changes an hour" not in page(short)
+    assert "changes an hour" in page(found)
+
+
 def test_a_page_is_small_however_much_there_is() -> None:
     """With as many prefixes as are ever drawn, all of them with names that are as long as names can be."""
     names = tuple(f"{place:04}{'ü' * 30_000}" for place in range(400))
@@ -155,6 +165,33 @@ def test_a_real_browser_shows_it_without_a_complaint_and_runs_nothing_of_a_name(
             assert HOSTILE[0] in window.ask("document.body.innerText")
             assert window.complaints == []
             assert [url for url in window.requests if not url.startswith("data:")] == [shown.as_uri()]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+def test_labels_of_charts_neither_overlap_nor_hang_over_the_edge(shown: Path, tmp_path: Path) -> None:
+    """On a wide and on a narrow screen; what the lines stand for is in front of the columns."""
+    with browser(tmp_path) as window:
+        for width in (1280, 390):
+            window.open(shown, width)
+            edges = window.ask(_LABELS)
+            assert len(edges) > 5
+            for chart in edges:
+                assert all(first[1] <= second[0] for first, second in pairwise(chart["labels"]))
+                assert chart["labels"][0][0] >= chart["left"] - 1
+                assert chart["labels"][-1][1] <= chart["right"] + 1
+                assert chart["last"] == "tick figure"
+
+
+_LABELS = """
+[...document.querySelectorAll('svg.columns')].map(chart => {
+  const box = chart.getBoundingClientRect();
+  const shown = [...chart.querySelectorAll('.tick:not(.figure)')].map(label => label.getBoundingClientRect());
+  return {
+    labels: shown.filter(label => label.width).map(label => [label.left, label.right]),
+    left: box.left, right: box.right, last: chart.lastElementChild.getAttribute('class'),
+  };
+})
+"""
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.pipeline.readable import moment, number, share, short, size, span, visible
+from holdfast.pipeline.readable import moment, number, rough, share, short, size, span, visible
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,8 @@ def test_nothing_that_hides_is_left_whatever_the_topic(text: str, longest: int) 
         (span(0), "0 s"), (span(0.34), "0.3 s"), (span(61), "1 min 1 s"), (span(3600), "1 h"),
         (span(90_000), "1 d 1 h"),
         (span(86_400 * 5000), "5,000 d"),
+        (rough(0.34), "0.3 s"), (rough(12), "12 s"), (rough(59.6), "1 min"), (rough(1437), "24 min"),
+        (rough(90_000), "1 d"), (rough(86_400 * 5000), "5,000 d"),
         (moment(0), "1970-01-01 00:00 UTC"),
         (share(0, 0), "0 %"), (share(1, 100_000), "< 0.1 %"), (share(1, 8), "12 %"), (share(1, 30), "3.3 %"),
     ],

@@ -61,6 +61,14 @@ def span(seconds: float) -> str:
     return "0 s"
 
 
+def rough(seconds: float) -> str:
+    """Return a time span by its largest unit: 3 d, 24 min, 0.3 s."""
+    for length, name in _SPANS:
+        if round(seconds) >= max(length, 10):
+            return f"{round(seconds / length):,} {name}"
+    return span(seconds)
+
+
 def moment(milliseconds: int) -> str:
     """Return a time, in milliseconds since the epoch, to the minute in UTC: 2026-01-31 13:05 UTC."""
     return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M} UTC"

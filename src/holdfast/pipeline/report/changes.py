@@ -8,8 +8,10 @@ from holdfast.pipeline.jobs.tree import Branch
 from holdfast.pipeline.readable import moment, number, short, size, span
 from holdfast.pipeline.report.blocks import ranking, section
 from holdfast.pipeline.report.charts import Step, columns, legend
-from holdfast.pipeline.report.findings import Findings, Talker
+from holdfast.pipeline.report.findings import Findings, History, Talker
 from holdfast.pipeline.report.markup import Markup, el
+
+_HOUR = 3600
 
 
 def talkers(found: Findings) -> Markup:
@@ -60,16 +62,12 @@ def churn(found: Findings) -> Markup:
         parts = (one.sets, one.clears, one.expires) if one else (0, 0, 0)
         told = f"{moment(at)}\n{number(parts[0])} set, {number(parts[1])} cleared, {number(parts[2])} expired"
         steps.append(Step(_day_or_hour(at, history.step), told + (f"; {size(one.bytes)}" if one else ""), parts))
-    seconds = max(1, (history.until - history.since) / 1000)
-    per_hour = history.changes / seconds * 3600
     busiest = max(history.churn, key=lambda one: one.sets + one.clears + one.expires, default=None)
     peak = ""
     if busiest is not None:
         peak = f", and {number(busiest.sets + busiest.clears + busiest.expires)} in the {span(history.step)} from "
         peak += moment(busiest.at)
-    sentence = (
-        f"{short(per_hour)} changes an hour on average{peak}. Times are in UTC; a column is {span(history.step)}."
-    )
+    sentence = f"{' '.join(pace(history))}{peak}. Times are in UTC; a column is {span(history.step)}."
     return section(
         "churn",
         "Changes over time",
@@ -77,6 +75,14 @@ def churn(found: Findings) -> Markup:
         legend("set", "cleared", "expired"),
         columns(steps, "Changes over time", short),
     )
+
+
+def pace(history: History) -> tuple[str, str]:
+    """Tell how many changes there are, and in which time: in an hour on average, unless there was less than one."""
+    seconds = max(1, (history.until - history.since) / 1000)
+    if seconds < _HOUR:
+        return short(history.changes), f"changes in {span(seconds)}"
+    return short(history.changes / seconds * _HOUR), "changes an hour"
 
 
 def _first_levels(found: Findings) -> tuple[Talker, ...]:

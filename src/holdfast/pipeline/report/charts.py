@@ -14,6 +14,8 @@ else:
 
 _PLOT, _TOP, _FOOT = 150, 14, 20
 _LABELS = 6
+#: A label whose middle is nearer to the edge than this part of the width would hang over it.
+_EDGE = 0.05
 
 
 @frozen
@@ -47,19 +49,20 @@ def columns(
     """
     highest = max((sum(step.parts) for step in steps), default=0)
     scale = ceiling(highest, thousand)
-    marks = [_mark(value, scale, figure) for value in _marked(scale)]
+    levels = {value: _TOP + _PLOT * (1 - value / scale) for value in _marked(scale)}
+    lines = [el("line", x1=0, x2="100%", y1=y, y2=y, class_="grid") for y in levels.values()]
+    figures = [el("text", figure(value), x=0, y=y - 3, class_="tick figure") for value, y in levels.items()]
     count = max(1, len(steps))
     apart = 1 if every_label else -(-count // _LABELS)
     drawn = []
     for place, step in enumerate(steps):
         drawn.append(_column(step, place / count, 1 / count, scale))
         if place % apart == 0:
-            drawn.append(
-                el("text", step.label, x=percent((place + 0.5) / count), y=_TOP + _PLOT + 15, class_="tick middle")
-            )
+            crowded = not every_label and place // apart % 2 == 1
+            drawn.append(_label(step.label, place, count, crowded))
     base = el("line", x1=0, x2="100%", y1=_TOP + _PLOT, y2=_TOP + _PLOT, class_="base")
     return el(
-        "svg", marks, drawn, base, class_="columns", role="img", aria_label=described,
+        "svg", lines, drawn, base, figures, class_="columns", role="img", aria_label=described,
         width="100%", height=_TOP + _PLOT + _FOOT,
     )  # fmt: skip
 
@@ -101,11 +104,17 @@ def _marked(scale: float) -> tuple[float, ...]:
     return (scale / 2, scale)
 
 
-def _mark(value: float, scale: float, figure: Callable[[float], str]) -> Markup:
-    y = _TOP + _PLOT * (1 - value / scale)
-    return Markup(
-        el("line", x1=0, x2="100%", y1=y, y2=y, class_="grid") + el("text", figure(value), x=0, y=y - 3, class_="tick")
-    )
+def _label(text: str, place: int, count: int, crowded: bool) -> Markup:
+    """Write a column's label in its middle, or so that it does not hang over the chart's edge."""
+    middle = (place + 0.5) / count
+    x, side = (middle, "middle")
+    if middle < _EDGE:
+        x, side = place / count, "begin"
+    elif middle > 1 - _EDGE:
+        x, side = (place + 1) / count, "end"
+    return el(
+        "text", text, x=percent(x), y=_TOP + _PLOT + 15, class_=f"tick {side} odd" if crowded else f"tick {side}"
+    )  # fmt: skip
 
 
 def _column(step: Step, left: float, width: float, scale: float) -> Markup:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.pipeline.readable import number, share, short, size, span
+from holdfast.pipeline.readable import number, rough, share, short, size, span
 from holdfast.pipeline.report.blocks import messages, section, table
+from holdfast.pipeline.report.changes import pace
 from holdfast.pipeline.report.charts import Step, columns
 from holdfast.pipeline.report.findings import Findings, Part
 from holdfast.pipeline.report.icicle import icicle, tiles
@@ -19,13 +20,12 @@ def measure(found: Findings) -> list[tuple[str, str]]:
         (number(totals.messages), "retained messages"),
         (size(totals.bytes), "of payload"),
         (number(totals.clients), "publishers"),
-        (span(totals.median_age), "median age"),
+        (rough(totals.median_age), "median age"),
         (share(totals.expiring, totals.messages), "expire"),
         (share(totals.stale, totals.messages), f"older than {span(found.stale_after)}"),
     ]
     if history is not None:
-        hours = max(1 / 60, (history.until - history.since) / 3_600_000)
-        said.append((short(history.changes / hours), "changes an hour"))
+        said.append(pace(history))
     if found.deliveries is not None:
         said.append((short(found.deliveries.messages), "messages if all subscribe at once"))
     return said
