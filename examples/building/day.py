@@ -74,7 +74,8 @@ class Building:
         for number in range(1, self.nodes + 1):
             found += plant.hourly(number, self.seed, hour)
         outages = self._outages()
-        present: list[Event] = [event for event in found if not _covers(outages.get(event.client), event.at)]
+        away = {gateway(floor): outage for floor, outage in outages.items()}
+        present: list[Event] = [event for event in found if not _covers(away.get(event.client), event.at)]
         for floor, outage in outages.items():
             if begin <= outage.begin < end:
                 present.append(Lost(outage.begin, gateway(floor)))
