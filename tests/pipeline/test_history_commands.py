@@ -45,7 +45,7 @@ def refused(result: Result) -> str:
     return str(line)
 
 
-@pytest.mark.parametrize("recorded", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("recorded", ["postgresql"], indirect=True)
 def test_a_day_ends_at_midnight_in_utc_and_half_of_one_is_made_whole(
     run: Run, spark: SparkSession, recorded: Filled, tmp_path: Path
 ) -> None:
