@@ -23,12 +23,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fail-on-skip", action="store_true", help="a skipped test makes the run fail")
 
 
+@pytest.hookimpl(tryfirst=True)  # before the workers look at groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests that share the one Spark session on one worker, where several run."""
+    """Where several workers run, keep the tests that share the one Spark session on one of them, and begin with them.
+
+    Together they take longer than any other.
+    """
     if config.pluginmanager.has_plugin("xdist"):
-        for item in items:
-            if item.get_closest_marker("spark"):
-                item.add_marker(pytest.mark.xdist_group("spark"))
+        sharing = [item for item in items if "spark" in getattr(item, "fixturenames", ())]
+        for item in sharing:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+        items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -101,7 +101,7 @@ def test_an_archive_that_follows_ends_when_asked_and_has_each_change_once(tmp_pa
             before = batches(kind)
             process = started(log, *archive, "--follow", "--interval", "0.5", "--rows", "100")
             try:
-                await_that(lambda kind=kind, upto=before + 3: batches(kind) >= upto, process, log)  # type: ignore[misc]
+                await_that(lambda kind=kind, upto=before + 2: batches(kind) >= upto, process, log)  # type: ignore[misc]
                 if ending is signal.SIGTERM:
                     process.send_signal(ending)
                 else:  # a terminal sends it to all of them, and so does whoever means it

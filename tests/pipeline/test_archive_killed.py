@@ -30,7 +30,7 @@ def driver(url: str, out: Path, log: Path) -> subprocess.Popen[bytes]:
     settings = {"MASTER": "local[2]", "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_SUBMIT_ARGS": _LEAN}
     with log.open("ab") as errors:
         return subprocess.Popen(
-            [_COMMAND, "archive", "--storage", url, "--out", out, "--rows", "40"],
+            [_COMMAND, "archive", "--storage", url, "--out", out, "--rows", "100"],
             env={**os.environ, **settings}, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True,
         )  # fmt: skip
 

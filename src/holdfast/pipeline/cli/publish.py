@@ -18,7 +18,7 @@ from holdfast.pipeline.readable import number
 @click.option("--delta", is_flag=True, help="As a Delta table, the one form there is.")
 @click.option("--to", "place", help="A Delta table to add the rows to.  [default: SOURCE/data becomes one, in place]")
 def publish(source: str, as_json: bool, delta: bool, place: str | None) -> None:
-    """Publish what export, asof, decode or compact have written to the folder SOURCE.
+    """Publish what other commands (export, asof, decode, compact) have written to SOURCE as a Delta table.
 
     Run again, it does what is left to do: nothing, or what compact has added. It takes no Spark.
     """

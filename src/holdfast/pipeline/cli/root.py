@@ -14,11 +14,11 @@ COMMANDS = {
     "asof": ("asof", "Write what was retained at a time to Parquet files."),
     "audit": ("audit", "Compare what is retained with what the history says."),
     "compact": ("compact", "Write each complete day of an archive to one Parquet file."),
-    "decode": ("decode", "Write payloads to Parquet files with typed columns."),
+    "decode": ("decode", "Decode payloads to typed columns."),
     "export": ("export", "Write what is retained to Parquet files."),
     "filters": ("filters", "Tell what a Subscription to each of many Topic Filters would be sent."),
     "import": ("imports", "Retain the messages in a file or folder."),
-    "publish": ("publish", "Make a Delta table of an export or a compacted archive."),
+    "publish": ("publish", "Publish what other commands have written as a Delta table."),
     "report": ("report", "Write a page about what is retained."),
     "tree": ("tree", "Tell what is retained below each prefix of topics."),
 }
