@@ -8,8 +8,8 @@ SOURCES := $(shell find src migrations twisted -name '*.py' 2>/dev/null)
 LISTING := $(shell printf '%s\n' $(SOURCES) | LC_ALL=C sort | cksum | cut -d' ' -f1)
 INSTALLED := $(VENV)/installed-$(LISTING)
 PYTEST_ARGS ?=
-# Tests wait for disks, brokers and Spark: also on two cores three at a time are quickest.
-PYTEST := -m pytest -n 3 --dist loadgroup
+# Tests wait for disks, brokers and Spark; two at a time take half as long.
+PYTEST := -m pytest -n 2 --dist loadgroup
 TESTS ?= tests
 
 .PHONY: help run sample test lint types layers check changelog bench faults wheel clean needs

@@ -6,7 +6,6 @@ import os
 import signal
 import sqlite3
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,20 +17,18 @@ import pyarrow.dataset
 import pytest
 
 from tests.paho import PahoClient
+from tests.pipeline.commands import COMMAND, environment
 from tests.processes import BrokerProcess
 
 #: Seconds a command may take to get anywhere on a slow machine.
 _PATIENCE = 240.0
-_COMMAND = Path(sys.executable).parent / "holdfast-pipeline"
-_LEAN = "--conf spark.ui.enabled=false --conf spark.driver.memory=512m pyspark-shell"
-_SETTINGS = {"MASTER": "local[2]", "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_SUBMIT_ARGS": _LEAN}
 
 
 def started(log: Path, *arguments: str) -> subprocess.Popen[str]:
     """Start a command, in a process group of its own with its JVM and workers."""
     with log.open("ab") as errors:
         return subprocess.Popen(
-            [_COMMAND, *arguments], env={**os.environ, **_SETTINGS},
+            [COMMAND, *arguments], env=environment(MASTER="local[2]"),
             stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True,
         )  # fmt: skip
 

@@ -22,7 +22,13 @@ LEAN = (
 
 def environment(**settings: str) -> dict[str, str]:
     """Return the environment of a command: this one, lean, with settings of Spark's."""
-    return {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_SUBMIT_ARGS": LEAN, **settings}
+    lean = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": LEAN}
+    return {**unmeasured(), **lean, **settings}
+
+
+def unmeasured() -> dict[str, str]:
+    """Return this environment without what makes processes measure coverage: Spark ends its own before they tell."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_PROCESS")}
 
 
 def run(*arguments: str | Path, settings: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:

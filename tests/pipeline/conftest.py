@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.pipeline.java import java_problem
 from holdfast.pipeline.session import prepare
-from tests.pipeline.commands import SHORT_LIVED
+from tests.pipeline.commands import SHORT_LIVED, unmeasured
 from tests.pipeline.stores import MAKES, Filled, database
 
 
@@ -40,7 +40,10 @@ def spark(java: None) -> Iterator[SparkSession]:
         "spark.ui.showConsoleProgress": "false",
     }.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    with pytest.MonkeyPatch.context() as patched:  # Java, and Python from Java, take the environment as it is now
+        for name in os.environ.keys() - unmeasured().keys():
+            patched.delenv(name)
+        session = builder.getOrCreate()
     prepare(session)
     yield session
     session.stop()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,24 +17,20 @@ from holdfast.pipeline import Source
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.tables import read_archive
 from holdfast.retained.periods import read_state
+from tests.pipeline.commands import COMMAND, environment
 from tests.pipeline.stores import Filled, database, message
 
 #: Seconds a driver may take to get anywhere on a slow machine.
 _PATIENCE = 240.0
-_COMMAND = Path(sys.executable).parent / "holdfast-pipeline"
 
 
 def driver(url: str, out: Path, log: Path) -> subprocess.Popen[bytes]:
     """Start a driver, in a process group of its own with its JVM and workers."""
-    settings = {"MASTER": "local[2]", "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_SUBMIT_ARGS": _LEAN}
     with log.open("ab") as errors:
         return subprocess.Popen(
-            [_COMMAND, "archive", "--storage", url, "--out", out, "--rows", "100"],
-            env={**os.environ, **settings}, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True,
+            [COMMAND, "archive", "--storage", url, "--out", out, "--rows", "100"],
+            env=environment(MASTER="local[2]"), stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True,
         )  # fmt: skip
-
-
-_LEAN = "--conf spark.ui.enabled=false --conf spark.driver.memory=512m pyspark-shell"
 
 
 def await_that(what: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:

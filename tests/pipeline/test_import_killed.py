@@ -17,6 +17,7 @@ from holdfast.pipeline import Source
 from holdfast.pipeline.commit import Target
 from holdfast.pipeline.jobs.imports import Imported, import_messages
 from holdfast.retained.jobs import read_job
+from tests.pipeline.commands import environment
 from tests.pipeline.stores import Filled, database, message
 from tests.pipeline.test_sink import contents
 
@@ -78,14 +79,10 @@ imports.import_messages(spark, source, "ndjson", commit.Target(url, None), job="
 def killed_at(point: str, source: Path, url: str, folder: Path) -> None:
     """Import until a point is reached; then kill -9 the driver, its JVM and its workers."""
     mark, log = folder / f"{point}.mark", folder / f"{point}.log"
-    settings = {
-        "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_SUBMIT_ARGS": "--conf spark.ui.enabled=false --conf spark.driver.memory=512m pyspark-shell",
-    }  # fmt: skip
     with log.open("wb") as errors:
         process = subprocess.Popen(
             [sys.executable, "-c", SCRIPT, str(source), url, point, str(mark)],
-            env={**os.environ, **settings}, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True,
+            env=environment(), stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True,
         )  # fmt: skip
     try:
         deadline = time.monotonic() + _PATIENCE

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
 import pytest
 
+from tests.pipeline.commands import environment
 from tests.pipeline.stores import Filled
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -45,9 +45,8 @@ spark.stop()
 
 def test_a_task_that_fails_after_staging_and_is_tried_again_counts_once(filled: Filled) -> None:
     """What its first attempt has staged is never merged."""
-    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, filled.url], env=environment, capture_output=True, text=True, check=False,
+        [sys.executable, "-c", SCRIPT, filled.url], env=environment(), capture_output=True, text=True, check=False,
         timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]

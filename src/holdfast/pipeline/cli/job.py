@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -51,6 +52,8 @@ def running(name: str) -> Iterator[SparkSession]:
     ending = ending_of()
     verbose = click.get_current_context().meta.get(_VERBOSE, False)
     chatter = None if verbose else Chatter()
+    if chatter is not None:  # py4j logs, with a traceback, what a session that ends has interrupted
+        logging.getLogger().addHandler(logging.NullHandler())
     try:
         with session(f"holdfast-pipeline {name}", chatter, ending.listen) as spark:
             yield spark
