@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -68,3 +69,17 @@ def test_the_script_for_spark_submit_is_there() -> None:
     result = CliRunner().invoke(main, ["--script"])
     assert result.exit_code == 0
     assert "main()" in Path(result.stdout.strip()).read_text()
+
+
+def test_a_command_gives_way_to_the_broker_unless_it_was_given_a_priority() -> None:
+    """What serves others on the same host comes first; whoever has set a priority has meant it."""
+    ours = os.getpriority(os.PRIO_PROCESS, 0)
+    code = (
+        "import atexit, os, sys\n"
+        "os.nice(int(sys.argv.pop()))\n"
+        "atexit.register(lambda: print(os.getpriority(os.PRIO_PROCESS, 0)))\n"
+        "main()\n"
+    )
+    expected = {"0": ours or 10, "3": ours + 3}
+    for given, priority in expected.items():
+        assert python(code, "--version", given).stdout.splitlines()[-1] == str(priority)
