@@ -129,8 +129,10 @@ def test_the_broker_s_limits_hold(folder: Path) -> None:
     assert "retainer.max_payload_size is 2" in refused("set", "a", "123", "--config", "h.toml", "--data-dir", "data")
 
 
-def test_neither_a_broker_nor_a_store(folder: Path) -> None:
+def test_neither_a_broker_nor_a_store(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One line that tells what to do; nothing is made."""
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
     assert "there is no such file" in refused("info", "--data-dir", "other")
     assert not (folder / "other").exists()
     lock = DirectoryLock(folder / "data")
@@ -138,7 +140,16 @@ def test_neither_a_broker_nor_a_store(folder: Path) -> None:
     message = refused("info")
     assert "is in use by process" in message
     assert "nobody answers at" in message
+    assert sum(pauses) == pytest.approx(4.9)
     lock.release()
+    ok("info")
+
+
+def test_one_who_is_about_to_end_is_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that stops, or the last process of a job that was killed, is not in the way of the next."""
+    lock = DirectoryLock(folder / "data")
+    lock.acquire()
+    monkeypatch.setattr("time.sleep", lambda _seconds: lock.release())
     ok("info")
 
 

@@ -53,8 +53,11 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("recorded", ["sqlite"], indirect=True)
-def test_a_broker_that_does_not_answer_is_not_written_behind(recorded: Filled, tmp_path: Path) -> None:
+def test_a_broker_that_does_not_answer_is_not_written_behind(
+    recorded: Filled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The file is its own while it has the lock."""
+    monkeypatch.setattr("time.sleep", lambda _seconds: None)
     recorded.put(message("a"))
     with locked(tmp_path), pytest.raises(PipelineError, match=r"could not be confirmed: .*nobody answers at"):
         confirm_archived(configured(recorded, tmp_path), 1)

@@ -39,11 +39,14 @@ from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability, StoreUnusable
 from holdfast.storage.engine import database_at, shown
 from holdfast.storage.figures import soundness
-from holdfast.storage.lock import DirectoryLock, DirectoryUnusable
+from holdfast.storage.lock import DirectoryInUse, DirectoryLock, DirectoryUnusable
 from holdfast.storage.store import DurableStore
 
 #: seconds a broker is given to say something
 _PATIENCE = 60.0
+#: how often one who has the data directory is asked, and the seconds between
+_ATTEMPTS = 50
+_PAUSE = 0.1
 _PIECE = 1 << 16
 #: rows merged at once where nobody waits for a turn
 _ROWS = 5_000
@@ -75,20 +78,36 @@ def access_to(config: Config) -> Iterator[Access]:
     Raises :class:`Inaccessible`, StoreUnusable or DirectoryUnusable.
     """
     broker = _Broker(config)
-    if broker.answers():
+    lock = DirectoryLock(config.data_dir)
+    if not _locked(broker, lock):
         yield broker
         return
-    lock = DirectoryLock(config.data_dir)
-    try:
-        if config.data_dir.is_dir():  # where there is none, no broker runs in it
-            lock.acquire()
-    except DirectoryUnusable as error:
-        raise DirectoryUnusable(f"{error}; nobody answers at {config.data_dir / NAME}") from error
     try:
         with standing_in(config) as stand_in:
             yield stand_in
     finally:
         lock.release()
+
+
+def _locked(broker: _Broker, lock: DirectoryLock) -> bool:
+    """Lock the data directory, unless a broker answers. Raises :class:`Inaccessible` or DirectoryUnusable.
+
+    Who has the lock and does not answer starts, or is about to end: a broker, or the last process of a job that was
+    killed. It is waited for.
+    """
+    for left in reversed(range(_ATTEMPTS)):
+        if broker.answers():
+            return False
+        try:
+            if lock.directory.is_dir():  # where there is none, no broker runs in it
+                lock.acquire()
+        except DirectoryInUse as error:
+            if not left:
+                raise DirectoryUnusable(f"{error}; nobody answers at {lock.directory / NAME}") from error
+            time.sleep(_PAUSE)
+        else:
+            break
+    return True
 
 
 class _Connection(http.client.HTTPConnection):

@@ -11,6 +11,10 @@ class DirectoryUnusable(Exception):
     """The data directory cannot be used; the text says why and what to do."""
 
 
+class DirectoryInUse(DirectoryUnusable):
+    """Another process has the data directory."""
+
+
 class DirectoryLock:
     """Holds ``holdfast.lock`` in the data directory, with this process's id in it, until released.
 
@@ -23,7 +27,10 @@ class DirectoryLock:
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
-        """Create the directory (mode 0700) if need be and lock it. Raises :class:`DirectoryUnusable`."""
+        """Create the directory (mode 0700) if need be and lock it.
+
+        Raises :class:`DirectoryInUse` where another process has it, :class:`DirectoryUnusable` where it cannot be had.
+        """
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -37,7 +44,7 @@ class DirectoryLock:
         except OSError as error:
             holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(descriptor)
-            raise DirectoryUnusable(
+            raise DirectoryInUse(
                 f"the data directory {self.directory} is in use by process {holder}; "
                 "stop that broker, or choose another with --data-dir"
             ) from error
