@@ -86,6 +86,7 @@ class BatchStore:
         except BaseException:
             self._undo(connection)
             raise
+        self._database.committed(connection)
         return result
 
     def attend(self, work: Callable[[Connection], T]) -> T:

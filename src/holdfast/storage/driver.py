@@ -55,6 +55,9 @@ class WritableDatabase(Protocol):
     def connect(self) -> Connection:
         """Open the writer's connection."""
 
+    def committed(self, connection: Connection) -> None:
+        """Do what has to be done now and then, after a commit on the writer's connection. Raises nothing."""
+
     def checkpoint(self, connection: Connection) -> None:
         """Bring the files in order before the writer's connection is closed."""
 

@@ -44,6 +44,23 @@ def missing_pages(path: Path) -> int:
     return missing - sum(present < page <= pages for page in logged)
 
 
+def is_logged(path: Path, number: int) -> bool:
+    """Tell whether the write-ahead log at ``path`` has more than so many pages. Raises OSError.
+
+    The file does not become shorter when the log begins anew: frames of an earlier one have another salt.
+    """
+    try:
+        file = path.open("rb", buffering=0)
+    except FileNotFoundError:
+        return False
+    with file:
+        header = file.read(_LOG_HEADER_LENGTH)
+        length = int.from_bytes(header[8:12], "big")
+        file.seek(_LOG_HEADER_LENGTH + number * (_FRAME_HEADER_LENGTH + length))
+        salt = file.read(_FRAME_HEADER_LENGTH)[8:16]
+    return bool(salt) and salt == header[16:24]
+
+
 def page_size(header: bytes) -> int:
     """Return the length of a page in bytes, from a header of 18 bytes or more; 0 where that makes no sense."""
     size = int.from_bytes(header[16:18], "big")

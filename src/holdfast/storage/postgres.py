@@ -208,6 +208,9 @@ class PostgresDatabase:
                 f"{self.location}: cannot be reached ({_first_line(error)}); start the server or correct storage.url"
             ) from error
 
+    def committed(self, connection: Connection) -> None:
+        """There is nothing to do: the server does."""
+
     def checkpoint(self, connection: Connection) -> None:
         """There is nothing to bring in order: the server does."""
 

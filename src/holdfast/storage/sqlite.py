@@ -15,6 +15,7 @@ from sqlalchemy.pool import NullPool
 from twisted.logger import Logger
 
 from holdfast.storage import quarantine, tables
+from holdfast.storage.checkpoints import PAGES, Checkpoints
 from holdfast.storage.database import Durability, StoreDamaged, StoreUnusable
 from holdfast.storage.driver import Connection
 from holdfast.storage.extent import HEADER, missing_pages
@@ -26,7 +27,8 @@ _CACHED_STATEMENTS = 256
 #: once, what is written is scattered over all of them, and the system's own cache is as near.
 _READER_CACHE_KIB = 4_096
 _WRITER_CACHE_KIB = 8_192
-_CHECKPOINT_PAGES = 8_000
+#: Where the checkpoints beside the writer do not keep up, it does its own: a log takes its time to read at start.
+_CHECKPOINT_PAGES = 3 * PAGES
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 #: Tables that may be long: a start reads nothing of them, so that it takes no longer the more there is.
@@ -56,6 +58,7 @@ class SQLiteDatabase:
         self.durability = durability
         self.damage: StorageFailure | None = None
         self._busy_timeout = busy_timeout
+        self._checkpoints = Checkpoints(path, self._connect_mover)
 
     @property
     def location(self) -> str:
@@ -69,7 +72,7 @@ class SQLiteDatabase:
             (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
             if mode != "wal":
                 raise sqlite3.OperationalError(f"write-ahead logging is not possible here (journal mode {mode})")
-            connection.execute(f"PRAGMA synchronous={'FULL' if self.durability is Durability.FULL else 'NORMAL'}")
+            connection.execute(f"PRAGMA synchronous={self._synchronous}")
             connection.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
             # Every page that a statement of many rows changes is kept as it was until the statement has succeeded.
             # In a file, that would be a second write of as many pages as go to the log.
@@ -78,6 +81,15 @@ class SQLiteDatabase:
             connection.close()
             raise
         return connection
+
+    def _connect_mover(self) -> sqlite3.Connection:
+        connection = self._open(_READER_CACHE_KIB)
+        connection.execute(f"PRAGMA synchronous={self._synchronous}")
+        return connection
+
+    @property
+    def _synchronous(self) -> str:
+        return "FULL" if self.durability is Durability.FULL else "NORMAL"
 
     def connect_reader(self) -> sqlite3.Connection:
         """Open a connection that only reads. Raises sqlite3.Error."""
@@ -147,8 +159,13 @@ class SQLiteDatabase:
         kind = StoreDamaged if _primary_code(error) in _DAMAGED else StoreUnusable
         return kind(self._explain(error))
 
+    def committed(self, connection: Connection) -> None:
+        """Have the log moved into the database file where it has become long."""
+        self._checkpoints.committed(connection)
+
     def checkpoint(self, connection: Connection) -> None:
         """Move the write-ahead log into the database file and empty it."""
+        self._checkpoints.finish()
         connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def is_away(self, error: BaseException) -> bool:
