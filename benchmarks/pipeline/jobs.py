@@ -77,6 +77,14 @@ def read(here: Place) -> Figure:
     return here.rate("read", "rows/s", here.rows, work, lambda: plain.read(here.retained, plain.RETAINED))
 
 
+def scan(here: Place) -> Figure:
+    """The same from a snapshot that is there already."""
+    with snapshot_of(here.retained) as snapshot:
+        frame = read_retained(here.spark, snapshot)
+        work = lambda: frame.write.format("noop").mode("overwrite").save()  # noqa: E731
+        return here.rate("scan", "rows/s", here.rows, work, lambda: plain.read(here.retained, plain.RETAINED))
+
+
 def exporting(here: Place) -> Figure:
     """The same to Parquet, read again for the checksum."""
 
@@ -149,6 +157,7 @@ def archiving(here: Place) -> Figure:
 
 CASES: dict[str, Callable[[Place], Figure]] = {
     "read": read,
+    "scan": scan,
     "export": exporting,
     "import": importing,
     "asof": asof,

@@ -25,6 +25,7 @@ from holdfast.pipeline.session import session
 with session("test", Chatter()) as spark:
     print(spark.conf.get("spark.master"), spark.conf.get("spark.sql.python.filterPushdown.enabled"))
 """
+_LEAN = ("SPARK_LOCAL_IP", "PYSPARK_SUBMIT_ARGS")
 ARGUMENTS = "--master local[3] --conf spark.ui.enabled=false pyspark-shell"
 
 
@@ -50,6 +51,43 @@ def test_settings_of_sparks_are_honoured(said: Callable[[Path], Mapping[str, str
     script.write_text(SCRIPT)
     done = run(sys.executable, script, settings=said(tmp_path))
     assert (done.returncode, done.stdout, done.stderr) == (0, "local[3] true\n", "")
+
+
+#: Prints where this process's Spark listens, in hexadecimal, and whether it shows its jobs on a page.
+LISTENING = """
+import os, subprocess
+from pathlib import Path
+from holdfast.pipeline.session import session
+
+def listening(pid):
+    links = [os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink()]
+    table = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
+    lines = [line.split() for line in table.splitlines() if "local_address" not in line]
+    return {line[1].partition(":")[0] for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in links}
+
+with session("test") as spark:
+    assert spark.range(10).count() == 10
+    (java,) = subprocess.run(["pgrep", "-P", str(os.getpid()), "java"], capture_output=True, text=True).stdout.split()
+    print(*sorted(listening(java)), spark.sparkContext.uiWebUrl is not None)
+"""
+#: 127.0.0.1 as a socket for IPv4 and one for IPv6 have it.
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
+
+
+def test_on_one_machine_nothing_of_spark_s_is_reached_from_outside(tmp_path: Path) -> None:
+    """Without any setting; one that is given prevails."""
+    script = tmp_path / "script.py"
+    script.write_text(LISTENING)
+    bare = {name: value for name, value in environment(MASTER="local[2]").items() if name not in _LEAN}
+    for arguments, shown in (("pyspark-shell", "False"), ("--conf spark.ui.enabled=true pyspark-shell", "True")):
+        done = subprocess.run(
+            [sys.executable, script], env={**bare, "PYSPARK_SUBMIT_ARGS": arguments}, capture_output=True, text=True,
+            check=True, timeout=PATIENCE,
+        )  # fmt: skip
+        *addresses, ui = done.stdout.split()
+        assert ui == shown
+        assert addresses
+        assert (set(addresses) <= LOOPBACK) is (shown == "False")
 
 
 def test_spark_submit_runs_the_command(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.pipeline.alone import is_alone
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.options import url_of
 from holdfast.pipeline.problem import PipelineError
@@ -30,7 +31,7 @@ _LOCAL = "or run on this host (MASTER='local[*]')"
 def is_distant(master: str, environment: Mapping[str, str]) -> bool:
     """Tell whether tasks of a session may run on other hosts: any but those of the masters that are this host."""
     remote = environment.get("SPARK_REMOTE", "local") if "SPARK_LOCAL_REMOTE" not in environment else "local"
-    return not (remote.startswith("local") and (master == "local" or master.startswith(("local[", "local-cluster["))))
+    return not (remote.startswith("local") and (is_alone(master) or master.startswith("local-cluster[")))
 
 
 def distant(spark: SparkSession) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
@@ -25,11 +25,12 @@ from holdfast.pipeline.options import Options
 from holdfast.pipeline.problem import PipelineError
 from holdfast.pipeline.pushdown import pushed
 from holdfast.pipeline.ranges import Condition, Wanted, divided, wanted
-from holdfast.pipeline.sink import OPTIONS as WRITING
-from holdfast.pipeline.sink import RetainedWriter
 from holdfast.pipeline.splitting import bounds, within
 from holdfast.pipeline.store import Reading, Source, check
 from holdfast.retained.matching import KeyRange
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.sink import RetainedWriter
 
 # Built from constants and the names of columns: values are always bound.
 # ruff: noqa: S608
@@ -68,6 +69,9 @@ class RetainedSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> RetainedWriter:
         """Return what writes rows with these columns."""
+        from holdfast.pipeline.sink import OPTIONS as WRITING  # every process that only reads would wait for it
+        from holdfast.pipeline.sink import RetainedWriter
+
         return RetainedWriter(Options(self.name(), self.options, WRITING), schema, overwrite)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from holdfast.pipeline.alone import keep_to_this_host
 from holdfast.pipeline.files import FilesSource
 from holdfast.pipeline.history import HistorySource
 from holdfast.pipeline.reach import ReachSource
@@ -65,6 +66,7 @@ def session(
     if chatter is not None:
         chatter.draw("starting Spark")
     with chatter.diverted() if chatter else nullcontext():
+        keep_to_this_host()
         spark = SparkSession.builder.appName(name).getOrCreate()
     try:
         started()

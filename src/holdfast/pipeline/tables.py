@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import DateType
 
@@ -77,5 +78,7 @@ def parallelism(spark: SparkSession) -> int:
     said = spark.conf.get("spark.sql.leafNodeDefaultParallelism", None)
     if said:
         return int(said)
-    # The one way to ask that works everywhere, also where the session is in another process.
-    return max(1, spark.range(4096).select(F.spark_partition_id()).distinct().count())
+    try:
+        return max(1, spark.sparkContext.defaultParallelism)
+    except PySparkException:  # the session is in another process: there, only a query tells
+        return max(1, spark.range(4096).select(F.spark_partition_id()).distinct().count())
