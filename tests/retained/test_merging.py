@@ -179,6 +179,21 @@ def test_of_a_topic_staged_twice_the_newest_counts(place: Place) -> None:
         assert desk.get("s") == message("s", b"b")
 
 
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("most_bytes", [1, 20, 1000])
+def test_the_newest_counts_wherever_a_chunk_ends(
+    place: Place, monkeypatch: pytest.MonkeyPatch, rows: int, most_bytes: int
+) -> None:
+    """Also when one topic is staged more often than a chunk has messages."""
+    monkeypatch.setattr(merging, "BYTES", most_bytes)
+    ages = {f"t/{number}": [OLDER - 2, NEWER, OLDER, OLDER - 1, NOW][: number + 1] for number in range(5)}
+    given = [message(topic, b"at %d" % age, stored_at=age) for topic, all_of in ages.items() for age in all_of]
+    with place.opened(rows=rows) as desk:
+        assert desk.merge(place.stage(staged(*given[::2]), staged(*given[1::2]))) == ({"imported": len(ages)}, [])
+        for topic, all_of in ages.items():
+            assert desk.get(topic) == message(topic, b"at %d" % max(all_of), stored_at=max(all_of))
+
+
 @pytest.mark.parametrize("stop_after", [0, 1, 2, 3])
 def test_a_job_cut_short_goes_on_and_counts_once(
     place: Place, monkeypatch: pytest.MonkeyPatch, stop_after: int

@@ -37,8 +37,9 @@ def connection() -> Iterator[Connection]:
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda array: array.element)
 @given(data=st.data())
 def test_every_value_arrives_as_it_was(array: type[Any], connection: Connection, data: st.DataObject) -> None:
-    """Of every type, NULLs and the empty array among them."""
-    values = data.draw(st.lists(_VALUES[array]))
+    """Of every type, NULLs, the empty array and the same value many times among them."""
+    kind = _VALUES[array]
+    values = data.draw(st.lists(kind) | st.builds(lambda value, count: [value] * count, kind, st.integers(2, 9)))
     cursor = connection.cursor()
     cursor.execute(f"SELECT CAST(? AS {array.element}[])", (array(values),))
     assert cursor.fetchone() == (values,)

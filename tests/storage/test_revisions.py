@@ -47,6 +47,12 @@ def test_the_counter_carries_into_the_milliseconds() -> None:
     assert stamps[4096] == 1001 << 20 | 1
 
 
+def test_many_stamps_at_once_are_those_made_one_by_one() -> None:
+    one_by_one, at_once = RevisionClock(1, 0, Wall(1000)), RevisionClock(1, 0, Wall(1000))
+    assert list(at_once.next_revisions(5000)) == [one_by_one.next_revision() for _ in range(5000)]
+    assert at_once.next_revision() == one_by_one.next_revision()
+
+
 @pytest.mark.parametrize("node", [-1, 256])
 def test_a_node_id_is_one_byte(node: int) -> None:
     with pytest.raises(ValueError, match=r"0\.\.255"):

@@ -150,7 +150,9 @@ class MergedChunk:
                     continue
                 room.take(row, before)
                 rows.append(Row._make((row.topic, stamp, *row[2:])))  # half as long as _replace
-            self._counts[verdict.value] += 1
+            else:
+                self._counts[verdict.value] += 1
+        self._counts[Verdict.IMPORTED.value] = len(rows)
         return rows
 
     def note(self, cursor: Cursor, written: Sequence[str]) -> None:
@@ -262,7 +264,7 @@ class Merger:
         return Progress(chunk.job, chunk.rejects)
 
     def _chunk(self, name: str, staging: Staging, merge: Merge, rejected: int) -> MergedChunk:
-        stamps = [self._store.next_revision() for _ in range(self._pace.rows)]
+        stamps = self._store.next_revisions(self._pace.rows)
         limits, now = self._retained.limits, self._now()
         chunk = MergedChunk(
             name, merge, staging, limits, stamps, now, rejected, tell=self._tell, seconds=self._seconds

@@ -317,13 +317,13 @@ class PostgresStatements:
         if not winners:
             return
         cursor.execute(_WRITE, columns_of(tables.retained, winners))
+        replaced = [stored[row.topic] for row in winners if row.topic in stored] if stored else []
         # What is stored is locked: only a topic that was not can have been inserted, if no other node has done it.
-        if cursor.fetchone() != (len(winners), sum(row.topic not in stored for row in winners)):
+        if cursor.fetchone() != (len(winners), len(winners) - len(replaced)):
             raise errors.SerializationFailure("another node has written these topics at the same moment")
-        for row in winners:
-            tombstone, size = stored[row.topic][1:] if row.topic in stored else (1, 0)
-            change.count += tombstone - row.tombstone
-            change.payload_bytes += row.size - size
+        present = len(replaced) - sum(tombstone for _, tombstone, _ in replaced)
+        change.count += len(winners) - sum(row.tombstone for row in winners) - present
+        change.payload_bytes += sum(row.size for row in winners) - sum(size for _, _, size in replaced)
         levels = frozenset(row.levels for row in winners)
         change.add(Totals(largest_packet=max(map(longest_packet, winners)), levels=levels))
 

@@ -106,6 +106,10 @@ class SQLRetainedStore:
         """Stamp a change."""
         return self._parts.clock.next_revision()
 
+    def next_revisions(self, count: int) -> range:
+        """Stamp so many changes, one at least, in order."""
+        return self._parts.clock.next_revisions(count)
+
     def put(self, change: RetainedChange) -> CommitTicket:
         """Store a change. What cannot be a PUBLISH packet is refused at once."""
         try:

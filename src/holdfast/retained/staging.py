@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from operator import itemgetter
 from pathlib import Path
@@ -140,32 +140,42 @@ class StagedTable:
         if not _TABLE_NAME.fullmatch(table):
             raise NotStaged(f"{table[:80]!a}: is no name of a staging table")
         self._attempts = list(attempts)
-        staged = f"FROM {table} WHERE attempt = ANY(CAST(? AS bigint[])) AND topic > ?"
-        self._sizes = f"SELECT topic, size {staged} ORDER BY topic LIMIT ?"
-        self._rows = f"SELECT {_COLUMNS} {staged} AND topic <= ? ORDER BY topic"
+        staged = f"SELECT {_COLUMNS} FROM {table} WHERE attempt = ANY(CAST(? AS bigint[])) AND topic"
+        self._next = (
+            f"SELECT {_COLUMNS}, following FROM (SELECT {_COLUMNS}, lead(topic) OVER run AS following, "
+            "row_number() OVER run AS number, sum(size) OVER run AS total "
+            f"FROM ({staged} > ? ORDER BY topic LIMIT ?) AS found "
+            "WINDOW run AS (ORDER BY topic ROWS UNBOUNDED PRECEDING)) AS summed "
+            "WHERE number <= ? AND (total <= ? OR number = 1) ORDER BY number"
+        )
+        self._one = f"{staged} = ?"
 
     def take(self, cursor: Cursor, after: str, rows: int, max_bytes: int) -> Sequence[Row]:
-        """Look at sizes first, so that no more is read than is wanted."""
-        end, size, topics = "", 0, 0
-        cursor.execute(self._sizes, (self._attempts, after, rows))
-        for topic, more in cursor.fetchall():
-            if topic != end:
-                if topics and size + more > max_bytes:
-                    break
-                topics += 1
-            end = topic
-            size += more
-        if not topics:
+        """Ask once; of a topic that is staged again behind what was found, nothing is taken yet."""
+        cursor.execute(self._next, (self._attempts, after, rows + 1, rows, max_bytes))
+        answer = cursor.fetchall()
+        if not answer:
             return []
-        cursor.execute(self._rows, (self._attempts, after, end))
-        newest: dict[str, Row] = {}
-        for row in map(Row._make, cursor.fetchall()):
-            before = newest.get(row.topic)
-            newest[row.topic] = row if before is None else max(before, row, key=_age)
-        return list(newest.values())
+        staged = [Row._make(columns[:-1]) for columns in answer]
+        last = staged[-1].topic
+        if answer[-1][-1] != last:
+            return _newest(staged)
+        if staged[0].topic != last:
+            return _newest([row for row in staged if row.topic != last])
+        cursor.execute(self._one, (self._attempts, last))
+        return _newest(map(Row._make, cursor.fetchall()))
 
     def close(self) -> None:
         """There is nothing to close."""
+
+
+def _newest(staged: Iterable[Row]) -> list[Row]:
+    """Return the newest of each topic, in the order in which they come."""
+    newest: dict[str, Row] = {}
+    for row in staged:
+        before = newest.get(row.topic)
+        newest[row.topic] = row if before is None else max(before, row, key=_age)
+    return list(newest.values())
 
 
 def _age(row: Row) -> Any:

@@ -46,8 +46,11 @@ class Array:
         if not values:
             self.data = _EMPTY.pack(0, 0, self.oid)
             return
-        encode = self.encode
+        encode, first = self.encode, values[0]
         header = _HEADER.pack(1, None in values, self.oid, len(values), 1)
+        if values.count(first) == len(values):  # half the columns of most batches are
+            self.data = header + (_NULL if first is None else encode(first)) * len(values)
+            return
         self.data = b"".join([header, *[_NULL if value is None else encode(value) for value in values]])
 
 

@@ -46,6 +46,13 @@ class RevisionClock:
         self._latest = tick << NODE_BITS | self.node
         return self._latest
 
+    def next_revisions(self, count: int) -> range:
+        """Stamp so many changes at once, in order."""
+        first = self.next_revision()
+        stamps = range(first, first + (count << NODE_BITS), 1 << NODE_BITS)
+        self._latest = stamps[-1]
+        return stamps
+
     def observe(self, revision: int) -> None:
         """Take note of a revision stamped elsewhere: later stamps are higher."""
         self._latest = max(self._latest, revision)
