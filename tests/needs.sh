@@ -9,7 +9,7 @@ as_root() {
 }
 
 java_is_there() { # Spark takes Java 17 or newer
-    version=$("${JAVA_HOME:+$JAVA_HOME/bin/}java" -version 2>&1 | sed -n '1s/.*"\([0-9]*\).*/\1/p')
+    version=$("${JAVA_HOME:+$JAVA_HOME/bin/}java" -version 2>&1 | sed -n 's/^[^"]*version "\([0-9]*\).*/\1/p')
     [ "${version:-0}" -ge 17 ]
 }
 

@@ -17,7 +17,7 @@ from holdfast.pipeline.asked import of_options
 from holdfast.pipeline.commit import Target
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.archive import archive
-from holdfast.pipeline.jobs.asof import moment_at, state_at
+from holdfast.pipeline.jobs.asof import asof_archived, moment_at, state_at
 from holdfast.pipeline.jobs.export import export
 from holdfast.pipeline.jobs.filters import filters
 from holdfast.pipeline.jobs.imports import import_messages
@@ -62,7 +62,7 @@ def place(spark: SparkSession, rows: int, repeat: int, postgres: bool, folder: P
     """Fill databases of one make, as far as the cases take them."""
     with database(postgres, folder, "retained") as retained, database(postgres, folder, "recorded") as recorded:
         fill(retained, rows)
-        if only & {"asof", "archive"}:
+        if only & {"asof", "asof-archive", "archive"}:
             fill(recorded, rows, CHANGES, recorded=True)
         yield Place(spark, rows, repeat, postgres, folder, retained, recorded)
 
@@ -130,6 +130,19 @@ def asof(here: Place) -> Figure:
     return here.rate("asof", "events/s", here.rows * CHANGES, work, by_hand, "plain Python asks the database")
 
 
+def asof_archive(here: Place) -> Figure:
+    """The same from an archive of the history: entries are in Parquet, and Spark reads them itself."""
+    kept = here.new()
+    archive(here.spark, Source(here.recorded), kept, lambda _: None)
+    with Source(here.recorded).reading() as reading:
+        last_at = read_state(reading.connection.cursor()).last_at
+
+    def work() -> None:
+        asof_archived(here.spark, kept, last_at - 1, here.new())
+
+    return here.rate("asof-archive", "events/s", here.rows * CHANGES, work, None, "written to Parquet, and read again")
+
+
 def filtering(here: Place) -> Figure:
     """Two thousand Topic Filters of eight shapes over all topics."""
     shapes = (
@@ -161,6 +174,7 @@ CASES: dict[str, Callable[[Place], Figure]] = {
     "export": exporting,
     "import": importing,
     "asof": asof,
+    "asof-archive": asof_archive,
     "filters": filtering,
     "archive": archiving,
 }
