@@ -224,6 +224,9 @@ class IDelivery(Interface):
         The replay is woken when it has left.
         """
 
+    def awaits_commits() -> bool:
+        """Tell whether a message taken now may leave after a commit only, behind all that waits for one."""
+
     def yield_to_queue() -> None:
         """Have no room until all that waits for the subscriber now has been sent."""
 

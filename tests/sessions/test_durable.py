@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from twisted.internet.defer import succeed
 
+from holdfast.messages import ChangeOrigin, RetainedChange, RetainedMessage
+from holdfast.retained.merging import Merger
+from holdfast.retained.rows import row_of
+from holdfast.retained.sql import SQLRetainedStore
+from holdfast.retained.staging import FILE_INSERT, FILE_SCHEMA, StagedFiles
+from holdfast.retained.verdicts import Merge
 from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
+from holdfast.wire.properties import NO_PROPERTIES
 from tests.doubles import Client
 from tests.sessions.restartable import RestartableBroker
 from tests.storage.doubles import fresh_file
@@ -704,3 +714,47 @@ def test_a_replay_overtakes_no_qos_2_message_of_another_where_nodes_share_a_data
     assert client.got(p.Publish) == []
     broker.commit()
     assert [packet.qos for packet in client.got(p.Publish)] == [2, 0]
+
+
+@pytest.mark.parametrize("payload", [b"", b"new"])
+@pytest.mark.parametrize("way", ["change", "merge"])
+def test_what_a_tool_replaces_does_not_leave_with_qos_2_when_that_is_known(
+    tmp_path: Path, way: str, payload: bytes
+) -> None:
+    """A replayed message waits for its commit, which is behind the tool's: it would come after the tool is answered."""
+    if way == "merge" and not payload:
+        payload = b"also new"  # what is imported is never a clear
+    broker = RestartableBroker(fresh_file(tmp_path), manual=True)
+    publisher, client = Client(broker), Client(broker)
+    publisher.send(p.Connect("p", 4), p.Publish("r", b"old", 2, True, False, 1))
+    client.send(p.Connect("s", 4, False))
+    broker.commit()
+    client.send(p.Subscribe(1, (p.SubscriptionRequest("#", 2),)))
+    broker.settle()
+    changed = _changed(broker, tmp_path, way, payload)
+    before = []
+    while not changed():
+        broker.bridge.step()
+        broker.settle()
+        before += client.got(p.Publish)
+    assert before == []
+    broker.commit()
+    assert [(packet.payload, packet.qos) for packet in client.got(p.Publish)] == ([(payload, 2)] if payload else [])
+    assert broker.retained.control.replays == {}
+
+
+def _changed(broker: RestartableBroker, folder: Path, way: str, payload: bytes) -> Callable[[], bool]:
+    """Have a tool change the topic r, and return what tells whether it is done."""
+    stamp = broker.store.next_revision()
+    message = RetainedMessage("r", payload, 2, NO_PROPERTIES, None, None, broker.now() + 1, None, stamp)
+    change = RetainedChange("r", stamp, broker.now() + 1, message if payload else None)
+    if way == "change":
+        ticket = broker.retained.store(change, ChangeOrigin.API)
+        return lambda: ticket.settled
+    with closing(sqlite3.connect(folder / "staged.db")) as connection, connection:
+        connection.execute(FILE_SCHEMA)
+        connection.execute(FILE_INSERT, row_of(change))
+    assert isinstance(broker.store, SQLRetainedStore)
+    merger = Merger(broker.retained, broker.store, broker.now, lambda: succeed(None))
+    merged = merger.step("job", StagedFiles([str(folder / "staged.db")]), Merge.NEWER)
+    return lambda: bool(merged.called)

@@ -8,8 +8,9 @@ present one has been delivered.
 Never stale after fresh: the replay hears the change feed from its start. A change handed to this client live marks
 its topic, and a copy of the topic read before is dropped; the changed row itself is left out of later reads by its
 revision. A change *not* handed live lets later reads include it instead, and what was read before is read again once
-it is committed; until then the older message counts, and is not withheld. That begins before the first read: a replay
-that waits for its place among those that run hears the feed already.
+it is committed; until then the older message counts, and is not withheld, unless it would leave after that commit only,
+as with QoS 2. That begins before the first read: a replay that waits for its place among those that run hears the feed
+already.
 Where other nodes change what is retained, which is not in the feed, a batch is also read again when another replay to
 the same Client has delivered any of it from a later read.
 """
@@ -110,6 +111,8 @@ class Replay:
         self._asked = False  # whether an answer is on its way that has not been given up
         self._passing: list[Change] = []  # committed before the last read: its answer needs no marks of these
         self._marks: dict[str, Change] = {}
+        #: changes to come that this client is not handed live: revision -> topic, None for any
+        self._coming: dict[int, str | None] = {}
         self._start = store.next_revision()
         self._state = ReplayState.COMMITTING
         self._listening = feed.listen(self._changed)
@@ -163,15 +166,26 @@ class Replay:
         self._everything_read = False
         self._give_up_reading()
 
-    def include(self, revision: int) -> None:
+    def include(self, revision: int, topic: str | None = None) -> None:
         """Let reads from now on see what is stored up to a revision, though it is not handed to this client live.
 
-        They see others too that it was handed before that one, and may not have been sent yet.
+        They see others too that it was handed before that one, and may not have been sent yet. ``topic`` is the one
+        that is changed, None for any; until :meth:`included`, what the change replaces is not sent where that would
+        leave after it only.
         """
-        if revision > self._start and self._state is not ReplayState.OVER:
+        if self._state is ReplayState.OVER:
+            return
+        self._coming[revision] = topic
+        if revision > self._start:
             self._start = revision
             self._delivery.yield_to_queue()
             self._give_up_reading()  # it may leave out a topic whose older message is replaced meanwhile
+
+    def included(self, revision: int) -> None:
+        """What was to come with a revision can be read, or never will be."""
+        if revision in self._coming:
+            del self._coming[revision]
+            self.wake()
 
     def cancel(self) -> None:
         """End at once, and the Network Connection with it: nobody takes what has come for everything."""
@@ -189,6 +203,7 @@ class Replay:
         self._held.clear()
         self._next = None
         self._marks.clear()
+        self._coming.clear()
         self._passing.clear()
 
     def step(self) -> bool:
@@ -204,7 +219,7 @@ class Replay:
         if self._held and 0 < self._held[0].soonest_expiry <= now:
             self.reread()  # a message has expired while it waited for room
         if self._held:
-            return self._rest() if self._would_overtake() else self._deliver(room, now)
+            return self._rest() if self._would_overtake() or self._would_be_late() else self._deliver(room, now)
         if self._everything_read:
             self.stop()
             self._delivery.finished()
@@ -254,6 +269,13 @@ class Replay:
     def _would_overtake(self) -> bool:
         """Tell whether what comes next may be newer, by another node's change, than what has still to leave."""
         return self._store.shared and self._delivery.is_leaving(self.cursor, self._held[0].last)
+
+    def _would_be_late(self) -> bool:
+        """Tell whether what comes next might leave only when it is known to be replaced: the next commit does that."""
+        if not self._coming or not self._delivery.awaits_commits():
+            return False
+        last = self._held[0].last
+        return any(topic is None or self.cursor < topic <= last for topic in self._coming.values())
 
     def _outrun(self, other: Replay, last: str) -> None:
         """Another replay to this Client is about to deliver what matches this one's filter too, up to a topic.
@@ -354,7 +376,7 @@ class Replay:
         if topic <= self.cursor or not matches(self.topic_filter, topic):
             return
         if not change.live:
-            self.include(change.revision)
+            self.include(change.revision, topic)
             change.ticket.when_settled(lambda failure: self._stored(change, failure))
             return
         self._marks[topic] = change
@@ -366,6 +388,7 @@ class Replay:
         """A change that this client was not handed live can be read: what was read before and is held is older."""
         if failure is None and self._state is not ReplayState.OVER and change.topic > self.cursor:
             self.reread()
+        self.included(change.revision)
 
     def _give_up_reading(self) -> None:
         """Wait for no answer that is on its way: it will not fit any more."""

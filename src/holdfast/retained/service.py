@@ -203,6 +203,8 @@ class RetainedMessages(Service):
         if len(self.feed):
             for topic in topics:
                 self.feed.announce(Change(topic, revision, ChangeKind.SET, ChangeOrigin.IMPORT, False, COMMITTED))
+        for replay in tuple(self.control.replays.values()):
+            replay.included(revision)
 
     def drop(self, message: ApplicationMessage, origin: ChangeOrigin) -> tuple[CommitTicket, bool]:
         """Clear the topic of a message that was refused, unless nothing is retained: better none than a stale one."""

@@ -98,6 +98,10 @@ class ReplayDelivery:
             self._session.replays_rest = True
         return leaving
 
+    def awaits_commits(self) -> bool:
+        """Tell whether anything may be sent with QoS 2 in a Session that outlives the connection."""
+        return self._session.record.durable and self._effective(self._subscription()) == 2
+
     def yield_to_queue(self) -> None:
         """Let what is queued or waits for its commit go first."""
         self._not_before = self._session.queue.enqueued
