@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from attrs import evolve
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, inlineCallbacks
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.task import LoopingCall
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 from zope.interface import Attribute, Interface, implementer
 
 from holdfast.interfaces import IDelivery, IRetainedStore, RetainedStatistics
@@ -22,8 +19,9 @@ from holdfast.retained.ledger import Ledger
 from holdfast.retained.limits import Limit, NotRetained, OnLimit, RetainerLimits, RetainRefused, size_refusal
 from holdfast.retained.publish_rate import PublishRate
 from holdfast.retained.replay import Replay, ReplayState, ReplayStatus
+from holdfast.retained.sweep import Sweep
 from holdfast.storage.complaints import Complaints
-from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
+from holdfast.tickets import COMMITTED, CommitTicket
 
 
 class IRetainedMessages(Interface):
@@ -58,11 +56,6 @@ class IRetainedMessages(Interface):
     refuses_replays = Attribute("Whether a subscription that needs a replay is to be refused now.")
 
 
-#: rows changed by one statement of the sweep, so that it never holds up the writer for long
-_SWEEP_SLICE = 1000
-#: seconds until what could not be prepared at start is tried again
-_PREPARE_AGAIN = 60.0
-
 #: origins of changes that no present subscriber is handed
 _UNROUTED = frozenset((ChangeOrigin.API, ChangeOrigin.IMPORT))
 #: origins of changes that operators make
@@ -88,8 +81,7 @@ class RetainedMessages(Service):
         self._clock = clock
         self._now = now
         self._limits = limits
-        self._sweeping: LoopingCall | None = None
-        self._preparing: IDelayedCall | None = None
+        self._sweep = Sweep(store, clock, now, limits, self._expired)
         self._complaints = Complaints(self._log, clock.seconds, write=self._log.warn)
         #: messages refused, by the limit that stood in the way
         self.refusals = dict.fromkeys(Limit, 0)
@@ -101,26 +93,17 @@ class RetainedMessages(Service):
         self._ledger: Ledger | None = None
         bounded = limits.max_retained_messages or limits.max_retained_bytes
         if bounded or limits.client_quota or limits.topic_quotas or limits.on_limit is OnLimit.DROP_OLD:
-            self._ledger = Ledger(store, limits, self._make_room, clock)
+            self._ledger = Ledger(store, limits, self._sweep.make_room, clock)
 
     def startService(self) -> None:
         """Start to sweep what has expired."""
         Service.startService(self)
-        if self._limits.msg_clear_interval:
-            self._sweeping = LoopingCall(self._sweep)
-            self._sweeping.clock = self._clock
-            self._sweeping.start(self._limits.msg_clear_interval, now=False).addErrback(self._sweep_failed)
-        limits = self._limits
-        if limits.client_quota or limits.topic_quotas or limits.msg_expiry_interval_override is not None:
-            self._preparing = self._clock.callLater(0, self._prepare)
+        self._sweep.start()
 
     def stopService(self) -> None:
         """Stop sweeping."""
         Service.stopService(self)
-        if self._sweeping is not None and self._sweeping.running:
-            self._sweeping.stop()
-        if self._preparing is not None and self._preparing.active():
-            self._preparing.cancel()
+        self._sweep.stop()
 
     def undecided(self, message: ApplicationMessage, by_operator: bool = False) -> Deferred[None] | None:
         """Tell whether it takes a look at the store: where the message may not fit, or may leave something to drop."""
@@ -342,33 +325,6 @@ class RetainedMessages(Service):
         if self._rate is not None and not by_operator:
             self._rate.take()
 
-    @inlineCallbacks
-    def _prepare(self) -> Generator[Deferred[Any], Any, None]:
-        """Count for new quotas, and apply ``msg_expiry_interval_override`` to what was stored before: in slices."""
-        limits = self._limits
-        try:
-            while (yield self._store.count_usage(_SWEEP_SLICE)):
-                pass
-            after: str | None = ""
-            while limits.msg_expiry_interval_override is not None and after is not None:
-                lifetime = round(limits.msg_expiry_interval_override * 1000)
-                after = yield self._store.cap_expiry(lifetime, not limits.allow_never_expire, after, _SWEEP_SLICE)
-        except StorageFailure as failure:
-            self._log.error("preparing what is retained for its limits failed: {failure}", failure=failure)
-            if self.running:
-                self._preparing = self._clock.callLater(_PREPARE_AGAIN, self._prepare)
-
-    @inlineCallbacks
-    def _make_room(self) -> Generator[Deferred[Any], Any, int]:
-        """Remove a slice of what has expired; return how many messages that were."""
-        try:
-            topics = yield self._store.expire(self._now(), _SWEEP_SLICE)
-        except StorageFailure as failure:
-            self._log.error("sweeping expired messages failed: {failure}", failure=failure)
-            return 0
-        self._expired(topics)
-        return len(topics)
-
     def _expired(self, topics: Sequence[str]) -> None:
         self.changes[ChangeKind.EXPIRE] += len(topics)
         for topic in topics:
@@ -376,32 +332,6 @@ class RetainedMessages(Service):
                 self._ledger.cleared(topic)
             revision = self._store.next_revision()
             self.feed.announce(Change(topic, revision, ChangeKind.EXPIRE, ChangeOrigin.EXPIRY, True, COMMITTED))
-
-    @inlineCallbacks
-    def _sweep(self) -> Generator[Deferred[Any], Any, None]:
-        """Remove expired messages and old tombstones, slice by slice, at most ``msg_clear_limit`` of each."""
-        left = self._limits.msg_clear_limit
-        while left > 0:
-            limit = min(left, _SWEEP_SLICE)
-            topics = yield self._store.expire(self._now(), limit)
-            self._expired(topics)
-            if len(topics) < limit:
-                break
-            left -= limit
-        left = self._limits.msg_clear_limit
-        before = self._now() - round(self._limits.tombstone_ttl * 1000)
-        while left > 0:
-            limit = min(left, _SWEEP_SLICE)
-            purged = yield self._store.purge(before, limit)
-            if purged < limit:
-                break
-            left -= limit
-
-    def _sweep_failed(self, failure: Failure) -> None:
-        """Log, and go on sweeping at the next interval: expired messages are filtered on reading all the same."""
-        self._log.error("sweeping expired messages failed: {error}", error=failure.getErrorMessage())
-        if self.running and self._sweeping is not None:
-            self._sweeping.start(self._limits.msg_clear_interval, now=False).addErrback(self._sweep_failed)
 
 
 def published(message: RetainedMessage) -> ApplicationMessage:
