@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 from twisted.internet.defer import succeed
 
 from holdfast.messages import ChangeOrigin, RetainedChange, RetainedMessage
@@ -717,7 +718,7 @@ def test_a_replay_overtakes_no_qos_2_message_of_another_where_nodes_share_a_data
 
 
 @pytest.mark.parametrize("payload", [b"", b"new"])
-@pytest.mark.parametrize("way", ["change", "merge"])
+@pytest.mark.parametrize("way", ["change", "changes", "merge"])
 def test_what_a_tool_replaces_does_not_leave_with_qos_2_when_that_is_known(
     tmp_path: Path, way: str, payload: bytes
 ) -> None:
@@ -748,8 +749,10 @@ def _changed(broker: RestartableBroker, folder: Path, way: str, payload: bytes) 
     stamp = broker.store.next_revision()
     message = RetainedMessage("r", payload, 2, NO_PROPERTIES, None, None, broker.now() + 1, None, stamp)
     change = RetainedChange("r", stamp, broker.now() + 1, message if payload else None)
-    if way == "change":
+    if way != "merge":
         ticket = broker.retained.store(change, ChangeOrigin.API)
+        if way == "changes":  # all of a command's have the same stamp
+            ticket = broker.retained.store(evolve(change, topic="s", message=None), ChangeOrigin.API)
         return lambda: ticket.settled
     with closing(sqlite3.connect(folder / "staged.db")) as connection, connection:
         connection.execute(FILE_SCHEMA)

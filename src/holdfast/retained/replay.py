@@ -111,8 +111,8 @@ class Replay:
         self._asked = False  # whether an answer is on its way that has not been given up
         self._passing: list[Change] = []  # committed before the last read: its answer needs no marks of these
         self._marks: dict[str, Change] = {}
-        #: changes to come that this client is not handed live: revision -> topic, None for any
-        self._coming: dict[int, str | None] = {}
+        #: changes to come that this client is not handed live: their revisions and topics, None for any
+        self._coming: set[tuple[int, str | None]] = set()
         self._start = store.next_revision()
         self._state = ReplayState.COMMITTING
         self._listening = feed.listen(self._changed)
@@ -175,16 +175,16 @@ class Replay:
         """
         if self._state is ReplayState.OVER:
             return
-        self._coming[revision] = topic
+        self._coming.add((revision, topic))
         if revision > self._start:
             self._start = revision
             self._delivery.yield_to_queue()
             self._give_up_reading()  # it may leave out a topic whose older message is replaced meanwhile
 
-    def included(self, revision: int) -> None:
+    def included(self, revision: int, topic: str | None = None) -> None:
         """What was to come with a revision can be read, or never will be."""
-        if revision in self._coming:
-            del self._coming[revision]
+        if (revision, topic) in self._coming:
+            self._coming.remove((revision, topic))
             self.wake()
 
     def cancel(self) -> None:
@@ -275,7 +275,7 @@ class Replay:
         if not self._coming or not self._delivery.awaits_commits():
             return False
         last = self._held[0].last
-        return any(topic is None or self.cursor < topic <= last for topic in self._coming.values())
+        return any(topic is None or self.cursor < topic <= last for _, topic in self._coming)
 
     def _outrun(self, other: Replay, last: str) -> None:
         """Another replay to this Client is about to deliver what matches this one's filter too, up to a topic.
@@ -388,7 +388,7 @@ class Replay:
         """A change that this client was not handed live can be read: what was read before and is held is older."""
         if failure is None and self._state is not ReplayState.OVER and change.topic > self.cursor:
             self.reread()
-        self.included(change.revision)
+        self.included(change.revision, change.topic)
 
     def _give_up_reading(self) -> None:
         """Wait for no answer that is on its way: it will not fit any more."""
