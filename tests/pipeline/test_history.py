@@ -43,6 +43,20 @@ def test_the_table_has_every_change_in_the_order_of_commits(spark: SparkSession,
     ]
 
 
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_of_each_topic_the_newest_up_to_a_place(spark: SparkSession, recorded: Filled, partitions: int) -> None:
+    """Also where its entries are in different parts, and where the newest is a clear."""
+    changes = ["a", "b", "a", "c", "b", "a"]
+    recorded.put(*(message(topic, b"%d" % number) for number, topic in enumerate(changes)), message("c", b""))
+    table = spark.read.format("retained_history").option("storage", recorded.url).option("partitions", partitions)
+    places = [row.seq for row in table.load().orderBy("seq").collect()]
+    for end in range(len(places)):
+        newest = table.option("newest", "true").option("to_seq", places[end]).load().collect()
+        found = {row.topic: places.index(row.seq) for row in newest}
+        assert len(found) == len(newest)
+        assert found == {topic: number for number, topic in enumerate([*changes, "c"][: end + 1])}
+
+
 def test_a_stream_goes_on_where_it_was(spark: SparkSession, recorded: Filled, tmp_path: Path) -> None:
     """Three runs, small batches: each entry is written once."""
     for run in range(3):

@@ -2,7 +2,8 @@
 
 Options of both: ``storage`` or ``config``; ``filter``, a Topic Filter (all topics without one); ``columns``, the names
 of those to read, with commas between them (all of them); ``partitions`` (1). A table takes ``from_seq`` and ``to_seq``,
-the first and the last entry (all of them), and what :attr:`holdfast.pipeline.Snapshot.options` says. A stream takes
+the first and the last entry (all of them), ``newest`` (false): of each topic only the last of these; and what
+:attr:`holdfast.pipeline.Snapshot.options` says. A stream takes
 ``starting_seq``: "earliest" (the default), "latest", or the entry to begin with; ``max_rows_per_trigger`` (200000); and
 ``fail_on_data_loss`` (true): entries that are gone before they were read stop the stream.
 
@@ -32,22 +33,28 @@ from holdfast.topics import EVERY_TOPIC
 # ruff: noqa: S608
 
 _OPTIONS = ("filter", "columns", "partitions")
-TABLE_OPTIONS = (*_OPTIONS, "from_seq", "to_seq", "copy", "exported")
+TABLE_OPTIONS = (*_OPTIONS, "from_seq", "to_seq", "newest", "copy", "exported")
 STREAM_OPTIONS = (*_OPTIONS, "starting_seq", "max_rows_per_trigger", "fail_on_data_loss")
 _EVER = 2**63 - 1
 _ROWS_PER_TRIGGER = 200_000
+#: A look at the index for each entry: every part of a table does its own share of the work.
+_NEWEST = "NOT EXISTS (SELECT 1 FROM retained_history WHERE topic = entries.topic AND seq > entries.seq AND seq <= ?)"
 
 Offset = dict[str, int]
 
 
 class Entries(InputPartition):
-    """The entries after one place, up to another; none may be missing after ``whole``, where that is known."""
+    """The entries after one place, up to another; none may be missing after ``whole``, where that is known.
 
-    def __init__(self, after: int, upto: int, whole: int | None = None) -> None:
+    With ``last``, only those that no entry of their topic follows, up to there.
+    """
+
+    def __init__(self, after: int, upto: int, whole: int | None = None, last: int | None = None) -> None:
         super().__init__((after, upto))
         self.after = after
         self.upto = upto
         self.whole = whole
+        self.last = last
 
 
 class HistorySource(DataSource):
@@ -86,21 +93,25 @@ class _Reading:
         assert isinstance(partition, Entries)
         columns = ", ".join(column.sql for column in self._columns)
         checked = self._filter != EVERY_TOPIC
+        where, values = "seq > ? AND seq <= ?", [partition.after, partition.upto]
+        if partition.last is not None:
+            where, values = f"{where} AND {_NEWEST}", [*values, partition.last]
         statement = (
-            f"SELECT {columns}{', topic' if checked else ''} FROM retained_history "
-            "WHERE seq > ? AND seq <= ? ORDER BY seq"
+            f"SELECT {columns}{', topic' if checked else ''} FROM retained_history AS entries "
+            f"WHERE {where} ORDER BY seq"
         )
-        bounds = (partition.after, partition.upto)
-        with self._source.reading() as reading, reading.streamed(statement, bounds) as cursor:
+        with self._source.reading() as reading, reading.streamed(statement, values) as cursor:
             yield from batches_of(Matching(cursor, self._filter) if checked else cursor, self._columns)
             if partition.whole is not None:  # in the transaction that has read them
                 _require_whole(reading, max(partition.after, partition.whole), partition.upto)
 
-    def _divided(self, after: int, upto: int, whole: int | None = None) -> Sequence[InputPartition]:
+    def _divided(
+        self, after: int, upto: int, whole: int | None = None, last: int | None = None
+    ) -> Sequence[InputPartition]:
         """Divide a range of places into parts of the same length."""
         count = min(self._parts, upto - after)
         edges = [after + (upto - after) * part // count for part in range(count + 1)] if count > 0 else []
-        return [Entries(low, high, whole) for low, high in pairwise(edges)]
+        return [Entries(low, high, whole, last) for low, high in pairwise(edges)]
 
 
 class HistoryReader(_Reading, DataSourceReader):
@@ -110,13 +121,15 @@ class HistoryReader(_Reading, DataSourceReader):
         super().__init__(options, columns)
         self._from = options.number("from_seq", 1, 1, _EVER)
         self._to = options.number("to_seq", _EVER, 0, _EVER)
+        self._newest = options.flag("newest")
 
     def partitions(self) -> Sequence[InputPartition]:
         """Divide what there is: the end is fixed here, for all parts."""
         check(self._source.url)
         with self._source.reading() as reading:
             there = extent(reading)
-        parts = self._divided(max(self._from - 1, there.before), min(self._to, there.last))
+        last = min(self._to, there.last)
+        parts = self._divided(max(self._from - 1, there.before), last, last=last if self._newest else None)
         return parts or [Entries(there.last, there.last)]  # Spark reads a part in any case
 
 

@@ -15,17 +15,23 @@ if TYPE_CHECKING:
 _REVISION_BITS = 20
 
 
-def state_of(entries: DataFrame, places: DataFrame, at: int) -> DataFrame:
+def newest_of(entries: DataFrame) -> DataFrame:
+    """Return the last entry of each topic.
+
+    Their places are looked at first, so that only the entries that matter are carried further.
+    """
+    places = entries.groupBy("topic").agg(F.max("seq").alias("seq")).select("seq")
+    return entries.join(places, "seq", "left_semi")
+
+
+def state_of(newest: DataFrame, at: int) -> DataFrame:
     """Return the columns of what was retained at ``at`` (milliseconds since the epoch).
 
-    ``entries`` are all that count for it; ``places`` the columns ``seq`` and ``topic`` of the same, read apart so that
-    only the entries that matter are carried further.
+    ``newest`` are the last entries of each topic up to then.
     """
-    newest = places.groupBy("topic").agg(F.max("seq").alias("seq")).select("seq")
     moment = F.timestamp_millis(F.lit(at))
     alive = (F.col("op") == ChangeKind.SET.value) & (F.col("expires_at").isNull() | (F.col("expires_at") > moment))
-    found = entries.join(newest, "seq", "left_semi").where(alive).withColumn("stored_at", _stored_at())
-    return found.select(*(column.name for column in RETAINED))
+    return newest.where(alive).withColumn("stored_at", _stored_at()).select(*(column.name for column in RETAINED))
 
 
 def _stored_at() -> Column:

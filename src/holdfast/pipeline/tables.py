@@ -47,15 +47,16 @@ def read_history(
     topic_filter: str = "",
     columns: Sequence[str] | None = None,
     partitions: int | None = None,
+    newest: bool = False,
 ) -> DataFrame:
     """Return the entries of the history from one place to another (all of them by default), both included.
 
-    The other arguments are as for :func:`read_retained`.
+    With ``newest``, of each topic only the last of these. The other arguments are as for :func:`read_retained`.
     """
     reader = spark.read.format("retained_history").schema(_named(HISTORY, columns)).options(**source.options)
     if to_seq is not None:
         reader = reader.option("to_seq", to_seq)
-    reader = reader.option("from_seq", from_seq).option("filter", topic_filter)
+    reader = reader.option("from_seq", from_seq).option("filter", topic_filter).option("newest", str(newest).lower())
     return reader.option("partitions", partitions or parallelism(spark)).load()
 
 

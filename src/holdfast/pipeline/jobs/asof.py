@@ -12,7 +12,7 @@ from holdfast.pipeline.coverage import require_coverage
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.export import Manifest, write
 from holdfast.pipeline.problem import PipelineError
-from holdfast.pipeline.states import state_of
+from holdfast.pipeline.states import newest_of, state_of
 from holdfast.pipeline.store import Source, check
 from holdfast.pipeline.tables import read_archive, read_history
 from holdfast.retained.moments import HistoryUnavailable, Moment, check_moment, find_moment
@@ -54,7 +54,7 @@ def asof_archived(
         last_seq = last[0] or moment.first_seq
     else:  # days without changes have no files
         entries, last_seq = spark.createDataFrame([], struct_of(HISTORY)), moment.first_seq
-    frame = state_of(entries, entries.select("seq", "topic"), at)
+    frame = state_of(newest_of(entries), at)
     return write(spark, frame, out, at, last_seq, topic_filter, overwrite)
 
 
@@ -73,9 +73,7 @@ def state_at(
 ) -> DataFrame:
     """Return the columns of what was retained at a moment."""
     bounds = (moment.first_seq + 1, moment.last_seq)
-    entries = read_history(spark, source, *bounds, topic_filter, None, partitions)
-    places = read_history(spark, source, *bounds, topic_filter, ("seq", "topic"), partitions)
-    return state_of(entries, places, moment.at)
+    return state_of(read_history(spark, source, *bounds, topic_filter, None, partitions, newest=True), moment.at)
 
 
 def verify(source: Source, moment: Moment) -> None:
