@@ -73,6 +73,17 @@ class Clean:
 
 
 @frozen
+class Put:
+    """A tool takes topics over, once all that was published to them is stored, and retains new values meanwhile."""
+
+    node: int
+    first: int
+    count: int
+    rounds: int
+    qos: int
+
+
+@frozen
 class Join:
     """A subscriber connects: with a new Session or, if there is one, its old one; over its old connection or not."""
 
@@ -133,7 +144,7 @@ class RoundTrips:
     count: int
 
 
-Step = Burst | HandOver | Settle | Clean | Join | Leave | Subscribe | Unsubscribe | GoOn | RoundTrips
+Step = Burst | HandOver | Settle | Clean | Put | Join | Leave | Subscribe | Unsubscribe | GoOn | RoundTrips
 
 
 @frozen
@@ -172,6 +183,7 @@ def _changes(kinds: st.SearchStrategy[Kind]) -> st.SearchStrategy[Step]:
         st.builds(Burst, _PUBLISHER, _PLACE, st.integers(1, 60), st.integers(1, 3), kinds, _QOS),
         st.builds(Burst, _PUBLISHER, st.just(0), st.just(60), st.just(1), kinds, _QOS),
         st.builds(Clean, _FILTER, st.integers(0, 1), st.booleans()),
+        st.builds(Put, st.integers(0, 1), _PLACE, st.integers(1, 40), st.integers(1, 3), _QOS),
         st.builds(HandOver, _PUBLISHER, _PLACE, st.integers(1, 60)),
         st.builds(Settle, _PUBLISHER),
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from holdfast.wire import packets as p
 from tests.e2e.never_stale import plan as steps
 from tests.e2e.never_stale.ledger import Ledger
+from tests.e2e.never_stale.operator import Operator
 from tests.e2e.never_stale.plan import Habit, Kind, Manner, Plan
 from tests.e2e.never_stale.publisher import Publisher
 from tests.e2e.never_stale.subscriber import Conduct, Subscriber
@@ -59,7 +60,13 @@ class Scene:
                        self._conduct)
             for n, habit in enumerate(plan.habits)
         ]  # fmt: skip
-        self._owners = {topic: self._publishers[n % steps.PUBLISHERS] for n, topic in enumerate(self._topics)}
+        self._operators = [
+            Operator(f"{self._prefix}o{number}", number, node.tool, self.ledger, self._probe)
+            for number, node in enumerate(nodes)
+        ]
+        self._owners: dict[str, Publisher | Operator] = {
+            topic: self._publishers[n % steps.PUBLISHERS] for n, topic in enumerate(self._topics)
+        }
 
     def _port(self, number: int) -> int:
         return self._nodes[number % len(self._nodes)].port
@@ -88,7 +95,9 @@ class Scene:
             if publisher.habit.version == 5:
                 publisher.subscribe("#", 2, 0)
         for topic in self._topics:
-            await self._owners[topic].publish(topic, Kind.SET, 1, self._plan.padding)
+            owner = self._owners[topic]
+            assert isinstance(owner, Publisher)
+            await owner.publish(topic, Kind.SET, 1, self._plan.padding)
         for subscriber in self._subscribers:
             await subscriber.join(True)
 
@@ -97,7 +106,10 @@ class Scene:
             case steps.Burst():
                 await self._publish(step)
             case steps.HandOver():
-                await self._hand_over(step)
+                await self._hand_over(step.first, step.count, self._publishers[step.publisher])
+            case steps.Put():
+                operator = self._operators[step.node % len(self._nodes)]
+                await operator.put(await self._hand_over(step.first, step.count, operator), step.rounds, step.qos)
             case steps.Settle():
                 await self._settle(self._publishers[step.publisher])
             case steps.Clean():
@@ -133,22 +145,29 @@ class Scene:
                 topic = own[(burst.first + number) % len(own)]
                 await publisher.publish(topic, kind, burst.qos)
 
-    async def _hand_over(self, step: steps.HandOver) -> None:
-        topics = [self._topics[(step.first + n) % len(self._topics)] for n in range(step.count)]
+    async def _hand_over(self, first: int, count: int, to: Publisher | Operator) -> Sequence[str]:
+        """Give topics to another owner, once all that was published to them is stored; return them."""
+        topics = [self._topics[(first + n) % len(self._topics)] for n in range(min(count, len(self._topics)))]
         for owner in {self._owners[topic].client_id: self._owners[topic] for topic in topics}.values():
             await self._settle(owner)
         for topic in topics:
-            self._owners[topic] = self._publishers[step.publisher]
+            self._owners[topic] = to
+        return topics
 
-    async def _settle(self, publisher: Publisher) -> None:
+    async def _settle(self, publisher: Publisher | Operator) -> None:
         await publisher.settle(f"{publisher.client_id}/marker")
         self._probe()
+
+    async def _settle_all(self) -> None:
+        for operator in self._operators:
+            await self._settle(operator)
+        for publisher in self._publishers:
+            await self._settle(publisher)
 
     async def _clean(self, step: steps.Clean) -> None:
         await self._cleaned()
         if not step.racing:
-            for publisher in self._publishers:
-                await self._settle(publisher)
+            await self._settle_all()
         node = step.node % len(self._nodes)
         self.ledger.clean_begins(self._prefix + step.filter)
 
@@ -184,8 +203,7 @@ class Scene:
     async def _become_quiet(self) -> None:
         """Let everybody read, acknowledge and come back; wait for what is promised, and for what nobody asked for."""
         await self._cleaned()
-        for publisher in self._publishers:
-            await self._settle(publisher)
+        await self._settle_all()
         for subscriber in self._subscribers:
             if subscriber.link is None and subscriber.kept:
                 await subscriber.join(False)
@@ -247,6 +265,9 @@ class Scene:
         if self._cleaning is not None:
             with contextlib.suppress(Exception):  # the example has failed already
                 await self._cleaning
+        for operator in self._operators:
+            with contextlib.suppress(Exception):  # likewise
+                await operator.settle("")
         for subscriber in self._subscribers:
             if subscriber.kept and not self._conduct.violations:
                 await subscriber.join(True)

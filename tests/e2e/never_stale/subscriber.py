@@ -230,7 +230,7 @@ class Subscriber:
             live = own and newest.value > subscription.granted and (sure or newest.value > self._began)
             if live and newest.publisher and (newest.kind is Kind.SET or (newest.numbered and self.habit.version == 5)):
                 return newest.kind is not Kind.EXPIRING
-            known = own or subscription.stored.get(newest.topic, 0) >= newest.value
+            known = (own and bool(newest.publisher)) or subscription.stored.get(newest.topic, 0) >= newest.value
             replayed = subscription.replayed and known and (sure or subscription.link is self.link)
             if replayed and newest.kind is Kind.SET and not racing:
                 return True

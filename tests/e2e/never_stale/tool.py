@@ -22,20 +22,25 @@ class Tool:
         """Clear what matches, as ``holdfast retainer clean`` does; return when it is done."""
         await self._call("DELETE", f"/messages?topic={quote(topic_filter, safe='')}")
 
+    async def put(self, topic: str, payload: str, qos: int) -> None:
+        """Retain a message, as ``holdfast retainer set`` does; return when it is stored."""
+        await self._call("POST", "/messages", json.dumps({"topic": topic, "payload": payload, "qos": qos}).encode())
+
     async def replays(self) -> int:
         """Return how many replays are not over."""
         info = await self._call("GET", "/info")
         replays: int = info["replays"]
         return replays
 
-    async def _call(self, method: str, path: str) -> Any:
+    async def _call(self, method: str, path: str, body: bytes = b"") -> Any:
         reader, writer = await asyncio.open_unix_connection(self._path)
         try:
-            writer.write(f"{method} {PREFIX}{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+            head = f"{method} {PREFIX}{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+            writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
             answer = await reader.read()
         finally:
             writer.close()
-        head, _, body = answer.partition(b"\r\n\r\n")
-        status = int(head.split(b" ", 2)[1])
+        status_line, _, content = answer.partition(b"\r\n\r\n")
+        status = int(status_line.split(b" ", 2)[1])
         assert status < 300, answer
-        return json.loads(body) if body else None
+        return json.loads(content) if content else None

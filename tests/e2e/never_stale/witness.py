@@ -90,6 +90,7 @@ class Witness:
         perhaps_live = self.retain_as_published and own and value > self.since.get(topic, 0)
         if not packet.retain:
             self._require(own, topic, "a live message of another node")
+            self._require(made.publisher != "", topic, "a tool's message, live")
             self._require(value > self._live.get(order, 0), topic, "a live message out of order")
             self._require(value >= self._replayed.get(topic, 0), topic, "live, but replayed newer before")
         elif not perhaps_live:
