@@ -12,7 +12,7 @@ from holdfast.config import load
 from holdfast.rates import Rate
 from holdfast.retained.configured import flow_of
 from holdfast.retained.flow import Flow, FlowControl
-from holdfast.retained.replay import ReplayState
+from holdfast.retained.progress import ReplayState
 from holdfast.sessions.limits import Limits
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.rates import Rate
 from holdfast.retained.flow import Flow
-from holdfast.retained.replay import ReplayState
+from holdfast.retained.progress import ReplayState
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p

@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from holdfast.admin.calls import DONE, Answer, Call, Routes, answer, bad_request, not_found
 from holdfast.admin.settings import Settings
-from holdfast.retained.replay import ReplayState, ReplayStatus
+from holdfast.retained.progress import ReplayState, ReplayStatus
 from holdfast.retained.service import RetainedMessages
 
 

@@ -19,8 +19,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from enum import Enum
-from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -28,14 +26,10 @@ from twisted.python.failure import Failure
 from holdfast.interfaces import Batch, IDelivery, IRetainedStore, ReplayForm, Selection, Slice
 from holdfast.retained.feed import Change, ChangeFeed
 from holdfast.retained.flow import FlowControl
+from holdfast.retained.progress import ReplayState, ReplayStatus
 from holdfast.retained.slices import cut, portions, without
 from holdfast.tickets import StorageFailure
 from holdfast.topics import matches, overlap
-
-if TYPE_CHECKING:
-    from attrs import frozen
-else:
-    from attrs import define as frozen
 
 #: Marks of one replay above which its held batch is given up and read again, so that a stalled client costs little.
 _MOST_MARKS = 1000
@@ -45,35 +39,6 @@ _MOST_BYTES = 128 << 10
 _AHEAD = 256 << 10
 #: The next batch is read ahead once this much is left for it: a thousand ordinary messages.
 _ENOUGH_AHEAD = 192 << 10
-
-
-class ReplayState(Enum):
-    """What a replay is doing."""
-
-    COMMITTING = "waits until what was accepted before it is committed"
-    WAITING = "waits in line until another replay is over"
-    READY = "may take a step"
-    READING = "waits for the store"
-    RESTING = "waits for room"
-    THROTTLED = "waits for the rates"
-    OVER = "finished, failed or stopped"
-
-
-@frozen
-class ReplayStatus:
-    """A replay as of now: messages delivered so far and read but not delivered, the last topic passed, and its age.
-
-    The age is in seconds.
-    """
-
-    number: int
-    client_id: str
-    topic_filter: str
-    delivered: int
-    held: int
-    cursor: str
-    state: ReplayState
-    age: float
 
 
 class Replay:

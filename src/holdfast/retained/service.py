@@ -17,8 +17,9 @@ from holdfast.retained.feed import Change, ChangeFeed
 from holdfast.retained.flow import Flow, FlowControl
 from holdfast.retained.ledger import Ledger
 from holdfast.retained.limits import Limit, NotRetained, OnLimit, RetainerLimits, RetainRefused, size_refusal
+from holdfast.retained.progress import ReplayState, ReplayStatus
 from holdfast.retained.publish_rate import PublishRate
-from holdfast.retained.replay import Replay, ReplayState, ReplayStatus
+from holdfast.retained.replay import Replay
 from holdfast.retained.sweep import Sweep
 from holdfast.storage.complaints import Complaints
 from holdfast.tickets import COMMITTED, CommitTicket
