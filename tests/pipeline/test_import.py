@@ -16,8 +16,9 @@ from holdfast.pipeline.checksum import checksum
 from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.columns import RETAINED
 from holdfast.pipeline.commit import Target
+from holdfast.pipeline.coverage import DATA
 from holdfast.pipeline.folder import Folder
-from holdfast.pipeline.jobs.export import DATA, export
+from holdfast.pipeline.jobs.export import export
 from holdfast.pipeline.jobs.imports import import_messages
 from holdfast.wire.properties import Properties
 from tests.pipeline.stores import NOW, Filled, database, message

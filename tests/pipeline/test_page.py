@@ -169,7 +169,7 @@ def test_a_real_browser_shows_it_without_a_complaint_and_runs_nothing_of_a_name(
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 def test_labels_of_charts_neither_overlap_nor_hang_over_the_edge(shown: Path, tmp_path: Path) -> None:
-    """On a wide and on a narrow screen; what the lines stand for is in front of the columns."""
+    """On a wide and on a narrow screen; what the lines stand for is beside the columns, not on them."""
     with browser(tmp_path) as window:
         for width in (1280, 390):
             window.open(shown, width)
@@ -179,7 +179,7 @@ def test_labels_of_charts_neither_overlap_nor_hang_over_the_edge(shown: Path, tm
                 assert all(first[1] <= second[0] for first, second in pairwise(chart["labels"]))
                 assert chart["labels"][0][0] >= chart["left"] - 1
                 assert chart["labels"][-1][1] <= chart["right"] + 1
-                assert chart["last"] == "tick figure"
+                assert all(chart["room"] <= left < right <= chart["left"] for left, right in chart["figures"])
 
 
 _LABELS = """
@@ -188,7 +188,9 @@ _LABELS = """
   const shown = [...chart.querySelectorAll('.tick:not(.figure)')].map(label => label.getBoundingClientRect());
   return {
     labels: shown.filter(label => label.width).map(label => [label.left, label.right]),
-    left: box.left, right: box.right, last: chart.lastElementChild.getAttribute('class'),
+    left: box.left, right: box.right, room: chart.parentElement.getBoundingClientRect().left,
+    figures: [...chart.querySelectorAll('.figure')].map(each => each.getBoundingClientRect())
+      .map(one => [one.left, one.right]),
   };
 })
 """

@@ -119,7 +119,8 @@ def _judged(texts: Iterable[tuple[int, str]]) -> Questions:
     for number, text in texts:
         reason = _complaint(text)
         if reason:
-            refused.append(Refused(number, text, reason))
+            shown = text.encode(errors="surrogateescape").decode(errors="backslashreplace")  # surrogates are no output
+            refused.append(Refused(number, shown, reason))
         else:
             found[text] = found.get(text, 0) + 1
     return Questions(tuple(Asked(text, count, _replayed(text)) for text, count in found.items()), tuple(refused))

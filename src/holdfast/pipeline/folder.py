@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,11 +15,16 @@ from pyarrow import fs
 
 from holdfast.pipeline.problem import PipelineError
 
+#: What Hadoop's file systems for S3 are called; Arrow has one name for them.
+_NAMED_BY_HADOOP = re.compile(r"^s3[an]://")
+
 
 class Folder:
     """A folder for files beside those that Spark writes. Raises :class:`PipelineError` where it cannot be used."""
 
     def __init__(self, place: str) -> None:
+        if not place.strip():
+            raise PipelineError("a folder is to be named, and this name is empty")
         local = "://" not in place
         self.uri = str(Path(place).absolute()) if local else place.rstrip("/")
         if local and Path(self.uri).exists() and not Path(self.uri).is_dir():
@@ -26,9 +33,15 @@ class Folder:
             if local:
                 self._system, self._path = fs.LocalFileSystem(), self.uri
             else:
-                self._system, self._path = fs.FileSystem.from_uri(self.uri)
+                self._system, self._path = fs.FileSystem.from_uri(_NAMED_BY_HADOOP.sub("s3://", self.uri))
         except (ValueError, OSError) as error:
-            raise PipelineError(f"{place}: is no folder that can be written to ({error})") from error
+            raise PipelineError(f"{place}: is no folder that can be written to ({_why(error)})") from error
+
+    def require_writable(self) -> None:
+        """Make the folder, and raise :class:`PipelineError` where no file can be written to it."""
+        name = f".holdfast-{secrets.token_hex(8)}"
+        self.write(name, b"")
+        self.remove(name)
 
     def below(self, name: str) -> str:
         """Return what Spark calls something in it."""
@@ -66,7 +79,7 @@ class Folder:
             with self._system.open_input_file(f"{self._path}/{name}") as stream:
                 yield stream
         except OSError as error:
-            raise PipelineError(f"{self.below(name)}: cannot be read ({error})") from error
+            raise PipelineError(f"{self.below(name)}: cannot be read ({_why(error)})") from error
 
     def read(self, name: str) -> bytes:
         """Return what is in a file."""
@@ -74,7 +87,7 @@ class Folder:
             with self._system.open_input_stream(f"{self._path}/{name}") as stream:
                 return bytes(stream.read())
         except OSError as error:
-            raise PipelineError(f"{self.below(name)}: cannot be read ({error})") from error
+            raise PipelineError(f"{self.below(name)}: cannot be read ({_why(error)})") from error
 
     def read_json(self, name: str) -> Any:
         """Return what a file says, None where there is none."""
@@ -122,4 +135,10 @@ class Folder:
         try:
             return what()
         except OSError as error:
-            raise PipelineError(f"{self.uri}: cannot be used ({error})") from error
+            raise PipelineError(f"{self.uri}: cannot be used ({_why(error)})") from error
+
+
+def _why(error: Exception) -> str:
+    """Return what went wrong in a few words: Arrow may say it in a hundred lines."""
+    number = getattr(error, "errno", None)
+    return os.strerror(number) if number else str(error).partition("\n")[0]

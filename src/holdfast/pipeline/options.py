@@ -11,7 +11,7 @@ from sqlalchemy.exc import ArgumentError
 from holdfast.config import ConfigError, load
 from holdfast.pipeline.columns import Column, named
 from holdfast.pipeline.problem import PipelineError
-from holdfast.topics import EVERY_TOPIC, InvalidTopicFilter, check_topic_filter
+from holdfast.topics import EVERY_TOPIC, InvalidTopicFilter, check_topic_filter, split_shared
 
 _MOST_PARTITIONS = 10_000
 #: Levels a Topic Filter may have here.
@@ -86,9 +86,12 @@ def check_filter(topic_filter: str) -> None:
     if topic_filter == EVERY_TOPIC:
         return
     try:
-        check_topic_filter(topic_filter, _MOST_LEVELS)
+        group, inner = split_shared(topic_filter)
+        check_topic_filter(inner, _MOST_LEVELS)
     except InvalidTopicFilter as error:
         raise PipelineError(f"filter {topic_filter!r}: {error}") from error
+    if group is not None:
+        raise PipelineError(f"filter {topic_filter!r}: is a shared subscription, not a Topic Filter; write {inner!r}")
 
 
 def url_of(storage: str | None, config: str | None, context: str = "") -> str:

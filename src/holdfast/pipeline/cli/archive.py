@@ -10,9 +10,10 @@ from attrs import asdict
 from sqlalchemy.engine import make_url
 
 from holdfast.config import Config, ConfigError, default, load
-from holdfast.pipeline.cli.job import database, ending_of, machine, running, tell
+from holdfast.pipeline.cli.job import database, ending_of, machine, require_database, running, tell
 from holdfast.pipeline.confirming import confirm_archived
 from holdfast.pipeline.distant import folder_within_reach, require_history
+from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.archive import archive as run
 from holdfast.pipeline.options import url_of
 from holdfast.pipeline.problem import PipelineError
@@ -52,7 +53,7 @@ def archive(
     ending = ending_of()
     if follow:
         ending.patient()
-    with running("archive") as spark:
+    with running("archive") as start:
         if interval is not None and not follow:
             raise PipelineError("--interval is for an archive that goes on: say --follow too")
         meant = _configured(url_of(storage, config), config, data_dir)
@@ -60,6 +61,9 @@ def archive(
             lambda seq: confirm_archived(meant, seq)
         )  # fmt: skip
         source = Source(meant.storage.url)
+        require_database(source.url, None)
+        Folder(out).require_writable()
+        spark = start()
         require_history(spark, source)
         every = (interval or _INTERVAL) if follow else None
         done = run(

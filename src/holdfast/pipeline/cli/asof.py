@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 from attrs import asdict
 
-from holdfast.pipeline.cli.job import database, machine, running, tell
+from holdfast.pipeline.cli.job import database, machine, require_database, running, tell
+from holdfast.pipeline.coverage import require_coverage
 from holdfast.pipeline.distant import folder_within_reach, require_history
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.asof import asof as run
@@ -14,6 +15,7 @@ from holdfast.pipeline.moment import milliseconds
 from holdfast.pipeline.options import check_filter, url_of
 from holdfast.pipeline.problem import PipelineError
 from holdfast.pipeline.store import Source
+from holdfast.pipeline.vacant import require_vacant
 
 
 @click.command()
@@ -40,17 +42,23 @@ def asof(
 
     TIME is written as 2026-11-21T10:00:00Z (in UTC without a zone), or as 90m: that long ago.
     """
-    with running("asof") as spark:
+    with running("asof") as start:
         check_filter(topic_filter)
         at = milliseconds(time)
+        if archive is not None and (storage is not None or config is not None):
+            raise PipelineError("say either --archive, or which database is meant (--storage or --config)")
+        if archive is None:
+            require_database(storage, config)
+        else:
+            require_coverage(Folder(archive))
+        require_vacant(Folder(out), overwrite, "export")
+        spark = start()
         if archive is None:
             source = Source(url_of(storage, config))
             require_history(spark, source)
             manifest = run(spark, source, at, folder_within_reach(spark, out), topic_filter, partitions, overwrite)
-        elif storage is None and config is None:
+        else:
             manifest = asof_archived(
                 spark, Folder(archive), at, folder_within_reach(spark, out), topic_filter, overwrite
             )
-        else:
-            raise PipelineError("say either --archive, or which database is meant (--storage or --config)")
     tell(asdict(manifest), as_json, f"{manifest.rows} messages were retained at {time}; they are in {out}")

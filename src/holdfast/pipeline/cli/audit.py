@@ -5,11 +5,13 @@ from __future__ import annotations
 import click
 from attrs import asdict
 
-from holdfast.pipeline.cli.job import FOUND, database, machine, running, tell
+from holdfast.pipeline.cli.job import FOUND, database, machine, require_database, running, tell
 from holdfast.pipeline.distant import folder_within_reach, snapshot_within_reach
+from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.audit import DIFFERENCES
 from holdfast.pipeline.jobs.audit import audit as run
 from holdfast.pipeline.options import check_filter
+from holdfast.pipeline.vacant import require_replaceable
 
 
 @click.command()
@@ -32,10 +34,15 @@ def audit(
 
     The exit status is 3 where they differ.
     """
-    with running("audit") as spark:
+    with running("audit") as start:
         check_filter(topic_filter)
+        require_database(storage, config)
+        if out is not None:
+            require_replaceable(Folder(out), DIFFERENCES)
+        spark = start()
+        folder = None if out is None else folder_within_reach(spark, out)
         with snapshot_within_reach(spark, storage, config, snapshot_dir) as snapshot:
-            found = run(spark, snapshot, folder_within_reach(spark, out) if out else None, topic_filter, partitions)
+            found = run(spark, snapshot, folder, topic_filter, partitions)
     sentence = (
         f"same {found.same}, only retained {found.only_live}, only in the history {found.only_history}, "
         f"different {found.differs}"

@@ -6,11 +6,13 @@ import click
 from attrs import asdict
 
 from holdfast.pipeline.cli.job import machine, running, tell
+from holdfast.pipeline.coverage import require_coverage
 from holdfast.pipeline.distant import folder_within_reach
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.compact import Compacted
 from holdfast.pipeline.jobs.compact import compact as run
 from holdfast.pipeline.readable import number
+from holdfast.pipeline.vacant import require_room_for_days
 
 
 @click.command()
@@ -23,7 +25,10 @@ def compact(as_json: bool, archive: str, out: str, unfinished: bool) -> None:
 
     Days that are there already are left as they are.
     """
-    with running("compact") as spark:
+    with running("compact") as start:
+        require_coverage(Folder(archive))
+        require_room_for_days(Folder(out))
+        spark = start()
         done = run(spark, Folder(archive), folder_within_reach(spark, out), unfinished)
     tell(asdict(done), as_json, _sentence(done, archive, out))
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import click
 from attrs import asdict
 
-from holdfast.pipeline.cli.job import FOUND, database, machine, running, tell
+from holdfast.pipeline.cli.job import FOUND, database, machine, require_database, running, tell
+from holdfast.pipeline.coverage import DATA, require_coverage
 from holdfast.pipeline.decoding import messages
 from holdfast.pipeline.decoding.registry import BUILT_IN, decoder_of
 from holdfast.pipeline.distant import folder_within_reach, snapshot_within_reach
 from holdfast.pipeline.folder import Folder
-from holdfast.pipeline.jobs.decode import BAD, SAMPLE, Decoded
+from holdfast.pipeline.jobs.decode import BAD, SAMPLE, Decoded, wanted_by
 from holdfast.pipeline.jobs.decode import decode as run
 from holdfast.pipeline.problem import PipelineError
 from holdfast.pipeline.readable import number
+from holdfast.pipeline.vacant import require_vacant
 
 
 @click.command()
@@ -63,12 +65,19 @@ def decode(
 
     Payloads that cannot be decoded are in OUT/bad, each with the reason.
     """
-    with running("decode") as spark:
+    with running("decode") as start:
         decoder = decoder_of(name, schema)
+        if archive is None:
+            require_database(storage, config)
+        elif history or storage is not None or config is not None:
+            raise PipelineError("say either --archive, or which database is meant (--storage or --config)")
+        else:
+            require_coverage(Folder(archive))
+        wanted_by(decoder, patterns)
+        require_vacant(Folder(out), overwrite, names=(DATA, BAD))
+        spark = start()
         folder = folder_within_reach(spark, out)
         if archive is not None:
-            if history or storage is not None or config is not None:
-                raise PipelineError("say either --archive, or which database is meant (--storage or --config)")
             found = messages.archived(spark, Folder(archive))
             done = run(spark, found, decoder, folder, patterns, sample, overwrite)
         else:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import click
 from attrs import asdict
 
-from holdfast.pipeline.cli.job import database, machine, running, tell
+from holdfast.pipeline.cli.job import database, machine, require_database, running, tell
 from holdfast.pipeline.distant import folder_within_reach, snapshot_within_reach
+from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.export import export as run
+from holdfast.pipeline.options import check_filter
+from holdfast.pipeline.vacant import require_vacant
 
 
 @click.command()
@@ -29,8 +32,13 @@ def export(
     overwrite: bool,
 ) -> None:
     """Write what is retained to Parquet files in OUT/data, and OUT/manifest.json when they are complete."""
-    with running("export") as spark, snapshot_within_reach(spark, storage, config, snapshot_dir) as snapshot:
-        manifest = run(spark, snapshot, folder_within_reach(spark, out), topic_filter, partitions, overwrite)
+    with running("export") as start:
+        check_filter(topic_filter)
+        require_database(storage, config)
+        require_vacant(Folder(out), overwrite, "export")
+        spark = start()
+        with snapshot_within_reach(spark, storage, config, snapshot_dir) as snapshot:
+            manifest = run(spark, snapshot, folder_within_reach(spark, out), topic_filter, partitions, overwrite)
     tell(
         asdict(manifest),
         as_json,

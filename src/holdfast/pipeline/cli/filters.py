@@ -9,15 +9,17 @@ import click
 from attrs import asdict
 
 from holdfast.pipeline.asked import Questions, Refused, Replayed, of_file, of_options, of_sessions
-from holdfast.pipeline.cli.job import FOUND, database, machine, running, tell
+from holdfast.pipeline.cli.job import FOUND, database, machine, require_database, running, tell
 from holdfast.pipeline.cli.shown import show
 from holdfast.pipeline.distant import folder_within_reach, snapshot_within_reach
+from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.filters import Delivery
 from holdfast.pipeline.jobs.filters import filters as run
 from holdfast.pipeline.jobs.table import FORMS
 from holdfast.pipeline.problem import PipelineError
 from holdfast.pipeline.readable import number, size, span, visible
 from holdfast.pipeline.replaying import flow as settings
+from holdfast.pipeline.vacant import require_vacant
 
 _COLUMNS = ("Topic Filter", "", "subscriptions", "messages", "bytes", "reads", "slices", "at least")
 #: What is said of those that are sent nothing, whatever is retained.
@@ -74,15 +76,20 @@ def filters(
     What is no Topic Filter is listed with the reason, and makes the exit status 3. Flow control is that of --config,
     the defaults without it, and what the options say.
     """
-    with running("filters") as spark:
+    with running("filters") as start:
         if not (given or file or subscriptions):
             raise PipelineError("say which Topic Filters: --filter FILTER, --filters FILE or --subscriptions")
         flow = settings(config, batch_read_number, batch_deliver_number, delivery_rate)
         asked = of_options(given).also(of_file(file) if file else Questions())
+        require_database(storage, config)
+        if out is not None:
+            require_vacant(Folder(out), overwrite)
+        spark = start()
+        folder = None if out is None else folder_within_reach(spark, out)
         with snapshot_within_reach(spark, storage, config, snapshot_dir) as snapshot:
             if subscriptions:
                 asked = asked.also(of_sessions(snapshot.source))
-            found = run(spark, snapshot, asked, flow, folder_within_reach(spark, out) if out else None, form, overwrite)
+            found = run(spark, snapshot, asked, flow, folder, form, overwrite)
     if not as_json:
         complain(found.refused, file)
         show(_COLUMNS, (_row(one) for one in found.deliveries[:top]), left=2)
@@ -102,7 +109,7 @@ def complain(refused: Iterable[Refused], file: str | None) -> None:
     listed = list(refused)
     for one in listed[:_MOST_REASONS]:
         place = f"{file}:{one.line}: " if one.line else ""
-        click.echo(f"{place}{visible(one.text)!r}: {one.reason}", err=True)
+        click.echo(f"{place}'{visible(one.text)}': {one.reason}", err=True)
     if len(listed) > _MOST_REASONS:
         click.echo(f"and {number(len(listed) - _MOST_REASONS)} more; --json lists all", err=True)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import click
 from attrs import asdict
 
-from holdfast.pipeline.cli.job import FOUND, database, machine, running, tell
+from holdfast.pipeline.cli.job import FOUND, database, machine, require_database, running, tell
 from holdfast.pipeline.commit import Target
 from holdfast.pipeline.distant import require_staging
+from holdfast.pipeline.files import files_of
+from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.imports import FORMATS, MOST_REJECTS, import_messages
 from holdfast.pipeline.sink import MOST_REJECTS as REJECTS_AT_MOST
 from holdfast.pipeline.sink import REJECTS
@@ -47,8 +49,14 @@ def import_(
     A broker may run meanwhile: it does the writing, and new subscribers are sent what is imported. The exit status is 3
     where some messages were rejected, by a rule or by a limit of the broker's.
     """
-    with running("import") as spark:
+    with running("import") as start:
         target = Target(storage, config)
+        require_database(storage, config)
+        if rejects is not None:
+            Folder(rejects).require_writable()
+        if kind != "parquet":
+            files_of(source)
+        spark = start()
         require_staging(spark, target.url, staging)
         done = import_messages(spark, source, kind, target, Merge(merge), job, rejects, max_rejects, staging)
     counts = asdict(done)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -13,7 +13,9 @@ import click
 from holdfast.pipeline.chatter import Chatter
 from holdfast.pipeline.cli.reason import reason
 from holdfast.pipeline.ending import Ended, Ending
+from holdfast.pipeline.options import url_of
 from holdfast.pipeline.session import leave, session
+from holdfast.pipeline.store import check
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,16 +49,19 @@ def _note(context: click.Context, _option: click.Parameter, value: bool) -> None
 
 
 @contextmanager
-def running(name: str) -> Iterator[SparkSession]:
-    """Give the session of a command; what goes wrong is told in a line, with exit status 1."""
+def running(name: str) -> Iterator[Callable[[], SparkSession]]:
+    """Give what starts the session of a command; what goes wrong is told in a line, with exit status 1.
+
+    What can be refused without Spark is looked at before it is started, which takes seconds.
+    """
     ending = ending_of()
     verbose = click.get_current_context().meta.get(_VERBOSE, False)
     chatter = None if verbose else Chatter()
     if chatter is not None:  # py4j logs, with a traceback, what a session that ends has interrupted
         logging.getLogger().addHandler(logging.NullHandler())
     try:
-        with session(f"holdfast-pipeline {name}", chatter, ending.listen) as spark:
-            yield spark
+        with ExitStack() as kept:
+            yield lambda: kept.enter_context(session(f"holdfast-pipeline {name}", chatter, ending.listen))
     except (Exception, Ended, KeyboardInterrupt) as error:
         if chatter is not None:
             chatter.wipe()
@@ -69,6 +74,11 @@ def running(name: str) -> Iterator[SparkSession]:
         fail(reason(error, chatter.lines if chatter else ()))
     if chatter is not None:
         chatter.wipe()
+
+
+def require_database(storage: str | None, config: str | None) -> None:
+    """Raise :class:`PipelineError` unless these say which database is meant, and it can be read."""
+    check(url_of(storage, config))
 
 
 def ending_of() -> Ending:

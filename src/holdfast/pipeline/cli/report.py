@@ -9,7 +9,7 @@ import click
 from holdfast.config.units import parse_duration
 from holdfast.pipeline.asked import Questions, of_file, of_sessions
 from holdfast.pipeline.cli.filters import complain, flow_control
-from holdfast.pipeline.cli.job import FOUND, database, machine, running, tell
+from holdfast.pipeline.cli.job import FOUND, database, machine, require_database, running, tell
 from holdfast.pipeline.distant import snapshot_within_reach
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.report import report as run
@@ -51,11 +51,14 @@ def report(
     It is one HTML file that needs no other, and replaces one there is. The Topic Filters of the Sessions in the
     database are looked at, and those of FILTERS; lines that are no Topic Filter make the exit status 3.
     """
-    with running("report") as spark:
+    with running("report") as start:
         flow = settings(config, batch_read_number, batch_deliver_number, delivery_rate)
         stale_after = _age(stale)
         folder, name = _place(out)
+        folder.require_writable()
         asked = of_file(file) if file else Questions()
+        require_database(storage, config)
+        spark = start()
         with snapshot_within_reach(spark, storage, config, snapshot_dir) as snapshot:
             asked = asked.also(of_sessions(snapshot.source))
             found = run(spark, snapshot, flow, asked, depth, stale_after)

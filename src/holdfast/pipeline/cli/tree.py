@@ -7,13 +7,15 @@ from typing import Any
 import click
 from attrs import asdict
 
-from holdfast.pipeline.cli.job import database, machine, running, tell
+from holdfast.pipeline.cli.job import database, machine, require_database, running, tell
 from holdfast.pipeline.cli.shown import show
 from holdfast.pipeline.distant import folder_within_reach, snapshot_within_reach
+from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.table import FORMS
 from holdfast.pipeline.jobs.tree import ORDERS, Branch
 from holdfast.pipeline.jobs.tree import tree as run
 from holdfast.pipeline.readable import moment, number, share, size, span, visible
+from holdfast.pipeline.vacant import require_vacant
 
 _COLUMNS = ("prefix", "messages", "share", "bytes", "oldest", "median", "newest", "expiring", "first expires")
 
@@ -46,10 +48,14 @@ def tree(
 
     Ages are those since the messages were stored.
     """
-    with running("tree") as spark, snapshot_within_reach(spark, storage, config, snapshot_dir) as snapshot:
-        found = run(
-            spark, snapshot, depth, top, order, folder_within_reach(spark, out) if out else None, form, overwrite
-        )
+    with running("tree") as start:
+        require_database(storage, config)
+        if out is not None:
+            require_vacant(Folder(out), overwrite)
+        spark = start()
+        folder = None if out is None else folder_within_reach(spark, out)
+        with snapshot_within_reach(spark, storage, config, snapshot_dir) as snapshot:
+            found = run(spark, snapshot, depth, top, order, folder, form, overwrite)
     result: dict[str, Any] = asdict(found)
     if not as_json and found.branches:
         show(_COLUMNS, (_row(one, found.messages) for one in found.branches), left=1)

@@ -13,6 +13,7 @@ from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.problem import PipelineError
 from holdfast.pipeline.store import Source, check
 from holdfast.pipeline.tables import parallelism
+from holdfast.pipeline.vacant import require_room_for_archive
 from holdfast.retained.periods import read_state
 from holdfast.storage.engine import shown
 
@@ -96,6 +97,7 @@ class _Progress:
             )
         self.told = 0
         if reached is None:
+            require_room_for_archive(out)
             confirm(0)  # from now on nothing is forgotten that is not archived
         else:
             self.tell()

@@ -12,6 +12,7 @@ from holdfast.pipeline.jobs.asof import state_at
 from holdfast.pipeline.problem import PipelineError
 from holdfast.pipeline.snapshot import Snapshot
 from holdfast.pipeline.tables import read_retained
+from holdfast.pipeline.vacant import require_replaceable
 from holdfast.retained.moments import HistoryUnavailable, Moment, present_moment
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def audit(
         _marked(state_at(spark, snapshot.source, _present(snapshot), topic_filter, partitions)),
     )
     if out is not None:
+        require_replaceable(out, DIFFERENCES)
         differing = compared.where("verdict <> 'same'")
         differing.write.mode("overwrite").option("partitionOverwriteMode", "static").json(out.below(DIFFERENCES))
     counts = compared.groupBy("verdict").agg(F.count("*").alias("topics")).collect()

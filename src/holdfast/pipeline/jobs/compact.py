@@ -11,6 +11,7 @@ from holdfast.pipeline.coverage import DATA, Coverage, read_coverage, require_co
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.problem import PipelineError
 from holdfast.pipeline.tables import read_archive
+from holdfast.pipeline.vacant import require_room_for_days
 
 if TYPE_CHECKING:
     from attrs import frozen
@@ -39,6 +40,7 @@ def compact(spark: SparkSession, archive: Folder, out: Folder, unfinished: bool 
     and again by the next run. Raises :class:`PipelineError`.
     """
     _check_apart(archive, out)
+    require_room_for_days(out)
     there = require_coverage(archive)
     done = read_coverage(out) or Coverage(there.store)
     if done.store != there.store or done.last_seq > there.last_seq:

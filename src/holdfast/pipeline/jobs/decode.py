@@ -12,14 +12,14 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import StructType
 
 from holdfast.pipeline.checksum import checksum
+from holdfast.pipeline.coverage import DATA
 from holdfast.pipeline.decoding.decoder import Decoder
 from holdfast.pipeline.decoding.messages import Messages
 from holdfast.pipeline.decoding.rows import Rows, relaxed
-from holdfast.pipeline.decoding.topics import topic_pattern
+from holdfast.pipeline.decoding.topics import TopicPattern, topic_pattern
 from holdfast.pipeline.folder import Folder
-from holdfast.pipeline.jobs import table
-from holdfast.pipeline.jobs.export import DATA, MANIFEST
 from holdfast.pipeline.problem import PipelineError
+from holdfast.pipeline.vacant import MANIFEST, vacate
 
 if TYPE_CHECKING:
     from attrs import frozen
@@ -73,9 +73,7 @@ def decode(
     ``sample`` is the number of messages that a schema is inferred from, where the decoder has none. Raises
     :class:`PipelineError`; no payload is a reason to.
     """
-    wanted = [topic_pattern(text) for text in patterns or decoder.patterns]
-    if not wanted:
-        raise PipelineError("say which topics to decode by a pattern, as in site/{site}/dev/{device}/temp")
+    wanted = wanted_by(decoder, patterns)
     frame = messages.matching(wanted)
     levels = [name for name in frame.columns if name not in ("topic", "payload", *messages.about)]
     fixed = ("topic", *levels, *messages.about)
@@ -83,7 +81,7 @@ def decode(
     if decoder.schema is not None:
         _check_names(levels, schema)
     decoding = _portable(Rows(decoder, schema))
-    table.vacate(out, overwrite)
+    vacate(out, overwrite, names=(DATA, BAD))
     found = frame.withColumn("decoded", F.udf(decoding, decoding.result, useArrow=False)("topic", "payload"))
     # The payload is needed no more, unless it is bad.
     found = found.withColumn("payload", F.when(F.col("decoded.reason").isNotNull(), F.col("payload"))).persist()
@@ -106,6 +104,14 @@ def decode(
     )  # fmt: skip
     out.write_json(MANIFEST, asdict(result))
     return result
+
+
+def wanted_by(decoder: Decoder, patterns: Sequence[str]) -> list[TopicPattern]:
+    """Return which topics are to be decoded. Raises :class:`PipelineError`."""
+    wanted = [topic_pattern(text) for text in patterns or decoder.patterns]
+    if not wanted:
+        raise PipelineError("say which topics to decode by a pattern, as in site/{site}/dev/{device}/temp")
+    return wanted
 
 
 def schema_of(decoder: Decoder, frame: DataFrame, sample: int) -> StructType:

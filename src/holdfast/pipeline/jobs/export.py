@@ -10,10 +10,11 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from holdfast.pipeline.checksum import checksum
 from holdfast.pipeline.columns import RETAINED, struct_of
+from holdfast.pipeline.coverage import DATA
 from holdfast.pipeline.folder import Folder
-from holdfast.pipeline.problem import PipelineError
 from holdfast.pipeline.snapshot import Snapshot
 from holdfast.pipeline.tables import read_retained
+from holdfast.pipeline.vacant import MANIFEST, vacate
 
 if TYPE_CHECKING:
     from attrs import frozen
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 else:
     from attrs import define as frozen
 
-DATA = "data"
-MANIFEST = "manifest.json"
 _NAMES = [column.name for column in RETAINED]
 
 
@@ -67,10 +66,7 @@ def write(
     back from the files; ``verify`` is called before it is written. Raises :class:`PipelineError`, also for a complete
     export that may not be overwritten.
     """
-    if out.has(MANIFEST):
-        if not overwrite:
-            raise PipelineError(f"{out.uri}: holds a complete export; name another folder, or say --overwrite")
-        out.remove(MANIFEST)
+    vacate(out, overwrite, "export")
     frame.write.mode("overwrite").option("partitionOverwriteMode", "static").parquet(out.below(DATA))
     verify()
     found = describe(spark, out)

@@ -16,6 +16,7 @@ from holdfast.pipeline.matching import matched
 from holdfast.pipeline.replaying import deliveries, expected, reads
 from holdfast.pipeline.snapshot import Snapshot
 from holdfast.pipeline.tables import read_retained
+from holdfast.pipeline.vacant import vacate
 from holdfast.retained.flow import Flow
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def filters(
     With ``out``, it is written there as well. Raises :class:`PipelineError`.
     """
     if out is not None:
-        table.vacate(out, overwrite)
+        vacate(out, overwrite)
     result = delivered(read_retained(spark, snapshot, columns=NEEDED), questions, flow, snapshot.taken_at)
     if out is not None:
         about = {"taken_at": result.taken_at, "filters": len(result.deliveries), "flow": asdict(flow)}

@@ -11,12 +11,13 @@ from attrs import asdict
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from holdfast.pipeline.commit import Target
+from holdfast.pipeline.coverage import DATA
 from holdfast.pipeline.files import FORMATS as FILES
 from holdfast.pipeline.files import files_of
-from holdfast.pipeline.jobs.export import DATA, MANIFEST
 from holdfast.pipeline.problem import PipelineError
 from holdfast.pipeline.ready import FIELDS
 from holdfast.pipeline.store import Source
+from holdfast.pipeline.vacant import MANIFEST
 from holdfast.retained.jobs import read_job
 from holdfast.retained.verdicts import Merge
 

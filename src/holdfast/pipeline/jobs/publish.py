@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from holdfast.pipeline.coverage import COVERAGE, DATA, require_coverage
 from holdfast.pipeline.delta import Table
 from holdfast.pipeline.folder import Folder
-from holdfast.pipeline.jobs.export import MANIFEST
 from holdfast.pipeline.parquet import PARTITION, File, batches_of, columns_of, files_in
 from holdfast.pipeline.problem import PipelineError
+from holdfast.pipeline.vacant import MANIFEST
 
 if TYPE_CHECKING:
     from attrs import frozen

@@ -5,22 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from holdfast.pipeline.coverage import DATA
 from holdfast.pipeline.folder import Folder
-from holdfast.pipeline.jobs.export import DATA, MANIFEST
-from holdfast.pipeline.problem import PipelineError
+from holdfast.pipeline.vacant import MANIFEST
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 FORMS = ("parquet", "json")
-
-
-def vacate(out: Folder, overwrite: bool) -> None:
-    """Make sure that a table may be written. Raises :class:`PipelineError` for a complete one that is to stay."""
-    if out.has(MANIFEST):
-        if not overwrite:
-            raise PipelineError(f"{out.uri}: holds a complete result; name another folder, or say --overwrite")
-        out.remove(MANIFEST)
 
 
 def write(frame: DataFrame, out: Folder, form: str, about: Mapping[str, object]) -> None:

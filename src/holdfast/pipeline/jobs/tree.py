@@ -10,6 +10,7 @@ from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs import table
 from holdfast.pipeline.snapshot import Snapshot
 from holdfast.pipeline.tables import read_retained
+from holdfast.pipeline.vacant import vacate
 
 if TYPE_CHECKING:
     from attrs import frozen
@@ -76,7 +77,7 @@ def tree(
     ``order`` is one of :data:`ORDERS`. With ``out``, all prefixes are written there. Raises :class:`PipelineError`.
     """
     if out is not None:
-        table.vacate(out, overwrite)
+        vacate(out, overwrite)
     found = branches(read_retained(spark, snapshot, columns=NEEDED), depth, snapshot.taken_at).persist()
     try:
         # A message has exactly one prefix of one level.

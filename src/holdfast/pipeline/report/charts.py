@@ -13,6 +13,8 @@ else:
     from attrs import define as frozen
 
 _PLOT, _TOP, _FOOT = 150, 14, 20
+#: Between the figures of a scale, which stand left of the chart (the page leaves them room), and the chart.
+_GAP = 5
 _LABELS = 6
 #: A label whose middle is nearer to the edge than this part of the width would hang over it.
 _EDGE = 0.05
@@ -51,7 +53,7 @@ def columns(
     scale = ceiling(highest, thousand)
     levels = {value: _TOP + _PLOT * (1 - value / scale) for value in _marked(scale)}
     lines = [el("line", x1=0, x2="100%", y1=y, y2=y, class_="grid") for y in levels.values()]
-    figures = [el("text", figure(value), x=0, y=y - 3, class_="tick figure") for value, y in levels.items()]
+    figures = [el("text", figure(value), x=-_GAP, y=y + 4, class_="tick end figure") for value, y in levels.items()]
     count = max(1, len(steps))
     apart = 1 if every_label else -(-count // _LABELS)
     drawn = []

@@ -91,9 +91,9 @@ def _rate(rate: Rate | None) -> str:
 def _rest(found: Deliveries) -> str:
     none = sum(1 for one in found.deliveries if one.replayed is Replayed.YES and not one.messages)
     withheld = sum(1 for one in found.deliveries if one.replayed is not Replayed.YES)
-    sentence = f"{number(len(found.deliveries))} Topic Filters; {number(none)} match nothing that is retained"
+    sentence = f"Topic Filters: {number(len(found.deliveries))}. Match nothing that is retained: {number(none)}"
     if withheld:
-        sentence += f", and {number(withheld)} are not sent any (shared, Retain Handling 2, or the broker's own)"
+        sentence += f". Are sent nothing (shared, Retain Handling 2, or the broker's own): {number(withheld)}"
     if found.refused:
-        sentence += f". {number(len(found.refused))} were no Topic Filters, and are left out"
+        sentence += f". Left out, as they are no Topic Filters: {number(len(found.refused))}"
     return sentence + "."
