@@ -92,6 +92,14 @@ def test_lines_of_an_export_are_the_messages(scratch: Path) -> None:
     assert row.revision == 7
 
 
+def test_a_line_that_is_no_message_tells_its_topic_where_it_has_one(scratch: Path) -> None:
+    """So that whoever reads the rejects finds it."""
+    data = b'{"topic": "a/b", "payload": "eA==", "qos": 7}\n{"topic": 1}\n[]\n'
+    found = lines(scratch, data, 0)
+    assert [each.given for each in found] == [{"topic": "a/b"}, None, None]
+    assert all(each.problem for each in found)
+
+
 @given(st.lists(st.sampled_from([b"{}", b"", b"x", line_of(message("t")).strip()]), max_size=6), st.integers(1, 300))
 def test_ranges_of_bytes_have_each_line_once(scratch: Path, parts: list[bytes], cut: int) -> None:
     """Wherever they are cut."""

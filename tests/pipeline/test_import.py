@@ -19,7 +19,8 @@ from holdfast.pipeline.commit import Target
 from holdfast.pipeline.coverage import DATA
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.export import export
-from holdfast.pipeline.jobs.imports import import_messages
+from holdfast.pipeline.jobs.imports import import_messages, read_messages
+from holdfast.pipeline.problem import PipelineError
 from holdfast.wire.properties import Properties
 from tests.pipeline.stores import NOW, Filled, database, message
 from tests.pipeline.test_mosquitto_formats import DUMP, KEPT, written
@@ -130,3 +131,34 @@ def test_a_file_that_is_none_of_the_format_is_told_in_a_line(spark: SparkSession
     arguments = ["import", __file__, "--format", "mosquitto", "--storage", filled.url]
     result = CliRunner().invoke(main, arguments)
     assert (result.exit_code, result.stderr) == (1, f"{__file__}: this is not a mosquitto.db; nothing was merged\n")
+
+
+def test_a_job_that_is_done_reads_nothing_and_says_so(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
+    """However long its source is, and whether or not it is the same: a name is for one import."""
+    source = tmp_path / "lines"
+    source.write_bytes(b'{"topic": "a", "payload": "eA=="}\n')
+    arguments = ["import", str(source), "--format", "ndjson", "--storage", filled.url, "--job", "once"]
+    assert CliRunner().invoke(main, arguments).stdout.startswith("imported 1, unchanged 0, ")
+    source.write_bytes(b"not a line\n")
+    again = CliRunner().invoke(main, arguments)
+    assert again.exit_code == 0
+    assert again.stdout.endswith("rejected 0; the job once was done before: nothing was read\n")
+    assert json.loads(CliRunner().invoke(main, [*arguments, "--json"]).stdout)["done_before"] is True
+    other = CliRunner().invoke(main, [*arguments, "--merge", "replace"])
+    assert "the job 'once' was begun with merge = newer" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        (["empty"], "holds no table of Parquet files"),
+        (["data/date=2026-11-21/part-0.parquet", "archive.json"], "is an archive of a history; import what was"),
+    ],
+)
+def test_what_is_no_table_is_told_in_a_line(spark: SparkSession, tmp_path: Path, files: list[str], told: str) -> None:
+    """In words of what was named, not of Spark's."""
+    for name in files:
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).touch()
+    with pytest.raises(PipelineError, match=told):
+        read_messages(spark, str(tmp_path / "in"), "parquet")

@@ -124,9 +124,9 @@ def test_kill_9_at_any_point_ends_the_same_when_it_is_run_again(
                 assert "t/0000" < position(target.url) < "t/1199"
             else:
                 assert position(target.url) == "done"
-        for _ in range(2):
+        for before in (points[-1] == "merged", True):
             done = import_messages(spark, str(source), "ndjson", Target(target.url, None), job="killed")
-            assert done == Imported("killed", COUNT, 0, 0, 0, 0, 0)
+            assert done == Imported("killed", before, COUNT, 0, 0, 0, 0, 0)
         found = contents(spark, target)
         assert [row[:3] for row in found] == [(one.topic, one.payload, one.qos) for one in expected]
         assert staged(target) == []

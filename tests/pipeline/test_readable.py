@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.pipeline.readable import moment, number, rough, share, short, size, span, visible
+from holdfast.pipeline.readable import counted, moment, number, rough, share, short, size, span, visible
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,8 @@ def test_nothing_that_hides_is_left_whatever_the_topic(text: str, longest: int) 
     ("found", "expected"),
     [
         (number(1234567), "1,234,567"),
+        (counted(1, "message"), "1 message"), (counted(0, "message"), "0 messages"),
+        (counted(2000, "message"), "2,000 messages"),
         (short(999), "999"), (short(999.6), "1k"), (short(1234), "1.2k"), (short(123456), "123k"), (short(4e6), "4M"),
         (short(999_999), "1M"),
         (size(0), "0 bytes"), (size(1023), "1023 bytes"), (size(1024), "1.0 KB"), (size(1536 * 1024), "1.5 MB"),

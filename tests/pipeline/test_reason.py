@@ -25,6 +25,10 @@ NOWHERE = {"PATH": ""}
         ("ModuleNotFoundError: No module named 'holdfast'", "the executors run a Python without holdfast: install"),
         ('java.io.IOException: Cannot run program "/x/python3": error=2, No such file or directory', "the executors"),
         ("java.io.IOException: No space left on device", "No space left on device: free some, or name another folder"),
+        (
+            "java.io.IOException: Rename destination file:/a/checkpoint/metadata already exists.",
+            "another run is adding",
+        ),
         ("ValueError: what nobody thought of", "what nobody thought of"),
     ],
 )

@@ -35,6 +35,7 @@ def confirm_archived(config: Config, seq: int) -> None:
             last_seq = confirm(cursor, seq).last_seq
             connection.commit()
     except (Inaccessible, StoreUnusable, DirectoryUnusable) as error:
-        raise PipelineError(f"everything up to {seq} is archived, but that could not be confirmed: {error}") from error
+        done = f"everything up to {seq} is archived, but that" if seq else "nothing is archived: that an archive begins"
+        raise PipelineError(f"{done} could not be confirmed: {error}") from error
     if seq > last_seq:
         raise PipelineError(f"the history ends at {last_seq}, the archive has {seq}: it is that of another database")

@@ -38,10 +38,13 @@ class Folder:
             raise PipelineError(f"{place}: is no folder that can be written to ({_why(error)})") from error
 
     def require_writable(self) -> None:
-        """Make the folder, and raise :class:`PipelineError` where no file can be written to it."""
+        """Raise :class:`PipelineError` where no file can be written to it. Afterwards it is as it was."""
         name = f".holdfast-{secrets.token_hex(8)}"
+        fresh = not self.has("")
         self.write(name, b"")
         self.remove(name)
+        if fresh:
+            self.remove("")
 
     def below(self, name: str) -> str:
         """Return what Spark calls something in it."""

@@ -30,6 +30,11 @@ def number(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def counted(value: int, noun: str) -> str:
+    """Return a count of things: 1 message, 2,000 messages."""
+    return f"{number(value)} {noun}" if value == 1 else f"{number(value)} {noun}s"
+
+
 def short(value: float) -> str:
     """Return a count in few characters: 950, 1.2k, 12k, 3.4M."""
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):

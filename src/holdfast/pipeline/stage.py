@@ -60,6 +60,13 @@ def stage_for(url: str, job: str, folder: str | None) -> Stage:
     return TableStage(parsed.set(drivername="postgresql").render_as_string(hide_password=False), _PREFIX + name)
 
 
+def sweep(url: str, job: str, folder: str | None) -> None:
+    """Remove what killed runs of a job have left. Raises :class:`PipelineError`."""
+    area = stage_for(url, job, folder)
+    area.open()
+    area.drop()
+
+
 @frozen
 class FileStage:
     """A folder with a file for each task attempt that has put anything."""
@@ -80,8 +87,8 @@ class FileStage:
         """Write a file; until it has its name, nobody takes it for whole."""
         if not self._path.is_dir():
             raise PipelineError(
-                f"{self.folder}: has no staging area on {gethostname()}, where a task runs; name a folder that the "
-                "executors and the broker share (staging)"
+                f"{self.folder}: has no staging area on {gethostname()}, where a task runs: another run of the same "
+                "job has removed it, or it is another host: name a folder that executors and broker share (staging)"
             )
         unfinished = self._path / f"{attempt}.partial"
         with self._explained(), closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
@@ -115,7 +122,8 @@ class FileStage:
         try:
             yield
         except (OSError, sqlite3.Error) as error:
-            raise PipelineError(f"{self.folder}: cannot be used for staging ({error})") from error
+            why = getattr(error, "strerror", None) or error
+            raise PipelineError(f"{self.folder}: cannot be used for staging ({why})") from error
 
 
 @frozen

@@ -69,7 +69,8 @@ def archive(
         done = run(
             spark, source, folder_within_reach(spark, out), confirm, rows, partitions, every, lambda: ending.asked
         )
-    tell(asdict(done), as_json, f"{out} has every change up to {done.last_seq} (before: {done.before})")
+    there = f"has every change up to {done.last_seq} (before: {done.before})" if done.last_seq else "has no changes yet"
+    tell(asdict(done), as_json, f"{out} {there}")
 
 
 def _configured(url: str, config: str | None, data_dir: str | None) -> Config:

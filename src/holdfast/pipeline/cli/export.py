@@ -10,6 +10,7 @@ from holdfast.pipeline.distant import folder_within_reach, snapshot_within_reach
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.export import export as run
 from holdfast.pipeline.options import check_filter
+from holdfast.pipeline.readable import counted
 from holdfast.pipeline.vacant import require_vacant
 
 
@@ -42,5 +43,5 @@ def export(
     tell(
         asdict(manifest),
         as_json,
-        f"exported {manifest.rows} messages, {manifest.payload_bytes} bytes of payload, to {out}",
+        f"exported {counted(manifest.rows, 'message')}, {counted(manifest.payload_bytes, 'byte')} of payload, to {out}",
     )

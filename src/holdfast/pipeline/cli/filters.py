@@ -17,7 +17,7 @@ from holdfast.pipeline.jobs.filters import Delivery
 from holdfast.pipeline.jobs.filters import filters as run
 from holdfast.pipeline.jobs.table import FORMS
 from holdfast.pipeline.problem import PipelineError
-from holdfast.pipeline.readable import number, size, span, visible
+from holdfast.pipeline.readable import counted, number, size, span, visible
 from holdfast.pipeline.replaying import flow as settings
 from holdfast.pipeline.vacant import require_vacant
 
@@ -92,13 +92,14 @@ def filters(
             found = run(spark, snapshot, asked, flow, folder, form, overwrite)
     if not as_json:
         complain(found.refused, file)
-        show(_COLUMNS, (_row(one) for one in found.deliveries[:top]), left=2)
+        if found.deliveries:
+            show(_COLUMNS, (_row(one) for one in found.deliveries[:top]), left=2)
     result: dict[str, Any] = asdict(found) | {"messages": found.messages, "bytes": found.bytes, "flow": asdict(flow)}
     tell(
         result,
         as_json,
-        f"{number(len(found.deliveries))} Topic Filters, {number(found.subscriptions)} subscriptions:"
-        f" {number(found.messages)} messages, {size(found.bytes)}" + (f", written to {out}" if out else ""),
+        f"{counted(len(found.deliveries), 'Topic Filter')}, {counted(found.subscriptions, 'subscription')}:"
+        f" {counted(found.messages, 'message')}, {size(found.bytes)}" + (f", written to {out}" if out else ""),
     )
     if found.refused:
         raise SystemExit(FOUND)

@@ -11,9 +11,12 @@ from holdfast.pipeline.distant import require_staging
 from holdfast.pipeline.files import files_of
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.imports import FORMATS, MOST_REJECTS, import_messages
+from holdfast.pipeline.readable import number
 from holdfast.pipeline.sink import MOST_REJECTS as REJECTS_AT_MOST
 from holdfast.pipeline.sink import REJECTS
 from holdfast.retained.verdicts import Merge
+
+_COUNTS = ("imported", "unchanged", "kept", "cleared", "expired", "rejected")
 
 
 @click.command("import")
@@ -60,7 +63,9 @@ def import_(
         require_staging(spark, target.url, staging)
         done = import_messages(spark, source, kind, target, Merge(merge), job, rejects, max_rejects, staging)
     counts = asdict(done)
-    told = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in counts.items() if name != "job")
+    told = ", ".join(f"{name} {number(counts[name])}" for name in _COUNTS)
+    if done.done_before:
+        told += f"; the job {done.job} was done before: nothing was read"
     tell(counts, as_json, told)
     if done.rejected:
         raise SystemExit(FOUND)

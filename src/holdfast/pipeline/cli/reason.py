@@ -24,6 +24,10 @@ _MEANINGS = (
         re.compile(r"\[PACKAGE_NOT_INSTALLED\] (\S+)"),
         "Spark Connect needs {0}, which is not installed: pip install 'holdfast[connect]'",
     ),
+    (
+        re.compile(r"(CONCURRENT_STREAM_LOG_UPDATE|Rename destination \S*/checkpoint/)"),
+        "another run is adding to the same archive: let it end, then run this again",
+    ),
     (re.compile(r"(No space left on device)"), "{0}: free some, or name another folder (spark.local.dir, --out)"),
     (re.compile(r"(?m)^\s*(?:Caused by: )?(?:\w+\.)*\w*(?:Error|Exception): (?!Job aborted|Traceback)(\S.*)"), "{0}"),
 )

@@ -18,7 +18,10 @@ class Unreadable(Exception):
 
 @frozen
 class Found:
-    """A place in a file: the fields of a message there (:data:`holdfast.pipeline.ready.FIELDS`), or a problem."""
+    """A place in a file: the fields of a message there (:data:`holdfast.pipeline.ready.FIELDS`), or a problem.
+
+    With a problem there is no message, and of its fields no more than the topic.
+    """
 
     place: str
     given: Mapping[str, Any] | None = None

@@ -30,7 +30,8 @@ def _found(place: str, line: bytes) -> Found:
             return Found(place, _of_mosquitto(said))
         message = message_of(line, _UNTOLD)
     except BadRecord as error:
-        return Found(place, problem=str(error))
+        topic = said.get("topic") if isinstance(said, dict) else None
+        return Found(place, {"topic": topic} if isinstance(topic, str) else None, str(error))
     except (ValueError, RecursionError) as error:
         return Found(place, problem=f"this is not JSON: {str(error)[:100]}")
     return Found(

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from attrs import asdict
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from holdfast.pipeline.commit import Target
-from holdfast.pipeline.coverage import DATA
+from holdfast.pipeline.coverage import COVERAGE, DATA
 from holdfast.pipeline.files import FORMATS as FILES
 from holdfast.pipeline.files import files_of
 from holdfast.pipeline.problem import PipelineError
 from holdfast.pipeline.ready import FIELDS
-from holdfast.pipeline.store import Source
+from holdfast.pipeline.stage import sweep
+from holdfast.pipeline.store import Source, check
 from holdfast.pipeline.vacant import MANIFEST
-from holdfast.retained.jobs import read_job
+from holdfast.retained.jobs import Job, read_job
 from holdfast.retained.verdicts import Merge
 
 if TYPE_CHECKING:
@@ -36,9 +38,11 @@ class Imported:
     """What an import has done; a job that was cut short and run again counts what it did before.
 
     ``rejected`` are rows that are no messages, and messages that a limit of the broker's stands in the way of.
+    ``done_before`` tells that a run of the same name had done it all, so that nothing was read.
     """
 
     job: str
+    done_before: bool
     imported: int
     unchanged: int
     kept: int
@@ -59,17 +63,26 @@ def import_messages(
     staging: str | None = None,
 ) -> Imported:
     """Import all messages in a file or folder. Raises :class:`PipelineError`, also for too many rejects."""
+    before = None if job is None else _job(target, job)
+    if before is not None and before.is_done and before.merge is merge:
+        sweep(target.url, before.name, staging)
+        return Imported(before.name, True, **before.counts)
     job = job or uuid4().hex
     options = {"merge": merge.value, "job": job, "max_rejects": str(max_rejects), **asdict(target)}
     options |= {"rejects": rejects, "staging": staging}
     given = {name: value for name, value in options.items() if value is not None}
     frame = read_messages(spark, source, kind)
     frame.write.format("retained").mode("append").options(**given).save()
-    with Source(target.url).reading() as reading:
-        done = read_job(reading.connection.cursor(), job)
+    done = _job(target, job)
     if done is None:
         raise PipelineError(f"the job {job!r} is not in the database it was written to")
-    return Imported(job, **done.counts)
+    return Imported(job, False, **done.counts)
+
+
+def _job(target: Target, name: str) -> Job | None:
+    check(target.url)
+    with Source(target.url).reading() as reading:
+        return read_job(reading.connection.cursor(), name)
 
 
 def read_messages(spark: SparkSession, source: str, kind: str) -> DataFrame:
@@ -86,8 +99,15 @@ def _parquet(spark: SparkSession, source: str) -> DataFrame:
         folder = Path(source).absolute()
         if not folder.exists():
             raise PipelineError(f"{source}: there is no such file or folder")
+        if (folder / COVERAGE).is_file():
+            raise PipelineError(
+                f"{source}: is an archive of a history; import what was retained at a time, as asof --archive writes it"
+            )
         source = str(folder / DATA if (folder / MANIFEST).is_file() else folder)
-    frame = spark.read.parquet(source)
+    try:
+        frame = spark.read.parquet(source)
+    except AnalysisException as error:  # there is none, or folders are named in a way that means nothing
+        raise PipelineError(f"{source}: holds no table of Parquet files") from error
     names = [name for name in frame.columns if name in FIELDS]
     for name in ("topic", "payload"):
         if name not in names:
