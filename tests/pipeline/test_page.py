@@ -188,7 +188,7 @@ _LABELS = """
   const shown = [...chart.querySelectorAll('.tick:not(.figure)')].map(label => label.getBoundingClientRect());
   return {
     labels: shown.filter(label => label.width).map(label => [label.left, label.right]),
-    left: box.left, right: box.right, room: chart.parentElement.getBoundingClientRect().left,
+    left: box.left, right: box.right, room: chart.closest('section').getBoundingClientRect().left,
     figures: [...chart.querySelectorAll('.figure')].map(each => each.getBoundingClientRect())
       .map(one => [one.left, one.right]),
   };

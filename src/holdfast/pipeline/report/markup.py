@@ -60,7 +60,7 @@ def name(found: str | None, longest: int = LONGEST) -> Markup:
     if found is None:
         return el("em", "no Client Identifier")
     if not found:
-        return el("em", "(empty level)")
+        return el("em", "(empty)")
     return el("bdi", text(found, longest), class_="name")
 
 
