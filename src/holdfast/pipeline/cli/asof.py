@@ -14,8 +14,10 @@ from holdfast.pipeline.jobs.asof import asof_archived
 from holdfast.pipeline.moment import milliseconds
 from holdfast.pipeline.options import check_filter, url_of
 from holdfast.pipeline.problem import PipelineError
+from holdfast.pipeline.readable import number
 from holdfast.pipeline.store import Source
 from holdfast.pipeline.vacant import require_vacant
+from holdfast.retained.moments import shown_time
 
 
 @click.command()
@@ -61,4 +63,8 @@ def asof(
             manifest = asof_archived(
                 spark, Folder(archive), at, folder_within_reach(spark, out), topic_filter, overwrite
             )
-    tell(asdict(manifest), as_json, f"{manifest.rows} messages were retained at {time}; they are in {out}")
+    tell(
+        asdict(manifest),
+        as_json,
+        f"{number(manifest.rows)} messages were retained at {shown_time(at)}; they are in {out}",
+    )

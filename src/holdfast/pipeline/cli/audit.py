@@ -11,6 +11,7 @@ from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.jobs.audit import DIFFERENCES
 from holdfast.pipeline.jobs.audit import audit as run
 from holdfast.pipeline.options import check_filter
+from holdfast.pipeline.readable import number
 from holdfast.pipeline.vacant import require_replaceable
 
 
@@ -44,8 +45,8 @@ def audit(
         with snapshot_within_reach(spark, storage, config, snapshot_dir) as snapshot:
             found = run(spark, snapshot, folder, topic_filter, partitions)
     sentence = (
-        f"same {found.same}, only retained {found.only_live}, only in the history {found.only_history}, "
-        f"different {found.differs}"
+        f"same {number(found.same)}, only retained {number(found.only_live)}, "
+        f"only in the history {number(found.only_history)}, different {number(found.differs)}"
     )
     tell(asdict(found), as_json, sentence + (f"; see {out}/{DIFFERENCES}" if out and found.differences else ""))
     if found.differences:

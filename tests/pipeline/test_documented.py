@@ -1,0 +1,44 @@
+"""The fields of what ``--json`` prints are those that the operator's page names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import fields
+
+from holdfast.pipeline.jobs.archive import Archived
+from holdfast.pipeline.jobs.audit import Findings
+from holdfast.pipeline.jobs.compact import Compacted
+from holdfast.pipeline.jobs.decode import Decoded
+from holdfast.pipeline.jobs.export import Manifest
+from holdfast.pipeline.jobs.filters import Deliveries
+from holdfast.pipeline.jobs.imports import Imported
+from holdfast.pipeline.jobs.publish import Published
+from holdfast.pipeline.jobs.tree import Tree
+
+_PAGE = Path(__file__).resolve().parents[2] / "docs" / "pipeline" / "running.md"
+
+
+@pytest.mark.parametrize(
+    ("command", "result", "more"),
+    [
+        ("export", Manifest, ()),
+        ("import", Imported, ()),
+        ("archive", Archived, ()),
+        ("compact", Compacted, ()),
+        ("audit", Findings, ()),
+        ("decode", Decoded, ()),
+        ("publish", Published, ()),
+        ("tree", Tree, ()),
+        ("filters", Deliveries, ("messages", "bytes", "flow")),
+    ],
+)
+def test_the_page_names_the_fields_of_a_result(command: str, result: Any, more: tuple[str, ...]) -> None:
+    """All of them, in their order, and no others."""
+    table = _PAGE.read_text(encoding="utf-8").partition("| command | fields |")[2].partition("\n\n")[0]
+    named = dict(row.strip("| ").split(" | ") for row in table.splitlines()[2:])
+    (told,) = (fields_told for commands, fields_told in named.items() if f"`{command}`" in commands)
+    assert re.findall(r"`(\w+)`", told) == [*(field.name for field in fields(result)), *more]
