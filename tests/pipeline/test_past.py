@@ -14,6 +14,7 @@ from holdfast.pipeline.jobs.asof import asof, moment_at, state_at
 from holdfast.pipeline.jobs.audit import Findings, audit
 from holdfast.pipeline.moment import milliseconds
 from holdfast.pipeline.problem import PipelineError
+from holdfast.retained.moments import HistoryUnavailable, present_moment
 from tests.pipeline.stores import NOW, Filled, fill, message
 
 
@@ -74,3 +75,14 @@ def test_what_is_no_time_is_refused_with_the_forms_there_are(text: str) -> None:
     """Nothing is guessed."""
     with pytest.raises(PipelineError, match="is no time; write it as"):
         milliseconds(text)
+
+
+def test_where_no_broker_has_recorded_changes_that_is_what_is_said(filled: Filled) -> None:
+    """With the key that begins a history; nobody waits for one that nobody writes."""
+    with pytest.raises(PipelineError, match=r"there is no history: .*retainer\.history\.enable = true"):
+        moment_at(Source(filled.url), NOW)
+    with (
+        Source(filled.url).reading() as reading,
+        pytest.raises(HistoryUnavailable, match=r"there is no history: .*retainer\.history\.enable = true"),
+    ):
+        present_moment(reading.connection.cursor())

@@ -84,3 +84,11 @@ def test_a_master_that_does_not_answer_is_named_as_the_reason() -> None:
     said = ["26/11/21 15:00:00 ERROR StandaloneSchedulerBackend: Reason: All masters are unresponsive! Giving up."]
     error = RuntimeError("An error occurred while calling None.org.apache.spark.sql.classic.SparkSession.\n: x")
     assert reason(error, said, NOWHERE).startswith("the master does not answer: ")
+
+
+def test_a_stream_that_ends_on_a_full_disk_is_told_by_what_spark_has_said_before() -> None:
+    """Its own words do not name the cause."""
+    said = ["26/11/21 18:42:46 ERROR Executor: x", "java.io.IOException: No space left on device", "\tat y"]
+    error = RuntimeError("[STREAM_FAILED] Query [id = 1] terminated with exception: [TASK_WRITE_FAILED] Task failed")
+    assert reason(error, said, NOWHERE).startswith("No space left on device: free some")
+    assert reason(error, [], NOWHERE).startswith("[STREAM_FAILED]")

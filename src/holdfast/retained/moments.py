@@ -24,6 +24,9 @@ else:
 _COLUMNS = ", ".join(Entry._fields)
 _FROM = "SELECT seq, changed_at FROM retained_history WHERE seq >= ? AND seq <= ? ORDER BY seq LIMIT 1"
 _EVENTS = "SELECT seq, topic, size FROM retained_history WHERE {topic}seq > ? AND seq <= ? ORDER BY seq{order} LIMIT ?"
+_NOT_RECORDED = (
+    "there is no history: no broker has recorded changes in this database; retainer.history.enable = true does"
+)
 
 
 class HistoryUnavailable(Exception):
@@ -92,7 +95,9 @@ def check_moment(cursor: Cursor, moment: Moment) -> None:
 def present_moment(cursor: Cursor) -> Moment:
     """Return the present as a moment. Raises :class:`HistoryUnavailable` while the baseline is being written."""
     state, periods = read_state(cursor), read_periods(cursor)
-    if not periods or periods[-1].ended_at is not None:
+    if not periods:
+        raise HistoryUnavailable(_NOT_RECORDED)
+    if periods[-1].ended_at is not None:
         raise HistoryUnavailable("changes are not recorded now: not all nodes that share this database record theirs")
     if periods[-1].complete_since is None:
         raise HistoryUnavailable("what is retained now is still being taken down; try again soon")
@@ -190,6 +195,8 @@ def _earliest(periods: Sequence[Period]) -> int | None:
 
 def _refusal(periods: Sequence[Period], at: int) -> HistoryUnavailable:
     earliest = _earliest(periods)
+    if not periods:
+        return HistoryUnavailable(_NOT_RECORDED)
     if earliest is None:
         return HistoryUnavailable("there is no history yet: what is retained is still being taken down", None)
     if at < earliest:

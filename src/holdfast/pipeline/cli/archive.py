@@ -69,7 +69,11 @@ def archive(
         done = run(
             spark, source, folder_within_reach(spark, out), confirm, rows, partitions, every, lambda: ending.asked
         )
-    there = f"has every change up to {done.last_seq} (before: {done.before})" if done.last_seq else "has no changes yet"
+    there = (
+        f"has every change up to {done.last_seq} (before: {done.before})"
+        if done.last_seq
+        else "has no changes yet; they are recorded where retainer.history.enable is true"
+    )
     tell(asdict(done), as_json, f"{out} {there}")
 
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.pipeline.java import java_problem
 
+_FULL = re.compile(r"(No space left on device)")
+_FREE = "{0}: free some, or name another folder (spark.local.dir, --out)"
 #: What the text of an error says, and what it means; the first that is found counts, where it is said last.
 _MEANINGS = (
     (re.compile(r"PipelineError: (.*)"), "{0}"),
@@ -28,7 +30,7 @@ _MEANINGS = (
         re.compile(r"(CONCURRENT_STREAM_LOG_UPDATE|Rename destination \S*/checkpoint/)"),
         "another run is adding to the same archive: let it end, then run this again",
     ),
-    (re.compile(r"(No space left on device)"), "{0}: free some, or name another folder (spark.local.dir, --out)"),
+    (_FULL, _FREE),
     (re.compile(r"(?m)^\s*(?:Caused by: )?(?:\w+\.)*\w*(?:Error|Exception): (?!Job aborted|Traceback)(\S.*)"), "{0}"),
 )
 _GATEWAY = "JAVA_GATEWAY_EXITED"
@@ -51,6 +53,9 @@ def reason(error: BaseException, said: Sequence[str] = (), environment: Mapping[
         found = pattern.findall(text)
         if found:
             return meaning.format(found[-1])[:_WIDTH]
+    full = [found for line in said for found in _FULL.findall(line)]
+    if full:  # a stream that fails does not say so itself
+        return _FREE.format(full[-1])
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[0][:_WIDTH] if lines else type(error).__name__
 
