@@ -18,8 +18,8 @@ import sys
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from holdfast.pipeline.options import Options
-from holdfast.pipeline.retained import WRITING, RetainedSource
-from holdfast.pipeline.sink import RetainedWriter
+from holdfast.pipeline.retained import RetainedSource
+from holdfast.pipeline.sink import OPTIONS, RetainedWriter
 
 class FlakyWriter(RetainedWriter):
     def write(self, iterator):
@@ -33,7 +33,7 @@ class FlakySource(RetainedSource):
     def name(cls):
         return "flaky"
     def writer(self, schema, overwrite):
-        return FlakyWriter(Options("flaky", self.options, WRITING), schema, overwrite)
+        return FlakyWriter(Options("flaky", self.options, OPTIONS), schema, overwrite)
 
 spark = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false").getOrCreate()
 spark.dataSource.register(FlakySource)
