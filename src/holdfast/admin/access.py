@@ -37,10 +37,11 @@ from holdfast.retained.restoring import Restorer
 from holdfast.retained.service import RetainedMessages
 from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability, StoreUnusable
-from holdfast.storage.engine import database_at, shown
+from holdfast.storage.engine import database_at
 from holdfast.storage.figures import soundness
 from holdfast.storage.lock import DirectoryInUse, DirectoryLock, DirectoryUnusable
 from holdfast.storage.store import DurableStore
+from holdfast.storage.url import shown
 
 #: seconds a broker is given to say something
 _PATIENCE = 60.0

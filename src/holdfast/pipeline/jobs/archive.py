@@ -15,7 +15,7 @@ from holdfast.pipeline.store import Source, check
 from holdfast.pipeline.tables import parallelism
 from holdfast.pipeline.vacant import require_room_for_archive
 from holdfast.retained.periods import read_state
-from holdfast.storage.engine import shown
+from holdfast.storage.url import shown
 
 if TYPE_CHECKING:
     from attrs import frozen
