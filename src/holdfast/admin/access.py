@@ -62,6 +62,10 @@ class Inaccessible(Exception):
     """Nobody answers, or the answer is no; the text says why."""
 
 
+class _Broken(Inaccessible):
+    """The connection to the broker broke."""
+
+
 class Access(Protocol):
     """Makes calls of the API."""
 
@@ -144,7 +148,10 @@ class _Broker:
         except OSError as error:
             path = self._config.data_dir / NAME
             raise Inaccessible(f"{path}: {error.strerror}; run this as the broker's user") from error
-        store, wanted = self.call("GET", "/info")["store"], shown(self._config.storage.url)
+        try:
+            store, wanted = self.call("GET", "/info")["store"], shown(self._config.storage.url)
+        except _Broken:
+            return False  # it is about to end: it has taken the connection, and no more
         if store != wanted:
             raise Inaccessible(
                 f"the broker of {self._config.data_dir} has its messages in {store}, not in {wanted}; "
@@ -181,7 +188,7 @@ class _Broker:
             raise Inaccessible(f"the broker has said nothing for {_PATIENCE:g} seconds; see its log") from error
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
-            raise Inaccessible(f"the connection to the broker broke ({error!r}): the answer is not complete") from error
+            raise _Broken(f"the connection to the broker broke ({error!r}): the answer is not complete") from error
 
 
 class _StandIn:
