@@ -60,7 +60,12 @@ def import_(
         require_staging(spark, target.url, staging)
         done = import_messages(spark, source, kind, target, Merge(merge), job, rejects, max_rejects, staging)
     counts = asdict(done)
-    told = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in counts.items() if name != "job")
+    told = ", ".join(f"{name} {count}" for name, count in counts.items() if name not in ("job", "again"))
+    if done.again:
+        told = (
+            f"nothing was imported now, for the job {job!r} was done before ({told}); "
+            "to import anything else, give it another name"
+        )
     tell(counts, as_json, told)
     if done.rejected:
         raise SystemExit(FOUND)

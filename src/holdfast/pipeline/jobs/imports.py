@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from attrs import asdict
+from attrs import asdict, field
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from holdfast.pipeline.commit import Target
@@ -16,9 +16,9 @@ from holdfast.pipeline.files import FORMATS as FILES
 from holdfast.pipeline.files import files_of
 from holdfast.pipeline.problem import PipelineError
 from holdfast.pipeline.ready import FIELDS
-from holdfast.pipeline.store import Source
+from holdfast.pipeline.store import Source, check
 from holdfast.pipeline.vacant import MANIFEST
-from holdfast.retained.jobs import read_job
+from holdfast.retained.jobs import Job, read_job
 from holdfast.retained.verdicts import Merge
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ MOST_REJECTS = 100
 class Imported:
     """What an import has done; a job that was cut short and run again counts what it did before.
 
-    ``rejected`` are rows that are no messages, and messages that a limit of the broker's stands in the way of.
+    ``rejected`` are rows that are no messages, and messages that a limit of the broker's stands in the way of. With
+    ``again``, the job was done before: the counts are of then, and nothing was imported now.
     """
 
     job: str
@@ -45,6 +46,7 @@ class Imported:
     cleared: int
     expired: int
     rejected: int
+    again: bool = field(default=False, eq=False)
 
 
 def import_messages(
@@ -59,17 +61,23 @@ def import_messages(
     staging: str | None = None,
 ) -> Imported:
     """Import all messages in a file or folder. Raises :class:`PipelineError`, also for too many rejects."""
+    before = None if job is None else _read(target, job)
     job = job or uuid4().hex
     options = {"merge": merge.value, "job": job, "max_rejects": str(max_rejects), **asdict(target)}
     options |= {"rejects": rejects, "staging": staging}
     given = {name: value for name, value in options.items() if value is not None}
     frame = read_messages(spark, source, kind)
     frame.write.format("retained").mode("append").options(**given).save()
-    with Source(target.url).reading() as reading:
-        done = read_job(reading.connection.cursor(), job)
+    done = _read(target, job)
     if done is None:
         raise PipelineError(f"the job {job!r} is not in the database it was written to")
-    return Imported(job, **done.counts)
+    return Imported(job, **done.counts, again=before is not None and before.is_done)
+
+
+def _read(target: Target, job: str) -> Job | None:
+    check(target.url)
+    with Source(target.url).reading() as reading:
+        return read_job(reading.connection.cursor(), job)
 
 
 def read_messages(spark: SparkSession, source: str, kind: str) -> DataFrame:
