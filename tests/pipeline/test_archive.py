@@ -73,10 +73,15 @@ def test_another_database_is_not_added_to_an_archive(
         archive(spark, Source(f"sqlite:///{copy}"), out, lambda _seq: None)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE retained_history_state SET last_seq = 1")
+        connection.execute("DELETE FROM retained_history WHERE seq > 1")
     with pytest.raises(
         PipelineError, match="entries up to 3, but the history ends at 1: the database has been replaced"
     ):
         archive(spark, source, out, lambda _seq: None)
+    recorded.put(*(message(f"c/{number}") for number in range(9)), at=NOW + 1)  # it goes on, and gets further
+    with pytest.raises(PipelineError, match="goes up to entry 3, but what the database has there was made later"):
+        archive(spark, source, out, lambda _seq: None)
+    assert require_coverage(out).last_seq == 3
 
 
 @pytest.mark.parametrize("recorded", ["sqlite"], indirect=True)

@@ -58,6 +58,14 @@ class Coverage:
         periods = [known[first] for first in sorted(known)]
         return evolve(self, last_seq=last_seq, last_at=rows[0][0] if rows else self.last_at, periods=periods)
 
+    def is_of(self, reading: Reading) -> bool:
+        """Tell whether a database may be what this was archived from: what it has up to there is no younger.
+
+        One that was replaced by an older state of itself has given the places since to other entries, which are.
+        """
+        rows = reading.rows(_LAST, (self.last_seq,))
+        return not rows or rows[0][0] <= self.last_at
+
     def moment(self, at: int) -> Moment:
         """Find a time (milliseconds since the epoch). Raises :class:`PipelineError` outside what is covered."""
         for number, period in enumerate(self.periods):
