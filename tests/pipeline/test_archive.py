@@ -85,7 +85,9 @@ def test_another_database_is_not_added_to_an_archive(
 
 
 @pytest.mark.parametrize("recorded", ["sqlite"], indirect=True)
-def test_complete_days_are_compacted_once(spark: SparkSession, recorded: Filled, out: Folder, tmp_path: Path) -> None:
+def test_complete_days_are_compacted_once(
+    spark: SparkSession, recorded: Filled, out: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One sorted file a day; a run that was killed anywhere is made good by the next; the last day waits."""
     silver = Folder(str(tmp_path / "silver"))
     with pytest.raises(PipelineError, match="holds no archive of a history"):
@@ -105,10 +107,32 @@ def test_complete_days_are_compacted_once(spark: SparkSession, recorded: Filled,
     assert compact(spark, out, silver) == Compacted([], 0, 41, SECOND)
     (tmp_path / "silver/archive.json").unlink()  # as if killed between the files and what tells of them
     file.unlink()
+    half = tmp_path / "silver/data/.spark-staging-1/date=2023-11-14"
+    half.mkdir(parents=True)
     assert compact(spark, out, silver) == Compacted([FIRST], 40, 41, SECOND)
+    assert not half.parent.exists()
     assert compact(spark, out, silver, unfinished=True) == Compacted([SECOND], 1, 42, SECOND)
     assert compact(spark, out, silver, unfinished=True) == Compacted([SECOND], 1, 42, SECOND)
     assert sorted(read_archive(spark, silver).collect()) == sorted(read_archive(spark, out).collect())
+    with recorded.store() as store:
+        fill(store, [message("t/10")], NOW + DAY + 9)
+    archive(spark, Source(recorded.url), out, lambda _seq: None)
+    with monkeypatch.context() as patched:
+        patched.setattr("holdfast.pipeline.jobs.compact._sweep", killed)  # Spark removes a day, then puts it anew
+        with pytest.raises(PipelineError, match="killed"):
+            compact(spark, out, silver, unfinished=True)
+    told = require_coverage(silver)
+    assert (told.last_seq, told.last_day.isoformat(), told.days) == (41, SECOND, [FIRST])
+    with pytest.raises(PipelineError, match="does not say what was retained at 2023-11-15"):
+        told.moment(NOW + DAY)
+    assert told.moment(NOW + 3)
+    assert compact(spark, out, silver, unfinished=True) == Compacted([SECOND], 2, 43, SECOND)
+    assert require_coverage(silver).moment(NOW + DAY)
+
+
+def killed(*_: object) -> None:
+    """End before anything is told."""
+    raise PipelineError("killed")
 
 
 @pytest.mark.parametrize("recorded", ["sqlite"], indirect=True)

@@ -90,8 +90,12 @@ class Coverage:
 
     def complete(self) -> Coverage:
         """Return what the complete days answer for."""
-        midnight = datetime.combine(self.last_day, datetime.min.time(), UTC)
-        return evolve(self, last_at=round(midnight.timestamp() * 1000))
+        return self.until(self.last_day, self.last_seq)
+
+    def until(self, day: date, last_seq: int) -> Coverage:
+        """Return what the days before one answer for; they go up to an entry."""
+        midnight = datetime.combine(day, datetime.min.time(), UTC)
+        return evolve(self, last_seq=last_seq, last_at=round(midnight.timestamp() * 1000))
 
 
 def read_coverage(folder: Folder) -> Coverage | None:
