@@ -67,7 +67,7 @@ class Held(sink.RetainedWriter):
 
 class HeldSource(retained.RetainedSource):
     def writer(self, schema, overwrite):
-        return Held(retained.Options("format retained", self.options, retained.WRITING), schema, overwrite)
+        return Held(retained.Options("format retained", self.options, sink.OPTIONS), schema, overwrite)
 
 spark = SparkSession.builder.master("local[2]").getOrCreate()
 register(spark)
