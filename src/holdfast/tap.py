@@ -53,13 +53,13 @@ from holdfast.sessions.services import Services
 from holdfast.sessions.sys_topics import SysTopics
 from holdfast.sessions.wills import Wills
 from holdfast.storage.database import Durability
-from holdfast.storage.engine import shown
 from holdfast.storage.figures import figures as storage_figures
 from holdfast.storage.figures import soundness
 from holdfast.storage.lock import DirectoryLock
 from holdfast.storage.quarantine import OnCorruption
 from holdfast.storage.steady import SteadyClock
 from holdfast.storage.store import DurableStore
+from holdfast.storage.url import shown
 from holdfast.tickets import CommitTicket
 
 #: How long one thread may keep the interpreter from another: short, so that the writer never delays live messages.

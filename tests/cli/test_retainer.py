@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from http.client import RemoteDisconnected
 from pathlib import Path
+from typing import NoReturn
 
 import psycopg
 import pytest
@@ -150,6 +152,36 @@ def test_one_who_is_about_to_end_is_waited_for(folder: Path, monkeypatch: pytest
     lock = DirectoryLock(folder / "data")
     lock.acquire()
     monkeypatch.setattr("time.sleep", lambda _seconds: lock.release())
+    ok("info")
+
+
+class _Ending:
+    """The connection to a broker that stops listening as it takes it."""
+
+    def __init__(self, *_: object) -> None:
+        self.taken = 0
+
+    def connect(self) -> None:
+        if self.taken:
+            raise ConnectionRefusedError
+        self.taken += 1
+
+    def request(self, *_: object) -> None:
+        """Send what is never read."""
+
+    def getresponse(self) -> NoReturn:
+        raise RemoteDisconnected("Remote end closed connection without response")
+
+    def close(self) -> None:
+        """Let go."""
+
+
+def test_one_who_ends_as_it_is_asked_is_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has taken the connection, and closes it without an answer."""
+    lock = DirectoryLock(folder / "data")
+    lock.acquire()
+    monkeypatch.setattr("time.sleep", lambda _seconds: lock.release())
+    monkeypatch.setattr("holdfast.admin.access._Connection", _Ending)
     ok("info")
 
 

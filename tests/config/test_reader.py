@@ -179,6 +179,7 @@ def test_a_mistake_has_its_line_key_and_message(
     [
         ("postgresql+psycopg://u:secret@h", "found no name of a database after the host"),
         ("postgresql+psycopg://u:secret@h:x/d", "found a URL whose host or port cannot be read"),
+        ("postgresql+psycopg://u:p@secret:word@h/d", "in a password, write %40"),
         ("postgresql://u:secret@h/d", "for Postgres write postgresql+psycopg://..."),
         ("postgres://u:secret@h/d", "for Postgres write postgresql+psycopg://..."),
         ("mysql://u:secret@h/d", "found the scheme mysql://; allowed: sqlite:///relative/path"),

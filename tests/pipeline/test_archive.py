@@ -73,14 +73,21 @@ def test_another_database_is_not_added_to_an_archive(
         archive(spark, Source(f"sqlite:///{copy}"), out, lambda _seq: None)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE retained_history_state SET last_seq = 1")
+        connection.execute("DELETE FROM retained_history WHERE seq > 1")
     with pytest.raises(
         PipelineError, match="entries up to 3, but the history ends at 1: the database has been replaced"
     ):
         archive(spark, source, out, lambda _seq: None)
+    recorded.put(*(message(f"c/{number}") for number in range(9)), at=NOW + 1)  # it goes on, and gets further
+    with pytest.raises(PipelineError, match="goes up to entry 3, but what the database has there was made later"):
+        archive(spark, source, out, lambda _seq: None)
+    assert require_coverage(out).last_seq == 3
 
 
 @pytest.mark.parametrize("recorded", ["sqlite"], indirect=True)
-def test_complete_days_are_compacted_once(spark: SparkSession, recorded: Filled, out: Folder, tmp_path: Path) -> None:
+def test_complete_days_are_compacted_once(
+    spark: SparkSession, recorded: Filled, out: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One sorted file a day; a run that was killed anywhere is made good by the next; the last day waits."""
     silver = Folder(str(tmp_path / "silver"))
     with pytest.raises(PipelineError, match="holds no archive of a history"):
@@ -100,10 +107,32 @@ def test_complete_days_are_compacted_once(spark: SparkSession, recorded: Filled,
     assert compact(spark, out, silver) == Compacted([], 0, 41, SECOND)
     (tmp_path / "silver/archive.json").unlink()  # as if killed between the files and what tells of them
     file.unlink()
+    half = tmp_path / "silver/data/.spark-staging-1/date=2023-11-14"
+    half.mkdir(parents=True)
     assert compact(spark, out, silver) == Compacted([FIRST], 40, 41, SECOND)
+    assert not half.parent.exists()
     assert compact(spark, out, silver, unfinished=True) == Compacted([SECOND], 1, 42, SECOND)
     assert compact(spark, out, silver, unfinished=True) == Compacted([SECOND], 1, 42, SECOND)
     assert sorted(read_archive(spark, silver).collect()) == sorted(read_archive(spark, out).collect())
+    with recorded.store() as store:
+        fill(store, [message("t/10")], NOW + DAY + 9)
+    archive(spark, Source(recorded.url), out, lambda _seq: None)
+    with monkeypatch.context() as patched:
+        patched.setattr("holdfast.pipeline.jobs.compact._sweep", killed)  # Spark removes a day, then puts it anew
+        with pytest.raises(PipelineError, match="killed"):
+            compact(spark, out, silver, unfinished=True)
+    told = require_coverage(silver)
+    assert (told.last_seq, told.last_day.isoformat(), told.days) == (41, SECOND, [FIRST])
+    with pytest.raises(PipelineError, match="does not say what was retained at 2023-11-15"):
+        told.moment(NOW + DAY)
+    assert told.moment(NOW + 3)
+    assert compact(spark, out, silver, unfinished=True) == Compacted([SECOND], 2, 43, SECOND)
+    assert require_coverage(silver).moment(NOW + DAY)
+
+
+def killed(*_: object) -> None:
+    """End before anything is told."""
+    raise PipelineError("killed")
 
 
 @pytest.mark.parametrize("recorded", ["sqlite"], indirect=True)

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.admin.records import line_of
-from holdfast.pipeline.formats import emqx, mosquitto, ndjson
+from holdfast.pipeline.files import FilesReader
+from holdfast.pipeline.formats import emqx, mosquitto, mosquitto_dump, ndjson
 from holdfast.pipeline.formats.found import Found, Unreadable
 from holdfast.pipeline.ready import Unfit, ready
 from tests.pipeline.stores import NOW, message
@@ -210,3 +211,33 @@ def test_defaults_are_those_of_a_message_published_now() -> None:
     assert (row.qos, row.stored_at, row.expires_at, row.client_id, row.username) == (0, NOW, None, None, None)
     given = ready({"topic": "a", "payload": b"x", "properties_json": '{"content_type": "t"}'}, NOW)
     assert given.properties_json == '{"content_type":"t"}'
+
+
+_DUMP = (
+    '{"base-messages": [{"storeid": 1, "topic": "a", "payload": "eA==", "expiry-time": %s}], "retained-messages": [%s]}'
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (
+            "ndjson",
+            '{"topic": "a", "payload": "x", "payloadlen": 1, "tst": "2026-01-01T00:00:00Z", '
+            f'"properties": {{"message-expiry-interval": {"9" * 4299}}}}}',
+        ),
+        ("mosquitto-dump", _DUMP % ("9" * 4299, '{"storeid": 1}')),
+    ],
+)
+def test_a_number_of_thousands_of_digits_is_a_problem_of_its_row(scratch: Path, kind: str, text: str) -> None:
+    """Python reads one that it then refuses to write, be it in a message."""
+    scratch.write_text(text)
+    reader = FilesReader(kind, [str(scratch)])
+    [row] = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert row["problem"] == "expires_at: a number of thousands of digits is no value of this field"
+
+
+def test_a_number_that_python_does_not_read_makes_a_dump_unreadable(scratch: Path) -> None:
+    scratch.write_text(_DUMP % ("9" * 5000, '{"storeid": 1}'))
+    with pytest.raises(Unreadable, match=r"character 19: this is not JSON: a number has too many digits"):
+        list(mosquitto_dump.messages(scratch))

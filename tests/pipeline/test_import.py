@@ -96,6 +96,24 @@ def test_the_command_imports_lines_and_tells_what_it_rejected(
     assert reject["reason"].startswith("this is not JSON")
 
 
+@pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
+def test_a_job_that_was_done_before_does_not_pass_for_an_import(
+    spark: SparkSession, filled: Filled, tmp_path: Path
+) -> None:
+    """Its name may be meant for other messages this time, which are not imported."""
+    told = []
+    for number, form in enumerate((["--json"], ["--json"], [])):
+        source = tmp_path / f"{number}.ndjson"
+        source.write_bytes(line_of(message(f"t/{number}")))
+        arguments = ["import", str(source), "--format", "ndjson", "--storage", filled.url, "--job", "nightly", *form]
+        result = CliRunner().invoke(main, arguments)
+        assert result.exit_code == 0, result.output
+        told.append(result.stdout.splitlines()[-1])
+    assert [json.loads(line)["done_before"] for line in told[:2]] == [False, True]
+    assert told[2].endswith("the job nightly was done before: nothing was read")
+    assert [row[0] for row in contents(spark, filled)] == ["t/0"]
+
+
 def test_mosquitto_db_is_imported(spark: SparkSession, filled: Filled) -> None:
     """As mosquitto has left it."""
     done = import_messages(spark, str(REAL), "mosquitto", Target(filled.url, None))

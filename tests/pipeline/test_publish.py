@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -104,6 +105,7 @@ def test_a_compacted_archive_is_published_as_it_grows(spark: SparkSession, recor
     assert "is an archive that is added to" in publish(bronze.uri, status=1)["error"]
     added = publish(silver.uri)["rows_added"], publish(silver.uri, "--to", lake.uri)["rows_added"]
     assert added == (3, 3)
+    shutil.copytree(tmp_path / "silver", tmp_path / "older")
     with recorded.store() as store:
         fill(store, [message("c")], NOW + DAY)
         fill(store, [message("d")], NOW + 2 * DAY)
@@ -119,6 +121,8 @@ def test_a_compacted_archive_is_published_as_it_grows(spark: SparkSession, recor
         in_place["version"],
         elsewhere["version"],
     ]
+    older = publish(tmp_path / "older", "--to", lake.uri, status=1)["error"]  # or one that begins anew after a backup
+    assert "has the changes up to 5 of the same database" in older
     told = json.loads((tmp_path / "silver/archive.json").read_text())
     (tmp_path / "silver/archive.json").write_text(json.dumps(told | {"last_seq": 3}))
     assert "let compact finish first" in publish(silver.uri, status=1)["error"]

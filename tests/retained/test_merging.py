@@ -380,6 +380,27 @@ def test_who_stops_waiting_stops_no_chunk(place: Place) -> None:
         assert job.position == "t"
 
 
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_files_that_are_closed_while_they_are_read_do_not_pass_for_read(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waited for the merge has gone: the job is not done, and goes on when it is run again."""
+    with place.opened() as desk:
+        files = place.stage(staged(message("t")))
+        open_them = StagedFiles._go_to
+
+        def interrupted(self: StagedFiles, after: str) -> None:
+            open_them(self, after)
+            self.close()  # as the reactor's thread may at any point
+
+        with monkeypatch.context() as patched:
+            patched.setattr(StagedFiles, "_go_to", interrupted)
+            with pytest.raises(NotStaged, match="was closed before its end"):
+                result_of(desk.merger.step("j", files, Merge.NEWER))
+        progress = result_of(desk.merger.step("j", place.stage(staged(message("t"))), Merge.NEWER))
+        assert progress.job.counts["imported"] == 1
+
+
 @pytest.mark.parametrize("path", ["relative.db", "/nowhere/at/all.db"])
 def test_files_that_are_not_there_are_refused(path: str) -> None:
     """In words."""

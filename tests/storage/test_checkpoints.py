@@ -127,6 +127,31 @@ def test_a_reader_keeps_what_it_reads(log: Log) -> None:
     assert log.connection.execute("SELECT count(*) FROM t").fetchone() == (9,)
 
 
+def test_a_log_that_has_begun_anew_is_as_soon_moved_as_any(log: Log) -> None:
+    """However long it was when a reader kept it from being moved: somebody else has moved it since."""
+    log.write(1)
+    with reading(log):
+        for _ in range(6):
+            log.write(_LONG + 1)
+            log.moved()
+    log.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()  # as SQLite does within a commit
+    log.write(1)
+    before = log.rows_of_file()
+    log.write(_LONG + 1)
+    log.checkpoints.finish()
+    assert log.rows_of_file() == before + 2
+
+
+def test_what_keeps_failing_is_not_told_at_each_commit(log: Log) -> None:
+    """A disk that is full may have the messages on it too."""
+    log.broken = True
+    with capturedLogs() as events:
+        for _ in range(6):
+            log.write(_LONG + 1)
+            log.checkpoints.finish()
+    assert len(events) == 1
+
+
 def test_a_checkpoint_that_fails_is_told_and_no_commit_fails(log: Log) -> None:
     log.broken = True
     with capturedLogs() as events:

@@ -82,7 +82,18 @@ def test_an_engines_transaction_covers_ddl(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["mysql://u:secret@h/x", "sqlite://", "sqlite:///relative.db", "sqlite:///:memory:", "nonsense"]
+    "url",
+    [
+        "mysql://u:secret@h/x",
+        "mysql://u@h/x?password=secret",
+        "postgresql+psycopg//u:secret@h/x",
+        "postgresql+psycopg://u:p@x:secret@h/x",
+        "postgresql+psycopg://u:secret@h:port/x",
+        "sqlite://",
+        "sqlite:///relative.db",
+        "sqlite:///:memory:",
+        "nonsense",
+    ],
 )
 def test_only_absolute_paths_and_postgres_are_taken_and_passwords_are_not_shown(url: str) -> None:
     with pytest.raises(StoreUnusable, match="write sqlite:////absolute/path") as raised:

@@ -37,10 +37,11 @@ from holdfast.retained.restoring import Restorer
 from holdfast.retained.service import RetainedMessages
 from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability, StoreUnusable
-from holdfast.storage.engine import database_at, shown
+from holdfast.storage.engine import database_at
 from holdfast.storage.figures import soundness
 from holdfast.storage.lock import DirectoryInUse, DirectoryLock, DirectoryUnusable
 from holdfast.storage.store import DurableStore
+from holdfast.storage.url import shown
 
 #: seconds a broker is given to say something
 _PATIENCE = 60.0
@@ -59,6 +60,10 @@ _NONE: Arguments = MappingProxyType({})
 
 class Inaccessible(Exception):
     """Nobody answers, or the answer is no; the text says why."""
+
+
+class _Broken(Inaccessible):
+    """The connection to the broker broke."""
 
 
 class Access(Protocol):
@@ -143,7 +148,10 @@ class _Broker:
         except OSError as error:
             path = self._config.data_dir / NAME
             raise Inaccessible(f"{path}: {error.strerror}; run this as the broker's user") from error
-        store, wanted = self.call("GET", "/info")["store"], shown(self._config.storage.url)
+        try:
+            store, wanted = self.call("GET", "/info")["store"], shown(self._config.storage.url)
+        except _Broken:
+            return False  # it is about to end: it has taken the connection, and no more
         if store != wanted:
             raise Inaccessible(
                 f"the broker of {self._config.data_dir} has its messages in {store}, not in {wanted}; "
@@ -180,7 +188,7 @@ class _Broker:
             raise Inaccessible(f"the broker has said nothing for {_PATIENCE:g} seconds; see its log") from error
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
-            raise Inaccessible(f"the connection to the broker broke ({error!r}): the answer is not complete") from error
+            raise _Broken(f"the connection to the broker broke ({error!r}): the answer is not complete") from error
 
 
 class _StandIn:

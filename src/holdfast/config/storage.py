@@ -56,6 +56,10 @@ class StoreURL:
             parsed.port  # noqa: B018 - reading it checks it
         except ValueError:  # its text may show what stands where the password is
             raise Refused(f"found a URL whose host or port cannot be read; allowed: {self.allowed}") from None
+        if parsed.netloc.count("@") > 1:
+            raise Refused(
+                f"found an @ more before the host than there may be: in a password, write %40; allowed: {self.allowed}"
+            )
         if not parsed.path.strip("/"):
             raise Refused(f"found no name of a database after the host; allowed: {self.allowed}")
         return url
@@ -131,4 +135,5 @@ def resolved_url(url: str, folder: Path, data_dir: Path) -> str:
 
 def without_password(url: str) -> str:
     """Return the URL of a database as it may be shown."""
-    return re.sub(r"(://[^:/@]*):[^/@]*@", r"\1:***@", url, count=1)
+    hidden = re.sub(r"(://[^:/@]*):[^/@]*@", r"\1:***@", url, count=1)
+    return re.sub(r"([?&](?:ssl)?password=)[^&]*", r"\1***", hidden)

@@ -58,6 +58,14 @@ class Coverage:
         periods = [known[first] for first in sorted(known)]
         return evolve(self, last_seq=last_seq, last_at=rows[0][0] if rows else self.last_at, periods=periods)
 
+    def is_of(self, reading: Reading) -> bool:
+        """Tell whether a database may be what this was archived from: what it has up to there is no younger.
+
+        One that was replaced by an older state of itself has given the places since to other entries, which are.
+        """
+        rows = reading.rows(_LAST, (self.last_seq,))
+        return not rows or rows[0][0] <= self.last_at
+
     def moment(self, at: int) -> Moment:
         """Find a time (milliseconds since the epoch). Raises :class:`PipelineError` outside what is covered."""
         for number, period in enumerate(self.periods):
@@ -82,8 +90,12 @@ class Coverage:
 
     def complete(self) -> Coverage:
         """Return what the complete days answer for."""
-        midnight = datetime.combine(self.last_day, datetime.min.time(), UTC)
-        return evolve(self, last_at=round(midnight.timestamp() * 1000))
+        return self.until(self.last_day, self.last_seq)
+
+    def until(self, day: date, last_seq: int) -> Coverage:
+        """Return what the days before one answer for; they go up to an entry."""
+        midnight = datetime.combine(day, datetime.min.time(), UTC)
+        return evolve(self, last_seq=last_seq, last_at=round(midnight.timestamp() * 1000))
 
 
 def read_coverage(folder: Folder) -> Coverage | None:

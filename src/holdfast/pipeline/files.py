@@ -148,7 +148,7 @@ def _row(given: Mapping[str, Any]) -> Mapping[str, Any]:
     for field in _ARROW_SCHEMA:
         value = given.get(field.name)
         if value is not None and not _fits(value, field.type):
-            problem = f"{field.name}: {str(value)[:60]!a} is no value of this field"
+            problem = f"{field.name}: {_shown(value)} is no value of this field"
             return {"source": given["source"], "problem": problem, "payload": None}
     return {"payload": None, **given}
 
@@ -160,6 +160,13 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
         return isinstance(value, bytes)
     bits = 31 if kind == pa.int32() else 63
     return isinstance(value, int) and not isinstance(value, bool) and -(1 << bits) <= value < 1 << bits
+
+
+def _shown(value: Any) -> str:
+    try:
+        return ascii(str(value)[:60])
+    except ValueError:
+        return "a number of thousands of digits"  # more than Python writes
 
 
 def _is_unicode(text: str) -> bool:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
-
 from holdfast.config import ConfigError, load
 from holdfast.pipeline.columns import Column, named
 from holdfast.pipeline.problem import PipelineError
+from holdfast.storage.database import StoreUnusable
+from holdfast.storage.url import parsed
 from holdfast.topics import EVERY_TOPIC, InvalidTopicFilter, check_topic_filter, split_shared
 
 _MOST_PARTITIONS = 10_000
@@ -107,12 +106,9 @@ def url_of(storage: str | None, config: str | None, context: str = "") -> str:
         except ConfigError as error:
             raise PipelineError(str(error)) from error
     try:
-        parsed = make_url(storage)
-    except ArgumentError as error:
-        raise PipelineError(f"{context}{storage!r} is not a database URL; {_FORMS}") from error
-    if parsed.get_backend_name() == "sqlite" and parsed.database:
-        return f"sqlite:///{Path(parsed.database).absolute()}"
+        found = parsed(storage)
+    except StoreUnusable as error:
+        raise PipelineError(f"{context}storage: {error}") from error
+    if found.get_backend_name() == "sqlite" and found.database:
+        return f"sqlite:///{Path(found.database).absolute()}"
     return storage
-
-
-_FORMS = "write sqlite:////absolute/path or postgresql+psycopg://user@host/database"

@@ -22,6 +22,7 @@ from sqlalchemy.engine import make_url
 from holdfast.pipeline.problem import PipelineError
 from holdfast.retained.rows import Row
 from holdfast.retained.staging import FILE_INSERT, FILE_SCHEMA, TABLE_COPY, TABLE_INDEX, TABLE_SCHEMA, TABLE_TYPES
+from holdfast.storage.url import shown
 
 if TYPE_CHECKING:
     from attrs import frozen
@@ -178,8 +179,9 @@ class TableStage:
             with psycopg.connect(self.url) as connection:
                 work(connection)
         except psycopg.Error as error:
-            where = make_url(self.url).render_as_string(hide_password=True)
-            raise PipelineError(f"{where}: cannot be used for staging ({str(error).splitlines()[0]})") from error
+            raise PipelineError(
+                f"{shown(self.url)}: cannot be used for staging ({str(error).splitlines()[0]})"
+            ) from error
 
 
 def _mark(job: str) -> str:

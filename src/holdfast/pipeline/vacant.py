@@ -16,9 +16,11 @@ from holdfast.pipeline.problem import PipelineError
 
 #: The file that says that what a job has written is complete.
 MANIFEST = "manifest.json"
+#: How the folders begin in which Spark writes days, before they replace those that are there.
+UNFINISHED = ".spark-staging-"
 #: What Spark writes: parts, and what it notes of them. Then the same by days.
 _PARTS = re.compile(r"\.?(part-|_)")
-_DAYS = re.compile(r"\.?(date=|_)")
+_DAYS = re.compile(rf"\.?(date=|_)|{re.escape(UNFINISHED)}")
 
 
 def require_vacant(out: Folder, overwrite: bool, what: str = "result", names: Sequence[str] = (DATA,)) -> None:

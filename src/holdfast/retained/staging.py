@@ -81,14 +81,19 @@ class StagedFiles:
         self._connections: list[sqlite3.Connection] = []
         self._rows: Iterator[Row] = iter(())
         self._held: Row | None = None
+        self._closed = False
 
     def take(self, _cursor: Cursor, after: str, rows: int, max_bytes: int) -> Sequence[Row]:
         """Go on where the last rows ended, or wherever else is asked for. Raises :class:`NotStaged`."""
         try:
-            return self._take(after, rows, max_bytes)
+            found = self._take(after, rows, max_bytes)
         except sqlite3.Error as error:
             self._position = None
             raise NotStaged(f"{', '.join(self._paths)}: cannot be read as staging files ({error})") from error
+        if self._closed:  # meanwhile: what was found may lack a newer message, and finding nothing is not the end
+            self._let_go()
+            raise NotStaged("the staging area was closed before its end was reached")
+        return found
 
     def _take(self, after: str, rows: int, max_bytes: int) -> Sequence[Row]:
         if after != self._position:
@@ -115,13 +120,17 @@ class StagedFiles:
         return found
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files, also while another thread takes from them."""
+        self._closed = True
+        self._let_go()
+
+    def _let_go(self) -> None:
         for connection in self._connections:
             connection.close()
         self._connections, self._rows, self._held, self._position = [], iter(()), None, None
 
     def _go_to(self, after: str) -> None:
-        self.close()
+        self._let_go()
         streams = []
         for path in self._paths:
             connection = sqlite3.connect(

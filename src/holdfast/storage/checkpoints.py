@@ -16,6 +16,7 @@ from time import monotonic
 
 from twisted.logger import Logger
 
+from holdfast.storage.complaints import Complaints
 from holdfast.storage.driver import Connection
 from holdfast.storage.extent import is_logged
 
@@ -32,7 +33,8 @@ class Checkpoints:
     """Moves the log of one file, on a connection of its own, when it has more than so many ``pages``.
 
     ``committed`` is called in the writer's thread; it looks at most every ``period`` seconds. A log that cannot be
-    moved as a whole, for somebody reads what was before it, is tried again when it is longer by half as many pages.
+    moved as a whole, for somebody reads what was before it, is tried again when it is longer by half as many pages, or
+    has begun anew.
     """
 
     _log = Logger()
@@ -44,8 +46,10 @@ class Checkpoints:
         self._connect = connect
         self._pages = pages
         self._period = period
+        self._complaints = Complaints(self._log, monotonic, write=self._log.warn)
         self._looked = 0.0
         self._due = pages
+        self._stuck = 0  # how long a log was that could not be moved as a whole
         self._left = 0
         self._thread: Thread | None = None
 
@@ -54,8 +58,9 @@ class Checkpoints:
         try:
             if self._thread is None:
                 if self._is_long():
-                    self._thread = Thread(target=self._run, name="holdfast checkpoint", daemon=True)
-                    self._thread.start()
+                    thread = Thread(target=self._run, name="holdfast checkpoint", daemon=True)
+                    thread.start()
+                    self._thread = thread
             elif not self._thread.is_alive():
                 self._thread = None
                 if not self._left:
@@ -68,6 +73,8 @@ class Checkpoints:
         if now - self._looked < self._period:
             return False
         self._looked = now
+        if self._stuck and not is_logged(self._file, self._stuck - 1):
+            self._due, self._stuck = self._pages, 0  # it has begun anew: somebody else has moved it
         return is_logged(self._file, self._due)
 
     def finish(self) -> None:
@@ -79,7 +86,8 @@ class Checkpoints:
         try:
             with closing(self._connect()) as connection:
                 logged = self._moved(connection)
-            self._due = logged + self._pages // 2 if self._left else self._pages
+            self._stuck = logged if self._left else 0
+            self._due = self._stuck + self._pages // 2 if self._stuck else self._pages
         except sqlite3.Error as error:
             self._left = self._pages
             self._tell(error)
@@ -96,4 +104,4 @@ class Checkpoints:
         return int(logged)
 
     def _tell(self, error: Exception) -> None:
-        self._log.warn("{path}: cannot be moved into the database now: {error}", path=self._file, error=error)
+        self._complaints.complain("log", f"{self._file}: cannot be moved into the database now: {error}")

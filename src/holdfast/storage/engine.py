@@ -5,13 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
-
 from holdfast.storage.database import Database, Durability, StoreUnusable
 from holdfast.storage.sqlite import SQLiteDatabase
-
-_FORMS = "write sqlite:////absolute/path or postgresql+psycopg://user@host/database"
+from holdfast.storage.url import FORMS, parsed, shown
 
 
 def database_at(url: str, durability: Durability, node: int = 0, busy_timeout: float = 5.0) -> Database:
@@ -19,20 +15,17 @@ def database_at(url: str, durability: Durability, node: int = 0, busy_timeout: f
 
     ``node`` is the broker's node id, 0 for tools.
     """
-    try:
-        parsed = make_url(url)
-    except ArgumentError as error:
-        raise StoreUnusable(f"{url!r} is not a database URL; {_FORMS}") from error
-    backend = parsed.get_backend_name()
+    found = parsed(url)
+    backend = found.get_backend_name()
     if backend == "postgresql":
         try:
             from holdfast.storage.postgres import PostgresDatabase  # its driver is an extra
         except ImportError as error:
             raise StoreUnusable(f"Postgres needs a driver ({error}): pip install 'holdfast[postgres]'") from error
-        return PostgresDatabase(parsed, durability, node)
-    if backend != "sqlite" or not parsed.database or not os.path.isabs(parsed.database):
-        raise StoreUnusable(f"{shown(url)!r} is not a store this broker can use; {_FORMS}")
-    return SQLiteDatabase(Path(parsed.database), durability, busy_timeout)
+        return PostgresDatabase(found, durability, node)
+    if backend != "sqlite" or not found.database or not os.path.isabs(found.database):
+        raise StoreUnusable(f"{shown(url)!r} is not a store this broker can use; {FORMS}")
+    return SQLiteDatabase(Path(found.database), durability, busy_timeout)
 
 
 def open_database(url: str, durability: Durability, node: int = 0, busy_timeout: float = 5.0) -> Database:
@@ -43,8 +36,3 @@ def open_database(url: str, durability: Durability, node: int = 0, busy_timeout:
     database = database_at(url, durability, node, busy_timeout)
     database.check()
     return database
-
-
-def shown(url: str) -> str:
-    """Return a database's URL as it may be shown: without its password."""
-    return make_url(url).render_as_string(hide_password=True)

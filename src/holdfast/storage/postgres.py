@@ -21,6 +21,7 @@ from sqlalchemy.pool import NullPool
 from holdfast.storage.arrays import ARRAYS, Array
 from holdfast.storage.database import Durability, StoreUnusable
 from holdfast.storage.driver import Connection
+from holdfast.storage.url import shown
 from holdfast.tickets import FailureKind, StorageFailure
 
 OLDEST_SERVER = 13
@@ -98,7 +99,7 @@ class PostgresDatabase:
     @property
     def location(self) -> str:
         """The URL without its password."""
-        return self._url.render_as_string(hide_password=True)
+        return shown(self._url)
 
     def connect(self) -> psycopg.Connection[Any]:
         """Open the writer's connection and lock the node. Raises psycopg.Error, or :class:`StorageFailure`."""

@@ -97,6 +97,8 @@ class _Text:
                     raise self._wrong(error.msg, error.pos) from error
             except RecursionError as error:
                 raise self._wrong("it is nested too deeply") from error
+            except ValueError as error:
+                raise self._wrong("a number has too many digits") from error
             else:
                 if end < len(self._text) or not self._more(piece):
                     self._at = end

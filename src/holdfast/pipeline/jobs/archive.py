@@ -15,7 +15,7 @@ from holdfast.pipeline.store import Source, check
 from holdfast.pipeline.tables import parallelism
 from holdfast.pipeline.vacant import require_room_for_archive
 from holdfast.retained.periods import read_state
-from holdfast.storage.engine import shown
+from holdfast.storage.url import shown
 
 if TYPE_CHECKING:
     from attrs import frozen
@@ -89,11 +89,17 @@ class _Progress:
             )
         with source.reading() as reading:
             last_seq = read_state(reading.connection.cursor()).last_seq
+            replaced = not self._coverage.is_of(reading)
         reached = committed_seq(out)
         if (reached or 0) > last_seq:
             raise PipelineError(
                 f"{out.uri}: has entries up to {reached}, but the history ends at {last_seq}: the database has been "
                 "replaced, perhaps by a backup; name another folder"
+            )
+        if replaced:
+            raise PipelineError(
+                f"{out.uri}: goes up to entry {self._coverage.last_seq}, but what the database has there was made "
+                "later: the database has been replaced, perhaps by a backup; name another folder"
             )
         self.told = 0
         if reached is None:

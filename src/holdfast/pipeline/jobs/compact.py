@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import date
 from typing import TYPE_CHECKING
 
 from attrs import evolve
@@ -11,7 +13,7 @@ from holdfast.pipeline.coverage import DATA, Coverage, read_coverage, require_co
 from holdfast.pipeline.folder import Folder
 from holdfast.pipeline.problem import PipelineError
 from holdfast.pipeline.tables import read_archive
-from holdfast.pipeline.vacant import require_room_for_days
+from holdfast.pipeline.vacant import UNFINISHED, require_room_for_days
 
 if TYPE_CHECKING:
     from attrs import frozen
@@ -52,6 +54,8 @@ def compact(spark: SparkSession, archive: Folder, out: Folder, unfinished: bool 
     missing = entries.where(~F.col("date").isin(done.days)) if done.days else entries
     expected = _counted(missing)
     if expected:
+        _withdraw(out, done, expected)
+        _sweep(out)
         sorted_days = missing.repartition("date").sortWithinPartitions("date", "topic", "seq")
         writer = sorted_days.write.mode("overwrite").option("partitionOverwriteMode", "dynamic").partitionBy("date")
         writer.parquet(out.below(DATA))
@@ -61,16 +65,30 @@ def compact(spark: SparkSession, archive: Folder, out: Folder, unfinished: bool 
                 f"{out.uri}: what was written is not what was read; was {archive.uri} changed? Run again"
             )
     days = sorted({*done.days, *(day for day in expected if day < str(there.last_day))})
-    last_seq = max([done.last_seq, *(last for _, last, _ in expected.values())])
+    last_seq = max([done.last_seq, *(last for _, _, last, _ in expected.values())])
     write_coverage(out, evolve(covered, last_seq=last_seq, last_at=max(done.last_at, covered.last_at), days=days))
-    entries_written = sum(count for count, _, _ in expected.values())
+    entries_written = sum(count for count, _, _, _ in expected.values())
     return Compacted(sorted(expected), entries_written, last_seq, str(there.last_day) if there.last_at else None)
 
 
-def _counted(frame: DataFrame) -> dict[str, tuple[int, int, int]]:
-    """Return how many entries there are of each day, the last of them, and the sum of their places."""
-    counts = frame.groupBy("date").agg(F.count("*"), F.max("seq"), F.sum("seq")).collect()
-    return {str(row[0]): (row[1], row[2], row[3]) for row in counts}
+def _counted(frame: DataFrame) -> dict[str, tuple[int, int, int, int]]:
+    """Return how many entries there are of each day, the first and the last of them, and the sum of their places."""
+    counts = frame.groupBy("date").agg(F.count("*"), F.min("seq"), F.max("seq"), F.sum("seq")).collect()
+    return {str(row[0]): (row[1], row[2], row[3], row[4]) for row in counts}
+
+
+def _withdraw(out: Folder, done: Coverage, expected: Mapping[str, tuple[int, int, int, int]]) -> None:
+    """Answer no more for days that are about to be written again: Spark removes what is there first."""
+    day, (_, first, _, _) = min(expected.items())
+    if first <= done.last_seq:
+        write_coverage(out, done.until(date.fromisoformat(day), first - 1))
+
+
+def _sweep(out: Folder) -> None:
+    """Remove what a run that was killed had not put in its place."""
+    for name in out.names(DATA):
+        if name.startswith(UNFINISHED):
+            out.remove(f"{DATA}/{name}")
 
 
 def _check_apart(archive: Folder, out: Folder) -> None:

@@ -75,6 +75,11 @@ def publish_to(source: Folder, place: Folder) -> Published:
     table = Table(place.uri)
     found = publication(source)
     before, done = table.rows, table.added(found.name)
+    if done is not None and done > found.upto:
+        raise PipelineError(
+            f"{place.uri}: has the changes up to {done} of the same database, {source.uri} those up to {found.upto}: "
+            "it is older, or the database has been replaced, perhaps by a backup; name another table"
+        )
     if done is None or done < found.upto:
         columns = columns_of(found.files)
         if found.taken_at is not None and TAKEN_AT in columns.names:

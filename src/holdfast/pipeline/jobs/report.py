@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
-from sqlalchemy.engine import make_url
 
 from holdfast.pipeline.asked import Questions
 from holdfast.pipeline.jobs.changes import history_of
@@ -15,6 +14,7 @@ from holdfast.pipeline.report.findings import AGE_BANDS, DAYS, HOURS, Expiry, Fi
 from holdfast.pipeline.snapshot import Snapshot
 from holdfast.pipeline.tables import read_retained
 from holdfast.retained.flow import Flow
+from holdfast.storage.url import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -52,7 +52,7 @@ def report(
         finally:
             tree.unpersist()
         return Findings(
-            make_url(snapshot.source.url).render_as_string(hide_password=True),
+            shown(snapshot.source.url),
             taken_at,
             stale_after,
             totals,
