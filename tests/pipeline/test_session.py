@@ -102,7 +102,7 @@ def test_spark_submit_runs_the_command(tmp_path: Path) -> None:
         done = run(*submit, script, "filters", "--storage", filled.url, "--filters", file, settings=settings)
     assert done.returncode == 3, done.stderr
     assert f"{file}:2: '#/b': " in done.stdout
-    assert "1 Topic Filters, 1 subscriptions: 2 messages" in done.stdout
+    assert "1 Topic Filter, 1 subscription: 2 messages" in done.stdout
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
