@@ -214,14 +214,14 @@ def test_a_job_cut_short_goes_on_and_counts_once(
 @pytest.mark.parametrize(
     ("rows", "taken", "seconds", "then"),
     [
-        (250, 250, 0.005, 250),
-        (250, 250, 0.010, 125),
-        (250, 250, 0.0001, 500),  # no more than twice as many at once
+        (250, 250, HOLD, 250),
+        (250, 250, 2 * HOLD, 125),
+        (250, 250, HOLD / 50, 500),  # no more than twice as many at once
         (250, 250, 0.0, 500),
         (250, 250, 9.0, LEAST),
-        (1900, 1900, 0.001, MOST),
-        (250, 10, 0.0001, 250),  # the last ones, or large ones: they say nothing of more
-        (250, 10, 0.010, LEAST),
+        (1900, 1900, HOLD / 5, MOST),
+        (250, 10, HOLD / 50, 250),  # the last ones, or large ones: they say nothing of more
+        (250, 10, 2 * HOLD, LEAST),
         (250, 0, 0.1, 250),
     ],
 )
@@ -235,9 +235,9 @@ def test_a_chunk_has_as_many_messages_as_hold_the_writer_for_some_milliseconds(
 
 
 def test_chunks_follow_the_time_they_take(place: Place) -> None:
-    """Where each message takes a 50th of a millisecond, 250 come to be a chunk, however many the first one had."""
+    """Where each message takes a 250th of the time there is, 250 come to be a chunk, however many the first one had."""
     passed = [0.0]
-    take = 0.00002
+    take = HOLD / 250 * 0.999999  # no rounding makes it 249
 
     def now() -> int:
         return NOW

@@ -5,7 +5,7 @@ from __future__ import annotations
 #: Rows of a transaction: fewer would spend their time in commits, more would hold up others by their number alone.
 LEAST, MOST = 100, 2000
 #: Seconds for which the writer should be held, but for the commit: that takes its time however few the rows are.
-HOLD = 0.005
+HOLD = 0.003
 
 
 class Pace:
