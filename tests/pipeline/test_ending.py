@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import signal
 import sqlite3
+from collections.abc import Iterator
 
 import pytest
 
 from holdfast.pipeline.ending import Ended, Ending
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@pytest.fixture(autouse=True)
+def heeded() -> Iterator[None]:
+    """Have no signal ignored, as under nohup."""
+    before = {number: signal.signal(number, signal.default_int_handler) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("number", SIGNALS)
