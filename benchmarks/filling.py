@@ -17,7 +17,7 @@ from benchmarks.wire import PAYLOAD, TOPIC
 from holdfast.config import Config
 from holdfast.messages import RetainedChange, RetainedMessage
 from holdfast.retained.configured import store_of
-from holdfast.retained.sql import SQLRetainedStore
+from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability, StoreUnusable
 from holdfast.storage.lock import DirectoryLock, DirectoryUnusable

@@ -20,10 +20,10 @@ from typing import Any
 
 from twisted.internet.task import Clock
 
-from holdfast.interfaces import Selection
 from holdfast.messages import RetainedChange, RetainedMessage
-from holdfast.retained.matching import GLOB, LIKE, plan
-from holdfast.retained.sql import SQLRetainedStore
+from holdfast.retained.store.sql import SQLRetainedStore
+from holdfast.retained.store.values import Selection
+from holdfast.retained.wildcards.plan import GLOB, LIKE, plan
 from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability
 from holdfast.storage.store import DurableStore

@@ -9,23 +9,24 @@ from twisted.internet.task import Clock
 from zope.interface import implementer
 
 from holdfast.auth.anonymous import AnonymousAuthenticator, UnrestrictedAuthorizer
-from holdfast.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator, IRetainedStore
-from holdfast.retained.flow import Flow
-from holdfast.retained.limits import RetainerLimits
-from holdfast.retained.memory import MemoryRetainedStore
+from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator
+from holdfast.retained.quota.limits import RetainerLimits
+from holdfast.retained.replay.flow_control import Flow
 from holdfast.retained.service import RetainedMessages
-from holdfast.sessions.connection import Connection
+from holdfast.retained.store.interfaces import IRetainedStore
+from holdfast.retained.store.memory import MemoryRetainedStore
+from holdfast.sessions.connection.backpressure import Pressure
+from holdfast.sessions.connection.connection import Connection
+from holdfast.sessions.connection.outbox import INetworkConnection, Turns
+from holdfast.sessions.connection.services import Services
 from holdfast.sessions.counters import Counters
-from holdfast.sessions.figures import Figures
 from holdfast.sessions.limits import Limits, WhenFull
-from holdfast.sessions.outbox import INetworkConnection, Turns
-from holdfast.sessions.pressure import Pressure
-from holdfast.sessions.registry import SessionRegistry
-from holdfast.sessions.router import Router
-from holdfast.sessions.services import Services
-from holdfast.sessions.states import ISessionStates, MemorySessionStates
-from holdfast.sessions.sys_topics import SysTopics
-from holdfast.sessions.wills import Wills
+from holdfast.sessions.monitoring.figures import Figures
+from holdfast.sessions.monitoring.sys_topics import SysTopics
+from holdfast.sessions.routing.router import Router
+from holdfast.sessions.routing.wills import Wills
+from holdfast.sessions.session.registry import SessionRegistry
+from holdfast.sessions.session.states import ISessionStates, MemorySessionStates
 from holdfast.storage.revisions import RevisionClock
 from holdfast.wire import NO_PROPERTIES, PacketParser, Properties, encode
 from holdfast.wire import packets as p

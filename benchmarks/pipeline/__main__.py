@@ -13,8 +13,8 @@ from benchmarks.pipeline.figures import Figure, lines
 from benchmarks.pipeline.jobs import CASES, place
 from benchmarks.pipeline.live import live
 from benchmarks.wire import Wire
-from holdfast.pipeline.problem import PipelineError
-from holdfast.pipeline.session import session
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.spark.session import session
 
 _LIVE = "live"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from twisted.internet.task import Clock
 
 from holdfast.messages import RetainedChange, RetainedMessage
-from holdfast.retained.history import HistoryLimits, RetainedHistory
-from holdfast.retained.sql import SQLRetainedStore
+from holdfast.retained.history.history import HistoryLimits, RetainedHistory
+from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability
 from holdfast.storage.store import DurableStore

@@ -13,19 +13,19 @@ from uuid import uuid4
 from benchmarks.pipeline import plain
 from benchmarks.pipeline.databases import CHANGES, database, fill
 from benchmarks.pipeline.figures import Figure, best
-from holdfast.pipeline.asked import of_options
-from holdfast.pipeline.commit import Target
-from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.database.connection import Source
+from holdfast.pipeline.database.snapshot import snapshot_of
+from holdfast.pipeline.filters.requested import of_options
 from holdfast.pipeline.jobs.archive import archive
 from holdfast.pipeline.jobs.asof import asof_archived, moment_at, state_at
 from holdfast.pipeline.jobs.export import export
 from holdfast.pipeline.jobs.filters import filters
 from holdfast.pipeline.jobs.imports import import_messages
-from holdfast.pipeline.snapshot import snapshot_of
-from holdfast.pipeline.store import Source
-from holdfast.pipeline.tables import read_retained
-from holdfast.retained.flow import Flow
-from holdfast.retained.periods import read_state
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.sink.merging import Target
+from holdfast.pipeline.sources.tables import read_retained
+from holdfast.retained.history.periods import read_state
+from holdfast.retained.replay.flow_control import Flow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

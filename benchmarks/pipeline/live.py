@@ -22,9 +22,9 @@ from benchmarks.pipeline.figures import Figure
 from benchmarks.results import percentile
 from benchmarks.subscriber import ByteCounter
 from benchmarks.wire import PACKET_ID_OFFSET, Wire
-from holdfast.pipeline.ready import ready
-from holdfast.pipeline.stage import Stage, stage_for
-from holdfast.retained.rows import Row
+from holdfast.pipeline.sink.rows import ready
+from holdfast.pipeline.sink.staging import Stage, stage_for
+from holdfast.retained.store.rows import Row
 
 _PERIOD = 0.002
 #: Seconds without an import, and the most with one.
@@ -34,8 +34,8 @@ _PUBACK_SIZE = 4
 _NOW = 1_700_000_000_000
 _MERGE = """
 import json, sys
-from holdfast.pipeline.commit import Target
-from holdfast.retained.verdicts import Merge
+from holdfast.pipeline.sink.merging import Target
+from holdfast.retained.importing.verdicts import Merge
 url, config, job, named = sys.argv[1:]
 target = Target(None, config) if config else Target(url, None)
 for said in target.merge(job, Merge.REPLACE, 0, json.loads(named)):

@@ -14,11 +14,11 @@ from twisted.logger import Logger
 
 from holdfast.admin.control import ControlSocket, ControlUnusable
 from holdfast.listening import CannotListen, Listening
-from holdfast.retained.history import RetainedHistory
+from holdfast.retained.history.history import RetainedHistory
 from holdfast.retained.service import RetainedMessages
 from holdfast.sessions.limits import Limits
-from holdfast.sessions.registry import SessionRegistry
-from holdfast.sessions.sys_topics import SysTopics
+from holdfast.sessions.monitoring.sys_topics import SysTopics
+from holdfast.sessions.session.registry import SessionRegistry
 from holdfast.storage.database import StoreUnusable
 from holdfast.storage.lock import DirectoryLock, DirectoryUnusable
 

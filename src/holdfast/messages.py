@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
 
+from holdfast.hot_values import hot_frozen
 from holdfast.wire.properties import NO_PROPERTIES, Properties
 
-if TYPE_CHECKING:
-    from attrs import frozen
-else:  # immutable to the type checker, cheap to build: one is made per PUBLISH
-    from attrs import define as frozen
 
-
-@frozen
+@hot_frozen
 class ApplicationMessage:
     """What a publisher sent: topic, payload, Quality of Service, RETAIN flag and properties, and who sent it.
 
@@ -39,7 +34,7 @@ def seconds_left(expires_at: int, now: int) -> int:
     return max(1, -((now - expires_at) // 1000))
 
 
-@frozen
+@hot_frozen
 class RetainedMessage:
     """The one message retained for a topic, as the store keeps it.
 
@@ -79,7 +74,7 @@ class ChangeOrigin(Enum):
     BASELINE = "baseline"  #: found when the history began; who made the change is unknown
 
 
-@frozen
+@hot_frozen
 class RetainedChange:
     """One accepted change, to be stored: ``message`` is None for a clear, which leaves a tombstone."""
 

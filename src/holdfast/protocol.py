@@ -12,8 +12,8 @@ from twisted.internet.tcp import Connection as TCPTransport
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from holdfast.sessions.connection import Connection
-from holdfast.sessions.outbox import INetworkConnection
+from holdfast.sessions.connection.connection import Connection
+from holdfast.sessions.connection.outbox import INetworkConnection
 
 #: seconds a peer has to take the last bytes before the connection is aborted
 CLOSING_TIME = 5.0

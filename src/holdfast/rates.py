@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from attrs import frozen
-else:
-    from attrs import define as frozen
+from attrs import frozen
 
 
 @frozen

@@ -21,43 +21,43 @@ from holdfast.admin.retainer import RetainerAPI
 from holdfast.admin.settings import Settings
 from holdfast.admin.site import APISite, longest_body
 from holdfast.auth.anonymous import AnonymousAuthenticator, GuestAuthenticator, UnrestrictedAuthorizer
+from holdfast.auth.interfaces import IAuthenticator, IEnhancedAuthenticator
 from holdfast.auth.scram import ScramAuthenticator
-from holdfast.auth.secret import lasting_secret
-from holdfast.auth.users import UsersFile
+from holdfast.auth.secret_file import lasting_secret
+from holdfast.auth.users_file import UsersFile
 from holdfast.broker import BrokerService, complain
+from holdfast.clock import SteadyClock
 from holdfast.config import Config, ConfigError, default, load
 from holdfast.config.document import Zone
-from holdfast.interfaces import IAuthenticator, IEnhancedAuthenticator
 from holdfast.listening import Listener, Listening
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.protocol import MQTTServerFactory
 from holdfast.retained.administration import Administration
 from holdfast.retained.configured import change, flow_of, store_of
 from holdfast.retained.configured import limits_of as retainer_limits_of
-from holdfast.retained.history import HistoryLimits, RetainedHistory
-from holdfast.retained.merging import Merger
-from holdfast.retained.pace import HOLD
-from holdfast.retained.restoring import Restorer
+from holdfast.retained.history.history import HistoryLimits, RetainedHistory
+from holdfast.retained.history.restoring import Restorer
+from holdfast.retained.importing.chunk_size import HOLD
+from holdfast.retained.importing.merging import Merger
 from holdfast.retained.service import RetainedMessages
-from holdfast.retained.sql import SQLRetainedStore
-from holdfast.sessions.connection import Connection
+from holdfast.retained.store.sql import SQLRetainedStore
+from holdfast.sessions.connection.backpressure import Pressure
+from holdfast.sessions.connection.connection import Connection
+from holdfast.sessions.connection.outbox import INetworkConnection, Turns
+from holdfast.sessions.connection.services import Services
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.durable.states import DurableSessionStates
-from holdfast.sessions.figures import Figures
 from holdfast.sessions.limits import Limits, RetainMode, WhenFull
-from holdfast.sessions.outbox import INetworkConnection, Turns
-from holdfast.sessions.pressure import Pressure
-from holdfast.sessions.registry import SessionRegistry
-from holdfast.sessions.router import Router
-from holdfast.sessions.services import Services
-from holdfast.sessions.sys_topics import SysTopics
-from holdfast.sessions.wills import Wills
+from holdfast.sessions.monitoring.figures import Figures
+from holdfast.sessions.monitoring.sys_topics import SysTopics
+from holdfast.sessions.routing.router import Router
+from holdfast.sessions.routing.wills import Wills
+from holdfast.sessions.session.registry import SessionRegistry
 from holdfast.storage.database import Durability
-from holdfast.storage.figures import figures as storage_figures
-from holdfast.storage.figures import soundness
 from holdfast.storage.lock import DirectoryLock
-from holdfast.storage.quarantine import OnCorruption
-from holdfast.storage.steady import SteadyClock
+from holdfast.storage.sqlite.quarantine import OnCorruption
+from holdfast.storage.status import figures as storage_figures
+from holdfast.storage.status import soundness
 from holdfast.storage.store import DurableStore
 from holdfast.storage.url import shown
 from holdfast.tickets import CommitTicket

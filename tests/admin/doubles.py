@@ -11,12 +11,12 @@ from twisted.internet.defer import Deferred, fail, succeed
 from holdfast.admin.calls import Answer, Call
 from holdfast.admin.retainer import PREFIX, RetainerAPI
 from holdfast.admin.settings import Settings
-from holdfast.config.retainer import RetainerConfig
+from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.administration import Administration
 from holdfast.retained.configured import change
-from holdfast.retained.moments import HistoryUnavailable
-from holdfast.retained.restoring import Restorer
+from holdfast.retained.history.moments import HistoryUnavailable
+from holdfast.retained.history.restoring import Restorer
 from holdfast.tickets import CommitTicket
 from tests.doubles import MemoryBroker
 from tests.storage.doubles import result_of

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.admin.times import BadTime, moment_of
 from holdfast.rates import Rate
-from holdfast.retained.flow import Flow
+from holdfast.retained.replay.flow_control import Flow
+from holdfast.times import BadTime, moment_of
 from holdfast.wire.packets import Publish
 from tests.admin.doubles import Desk
 from tests.doubles import START
 from tests.postgres import synchronous
-from tests.retained.recorded import RecordedBroker
+from tests.retained.history.recorded import RecordedBroker
 from tests.storage.doubles import fresh_file
 
 

@@ -14,8 +14,8 @@ import pytest
 from holdfast.admin.access import Access, Inaccessible, standing_in
 from holdfast.config import default
 from holdfast.messages import RetainedChange
-from holdfast.retained.rows import row_of
-from holdfast.retained.staging import FILE_INSERT, FILE_SCHEMA
+from holdfast.retained.importing.staging import FILE_INSERT, FILE_SCHEMA
+from holdfast.retained.store.rows import row_of
 from tests.pipeline.stores import message
 from tests.storage.doubles import fresh_file
 

@@ -15,13 +15,13 @@ from twisted.logger import LogEvent
 from holdfast.admin import messages
 from holdfast.admin.calls import Answer, Call
 from holdfast.admin.retainer import PREFIX
-from holdfast.interfaces import Listing
-from holdfast.retained.limits import RetainerLimits
+from holdfast.retained.quota.limits import RetainerLimits
+from holdfast.retained.store.values import Listing
 from holdfast.tickets import FailureKind, StorageFailure
 from holdfast.wire import Properties
 from holdfast.wire.packets import Publish
 from tests.admin.doubles import Desk
-from tests.retained.late import LateStore
+from tests.retained.store.late import LateStore
 
 
 def line(topic: str, payload: bytes = b"x", **fields: Any) -> str:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.admin.view import shown
+from holdfast.admin.settings_view import shown
 from holdfast.config.fields import Option, Section, Subsection, described
 from holdfast.config.reader import Reader
-from holdfast.config.retainer import RetainerConfig, TopicQuotaConfig
+from holdfast.config.sections.retainer import RetainerConfig, TopicQuotaConfig
 from holdfast.rates import Rate
-from holdfast.retained.limits import Limit
+from holdfast.retained.quota.limits import Limit
 from tests.admin.doubles import Desk
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.auth.anonymous import AnonymousAuthenticator, GuestAuthenticator
-from holdfast.interfaces import Credentials, Principal
+from holdfast.auth.interfaces import Credentials, Principal
 from holdfast.wire.reasons import ReasonCode
 
 

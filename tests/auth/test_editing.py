@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.auth.editing import remove_user, set_user
-from holdfast.auth.users import UsersFile
+from holdfast.auth.users_file import UsersFile
 from holdfast.auth.verifier import Verifier
 from holdfast.config import ConfigError
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.auth.interfaces import Authenticated, Challenge, Credentials, Principal
 from holdfast.auth.scram import LONGEST_MESSAGE, ScramAuthenticator, ScramExchange
 from holdfast.auth.verifier import METHOD, Verifier, new_verifier
-from holdfast.interfaces import Authenticated, Challenge, Credentials, Principal
 from holdfast.wire.reasons import ReasonCode
 
 REFUSED = ReasonCode.NOT_AUTHORIZED

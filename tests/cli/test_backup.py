@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import main
-from holdfast.storage.backup import back_up
 from holdfast.storage.database import Durability, StoreUnusable
-from holdfast.storage.sqlite import SQLiteDatabase
+from holdfast.storage.sqlite.backup import back_up
+from holdfast.storage.sqlite.database import SQLiteDatabase
 from tests.storage.doubles import fresh_file
 
 

@@ -17,10 +17,10 @@ from holdfast.admin import history as parts
 from holdfast.cli import history as commands
 from holdfast.cli import main
 from holdfast.messages import ApplicationMessage, ChangeOrigin
-from holdfast.retained import restoring
+from holdfast.retained.history import restoring
 from holdfast.retained.service import RetainedMessages
 from tests.postgres import drop, fresh_database
-from tests.retained.past import Past
+from tests.retained.history.past import Past
 from tests.storage.doubles import Wall, fresh_file
 
 #: The history begins an hour ago.

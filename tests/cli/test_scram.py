@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.auth.users import UsersFile
+from holdfast.auth.users_file import UsersFile
 from holdfast.auth.verifier import Verifier
 from holdfast.cli import main
 from tests.auth.test_scram import keys

@@ -9,8 +9,8 @@ import attrs
 import pytest
 
 from holdfast.config import Config, ConfigError, ConfigProblem, default, exposed_without_authentication, load
-from holdfast.config.listeners import ListenerConfig
-from holdfast.config.mqtt import MQTTConfig
+from holdfast.config.sections.listeners import ListenerConfig
+from holdfast.config.sections.mqtt import MQTTConfig
 from holdfast.rates import Rate
 
 

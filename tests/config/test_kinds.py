@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import rates
-from holdfast.config.endpoints import EndpointString
 from holdfast.config.kinds import Choice, Duration, Flag, Integer, Kind, Number, Rate, Refused, Size, Text
-from holdfast.config.mqtt import KeepAlive
-from holdfast.config.node import Folder
-from holdfast.config.storage import StoreURL
+from holdfast.config.sections.endpoints import EndpointString
+from holdfast.config.sections.mqtt import KeepAlive
+from holdfast.config.sections.node import Folder
+from holdfast.config.sections.storage import StoreURL
 
 KINDS: list[Kind] = [
     Flag(),

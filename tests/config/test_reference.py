@@ -13,8 +13,8 @@ from holdfast.config import Config, default, load
 from holdfast.config.fields import Form, Option, Section, Subsection, described, option
 from holdfast.config.kinds import Flag, Integer, Refused
 from holdfast.config.reference import render_markdown, render_toml
-from holdfast.config.retainer import TopicQuotaConfig
-from holdfast.config.toml_text import literal
+from holdfast.config.sections.retainer import TopicQuotaConfig
+from holdfast.config.toml.text import literal
 
 ROOT = Path(__file__).parents[2]
 ETC = ROOT / "etc"

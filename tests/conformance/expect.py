@@ -9,7 +9,7 @@ import pytest
 from zope.interface import implementer
 
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
-from holdfast.interfaces import Credentials, IAuthenticator, IAuthorizer, Principal
+from holdfast.auth.interfaces import Credentials, IAuthenticator, IAuthorizer, Principal
 from holdfast.messages import ApplicationMessage
 from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode, encode_properties, encode_variable_byte_integer
 from holdfast.wire import packets as p

@@ -10,7 +10,7 @@ from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p
 from tests.conformance.expect import VERSIONS, Door, connect, lasting, payloads
 from tests.doubles import Client, MemoryBroker
-from tests.retained.late import LateStore
+from tests.retained.store.late import LateStore
 from tests.wire.test_vectors import WRONG
 
 #: what a Server's DISCONNECT may say

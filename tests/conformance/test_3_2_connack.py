@@ -5,9 +5,9 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from holdfast.interfaces import Principal
+from holdfast.auth.interfaces import Principal
 from holdfast.sessions.limits import Limits
-from holdfast.sessions.states import MemorySessionStates
+from holdfast.sessions.session.states import MemorySessionStates
 from holdfast.tickets import CommitTicket
 from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p

@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from holdfast.retained.limits import RetainerLimits
+from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
@@ -24,7 +24,7 @@ from tests.conformance.expect import (
     string,
 )
 from tests.doubles import Client, MemoryBroker
-from tests.retained.late import LateStore
+from tests.retained.store.late import LateStore
 from tests.sessions.restartable import RestartableBroker
 
 

@@ -13,11 +13,11 @@ import pytest
 
 from holdfast.admin.access import standing_in
 from holdfast.config import default
-from holdfast.pipeline.commit import Target
-from holdfast.pipeline.ready import ready
-from holdfast.pipeline.stage import Stage, stage_for
-from holdfast.retained.rows import Row
-from holdfast.retained.verdicts import Merge
+from holdfast.pipeline.sink.merging import Target
+from holdfast.pipeline.sink.rows import ready
+from holdfast.pipeline.sink.staging import Stage, stage_for
+from holdfast.retained.importing.verdicts import Merge
+from holdfast.retained.store.rows import Row
 from tests.paho import PahoClient
 from tests.processes import BrokerProcess
 
@@ -28,8 +28,8 @@ Brokers = Callable[..., BrokerProcess]
 #: What a job does once everything is staged; it tells how many are imported after each chunk.
 DRIVER = """
 import json, sys
-from holdfast.pipeline.commit import Target
-from holdfast.retained.verdicts import Merge
+from holdfast.pipeline.sink.merging import Target
+from holdfast.retained.importing.verdicts import Merge
 for said in Target(sys.argv[1], None).merge(sys.argv[2], Merge.NEWER, 0, json.loads(sys.argv[3])):
     print(json.dumps(said["counts"]), flush=True)
 """

@@ -12,8 +12,8 @@ from tests.e2e.raw import RawClient
 from tests.faults.results import Result
 from tests.faults.storm import retained
 from tests.processes import BrokerProcess
-from tests.storage.logs import torn, written
-from tests.storage.ruins import PAGE
+from tests.storage.sqlite.logs import torn, written
+from tests.storage.sqlite.ruins import PAGE
 
 MESSAGES = 3000
 

@@ -14,16 +14,16 @@ from typing import Any
 from attrs import define, field
 from twisted.internet.task import Clock
 
-from holdfast.interfaces import Principal
+from holdfast.auth.interfaces import Principal
 from holdfast.messages import ApplicationMessage, ChangeOrigin
-from holdfast.retained.flow import Flow
-from holdfast.retained.history import HistoryLimits, RetainedHistory
-from holdfast.retained.limits import RetainerLimits
+from holdfast.retained.history.history import HistoryLimits, RetainedHistory
+from holdfast.retained.quota.limits import RetainerLimits
+from holdfast.retained.replay.flow_control import Flow
 from holdfast.retained.service import RetainedMessages
-from holdfast.retained.sql import SQLRetainedStore
+from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.sessions.durable.states import DurableSessionStates
-from holdfast.sessions.states import DeliveryState, KeptMessage
-from holdfast.sessions.subscriptions import Subscription
+from holdfast.sessions.routing.subscriptions import Subscription
+from holdfast.sessions.session.states import DeliveryState, KeptMessage
 from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability
 from holdfast.storage.store import DurableStore

@@ -8,15 +8,15 @@ import pytest
 from attrs import evolve
 
 from holdfast.messages import ChangeKind, ChangeOrigin, RetainedChange, RetainedMessage
-from holdfast.retained.feed import Change
-from holdfast.retained.verdicts import Merge, Verdict
+from holdfast.retained.importing.verdicts import Merge, Verdict
+from holdfast.retained.replay.change_feed import Change
 from holdfast.sessions.limits import Limits
 from holdfast.tickets import FailureKind, StorageFailure
 from holdfast.wire import packets as p
 from tests.admin.doubles import Desk
-from tests.retained.late import LateStore
-from tests.retained.store_contract import message
-from tests.retained.test_replay import SMALL
+from tests.retained.replay.test_replay import SMALL
+from tests.retained.store.contract import message
+from tests.retained.store.late import LateStore
 from tests.storage.doubles import result_of
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.retained.limits import RetainerLimits
+from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.tickets import FailureKind, StorageFailure
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.doubles import MemoryBroker
-from tests.retained.late import LateStore
+from tests.retained.store.late import LateStore
 
 
 def topics(broker: MemoryBroker) -> list[str]:

@@ -6,11 +6,11 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from holdfast.interfaces import IRetainedStore
-from holdfast.retained.limits import RetainerLimits
-from holdfast.retained.sql import SQLRetainedStore
+from holdfast.retained.quota.limits import RetainerLimits
+from holdfast.retained.store.interfaces import IRetainedStore
+from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.sessions.durable.states import DurableSessionStates
-from holdfast.sessions.states import ISessionStates
+from holdfast.sessions.session.states import ISessionStates
 from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability
 from holdfast.storage.store import DurableStore, OpenStore

@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from holdfast.config.document import load
-from holdfast.config.mqtt import MQTTConfig
+from holdfast.config.sections.mqtt import MQTTConfig
 from holdfast.sessions.limits import Limits
 from holdfast.tap import limits_of
 from holdfast.wire import Properties

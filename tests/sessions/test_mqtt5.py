@@ -9,9 +9,9 @@ import pytest
 from zope.interface import implementer
 
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
-from holdfast.interfaces import IAuthenticator, IAuthorizer, Principal
-from holdfast.retained.limits import RetainerLimits
-from holdfast.sessions.explanations import LONGEST
+from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, Principal
+from holdfast.retained.quota.limits import RetainerLimits
+from holdfast.sessions.connection.explanations import LONGEST
 from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.wire import Properties, ReasonCode, encode, encode_variable_byte_integer
 from holdfast.wire import packets as p

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.driver import Connection
 from holdfast.storage.readers import WaitingReaders
-from holdfast.storage.sqlite import SQLiteDatabase
-from holdfast.storage.writes import Write
+from holdfast.storage.sqlite.database import SQLiteDatabase
+from holdfast.storage.writing.writes import Write
 from holdfast.tickets import FailureKind, StorageFailure
 from tests.storage.doubles import Faults, InjectedError, fresh_file, result_of
-from tests.storage.test_writer import Desk
+from tests.storage.writing.test_writer import Desk
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from holdfast.storage.database import Durability, StoreUnusable
 from holdfast.storage.engine import open_database
-from holdfast.storage.sqlite import SQLiteDatabase
+from holdfast.storage.sqlite.database import SQLiteDatabase
 from holdfast.tickets import FailureKind, StorageFailure
 from tests.storage.doubles import InjectedError, fresh_file
 

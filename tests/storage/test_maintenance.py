@@ -10,8 +10,8 @@ import pytest
 from holdfast.storage import schema
 from holdfast.storage.database import Durability, StoreUnusable
 from holdfast.storage.maintenance import Condition, examine, upgrade_schema
-from holdfast.storage.meta import StoreMeta, read_meta
-from holdfast.storage.sqlite import SQLiteDatabase
+from holdfast.storage.sqlite.database import SQLiteDatabase
+from holdfast.storage.writing.meta import StoreMeta, read_meta
 from tests.storage.doubles import Bench, fresh_file, result_of
 
 #: a database as the program of schema 0001 has left it

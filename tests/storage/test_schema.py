@@ -16,8 +16,8 @@ from sqlalchemy.engine import make_url
 from holdfast.storage import schema
 from holdfast.storage.database import Database, Durability, StoreUnusable
 from holdfast.storage.maintenance import examine, upgrade_schema
-from holdfast.storage.postgres import PostgresDatabase
-from holdfast.storage.sqlite import SQLiteDatabase
+from holdfast.storage.postgres.database import PostgresDatabase
+from holdfast.storage.sqlite.database import SQLiteDatabase
 from tests.postgres import drop, empty_database
 from tests.storage.doubles import fresh_file
 
@@ -166,7 +166,7 @@ def test_a_current_schema_is_opened_without_alembic(tmp_path: Path) -> None:
     path = fresh_file(tmp_path)
     program = (
         "import sys; from pathlib import Path; from holdfast.storage.database import Durability; "
-        "from holdfast.storage.schema import prepare; from holdfast.storage.sqlite import SQLiteDatabase; "
+        "from holdfast.storage.schema import prepare; from holdfast.storage.sqlite.database import SQLiteDatabase; "
         "prepare(SQLiteDatabase(Path(sys.argv[1]), Durability.FULL)); sys.exit('alembic' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program, str(path)], check=False).returncode == 0

@@ -12,12 +12,12 @@ import pytest
 from twisted.internet.task import Clock
 
 from holdfast.messages import RetainedChange
-from holdfast.retained.sql import SQLRetainedStore
+from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage import store as store_module
 from holdfast.storage.database import Durability, StoreUnusable
-from holdfast.storage.meta import StoreMeta, read_meta
 from holdfast.storage.store import DurableStore, OpenStore
-from tests.retained.store_contract import NOW, message
+from holdfast.storage.writing.meta import StoreMeta, read_meta
+from tests.retained.store.contract import NOW, message
 from tests.storage.doubles import Bench, Wall, fresh_file, result_of
 
 PATIENCE = 10.0

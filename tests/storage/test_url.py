@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.config.storage import without_password
+from holdfast.config.sections.storage import without_password
 from holdfast.storage.database import Durability
 from holdfast.storage.engine import database_at
 from holdfast.storage.url import shown

@@ -27,19 +27,19 @@ from holdfast.admin.control import NAME, Place
 from holdfast.admin.retainer import PREFIX, RetainerAPI
 from holdfast.admin.settings import Settings
 from holdfast.config import Config
-from holdfast.config.retainer import RetainerConfig
+from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.retained.administration import Administration
 from holdfast.retained.configured import flow_of, limits_of, store_of
-from holdfast.retained.history import HistoryLimits, RetainedHistory
-from holdfast.retained.merging import Merger
-from holdfast.retained.periods import is_recorded
-from holdfast.retained.restoring import Restorer
+from holdfast.retained.history.history import HistoryLimits, RetainedHistory
+from holdfast.retained.history.periods import is_recorded
+from holdfast.retained.history.restoring import Restorer
+from holdfast.retained.importing.merging import Merger
 from holdfast.retained.service import RetainedMessages
 from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability, StoreUnusable
 from holdfast.storage.engine import database_at
-from holdfast.storage.figures import soundness
 from holdfast.storage.lock import DirectoryInUse, DirectoryLock, DirectoryUnusable
+from holdfast.storage.status import soundness
 from holdfast.storage.store import DurableStore
 from holdfast.storage.url import shown
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from urllib.parse import unquote
 
 from holdfast.admin.calls import bad_request
-from holdfast.admin.times import BadTime, moment_of
+from holdfast.times import BadTime, moment_of
 from holdfast.topics import InvalidTopicFilter, check_topic_filter
 
 _MOST_LEVELS = 65_536

@@ -13,10 +13,10 @@ from twisted.logger import Logger
 
 from holdfast.admin.arguments import cursor_of, filter_of, flag_of, number_of, place_of, time_of
 from holdfast.admin.calls import Answer, Call, Routes, answer, bad_request
-from holdfast.admin.records import LARGEST_SHOWN, date_of, properties_of
-from holdfast.retained.entries import HistoryEvent
-from holdfast.retained.history import IRetainedHistory
-from holdfast.retained.restoring import Restorer
+from holdfast.retained.history.entries import HistoryEvent
+from holdfast.retained.history.history import IRetainedHistory
+from holdfast.retained.history.restoring import Restorer
+from holdfast.retained.records import LARGEST_SHOWN, date_of, properties_of
 from holdfast.topics import EVERY_TOPIC
 
 #: the most events of a page

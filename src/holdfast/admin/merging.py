@@ -11,10 +11,10 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 
 from holdfast.admin.arguments import number_of
 from holdfast.admin.calls import NDJSON, Answer, Call, Routes, bad_request
-from holdfast.retained.jobs import OtherJob
-from holdfast.retained.merging import Merger, Progress
-from holdfast.retained.staging import NotStaged, StagedFiles, StagedTable, Staging
-from holdfast.retained.verdicts import Merge
+from holdfast.retained.importing.jobs import OtherJob
+from holdfast.retained.importing.merging import Merger, Progress
+from holdfast.retained.importing.staging import NotStaged, StagedFiles, StagedTable, Staging
+from holdfast.retained.importing.verdicts import Merge
 from holdfast.tickets import StorageFailure
 
 _LONGEST_NAME = 200

@@ -9,14 +9,14 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 
 from holdfast.admin.arguments import cursor_of, filter_of, flag_of, number_of, time_of
 from holdfast.admin.calls import DONE, NDJSON, Answer, Call, Routes, answer, bad_request, not_found
-from holdfast.admin.records import FUTURE, BadRecord, detail_of, line_of, message_of, request_of, summary_of
-from holdfast.interfaces import Listed, Listing
 from holdfast.retained.administration import BYTES, ROWS, Administration
-from holdfast.retained.entries import retained_by
-from holdfast.retained.history import IRetainedHistory
-from holdfast.retained.limits import NotRetained
-from holdfast.retained.moments import Moment
-from holdfast.retained.verdicts import Merge, Verdict
+from holdfast.retained.history.entries import retained_by
+from holdfast.retained.history.history import IRetainedHistory
+from holdfast.retained.history.moments import Moment
+from holdfast.retained.importing.verdicts import Merge, Verdict
+from holdfast.retained.quota.limits import NotRetained
+from holdfast.retained.records import FUTURE, BadRecord, detail_of, line_of, message_of, request_of, summary_of
+from holdfast.retained.store.values import Listed, Listing
 from holdfast.topics import EVERY_TOPIC
 
 #: the most messages of a page, as in EMQX

@@ -12,18 +12,18 @@ from twisted.web import http
 
 from holdfast.admin.arguments import decoded
 from holdfast.admin.calls import Answer, Call, Refused, Routes, answer, bad_request, not_found
-from holdfast.admin.flow import FlowCalls
 from holdfast.admin.history import HistoryCalls
 from holdfast.admin.merging import MergeCalls
 from holdfast.admin.messages import MessageCalls
-from holdfast.admin.records import BadRecord
+from holdfast.admin.replays import FlowCalls
 from holdfast.admin.settings import Settings
 from holdfast.retained.administration import Administration
-from holdfast.retained.history import IRetainedHistory
-from holdfast.retained.limits import NotRetained
-from holdfast.retained.merging import Merger
-from holdfast.retained.moments import HistoryUnavailable
-from holdfast.retained.restoring import Restorer
+from holdfast.retained.history.history import IRetainedHistory
+from holdfast.retained.history.moments import HistoryUnavailable
+from holdfast.retained.history.restoring import Restorer
+from holdfast.retained.importing.merging import Merger
+from holdfast.retained.quota.limits import NotRetained
+from holdfast.retained.records import BadRecord
 from holdfast.retained.service import RetainedMessages
 from holdfast.tickets import FailureKind, StorageFailure
 

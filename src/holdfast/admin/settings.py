@@ -11,10 +11,10 @@ from twisted.logger import Logger
 from twisted.web import http
 
 from holdfast.admin.calls import Refused
-from holdfast.admin.records import ascii_only
-from holdfast.admin.view import shown
+from holdfast.admin.settings_view import shown
 from holdfast.config.reader import Reader
-from holdfast.config.retainer import RetainerConfig
+from holdfast.config.sections.retainer import RetainerConfig
+from holdfast.retained.records import ascii_only
 
 #: What may be changed while the broker runs; a table stands for all that is in it.
 CHANGEABLE = ("delivery_rate", "max_concurrent_replays", "max_publish_rate", "flow_control")

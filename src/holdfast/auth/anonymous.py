@@ -6,7 +6,7 @@ from collections.abc import Container
 
 from zope.interface import implementer
 
-from holdfast.interfaces import Credentials, IAuthenticator, IAuthorizer, Principal
+from holdfast.auth.interfaces import Credentials, IAuthenticator, IAuthorizer, Principal
 from holdfast.messages import ApplicationMessage
 from holdfast.wire.reasons import ReasonCode
 

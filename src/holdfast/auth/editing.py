@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.auth.users import contents, entries, problem
+from holdfast.auth.users_file import contents, entries, problem
 from holdfast.auth.verifier import Verifier
-from holdfast.config.toml_file import display_name
+from holdfast.config.toml.file import display_name
 
 
 def set_user(path: Path, username: str, verifier: Verifier) -> bool:

@@ -9,9 +9,7 @@ from scramp import ScramException, ScramMechanism
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from holdfast.auth.decoys import Decoys
-from holdfast.auth.verifier import METHOD, Verifier
-from holdfast.interfaces import (
+from holdfast.auth.interfaces import (
     Authenticated,
     AuthenticationStep,
     Challenge,
@@ -20,6 +18,8 @@ from holdfast.interfaces import (
     IEnhancedAuthenticator,
     Principal,
 )
+from holdfast.auth.unknown_users import Decoys
+from holdfast.auth.verifier import METHOD, Verifier
 from holdfast.wire.reasons import ReasonCode
 
 #: bytes of the longest message accepted; preparing a longer User Name would keep other clients waiting

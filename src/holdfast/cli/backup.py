@@ -8,14 +8,14 @@ from tempfile import TemporaryDirectory
 import click
 
 from holdfast.admin.access import Inaccessible, standing_in
-from holdfast.cli.place import configured, place, refuse
+from holdfast.cli.broker_options import configured, place, refuse
 from holdfast.cli.progress import progress
 from holdfast.config import ConfigError
-from holdfast.storage.backup import back_up
 from holdfast.storage.database import Durability, StoreUnusable
 from holdfast.storage.engine import database_at
 from holdfast.storage.maintenance import examine, upgrade_schema
-from holdfast.storage.sqlite import SQLiteDatabase
+from holdfast.storage.sqlite.backup import back_up
+from holdfast.storage.sqlite.database import SQLiteDatabase
 
 #: seconds to wait for somebody who has the database locked for a moment
 _PATIENCE = 1.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 import click
 
-from holdfast.auth.users import UsersFile
+from holdfast.auth.users_file import UsersFile
 from holdfast.config import ConfigError, ConfigProblem, load
 
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.place import configured, place, refuse
+from holdfast.cli.broker_options import configured, place, refuse
 from holdfast.cli.progress import progress
 from holdfast.config import Config, ConfigError
-from holdfast.storage.backup import back_up
 from holdfast.storage.database import Database, Durability, StoreUnusable
 from holdfast.storage.engine import database_at
 from holdfast.storage.lock import DirectoryLock, DirectoryUnusable
 from holdfast.storage.maintenance import examine, upgrade_schema
 from holdfast.storage.schema import newest_version
-from holdfast.storage.sqlite import SQLiteDatabase
+from holdfast.storage.sqlite.backup import back_up
+from holdfast.storage.sqlite.database import SQLiteDatabase
 
 #: seconds to wait for somebody who has the database locked for a moment
 _PATIENCE = 1.0

@@ -14,7 +14,7 @@ import click
 from holdfast.admin.access import Access, Inaccessible
 from holdfast.cli.progress import Report, progress
 from holdfast.cli.retainer import with_access
-from holdfast.cli.times import moment
+from holdfast.cli.time_option import moment
 
 #: Events of one call.
 _PAGE = 1000

@@ -16,12 +16,12 @@ from typing import IO, Any
 import click
 
 from holdfast.admin.access import Access, Inaccessible, access_to
+from holdfast.cli.broker_options import configured, place, refuse
 from holdfast.cli.importing import Import
-from holdfast.cli.place import configured, place, refuse
 from holdfast.cli.progress import progress
-from holdfast.cli.times import at_option
+from holdfast.cli.time_option import at_option
 from holdfast.config import ConfigError
-from holdfast.retained.verdicts import Merge
+from holdfast.retained.importing.verdicts import Merge
 from holdfast.storage.database import StoreUnusable
 from holdfast.storage.lock import DirectoryUnusable
 

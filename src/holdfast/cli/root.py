@@ -11,9 +11,9 @@ import click
 from holdfast.cli.backup import backup, verify
 from holdfast.cli.check_config import check_config
 from holdfast.cli.database import db
-from holdfast.cli.flow import replays, settings
 from holdfast.cli.history import history, restore
 from holdfast.cli.reference import config
+from holdfast.cli.replays import replays, settings
 from holdfast.cli.retainer import retainer
 from holdfast.cli.scram import scram
 

@@ -11,22 +11,28 @@ from typing import Any
 import attrs
 from attrs import field, frozen
 
-from holdfast.config import toml_file
-from holdfast.config.authentication import AuthenticationConfig
-from holdfast.config.endpoints import EndpointString
 from holdfast.config.fields import Section, named_tables, partial_table, table
-from holdfast.config.force_shutdown import ForceShutdownConfig
 from holdfast.config.kinds import Kind, Refused
-from holdfast.config.listeners import DEFAULT_LISTENERS, ListenerConfig, exposed, shared_endpoints, unknown_zones
-from holdfast.config.locations import Source
-from holdfast.config.mqtt import MQTTConfig
-from holdfast.config.node import Folder, NodeConfig
 from holdfast.config.problems import ConfigError, ConfigProblem
 from holdfast.config.reader import Complaint, Reader
-from holdfast.config.retain_modes import RetainModes
-from holdfast.config.retainer import RetainerConfig
-from holdfast.config.storage import StorageConfig, StoreURL, resolved_url, without_password
-from holdfast.config.sys_topics import SysTopicsConfig
+from holdfast.config.sections.authentication import AuthenticationConfig
+from holdfast.config.sections.endpoints import EndpointString
+from holdfast.config.sections.force_shutdown import ForceShutdownConfig
+from holdfast.config.sections.listeners import (
+    DEFAULT_LISTENERS,
+    ListenerConfig,
+    exposed,
+    shared_endpoints,
+    unknown_zones,
+)
+from holdfast.config.sections.mqtt import MQTTConfig
+from holdfast.config.sections.node import Folder, NodeConfig
+from holdfast.config.sections.retain_modes import RetainModes
+from holdfast.config.sections.retainer import RetainerConfig
+from holdfast.config.sections.storage import StorageConfig, StoreURL, resolved_url, without_password
+from holdfast.config.sections.sys_topics import SysTopicsConfig
+from holdfast.config.toml import file as toml_file
+from holdfast.config.toml.locations import Source
 
 _COMMAND_LINE = Source("command line")
 _DEFAULTS = Source("built-in defaults")

@@ -10,7 +10,7 @@ import attrs
 from attrs import frozen
 
 from holdfast.config.kinds import Kind
-from holdfast.config.toml_text import literal
+from holdfast.config.toml.text import literal
 
 _METADATA = "holdfast"
 

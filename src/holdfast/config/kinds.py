@@ -9,7 +9,7 @@ from typing import Protocol
 from attrs import field, frozen
 
 from holdfast import rates
-from holdfast.config.toml_text import literal
+from holdfast.config.toml.text import literal
 from holdfast.config.units import parse_duration, parse_rate, parse_size
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")

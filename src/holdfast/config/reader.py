@@ -11,7 +11,7 @@ from attrs import frozen
 from holdfast.config import unknown_keys
 from holdfast.config.fields import Form, Option, Section, Subsection, described
 from holdfast.config.kinds import Refused, refusal
-from holdfast.config.toml_text import dotted
+from holdfast.config.toml.text import dotted
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NAME_ALLOWED = "names of 1 to 64 letters, digits, - and _"

@@ -7,8 +7,8 @@ from textwrap import wrap
 
 from holdfast.config.document import Config, ZoneOverrides
 from holdfast.config.fields import Form, Option, Section, Subsection, described
-from holdfast.config.listeners import ListenerConfig
-from holdfast.config.toml_text import literal
+from holdfast.config.sections.listeners import ListenerConfig
+from holdfast.config.toml.text import literal
 
 _WIDTH = 100
 

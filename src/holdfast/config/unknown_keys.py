@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 
-from holdfast.config.toml_text import dotted
+from holdfast.config.toml.text import dotted
 
 #: Keys of EMQX that have no counterpart here (yet), with those of zones and listeners under ``*``.
 _EMQX = frozenset(

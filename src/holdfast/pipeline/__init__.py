@@ -13,20 +13,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.pipeline.session import register
-    from holdfast.pipeline.snapshot import Snapshot, snapshot_of
-    from holdfast.pipeline.store import Source
-    from holdfast.pipeline.tables import read_history, read_retained
+    from holdfast.pipeline.database.connection import Source
+    from holdfast.pipeline.database.snapshot import Snapshot, snapshot_of
+    from holdfast.pipeline.sources.tables import read_history, read_retained
+    from holdfast.pipeline.spark.session import register
 
 __all__ = ["Snapshot", "Source", "read_history", "read_retained", "register", "snapshot_of"]
 
 _MODULES = {
-    "Snapshot": "snapshot",
-    "Source": "store",
-    "read_history": "tables",
-    "read_retained": "tables",
-    "register": "session",
-    "snapshot_of": "snapshot",
+    "Snapshot": "database.snapshot",
+    "Source": "database.connection",
+    "read_history": "sources.tables",
+    "read_retained": "sources.tables",
+    "register": "spark.session",
+    "snapshot_of": "database.snapshot",
 }
 
 

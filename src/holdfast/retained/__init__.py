@@ -1,1 +1,5 @@
-"""Retained messages: where they are kept, what may be kept, and how they reach new subscribers."""
+"""Retained messages: how they are stored, limited, replayed to new subscribers, recorded and imported.
+
+``service`` is the entrance: sessions use it and nothing below it; ``administration`` is the entrance for operators.
+May import ``storage`` and the value modules; only ``configured`` reads ``config``.
+"""

@@ -6,23 +6,19 @@ Every change is stamped before what it depends on is looked at, so that what a c
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from attrs import evolve
+from attrs import evolve, frozen
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.logger import Logger
 
-from holdfast.interfaces import IRetainedStore, Listed, Listing, RetainedStatistics, Selection, Standing
 from holdfast.messages import ApplicationMessage, ChangeOrigin, RetainedChange, RetainedMessage
-from holdfast.retained.limits import NotRetained
+from holdfast.retained.importing.verdicts import Merge, Verdict, prevails, was_cleared_since
+from holdfast.retained.quota.limits import NotRetained
 from holdfast.retained.service import RetainedMessages, published
-from holdfast.retained.verdicts import Merge, Verdict, prevails, was_cleared_since
+from holdfast.retained.store.interfaces import IRetainedStore
+from holdfast.retained.store.values import Listed, Listing, RetainedStatistics, Selection, Standing
 from holdfast.tickets import CommitTicket, StorageFailure
-
-if TYPE_CHECKING:
-    from attrs import frozen
-else:
-    from attrs import define as frozen
 
 #: Messages listed or changed at once, and their bytes, before everybody else has a turn.
 ROWS = 500

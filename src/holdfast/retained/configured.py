@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast.config.retainer import RetainerConfig
-from holdfast.retained.flow import Flow
-from holdfast.retained.limits import OnLimit, Quota, RetainerLimits
+from holdfast.config.sections.retainer import RetainerConfig
+from holdfast.retained.quota.limits import OnLimit, Quota, RetainerLimits
+from holdfast.retained.replay.flow_control import Flow
 from holdfast.retained.service import RetainedMessages
-from holdfast.retained.sql import SQLRetainedStore
+from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.store import DurableStore
 
 

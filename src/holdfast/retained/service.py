@@ -11,17 +11,19 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import Attribute, Interface, implementer
 
-from holdfast.interfaces import IDelivery, IRetainedStore, RetainedStatistics
+from holdfast.log_throttle import Complaints
 from holdfast.messages import ApplicationMessage, ChangeKind, ChangeOrigin, RetainedChange, RetainedMessage
-from holdfast.retained.feed import Change, ChangeFeed
-from holdfast.retained.flow import Flow, FlowControl
-from holdfast.retained.ledger import Ledger
-from holdfast.retained.limits import Limit, NotRetained, OnLimit, RetainerLimits, RetainRefused, size_refusal
-from holdfast.retained.progress import ReplayState, ReplayStatus
-from holdfast.retained.publish_rate import PublishRate
-from holdfast.retained.replay import Replay
+from holdfast.retained.quota.ledger import Ledger
+from holdfast.retained.quota.limits import Limit, NotRetained, OnLimit, RetainerLimits, RetainRefused, size_refusal
+from holdfast.retained.quota.publish_rate import PublishRate
+from holdfast.retained.replay.change_feed import Change, ChangeFeed
+from holdfast.retained.replay.flow_control import Flow, FlowControl
+from holdfast.retained.replay.interfaces import IDelivery
+from holdfast.retained.replay.replay import Replay
+from holdfast.retained.replay.status import ReplayState, ReplayStatus
+from holdfast.retained.store.interfaces import IRetainedStore
+from holdfast.retained.store.values import RetainedStatistics
 from holdfast.retained.sweep import Sweep
-from holdfast.storage.complaints import Complaints
 from holdfast.tickets import COMMITTED, CommitTicket
 
 

@@ -11,8 +11,8 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from holdfast.interfaces import IRetainedStore
-from holdfast.retained.limits import RetainerLimits
+from holdfast.retained.quota.limits import RetainerLimits
+from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.tickets import StorageFailure
 
 #: rows changed by one statement, so that it never holds up the writer for long

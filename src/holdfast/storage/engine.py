@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from holdfast.storage.database import Database, Durability, StoreUnusable
-from holdfast.storage.sqlite import SQLiteDatabase
+from holdfast.storage.sqlite.database import SQLiteDatabase
 from holdfast.storage.url import FORMS, parsed, shown
 
 
@@ -19,7 +19,7 @@ def database_at(url: str, durability: Durability, node: int = 0, busy_timeout: f
     backend = found.get_backend_name()
     if backend == "postgresql":
         try:
-            from holdfast.storage.postgres import PostgresDatabase  # its driver is an extra
+            from holdfast.storage.postgres.database import PostgresDatabase  # its driver is an extra
         except ImportError as error:
             raise StoreUnusable(f"Postgres needs a driver ({error}): pip install 'holdfast[postgres]'") from error
         return PostgresDatabase(found, durability, node)

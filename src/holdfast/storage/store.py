@@ -15,14 +15,14 @@ from holdfast.storage.bridge import IBridge, ThreadBridge
 from holdfast.storage.database import Database, Durability, StoreDamaged, StoreUnusable
 from holdfast.storage.driver import Connection
 from holdfast.storage.engine import database_at, open_database
-from holdfast.storage.meta import StoreMeta, join, read_meta
-from holdfast.storage.quarantine import OnCorruption, quarantined, set_aside
 from holdfast.storage.readers import InlineReader, IReaders, WaitingReaders
 from holdfast.storage.revisions import RevisionClock
-from holdfast.storage.salvage import salvage
 from holdfast.storage.schema import UPGRADE_COMMAND, prepare
-from holdfast.storage.sqlite import SQLiteDatabase
-from holdfast.storage.writer import MAX_PENDING, Writer
+from holdfast.storage.sqlite.database import SQLiteDatabase
+from holdfast.storage.sqlite.quarantine import OnCorruption, quarantined, set_aside
+from holdfast.storage.sqlite.salvage import salvage
+from holdfast.storage.writing.meta import StoreMeta, join, read_meta
+from holdfast.storage.writing.writer import MAX_PENDING, Writer
 from holdfast.tickets import StorageFailure
 
 if TYPE_CHECKING:

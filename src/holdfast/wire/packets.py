@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from holdfast.hot_values import hot_frozen
 from holdfast.wire.properties import NO_PROPERTIES, Properties
 
-if TYPE_CHECKING:
-    from attrs import frozen
-else:  # attrs' recipe for values that are immutable to the type checker and cheap to build
-    from attrs import define as frozen
 
-
-@frozen
+@hot_frozen
 class Will:
     """The Will Message inside CONNECT."""
 
@@ -23,7 +17,7 @@ class Will:
     properties: Properties = NO_PROPERTIES
 
 
-@frozen
+@hot_frozen
 class Connect:
     """A Client requests a connection with MQTT 3.1, 3.1.1 or 5 (3, 4, 5); ``bridge`` is mosquitto's bridge bit."""
 
@@ -38,7 +32,7 @@ class Connect:
     bridge: bool = False
 
 
-@frozen
+@hot_frozen
 class Connack:
     """The answer to CONNECT; in MQTT 3 ``reason_code`` is a Connect Return Code."""
 
@@ -47,7 +41,7 @@ class Connack:
     properties: Properties = NO_PROPERTIES
 
 
-@frozen
+@hot_frozen
 class Publish:
     """An Application Message on the wire. ``packet_identifier`` is 0 at QoS 0."""
 
@@ -60,7 +54,7 @@ class Publish:
     properties: Properties = NO_PROPERTIES
 
 
-@frozen
+@hot_frozen
 class Puback:
     """The answer to a QoS 1 PUBLISH."""
 
@@ -69,7 +63,7 @@ class Puback:
     properties: Properties = NO_PROPERTIES
 
 
-@frozen
+@hot_frozen
 class Pubrec:
     """The first answer to a QoS 2 PUBLISH."""
 
@@ -78,7 +72,7 @@ class Pubrec:
     properties: Properties = NO_PROPERTIES
 
 
-@frozen
+@hot_frozen
 class Pubrel:
     """The answer to PUBREC."""
 
@@ -87,7 +81,7 @@ class Pubrel:
     properties: Properties = NO_PROPERTIES
 
 
-@frozen
+@hot_frozen
 class Pubcomp:
     """The answer to PUBREL: the QoS 2 exchange is complete."""
 
@@ -96,7 +90,7 @@ class Pubcomp:
     properties: Properties = NO_PROPERTIES
 
 
-@frozen
+@hot_frozen
 class SubscriptionRequest:
     """One Topic Filter of a SUBSCRIBE with its Subscription Options."""
 
@@ -107,7 +101,7 @@ class SubscriptionRequest:
     retain_handling: int = 0
 
 
-@frozen
+@hot_frozen
 class Subscribe:
     """A Client asks for subscriptions."""
 
@@ -116,7 +110,7 @@ class Subscribe:
     properties: Properties = NO_PROPERTIES
 
 
-@frozen
+@hot_frozen
 class Suback:
     """The answer to SUBSCRIBE, one Reason Code per Topic Filter."""
 
@@ -125,7 +119,7 @@ class Suback:
     properties: Properties = NO_PROPERTIES
 
 
-@frozen
+@hot_frozen
 class Unsubscribe:
     """A Client gives up subscriptions."""
 
@@ -134,7 +128,7 @@ class Unsubscribe:
     properties: Properties = NO_PROPERTIES
 
 
-@frozen
+@hot_frozen
 class Unsuback:
     """The answer to UNSUBSCRIBE; ``reason_codes`` is empty in MQTT 3."""
 
@@ -143,17 +137,17 @@ class Unsuback:
     properties: Properties = NO_PROPERTIES
 
 
-@frozen
+@hot_frozen
 class Pingreq:
     """A Client shows that it is alive."""
 
 
-@frozen
+@hot_frozen
 class Pingresp:
     """The answer to PINGREQ."""
 
 
-@frozen
+@hot_frozen
 class Disconnect:
     """The last packet on a Network Connection."""
 
@@ -161,7 +155,7 @@ class Disconnect:
     properties: Properties = NO_PROPERTIES
 
 
-@frozen
+@hot_frozen
 class Auth:
     """A step of an extended authentication exchange (MQTT 5)."""
 

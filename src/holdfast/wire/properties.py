@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast.hot_values import hot_frozen
 from holdfast.wire.datatypes import Cursor, encode_binary, encode_string, encode_variable_byte_integer
 from holdfast.wire.errors import MalformedPacket, ProtocolError
 from holdfast.wire.reasons import ReasonCode
-
-if TYPE_CHECKING:
-    from attrs import frozen
-else:  # attrs' recipe for values that are immutable to the type checker and cheap to build
-    from attrs import define as frozen
 
 #: the place of properties that belong to the Will Message inside CONNECT's payload
 WILL = 0
 
 
-@frozen(kw_only=True)
+@hot_frozen(kw_only=True)
 class Properties:
     """The properties of one packet; None stands for absent. User Properties keep their order [MQTT5-3.3.2-18]."""
 
@@ -65,7 +61,7 @@ class _Type(Enum):
     PAIR = "UTF-8 String Pair"
 
 
-@frozen
+@hot_frozen
 class _Definition:
     identifier: int
     field: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from holdfast.pipeline.ending import Ended, Ending
+from holdfast.pipeline.spark.signals import Ended, Ending
 
 #: How much a broker on the same host, and all that serves others, comes before a job (see nice(1)).
 _NICENESS = 10

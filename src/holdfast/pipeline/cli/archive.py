@@ -10,14 +10,14 @@ from attrs import asdict
 from sqlalchemy.engine import make_url
 
 from holdfast.config import Config, ConfigError, default, load
-from holdfast.pipeline.cli.job import database, ending_of, machine, require_database, running, tell
-from holdfast.pipeline.confirming import confirm_archived
-from holdfast.pipeline.distant import folder_within_reach, require_history
-from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.cli.common import database, ending_of, machine, require_database, running, tell
+from holdfast.pipeline.database.confirmation import confirm_archived
+from holdfast.pipeline.database.connection import Source
+from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.jobs.archive import archive as run
-from holdfast.pipeline.options import url_of
-from holdfast.pipeline.problem import PipelineError
-from holdfast.pipeline.store import Source
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.sources.options import url_of
+from holdfast.pipeline.spark.remote_sessions import folder_within_reach, require_history
 
 #: Seconds between the batches of an archive that follows, and entries of a batch.
 _INTERVAL = 10.0

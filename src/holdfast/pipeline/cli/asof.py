@@ -5,19 +5,19 @@ from __future__ import annotations
 import click
 from attrs import asdict
 
-from holdfast.pipeline.cli.job import database, machine, require_database, running, tell
-from holdfast.pipeline.coverage import require_coverage
-from holdfast.pipeline.distant import folder_within_reach, require_history
-from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.archive.coverage import require_coverage
+from holdfast.pipeline.cli.common import database, machine, require_database, running, tell
+from holdfast.pipeline.cli.time_option import milliseconds
+from holdfast.pipeline.database.connection import Source
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.formatting import number
 from holdfast.pipeline.jobs.asof import asof as run
 from holdfast.pipeline.jobs.asof import asof_archived
-from holdfast.pipeline.moment import milliseconds
-from holdfast.pipeline.options import check_filter, url_of
-from holdfast.pipeline.problem import PipelineError
-from holdfast.pipeline.readable import number
-from holdfast.pipeline.store import Source
-from holdfast.pipeline.vacant import require_vacant
-from holdfast.retained.moments import shown_time
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.output.overwriting import require_vacant
+from holdfast.pipeline.sources.options import check_filter, url_of
+from holdfast.pipeline.spark.remote_sessions import folder_within_reach, require_history
+from holdfast.retained.history.moments import shown_time
 
 
 @click.command()

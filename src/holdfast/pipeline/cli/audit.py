@@ -5,14 +5,14 @@ from __future__ import annotations
 import click
 from attrs import asdict
 
-from holdfast.pipeline.cli.job import FOUND, database, machine, require_database, running, tell
-from holdfast.pipeline.distant import folder_within_reach, snapshot_within_reach
-from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.cli.common import FOUND, database, machine, require_database, running, tell
+from holdfast.pipeline.formatting import number
 from holdfast.pipeline.jobs.audit import DIFFERENCES
 from holdfast.pipeline.jobs.audit import audit as run
-from holdfast.pipeline.options import check_filter
-from holdfast.pipeline.readable import number
-from holdfast.pipeline.vacant import require_replaceable
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.output.overwriting import require_replaceable
+from holdfast.pipeline.sources.options import check_filter
+from holdfast.pipeline.spark.remote_sessions import folder_within_reach, snapshot_within_reach
 
 
 @click.command()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import click
 from attrs import asdict
 
-from holdfast.pipeline.cli.job import machine, running, tell
-from holdfast.pipeline.coverage import require_coverage
-from holdfast.pipeline.distant import folder_within_reach
-from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.archive.coverage import require_coverage
+from holdfast.pipeline.cli.common import machine, running, tell
+from holdfast.pipeline.formatting import number
 from holdfast.pipeline.jobs.compact import Compacted
 from holdfast.pipeline.jobs.compact import compact as run
-from holdfast.pipeline.readable import number
-from holdfast.pipeline.vacant import require_room_for_days
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.output.overwriting import require_room_for_days
+from holdfast.pipeline.spark.remote_sessions import folder_within_reach
 
 
 @click.command()

@@ -5,17 +5,17 @@ from __future__ import annotations
 import click
 from attrs import asdict
 
-from holdfast.pipeline.cli.job import FOUND, database, machine, require_database, running, tell
-from holdfast.pipeline.coverage import DATA, require_coverage
+from holdfast.pipeline.archive.coverage import DATA, require_coverage
+from holdfast.pipeline.cli.common import FOUND, database, machine, require_database, running, tell
 from holdfast.pipeline.decoding import messages
 from holdfast.pipeline.decoding.registry import BUILT_IN, decoder_of
-from holdfast.pipeline.distant import folder_within_reach, snapshot_within_reach
-from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.formatting import number
 from holdfast.pipeline.jobs.decode import BAD, SAMPLE, Decoded, wanted_by
 from holdfast.pipeline.jobs.decode import decode as run
-from holdfast.pipeline.problem import PipelineError
-from holdfast.pipeline.readable import number
-from holdfast.pipeline.vacant import require_vacant
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.output.overwriting import require_vacant
+from holdfast.pipeline.spark.remote_sessions import folder_within_reach, snapshot_within_reach
 
 
 @click.command()

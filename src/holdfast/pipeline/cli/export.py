@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 from attrs import asdict
 
-from holdfast.pipeline.cli.job import database, machine, require_database, running, tell
-from holdfast.pipeline.distant import folder_within_reach, snapshot_within_reach
-from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.cli.common import database, machine, require_database, running, tell
+from holdfast.pipeline.formatting import counted
 from holdfast.pipeline.jobs.export import export as run
-from holdfast.pipeline.options import check_filter
-from holdfast.pipeline.readable import counted
-from holdfast.pipeline.vacant import require_vacant
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.output.overwriting import require_vacant
+from holdfast.pipeline.sources.options import check_filter
+from holdfast.pipeline.spark.remote_sessions import folder_within_reach, snapshot_within_reach
 
 
 @click.command()

@@ -8,18 +8,18 @@ from typing import Any
 import click
 from attrs import asdict
 
-from holdfast.pipeline.asked import Questions, Refused, Replayed, of_file, of_options, of_sessions
-from holdfast.pipeline.cli.job import FOUND, database, machine, require_database, running, tell
-from holdfast.pipeline.cli.shown import show
-from holdfast.pipeline.distant import folder_within_reach, snapshot_within_reach
-from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.cli.common import FOUND, database, machine, require_database, running, tell
+from holdfast.pipeline.cli.console_table import show
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.filters.replay_cost import flow as settings
+from holdfast.pipeline.filters.requested import Questions, Refused, Replayed, of_file, of_options, of_sessions
+from holdfast.pipeline.formatting import counted, number, size, span, visible
 from holdfast.pipeline.jobs.filters import Delivery
 from holdfast.pipeline.jobs.filters import filters as run
 from holdfast.pipeline.jobs.table import FORMS
-from holdfast.pipeline.problem import PipelineError
-from holdfast.pipeline.readable import counted, number, size, span, visible
-from holdfast.pipeline.replaying import flow as settings
-from holdfast.pipeline.vacant import require_vacant
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.output.overwriting import require_vacant
+from holdfast.pipeline.spark.remote_sessions import folder_within_reach, snapshot_within_reach
 
 _COLUMNS = ("Topic Filter", "", "subscriptions", "messages", "bytes", "reads", "slices", "at least")
 #: What is said of those that are sent nothing, whatever is retained.

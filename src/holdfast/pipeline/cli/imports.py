@@ -5,16 +5,16 @@ from __future__ import annotations
 import click
 from attrs import asdict
 
-from holdfast.pipeline.cli.job import FOUND, database, machine, require_database, running, tell
-from holdfast.pipeline.commit import Target
-from holdfast.pipeline.distant import require_staging
-from holdfast.pipeline.files import files_of
-from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.cli.common import FOUND, database, machine, require_database, running, tell
+from holdfast.pipeline.formatting import number
 from holdfast.pipeline.jobs.imports import FORMATS, MOST_REJECTS, import_messages
-from holdfast.pipeline.readable import number
-from holdfast.pipeline.sink import MOST_REJECTS as REJECTS_AT_MOST
-from holdfast.pipeline.sink import REJECTS
-from holdfast.retained.verdicts import Merge
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.sink.merging import Target
+from holdfast.pipeline.sink.writer import MOST_REJECTS as REJECTS_AT_MOST
+from holdfast.pipeline.sink.writer import REJECTS
+from holdfast.pipeline.sources.files import files_of
+from holdfast.pipeline.spark.remote_sessions import require_staging
+from holdfast.retained.importing.verdicts import Merge
 
 _COUNTS = ("imported", "unchanged", "kept", "cleared", "expired", "rejected")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 from attrs import asdict
 
-from holdfast.pipeline.cli.job import fail, machine, tell
-from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.cli.common import fail, machine, tell
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.formatting import number
 from holdfast.pipeline.jobs.publish import publish_in_place, publish_to
-from holdfast.pipeline.problem import PipelineError
-from holdfast.pipeline.readable import number
+from holdfast.pipeline.output.folder import Folder
 
 
 @click.command()

@@ -7,16 +7,16 @@ from pathlib import Path
 import click
 
 from holdfast.config.units import parse_duration
-from holdfast.pipeline.asked import Questions, of_file, of_sessions
+from holdfast.pipeline.cli.common import FOUND, database, machine, require_database, running, tell
 from holdfast.pipeline.cli.filters import complain, flow_control
-from holdfast.pipeline.cli.job import FOUND, database, machine, require_database, running, tell
-from holdfast.pipeline.distant import snapshot_within_reach
-from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.filters.replay_cost import flow as settings
+from holdfast.pipeline.filters.requested import Questions, of_file, of_sessions
+from holdfast.pipeline.formatting import number, size
 from holdfast.pipeline.jobs.report import report as run
-from holdfast.pipeline.problem import PipelineError
-from holdfast.pipeline.readable import number, size
-from holdfast.pipeline.replaying import flow as settings
+from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.report.page import page
+from holdfast.pipeline.spark.remote_sessions import snapshot_within_reach
 
 _NAME = "report.html"
 _KINDS = (".html", ".htm")

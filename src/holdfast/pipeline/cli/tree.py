@@ -7,15 +7,15 @@ from typing import Any
 import click
 from attrs import asdict
 
-from holdfast.pipeline.cli.job import database, machine, require_database, running, tell
-from holdfast.pipeline.cli.shown import show
-from holdfast.pipeline.distant import folder_within_reach, snapshot_within_reach
-from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.cli.common import database, machine, require_database, running, tell
+from holdfast.pipeline.cli.console_table import show
+from holdfast.pipeline.formatting import moment, number, share, size, span, visible
 from holdfast.pipeline.jobs.table import FORMS
 from holdfast.pipeline.jobs.tree import ORDERS, Branch
 from holdfast.pipeline.jobs.tree import tree as run
-from holdfast.pipeline.readable import moment, number, share, size, span, visible
-from holdfast.pipeline.vacant import require_vacant
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.output.overwriting import require_vacant
+from holdfast.pipeline.spark.remote_sessions import folder_within_reach, snapshot_within_reach
 
 _COLUMNS = ("prefix", "messages", "share", "bytes", "oldest", "median", "newest", "expiring", "first expires")
 

@@ -6,23 +6,21 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from attrs import frozen
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from holdfast.messages import ChangeKind
-from holdfast.pipeline.coverage import require_coverage
+from holdfast.pipeline.archive.coverage import require_coverage
+from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.decoding.topics import TopicPattern
-from holdfast.pipeline.folder import Folder
-from holdfast.pipeline.patterns import pattern
-from holdfast.pipeline.problem import PipelineError
-from holdfast.pipeline.snapshot import Snapshot
-from holdfast.pipeline.tables import read_archive, read_history, read_retained
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.filters.patterns import pattern
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.sources.tables import read_archive, read_history, read_retained
 from holdfast.topics import overlap
 
 if TYPE_CHECKING:
-    from attrs import frozen
     from pyspark.sql import DataFrame, SparkSession
-else:
-    from attrs import define as frozen
 
 _RETAINED = ("topic", "payload", "stored_at", "revision")
 _HISTORY = ("topic", "payload", "op", "changed_at", "seq")

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from attrs import field
+from attrs import field, frozen
 
 from holdfast.pipeline.decoding.decoder import BadPayload
 from holdfast.pipeline.decoding.protobuf import Value, Wire, fields
-
-if TYPE_CHECKING:
-    from attrs import frozen
-else:
-    from attrs import define as frozen
 
 #: Metrics of one payload at most.
 MOST_METRICS = 10_000

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from holdfast.pipeline.decoding.decoder import BadPayload, Decoder
-from holdfast.pipeline.readable import visible
+from holdfast.pipeline.formatting import visible
 
 # Not what float() takes: that has 1_000, nan, infinity and the digits of every script.
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")

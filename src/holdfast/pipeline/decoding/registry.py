@@ -8,7 +8,7 @@ from holdfast.pipeline.decoding.decoder import Decoder
 from holdfast.pipeline.decoding.documents import Documents
 from holdfast.pipeline.decoding.number import Number
 from holdfast.pipeline.decoding.sparkplug import Sparkplug
-from holdfast.pipeline.problem import PipelineError
+from holdfast.pipeline.errors import PipelineError
 
 #: The entry points of packages with decoders: a class, or a function, that is called without arguments.
 GROUP = "holdfast.decoders"

@@ -9,7 +9,7 @@ from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from holdfast.pipeline.decoding.decoder import BadPayload, Decoder
 from holdfast.pipeline.decoding.values import Take, row_of
-from holdfast.pipeline.readable import visible
+from holdfast.pipeline.formatting import visible
 
 #: Rows of one message at most.
 MOST_ROWS = 100_000
@@ -19,7 +19,7 @@ _LONGEST_REASON = 300
 class Rows:
     """Decodes one message at a time, with a decoder and the schema of its rows.
 
-    Raises :class:`holdfast.pipeline.problem.PipelineError` for a schema with types that nothing is decoded to.
+    Raises :class:`holdfast.pipeline.errors.PipelineError` for a schema with types that nothing is decoded to.
     """
 
     def __init__(self, decoder: Decoder, schema: StructType) -> None:

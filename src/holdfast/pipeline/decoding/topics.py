@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from holdfast.pipeline.options import check_filter
-from holdfast.pipeline.problem import PipelineError
+from attrs import frozen
 
-if TYPE_CHECKING:
-    from attrs import frozen
-else:
-    from attrs import define as frozen
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.sources.options import check_filter
 
 _NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}\Z")
 

@@ -29,8 +29,8 @@ from pyspark.sql.types import (
 )
 
 from holdfast.pipeline.decoding.decoder import BadPayload
-from holdfast.pipeline.problem import PipelineError
-from holdfast.pipeline.readable import visible
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.formatting import visible
 
 Take = Callable[[Any], Any]
 

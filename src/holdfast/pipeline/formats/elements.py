@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from holdfast.pipeline.formats.found import Unreadable
+from holdfast.pipeline.formats.messages import Unreadable
 
 _PIECE = 1 << 20
 #: A longer element is not the message of any broker: MQTT's longest is 256 MB, in base64.

@@ -10,8 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from holdfast.pipeline.formats.found import Found
 from holdfast.pipeline.formats.lines import lines
+from holdfast.pipeline.formats.messages import Found
 
 #: How EMQX calls a publisher it does not know.
 _NOBODY = (None, "", "undefined")

@@ -13,8 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
-from holdfast.pipeline.formats.found import Found, Unreadable
-from holdfast.retained.rows import json_of
+from holdfast.pipeline.formats.messages import Found, Unreadable
+from holdfast.retained.store.rows import json_of
 from holdfast.wire.errors import MalformedPacket, ProtocolError
 from holdfast.wire.properties import NO_PROPERTIES, Properties, decode_properties
 

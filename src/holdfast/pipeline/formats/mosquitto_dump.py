@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.pipeline.formats.elements import elements
-from holdfast.pipeline.formats.found import Found, Unreadable
+from holdfast.pipeline.formats.messages import Found, Unreadable
 from holdfast.pipeline.formats.mosquitto_properties import BadProperties, properties_of
 
 _MESSAGES, _RETAINED = "base-messages", "retained-messages"

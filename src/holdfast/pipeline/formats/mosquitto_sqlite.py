@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from holdfast.pipeline.formats.found import Found, Unreadable
+from holdfast.pipeline.formats.messages import Found, Unreadable
 from holdfast.pipeline.formats.mosquitto_properties import BadProperties, properties_of
 
 _MAGIC = b"SQLite format 3\0"

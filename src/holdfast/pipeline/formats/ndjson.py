@@ -8,10 +8,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from holdfast.admin.records import BadRecord, message_of
-from holdfast.pipeline.formats.found import Found, properties_json
 from holdfast.pipeline.formats.lines import lines
-from holdfast.retained.rows import json_of
+from holdfast.pipeline.formats.messages import Found, properties_json
+from holdfast.retained.records import BadRecord, message_of
+from holdfast.retained.store.rows import json_of
 
 #: Stands for the time of a line that does not tell it.
 _UNTOLD = -1

@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from attrs import frozen
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
-from holdfast.pipeline.checkpoint import CHECKPOINT, committed_seq
-from holdfast.pipeline.coverage import DATA, Coverage, read_coverage, write_coverage
-from holdfast.pipeline.folder import Folder
-from holdfast.pipeline.problem import PipelineError
-from holdfast.pipeline.store import Source, check
-from holdfast.pipeline.tables import parallelism
-from holdfast.pipeline.vacant import require_room_for_archive
-from holdfast.retained.periods import read_state
+from holdfast.pipeline.archive.checkpoint import CHECKPOINT, committed_seq
+from holdfast.pipeline.archive.coverage import DATA, Coverage, read_coverage, write_coverage
+from holdfast.pipeline.database.connection import Source, check
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.output.overwriting import require_room_for_archive
+from holdfast.pipeline.sources.tables import parallelism
+from holdfast.retained.history.periods import read_state
 from holdfast.storage.url import shown
 
 if TYPE_CHECKING:
-    from attrs import frozen
     from pyspark.sql import SparkSession
-else:
-    from attrs import define as frozen
 
 #: Seconds between two looks at how far the stream has come.
 _LOOK = 1

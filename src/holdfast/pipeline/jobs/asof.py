@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
-from holdfast.pipeline.columns import HISTORY, struct_of
-from holdfast.pipeline.coverage import require_coverage
-from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.archive.coverage import require_coverage
+from holdfast.pipeline.archive.states import newest_of, state_of
+from holdfast.pipeline.database.connection import Source, check
+from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.jobs.export import Manifest, write
-from holdfast.pipeline.problem import PipelineError
-from holdfast.pipeline.states import newest_of, state_of
-from holdfast.pipeline.store import Source, check
-from holdfast.pipeline.tables import read_archive, read_history
-from holdfast.retained.moments import HistoryUnavailable, Moment, check_moment, find_moment
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.sources.columns import HISTORY, struct_of
+from holdfast.pipeline.sources.tables import read_archive, read_history
+from holdfast.retained.history.moments import HistoryUnavailable, Moment, check_moment, find_moment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attrs import frozen
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
-from holdfast.pipeline.checksum import fingerprint
-from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.database.snapshot import Snapshot
+from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.jobs.asof import state_at
-from holdfast.pipeline.problem import PipelineError
-from holdfast.pipeline.snapshot import Snapshot
-from holdfast.pipeline.tables import read_retained
-from holdfast.pipeline.vacant import require_replaceable
-from holdfast.retained.moments import HistoryUnavailable, Moment, present_moment
+from holdfast.pipeline.output.checksum import fingerprint
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.output.overwriting import require_replaceable
+from holdfast.pipeline.sources.tables import read_retained
+from holdfast.retained.history.moments import HistoryUnavailable, Moment, present_moment
 
 if TYPE_CHECKING:
-    from attrs import frozen
     from pyspark.sql import DataFrame, SparkSession
-else:
-    from attrs import define as frozen
 
 DIFFERENCES = "differences"
 #: What must be equal. When it was stored is told by the revision.

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
+from holdfast.pipeline.database.history_range import extent
+from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.jobs.tree import prefixes
-from holdfast.pipeline.places import extent
 from holdfast.pipeline.report.findings import Churn, History, Talker
-from holdfast.pipeline.snapshot import Snapshot
-from holdfast.pipeline.tables import read_history
-from holdfast.retained.periods import read_periods
+from holdfast.pipeline.sources.tables import read_history
+from holdfast.retained.history.periods import read_periods
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -6,20 +6,17 @@ from collections.abc import Mapping
 from datetime import date
 from typing import TYPE_CHECKING
 
-from attrs import evolve
+from attrs import evolve, frozen
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
-from holdfast.pipeline.coverage import DATA, Coverage, read_coverage, require_coverage, write_coverage
-from holdfast.pipeline.folder import Folder
-from holdfast.pipeline.problem import PipelineError
-from holdfast.pipeline.tables import read_archive
-from holdfast.pipeline.vacant import UNFINISHED, require_room_for_days
+from holdfast.pipeline.archive.coverage import DATA, Coverage, read_coverage, require_coverage, write_coverage
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.output.overwriting import UNFINISHED, require_room_for_days
+from holdfast.pipeline.sources.tables import read_archive
 
 if TYPE_CHECKING:
-    from attrs import frozen
     from pyspark.sql import DataFrame, SparkSession
-else:
-    from attrs import define as frozen
 
 
 @frozen

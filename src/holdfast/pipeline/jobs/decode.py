@@ -5,27 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attrs import asdict
+from attrs import asdict, frozen
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import StructType
 
-from holdfast.pipeline.checksum import checksum
-from holdfast.pipeline.coverage import DATA
+from holdfast.pipeline.archive.coverage import DATA
 from holdfast.pipeline.decoding.decoder import Decoder
 from holdfast.pipeline.decoding.messages import Messages
 from holdfast.pipeline.decoding.rows import Rows, relaxed
 from holdfast.pipeline.decoding.topics import TopicPattern, topic_pattern
-from holdfast.pipeline.folder import Folder
-from holdfast.pipeline.problem import PipelineError
-from holdfast.pipeline.vacant import MANIFEST, vacate
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.output.checksum import checksum
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.output.overwriting import MANIFEST, vacate
 
 if TYPE_CHECKING:
-    from attrs import frozen
     from pyspark.sql import DataFrame, SparkSession
-else:
-    from attrs import define as frozen
 
 #: The folder of the payloads that could not be decoded, and what their lines have beside place and time.
 BAD = "bad"

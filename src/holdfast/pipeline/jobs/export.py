@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from attrs import asdict
+from attrs import asdict, frozen
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
-from holdfast.pipeline.checksum import checksum
-from holdfast.pipeline.columns import RETAINED, struct_of
-from holdfast.pipeline.coverage import DATA
-from holdfast.pipeline.folder import Folder
-from holdfast.pipeline.snapshot import Snapshot
-from holdfast.pipeline.tables import read_retained
-from holdfast.pipeline.vacant import MANIFEST, vacate
+from holdfast.pipeline.archive.coverage import DATA
+from holdfast.pipeline.database.snapshot import Snapshot
+from holdfast.pipeline.output.checksum import checksum
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.output.overwriting import MANIFEST, vacate
+from holdfast.pipeline.sources.columns import RETAINED, struct_of
+from holdfast.pipeline.sources.tables import read_retained
 
 if TYPE_CHECKING:
-    from attrs import frozen
     from pyspark.sql import DataFrame, SparkSession
-else:
-    from attrs import define as frozen
 
 _NAMES = [column.name for column in RETAINED]
 

@@ -6,24 +6,21 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from attrs import asdict
+from attrs import asdict, frozen
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
-from holdfast.pipeline.asked import Asked, Questions, Refused, Replayed
-from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.database.snapshot import Snapshot
+from holdfast.pipeline.filters.matching import matched
+from holdfast.pipeline.filters.replay_cost import deliveries, expected, reads
+from holdfast.pipeline.filters.requested import Asked, Questions, Refused, Replayed
 from holdfast.pipeline.jobs import table
-from holdfast.pipeline.matching import matched
-from holdfast.pipeline.replaying import deliveries, expected, reads
-from holdfast.pipeline.snapshot import Snapshot
-from holdfast.pipeline.tables import read_retained
-from holdfast.pipeline.vacant import vacate
-from holdfast.retained.flow import Flow
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.output.overwriting import vacate
+from holdfast.pipeline.sources.tables import read_retained
+from holdfast.retained.replay.flow_control import Flow
 
 if TYPE_CHECKING:
-    from attrs import frozen
     from pyspark.sql import DataFrame, SparkSession
-else:
-    from attrs import define as frozen
 
 #: The columns of what is retained that this needs.
 NEEDED = ("topic", "size")

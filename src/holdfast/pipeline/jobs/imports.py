@@ -7,27 +7,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from attrs import asdict
+from attrs import asdict, frozen
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
-from holdfast.pipeline.commit import Target
-from holdfast.pipeline.coverage import COVERAGE, DATA
-from holdfast.pipeline.files import FORMATS as FILES
-from holdfast.pipeline.files import files_of
-from holdfast.pipeline.problem import PipelineError
-from holdfast.pipeline.ready import FIELDS
-from holdfast.pipeline.stage import sweep
-from holdfast.pipeline.store import Source, check
-from holdfast.pipeline.vacant import MANIFEST
-from holdfast.retained.jobs import Job, read_job
-from holdfast.retained.verdicts import Merge
+from holdfast.pipeline.archive.coverage import COVERAGE, DATA
+from holdfast.pipeline.database.connection import Source, check
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.output.overwriting import MANIFEST
+from holdfast.pipeline.sink.merging import Target
+from holdfast.pipeline.sink.rows import FIELDS
+from holdfast.pipeline.sink.staging import sweep
+from holdfast.pipeline.sources.files import FORMATS as FILES
+from holdfast.pipeline.sources.files import files_of
+from holdfast.retained.importing.jobs import Job, read_job
+from holdfast.retained.importing.verdicts import Merge
 
 if TYPE_CHECKING:
-    from attrs import frozen
     from pyspark.sql import DataFrame, SparkSession
-else:
-    from attrs import define as frozen
 
 FORMATS = ("parquet", *FILES)
 MOST_REJECTS = 100

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from attrs import frozen
 
-from holdfast.pipeline.coverage import COVERAGE, DATA, require_coverage
-from holdfast.pipeline.delta import Table
-from holdfast.pipeline.folder import Folder
-from holdfast.pipeline.parquet import PARTITION, File, batches_of, columns_of, files_in
-from holdfast.pipeline.problem import PipelineError
-from holdfast.pipeline.vacant import MANIFEST
-
-if TYPE_CHECKING:
-    from attrs import frozen
-else:
-    from attrs import define as frozen
+from holdfast.pipeline.archive.coverage import COVERAGE, DATA, require_coverage
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.output.delta import Table
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.output.overwriting import MANIFEST
+from holdfast.pipeline.output.parquet import PARTITION, File, batches_of, columns_of, files_in
 
 #: The column that tells the exports in one table apart.
 TAKEN_AT = "taken_at"

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
-from holdfast.pipeline.asked import Questions
+from holdfast.pipeline.database.snapshot import Snapshot
+from holdfast.pipeline.filters.requested import Questions
 from holdfast.pipeline.jobs.changes import history_of
 from holdfast.pipeline.jobs.filters import delivered
 from holdfast.pipeline.jobs.tree import Branch, branches
 from holdfast.pipeline.report.findings import AGE_BANDS, DAYS, HOURS, Expiry, Findings, One, Part, Talker, Totals
-from holdfast.pipeline.snapshot import Snapshot
-from holdfast.pipeline.tables import read_retained
-from holdfast.retained.flow import Flow
+from holdfast.pipeline.sources.tables import read_retained
+from holdfast.retained.replay.flow_control import Flow
 from holdfast.storage.url import shown
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from holdfast.pipeline.coverage import DATA
-from holdfast.pipeline.folder import Folder
-from holdfast.pipeline.vacant import MANIFEST
+from holdfast.pipeline.archive.coverage import DATA
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.output.overwriting import MANIFEST
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

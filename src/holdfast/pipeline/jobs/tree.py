@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from attrs import frozen
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
-from holdfast.pipeline.folder import Folder
+from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.jobs import table
-from holdfast.pipeline.snapshot import Snapshot
-from holdfast.pipeline.tables import read_retained
-from holdfast.pipeline.vacant import vacate
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.output.overwriting import vacate
+from holdfast.pipeline.sources.tables import read_retained
 
 if TYPE_CHECKING:
-    from attrs import frozen
     from pyspark.sql import Column, DataFrame, SparkSession
-else:
-    from attrs import define as frozen
 
 #: The columns of what is retained that the tree needs.
 NEEDED = ("topic", "size", "stored_at", "expires_at")

@@ -6,22 +6,16 @@ Pure. Each piece of advice says what it is about, what to set, and what that bri
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-from attrs import evolve
+from attrs import evolve, frozen
 
-from holdfast.pipeline.asked import Replayed
+from holdfast.pipeline.filters.replay_cost import reads, seconds
+from holdfast.pipeline.filters.requested import Replayed
+from holdfast.pipeline.formatting import number, share, size, span, visible
 from holdfast.pipeline.jobs.filters import Deliveries, Delivery
-from holdfast.pipeline.readable import number, share, size, span, visible
-from holdfast.pipeline.replaying import reads, seconds
 from holdfast.pipeline.report.findings import Findings
 from holdfast.rates import Rate
-from holdfast.retained.flow import Flow
-
-if TYPE_CHECKING:
-    from attrs import frozen
-else:
-    from attrs import define as frozen
+from holdfast.retained.replay.flow_control import Flow
 
 #: All Subscriptions made at once should be served within so many seconds, and need no rate below so many bytes.
 _SPREAD = 300

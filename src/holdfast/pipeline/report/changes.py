@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from holdfast.pipeline.formatting import moment, number, short, size, span
 from holdfast.pipeline.jobs.tree import Branch
-from holdfast.pipeline.readable import moment, number, short, size, span
-from holdfast.pipeline.report.blocks import ranking, section
 from holdfast.pipeline.report.charts import Step, columns, legend
 from holdfast.pipeline.report.findings import Findings, History, Talker
 from holdfast.pipeline.report.markup import Markup, el
+from holdfast.pipeline.report.parts import ranking, section
 
 _HOUR = 3600
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+
+from attrs import frozen
 
 from holdfast.pipeline.report.markup import Markup, el, percent
-
-if TYPE_CHECKING:
-    from attrs import frozen
-else:
-    from attrs import define as frozen
 
 _PLOT, _TOP, _FOOT = 150, 14, 20
 #: Between the figures of a scale, which stand left of the chart (the page leaves them room), and the chart.

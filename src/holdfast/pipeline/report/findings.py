@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from attrs import frozen
 
 from holdfast.pipeline.jobs.filters import Deliveries
 from holdfast.pipeline.jobs.tree import Branch
-from holdfast.retained.flow import Flow
-
-if TYPE_CHECKING:
-    from attrs import frozen
-else:
-    from attrs import define as frozen
+from holdfast.retained.replay.flow_control import Flow
 
 #: Ages at which messages are told apart, in seconds, with what they are called.
 AGE_BANDS: tuple[tuple[int, str], ...] = (

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from attrs import frozen
+
+from holdfast.pipeline.formatting import number, share, size, span
 from holdfast.pipeline.jobs.tree import Branch
-from holdfast.pipeline.readable import number, share, size, span
 from holdfast.pipeline.report.markup import LONGEST, Markup, el, joined, percent, text
-
-if TYPE_CHECKING:
-    from attrs import frozen
-else:
-    from attrs import define as frozen
 
 #: Pixels; and those below which a prefix is drawn without its name, and not drawn at all.
 HEIGHT, NAMED, SMALLEST = 520, 15, 1.5

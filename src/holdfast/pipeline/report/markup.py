@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from holdfast.pipeline.readable import visible
+from holdfast.pipeline.formatting import visible
 
 #: The longest text that is shown of anything: topics may have 64 KB.
 LONGEST = 120

@@ -7,12 +7,12 @@ from hashlib import sha256
 from importlib.metadata import version
 from importlib.resources import files
 
-from holdfast.pipeline.readable import moment
+from holdfast.pipeline.formatting import moment
 from holdfast.pipeline.report.changes import churn, talkers
-from holdfast.pipeline.report.contents import measure, sizes, topics
 from holdfast.pipeline.report.findings import Findings
 from holdfast.pipeline.report.markup import Markup, el
 from holdfast.pipeline.report.replays import advised, costliest
+from holdfast.pipeline.report.sizes import measure, sizes, topics
 from holdfast.pipeline.report.times import expiry, staleness
 
 #: The parts in their order: what a link to each says, and what makes it.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from holdfast.pipeline.asked import Replayed
+from holdfast.pipeline.filters.requested import Replayed
+from holdfast.pipeline.formatting import number, size, span
 from holdfast.pipeline.jobs.filters import Deliveries
-from holdfast.pipeline.readable import number, size, span
 from holdfast.pipeline.report.advice import advice
-from holdfast.pipeline.report.blocks import section, table
 from holdfast.pipeline.report.findings import Findings
 from holdfast.pipeline.report.markup import Content, Markup, el, name, percent
+from holdfast.pipeline.report.parts import section, table
 from holdfast.rates import Rate
 
 _LISTED = 15

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from holdfast.pipeline.readable import moment, number, share, short, size, span
-from holdfast.pipeline.report.blocks import messages, section, table
+from holdfast.pipeline.formatting import moment, number, share, short, size, span
 from holdfast.pipeline.report.charts import Step, columns
 from holdfast.pipeline.report.findings import AGE_BANDS, Findings, Part
 from holdfast.pipeline.report.markup import Markup, el, name
+from holdfast.pipeline.report.parts import messages, section, table
 
 
 def staleness(found: Findings) -> Markup:

@@ -9,9 +9,9 @@ from sqlalchemy import Table
 from zope.interface import implementer
 
 from holdfast.storage import tables
-from holdfast.storage.bulk import Bulk
 from holdfast.storage.driver import Cursor
-from holdfast.storage.writes import IWriteKind, Write
+from holdfast.storage.writing.bulk import Bulk
+from holdfast.storage.writing.writes import IWriteKind, Write
 from holdfast.tickets import FailureKind, StorageFailure
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.interfaces import Principal
+from holdfast.auth.interfaces import Principal
 from holdfast.messages import ApplicationMessage
-from holdfast.sessions.states import DeliveryState, StoredWill
-from holdfast.sessions.subscriptions import Subscription
+from holdfast.sessions.routing.subscriptions import Subscription
+from holdfast.sessions.session.states import DeliveryState, StoredWill
 from holdfast.topics import split_shared
 from holdfast.wire.packets import Will
 from holdfast.wire.properties import NO_PROPERTIES, WILL, Properties, decode_properties, encode_properties

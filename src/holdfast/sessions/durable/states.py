@@ -8,12 +8,13 @@ from functools import partial
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
-from holdfast.interfaces import Principal
+from holdfast.auth.interfaces import Principal
 from holdfast.messages import ApplicationMessage
 from holdfast.sessions.durable.kinds import EndedSessions, RowKind
 from holdfast.sessions.durable.loading import Loading
 from holdfast.sessions.durable.rows import delivery_row, message_row, subscription_row, will_row
-from holdfast.sessions.states import (
+from holdfast.sessions.routing.subscriptions import Subscription
+from holdfast.sessions.session.states import (
     DeliveryState,
     ISessionRecord,
     ISessionStates,
@@ -21,11 +22,10 @@ from holdfast.sessions.states import (
     StoredSession,
     StoredWill,
 )
-from holdfast.sessions.subscriptions import Subscription
 from holdfast.storage import tables
-from holdfast.storage.bulk import bulk_for
 from holdfast.storage.store import DurableStore, OpenStore
-from holdfast.storage.writes import Write
+from holdfast.storage.writing.bulk import bulk_for
+from holdfast.storage.writing.writes import Write
 from holdfast.tickets import COMMITTED, CommitTicket
 from holdfast.wire.packets import Will
 

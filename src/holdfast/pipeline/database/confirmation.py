@@ -1,0 +1,41 @@
+"""Telling a database how far its history is archived, so that nothing is forgotten before it is."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from holdfast.admin.access import Inaccessible, access_to
+from holdfast.pipeline.errors import PipelineError
+from holdfast.retained.history.periods import confirm
+from holdfast.storage.database import Durability, StoreUnusable
+from holdfast.storage.engine import database_at
+from holdfast.storage.lock import DirectoryUnusable
+
+if TYPE_CHECKING:
+    from holdfast.config import Config
+
+
+def confirm_archived(config: Config, seq: int) -> None:
+    """Record that everything up to an entry is archived; 0 for nothing yet.
+
+    A file belongs to its broker: one that runs is asked to do it, and where none runs the lock of its data directory is
+    taken for the moment. Raises :class:`PipelineError`.
+    """
+    try:
+        database = database_at(config.storage.url, Durability.FULL, 0, 5.0)
+        if not database.remote:
+            with access_to(config) as access:
+                access.call("POST", "/history/archived", body=json.dumps({"seq": str(seq)}).encode())
+            return
+        with database.explained(), closing(database.connect()) as connection:
+            cursor = connection.cursor()
+            cursor.execute(database.begin_statement)
+            last_seq = confirm(cursor, seq).last_seq
+            connection.commit()
+    except (Inaccessible, StoreUnusable, DirectoryUnusable) as error:
+        done = f"everything up to {seq} is archived, but that" if seq else "nothing is archived: that an archive begins"
+        raise PipelineError(f"{done} could not be confirmed: {error}") from error
+    if seq > last_seq:
+        raise PipelineError(f"the history ends at {last_seq}, the archive has {seq}: it is that of another database")

@@ -1,0 +1,31 @@
+"""What is found in a file: messages, and places where there should have been one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import frozen
+
+
+class Unreadable(Exception):
+    """The file, or the rest of it, cannot be understood; the text says where and why."""
+
+
+@frozen
+class Found:
+    """A place in a file: the fields of a message there (:data:`holdfast.pipeline.sink.rows.FIELDS`), or a problem.
+
+    With a problem there is no message, and of its fields no more than the topic.
+    """
+
+    place: str
+    given: Mapping[str, Any] | None = None
+    problem: str | None = None
+
+
+def properties_json(properties: Mapping[str, Any]) -> str | None:
+    """Return the properties that are there as the column ``properties_json``."""
+    present = {name: value for name, value in properties.items() if value not in (None, [], "")}
+    return json.dumps(present, ensure_ascii=False, separators=(",", ":")) if present else None

@@ -1,0 +1,133 @@
+"""Delta tables, with the package ``deltalake``: files that are there become one, or rows are added to one.
+
+Both are done in one commit of the table, and not again: the log says which files it has, and which data was added.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.output.parquet import File
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+
+class Table:
+    """The Delta table in a folder; ``divided_by`` are the columns that its folders are named by.
+
+    Raises :class:`PipelineError` where it cannot be used.
+    """
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._lake = _package()
+
+    @property
+    def version(self) -> int:
+        """The number of its last commit, -1 where there is no table."""
+        table = self._table()
+        return -1 if table is None else table.version()
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        table = self._table()
+        return 0 if table is None else table.count()
+
+    def hold(self, files: Sequence[File], columns: pa.Schema, divided_by: Sequence[str]) -> tuple[int, int]:
+        """Make it consist of the files that are in its folder; return how many were added and how many removed."""
+        with self._explained():
+            table = self._table() or self._created(columns, divided_by)
+            self._check(table, columns)
+            known = {unquote(row["path"]): row for row in pa.table(table.get_add_actions()).to_pylist()}
+            now = time.time_ns() // 1_000_000
+            wanted = {file.path: file for file in files}
+            added = [_added(self._lake, file) for path, file in wanted.items() if path not in known]
+            removed = [
+                self._lake.transaction.RemoveAction(row["path"], True, now, row["size_bytes"], _partition(path))
+                for path, row in known.items()
+                if path not in wanted
+            ]
+            if added or removed:
+                table.create_write_transaction([*removed, *added], "append", table.schema(), list(divided_by))
+        return len(added), len(removed)
+
+    def added(self, name: str) -> int | None:
+        """Return up to what the data of a name was added, None where nothing was."""
+        with self._explained():
+            table = self._table()
+            return None if table is None else table.transaction_version(name)
+
+    def add(
+        self, rows: Iterable[pa.RecordBatch], columns: pa.Schema, divided_by: Sequence[str], name: str, upto: int
+    ) -> None:
+        """Add rows, and with them that the data of a name was added up to a number."""
+        with self._explained():
+            table = self._table() or self._created(columns, divided_by)
+            self._check(table, columns)
+            reader = pa.RecordBatchReader.from_batches(columns, rows)
+            told = self._lake.CommitProperties(app_transactions=[self._lake.Transaction(name, upto)])
+            self._lake.write_deltalake(table, reader, mode="append", commit_properties=told)
+
+    def _table(self) -> DeltaTable | None:
+        with self._explained():
+            exists = self._lake.DeltaTable.is_deltatable(self._place)
+            return self._lake.DeltaTable(self._place) if exists else None
+
+    def _created(self, columns: pa.Schema, divided_by: Sequence[str]) -> DeltaTable:
+        table: DeltaTable = self._lake.DeltaTable.create(
+            self._place, schema=columns, partition_by=list(divided_by), mode="ignore"
+        )
+        return table
+
+    def _check(self, table: DeltaTable, columns: pa.Schema) -> None:
+        meant = self._lake.Schema.from_arrow(columns)
+        if table.schema() != meant:
+            theirs = ", ".join(f"{field.name} {_kind(field.type)}" for field in table.schema().fields)
+            ours = ", ".join(f"{field.name} {_kind(field.type)}" for field in meant.fields)
+            raise PipelineError(
+                f"{self._place}: the table has other columns ({theirs}) than what is published ({ours}); "
+                "name another table"
+            )
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (self._lake.exceptions.DeltaError, OSError) as error:
+            said = " ".join(str(error).split())
+            raise PipelineError(f"{self._place}: Delta says: {said}") from error
+
+
+def _package() -> ModuleType:
+    try:
+        import deltalake
+        import deltalake.exceptions
+        import deltalake.transaction
+    except ImportError as error:
+        raise PipelineError("deltalake is not installed; publishing needs: pip install 'holdfast[delta]'") from error
+    return deltalake
+
+
+def _added(lake: ModuleType, file: File) -> Any:
+    stats = json.dumps({"numRecords": file.rows})
+    return lake.transaction.AddAction(file.path, file.size, _partition(file.path), file.written_at, True, stats)
+
+
+def _partition(path: str) -> dict[str, str | None]:
+    name, named, value = path.partition("/")[0].partition("=")
+    return {name: value} if named else {}
+
+
+def _kind(kind: Any) -> str:
+    return str(getattr(kind, "type", kind))

@@ -1,0 +1,178 @@
+"""``df.write.format("retained").mode("append")``: retaining the messages in a table.
+
+The columns ``topic`` and ``payload`` must be there; ``qos``, ``client_id``, ``username``, ``stored_at``,
+``expires_at`` (timestamps, or milliseconds since the epoch), ``properties_json`` and ``revision`` may be.
+``source`` says where a row is from, and ``problem`` why it is none: both are for rejects.
+
+Options: ``storage`` or ``config``; ``merge`` (newer, replace or keep); ``job``, a name under which a write that was cut
+short goes on and one that is done is not done again; ``rejects``, a folder for what is rejected; ``max_rejects`` (0):
+with more, nothing is merged; ``staging``, a folder for the staging files of an SQLite database.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import DataType, LongType, StructType, TimestampType
+
+from holdfast.pipeline.database.connection import check
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.sink.merging import Target
+from holdfast.pipeline.sink.rows import FIELDS, Unfit, ready
+from holdfast.pipeline.sink.staging import stage_for
+from holdfast.pipeline.sources.columns import RETAINED
+from holdfast.pipeline.sources.options import Options
+from holdfast.retained.importing.verdicts import Merge
+from holdfast.retained.store.rows import Row
+
+OPTIONS = ("merge", "job", "rejects", "max_rejects", "staging")
+#: The file of rejects, a JSON object a line.
+REJECTS = "rejects.jsonl"
+Reject = dict[str, Any]
+#: They are in memory until all is merged.
+MOST_REJECTS = 100_000
+_LONGEST_NAME = 200
+#: Columns that say something about a row: where it is from, and why it is none.
+_ABOUT = ("source", "problem")
+#: Columns of the source that follow from others.
+_DERIVED = ("size",)
+_TIMES = ("stored_at", "expires_at")
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What a task attempt has staged, and rejected by the kind of reason."""
+
+    attempt: int
+    rows: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
+    rejects: list[Reject] = field(default_factory=list)
+
+
+class RetainedWriter(DataSourceArrowWriter):
+    """Stages rows in the tasks, and merges them in the end."""
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise PipelineError('format retained: is written with mode("append"); what merges is the option merge')
+        _check_columns(schema)
+        self._target = Target(options.text("storage"), options.text("config"))
+        options.url()  # says what is wrong with either
+        self._merge = Merge(options.choice("merge", Merge.NEWER.value, tuple(one.value for one in Merge)))
+        self._job = options.text("job") or uuid4().hex
+        if len(self._job) > _LONGEST_NAME or "\0" in self._job:
+            raise PipelineError(f"format retained: job is a name of at most {_LONGEST_NAME} characters")
+        self._rejects = options.text("rejects")
+        self._most = options.number("max_rejects", 0, 0, MOST_REJECTS)
+        self._now = time.time_ns() // 1_000_000
+        check(self._target.url)
+        self._stage = stage_for(self._target.url, self._job, options.text("staging"))
+        self._stage.open()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        """Stage the rows of a task attempt."""
+        context = TaskContext.get()
+        assert context is not None
+        staged = Staged(context.taskAttemptId())
+
+        def rows() -> Iterator[Row]:
+            for batch in iterator:
+                for given in _records(batch):
+                    try:
+                        if given.get("problem"):
+                            raise Unfit("unreadable", given["problem"])
+                        row = ready(given, self._now)
+                    except Unfit as unfit:
+                        staged.rejected[unfit.kind] += 1
+                        if len(staged.rejects) <= self._most:  # with more, the whole of it is refused
+                            staged.rejects.append(_reject(str(unfit), unfit.kind, given))
+                    else:
+                        staged.rows += 1
+                        yield row
+
+        self._stage.put(staged.attempt, rows())
+        return staged
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Merge what the attempts that count have staged, unless too much was rejected."""
+        staged = [message for message in messages if isinstance(message, Staged)]
+        rejects = [reject for each in staged for reject in each.rejects]
+        try:
+            rejected = self._check_rejects(staged, rejects)
+            named = self._stage.named([each.attempt for each in staged if each.rows])
+            for said in self._target.merge(self._job, self._merge, rejected, named):
+                rejects += [_reject(one["reason"], "limit", one) for one in said["rejects"]]
+            self._tell(rejects)
+        finally:
+            self._stage.drop()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Drop what was staged."""
+        self._stage.drop()
+
+    def _check_rejects(self, staged: Sequence[Staged], rejects: Sequence[Reject]) -> int:
+        reasons: Counter[str] = sum((each.rejected for each in staged), Counter())
+        if reasons.total() > self._most:
+            self._tell(rejects)
+            told = ", ".join(f"{kind} {count}" for kind, count in sorted(reasons.items()))
+            raise PipelineError(
+                f"{reasons.total()} rows are rejected ({told}), {self._most} are allowed, so that nothing was merged; "
+                f"the first: {rejects[0]['source'] or ''} {rejects[0]['reason']}"
+            )
+        return reasons.total()
+
+    def _tell(self, rejects: Sequence[Reject]) -> None:
+        if self._rejects is not None:
+            lines = [json.dumps(reject).encode() + b"\n" for reject in rejects]
+            Folder(self._rejects).write(REJECTS, b"".join(lines))
+
+
+def _check_columns(schema: StructType) -> None:
+    """Raise :class:`PipelineError` for a table that cannot be meant."""
+    known = (*FIELDS, *_ABOUT, *_DERIVED)
+    types = {column.name: column.spark for column in RETAINED}
+    for name in ("topic", "payload"):
+        if name not in schema.names:
+            raise PipelineError(f"format retained: a table to be written has the columns topic and payload, not {name}")
+    for given in schema.fields:
+        if given.name not in known:
+            raise PipelineError(
+                f"format retained: there is no column {given.name!r}; the columns are: {', '.join(known)}"
+            )
+        allowed: tuple[DataType, ...] = (types.get(given.name, given.dataType),)
+        if given.name in _TIMES:
+            allowed = (TimestampType(), LongType())
+        elif given.name == "qos":
+            allowed = (*allowed, LongType())
+        if given.dataType not in allowed:
+            names = " or ".join(one.simpleString() for one in allowed)
+            raise PipelineError(
+                f"format retained: the column {given.name} has the type {given.dataType.simpleString()}, not {names}; "
+                "cast it"
+            )
+
+
+def _records(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """Yield the rows; times become milliseconds since the epoch."""
+    names = batch.schema.names
+    columns = []
+    for array in batch.columns:
+        if pa.types.is_timestamp(array.type):
+            array = array.cast(pa.timestamp("ms", array.type.tz), safe=False).cast(pa.int64())
+        columns.append(array.to_pylist())
+    for values in zip(*columns, strict=True):
+        yield dict(zip(names, values, strict=True))
+
+
+def _reject(reason: str, kind: str, given: Mapping[str, Any]) -> Reject:
+    return {"reason": reason, "kind": kind, "topic": given.get("topic"), "source": given.get("source")}

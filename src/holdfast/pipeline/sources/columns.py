@@ -1,0 +1,106 @@
+"""The columns of what is read: their SQL, their Spark type and their Arrow type, which Spark wants to agree exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from attrs import frozen
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from holdfast.pipeline.errors import PipelineError
+
+_TIME = pa.timestamp("us", "UTC")
+
+
+@frozen
+class Column:
+    """A column: ``sql`` is what is selected for it, ``size`` the column that tells how many bytes it has."""
+
+    name: str
+    sql: str
+    spark: DataType
+    arrow: pa.DataType
+    nullable: bool = True
+    large: bool = False
+
+
+def _text(name: str, nullable: bool = True) -> Column:
+    return Column(name, name, StringType(), pa.string(), nullable)
+
+
+def _integer(name: str) -> Column:
+    return Column(name, name, LongType(), pa.int64(), False)
+
+
+def _time(name: str, nullable: bool) -> Column:
+    return Column(name, f"{name} * 1000", TimestampType(), _TIME, nullable)
+
+
+_QOS = Column("qos", "qos", IntegerType(), pa.int32(), False)
+_PAYLOAD = Column("payload", "payload", BinaryType(), pa.binary(), False, large=True)
+_PROPERTIES = Column("properties_json", "properties_json", StringType(), pa.string(), large=True)
+
+#: What is retained, as in the view ``retained_messages``.
+RETAINED: tuple[Column, ...] = (
+    _text("topic", False), _PAYLOAD, _QOS, _text("client_id"), _text("username"), _time("stored_at", False),
+    _time("expires_at", True), _integer("size"), _integer("revision"), _PROPERTIES,
+)  # fmt: skip
+
+#: The history, as in the view ``retained_history_events``.
+HISTORY: tuple[Column, ...] = (
+    _integer("seq"), _text("op", False), _text("topic", False), _PAYLOAD, _QOS, _text("client_id"),
+    _text("username"), _text("origin", False), _time("changed_at", False), _time("expires_at", True),
+    _integer("size"), _integer("revision"), _PROPERTIES,
+)  # fmt: skip
+
+
+def struct_of(columns: Sequence[Column]) -> StructType:
+    """Return the columns as Spark's schema."""
+    # Every column may be null to Spark: a nullable one of an Arrow batch is refused where the schema says it is not.
+    return StructType([StructField(column.name, column.spark, True) for column in columns])
+
+
+def named(columns: Sequence[Column], names: Sequence[str]) -> tuple[Column, ...]:
+    """Return the columns of these names, in their order. Raises :class:`PipelineError` for a name there is not."""
+    known = {column.name: column for column in columns}
+    for place, name in enumerate(names):
+        if name not in known:
+            raise PipelineError(f"there is no column {name!r}; the columns are: {', '.join(known)}")
+        if name in names[:place]:
+            raise PipelineError(f"the column {name} is named twice")
+    return tuple(known[name] for name in names)
+
+
+def chosen(columns: Sequence[Column], schema: StructType) -> tuple[Column, ...]:
+    """Return the columns a user's schema names, in its order.
+
+    Raises :class:`PipelineError` for a column there is not, or of another type.
+    """
+    known = {column.name: column for column in columns}
+    found = []
+    for wanted in schema.fields:
+        column = known.get(wanted.name)
+        if column is None:
+            raise PipelineError(f"there is no column {wanted.name!r}; the columns are: {', '.join(known)}")
+        if wanted.dataType != column.spark:
+            raise PipelineError(
+                f"the column {wanted.name} has the type {column.spark.simpleString()}, "
+                f"not {wanted.dataType.simpleString()}; read it as it is, and cast it"
+            )
+        found.append(column)
+    return tuple(found)
+
+
+def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
+    """Return the columns as Arrow's schema."""
+    return pa.schema([pa.field(column.name, column.arrow) for column in columns])

@@ -1,0 +1,114 @@
+"""The options of the sources and of the sink: read and refused in one way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from holdfast.config import ConfigError, load
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.sources.columns import Column, named
+from holdfast.storage.database import StoreUnusable
+from holdfast.storage.url import parsed
+from holdfast.topics import EVERY_TOPIC, InvalidTopicFilter, check_topic_filter, split_shared
+
+_MOST_PARTITIONS = 10_000
+#: Levels a Topic Filter may have here.
+_MOST_LEVELS = 65_535
+
+
+class Options:
+    """The options of one source. Raises :class:`PipelineError` for what cannot be meant."""
+
+    def __init__(self, format_name: str, given: Mapping[str, str], known: tuple[str, ...]) -> None:
+        self._format = format_name
+        self._given = {name.lower(): value for name, value in given.items()}
+        allowed = {"storage", "config", *(name.lower() for name in known), "path"}
+        for name in self._given:
+            if name not in allowed:
+                raise PipelineError(
+                    f"format {format_name}: there is no option {name!r}; the options are: "
+                    f"{', '.join(('storage', 'config', *known))}"
+                )
+
+    def text(self, name: str, default: str | None = None) -> str | None:
+        """Return an option as it is."""
+        return self._given.get(name.lower(), default)
+
+    def number(self, name: str, default: int, least: int, most: int) -> int:
+        """Return a whole number."""
+        text = self._given.get(name.lower())
+        if text is None:
+            return default
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if not least <= value <= most:
+            raise PipelineError(f"format {self._format}: {name} is a number from {least} to {most}, not {text!r}")
+        return value
+
+    def partitions(self) -> int:
+        """Return in how many parts to read."""
+        return self.number("partitions", 1, 1, _MOST_PARTITIONS)
+
+    def columns(self, known: Sequence[Column]) -> tuple[Column, ...]:
+        """Return the columns that ``columns`` names, with commas between them: all without it."""
+        text = self.text("columns")
+        return tuple(known) if text is None else named(known, [name.strip() for name in text.split(",")])
+
+    def choice(self, name: str, default: str, allowed: tuple[str, ...]) -> str:
+        """Return one of some words."""
+        value = self._given.get(name.lower(), default)
+        if value not in allowed:
+            raise PipelineError(f"format {self._format}: {name} is one of {', '.join(allowed)}, not {value!r}")
+        return value
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """Return a yes or a no."""
+        return self.choice(name, "true" if default else "false", ("true", "false")) == "true"
+
+    def topic_filter(self) -> str:
+        """Return the Topic Filter, "" for every topic."""
+        found = self.text("filter") or EVERY_TOPIC
+        check_filter(found)
+        return found
+
+    def url(self) -> str:
+        """Return the database's URL, given as ``storage`` or in the broker's file ``config``."""
+        storage, config = self._given.get("storage"), self._given.get("config")
+        return url_of(storage, config, f"format {self._format}: ")
+
+
+def check_filter(topic_filter: str) -> None:
+    """Raise :class:`PipelineError` for what is neither a Topic Filter nor "", which means every topic."""
+    if topic_filter == EVERY_TOPIC:
+        return
+    try:
+        group, inner = split_shared(topic_filter)
+        check_topic_filter(inner, _MOST_LEVELS)
+    except InvalidTopicFilter as error:
+        raise PipelineError(f"filter {topic_filter!r}: {error}") from error
+    if group is not None:
+        raise PipelineError(f"filter {topic_filter!r}: is a shared subscription, not a Topic Filter; write {inner!r}")
+
+
+def url_of(storage: str | None, config: str | None, context: str = "") -> str:
+    """Return the URL of the database that is meant, with an absolute path. Raises :class:`PipelineError`."""
+    if (storage is None) == (config is None):
+        raise PipelineError(
+            f"{context}say which database is meant: either storage (its URL) or config (the broker's file)"
+        )
+    if storage is None:
+        assert config is not None
+        try:
+            return load(Path(config), allow_anonymous=True).storage.url
+        except ConfigError as error:
+            raise PipelineError(str(error)) from error
+    try:
+        found = parsed(storage)
+    except StoreUnusable as error:
+        raise PipelineError(f"{context}storage: {error}") from error
+    if found.get_backend_name() == "sqlite" and found.database:
+        return f"sqlite:///{Path(found.database).absolute()}"
+    return storage

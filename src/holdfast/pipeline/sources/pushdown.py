@@ -1,0 +1,94 @@
+"""The conditions Spark pushes down, as far as a database checks them exactly as Spark would. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
+)
+from pyspark.sql.types import IntegerType, LongType, StringType, TimestampType
+
+from holdfast.pipeline.sources.columns import RETAINED, Column
+from holdfast.pipeline.sources.ranges import Condition, above_prefix
+
+_COLUMNS = {column.name: column for column in RETAINED if not column.large}
+_COMPARED = {GreaterThan: ">", GreaterThanOrEqual: ">=", LessThan: "<", LessThanOrEqual: "<="}
+#: Only of this column's text do all databases agree on the order.
+_ORDERED_TEXT = "topic"
+#: Values asked for one by one; SQLite takes some 32,000 in a statement.
+_MOST_VALUES = 1000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def pushed(filters: Iterable[Filter]) -> tuple[tuple[Condition, ...], list[Filter]]:
+    """Return the conditions to ask of the database, and the filters that are left to Spark."""
+    conditions, rest = [], []
+    for one in filters:
+        condition = _condition(one)
+        if condition is None:
+            rest.append(one)
+        else:
+            conditions.append(condition)
+    return tuple(conditions), rest
+
+
+def _condition(one: Filter) -> Condition | None:
+    path: tuple[str, ...] = getattr(one, "attribute", ())
+    column = _COLUMNS.get(path[0]) if len(path) == 1 else None
+    if column is None:
+        return None
+    if isinstance(one, IsNull | IsNotNull):
+        return Condition(f"{column.name} IS {'' if isinstance(one, IsNull) else 'NOT '}NULL")
+    if isinstance(one, StringStartsWith):
+        return _prefixed(column, one.value)
+    if isinstance(one, EqualTo):
+        return _bound(column, "=", [one.value], "?")
+    if isinstance(one, In):
+        if not 0 < len(one.value) <= _MOST_VALUES:
+            return None
+        return _bound(column, "IN", list(one.value), f"({', '.join('?' * len(one.value))})")
+    operator = _COMPARED.get(type(one))
+    if operator is None or (isinstance(column.spark, StringType) and column.name != _ORDERED_TEXT):
+        return None
+    return _bound(column, operator, [one.value], "?")  # type: ignore[attr-defined]  # all that compare have one
+
+
+def _bound(column: Column, operator: str, values: list[Any], places: str) -> Condition | None:
+    found = [_value(column, value) for value in values]
+    if any(value is None for value in found):
+        return None
+    return Condition(f"{column.sql} {operator} {places}", tuple(found))
+
+
+def _value(column: Column, value: Any) -> Any:
+    """Return a value as the database has it, None for what it cannot be compared with."""
+    kind = column.spark
+    if isinstance(kind, StringType):
+        return value if isinstance(value, str) and "\0" not in value else None
+    if isinstance(kind, IntegerType | LongType):
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+    if isinstance(kind, TimestampType) and isinstance(value, datetime):
+        since = (value if value.tzinfo else value.astimezone(UTC)) - _EPOCH
+        return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+    return None
+
+
+def _prefixed(column: Column, prefix: Any) -> Condition | None:
+    if column.name != _ORDERED_TEXT or not isinstance(prefix, str) or "\0" in prefix:
+        return None
+    end = above_prefix(prefix)
+    if end is None:
+        return Condition("topic >= ?", (prefix,))
+    return Condition("topic >= ? AND topic < ?", (prefix, end))

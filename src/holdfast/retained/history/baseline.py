@@ -1,0 +1,69 @@
+"""The baseline: what is retained when a period of the history begins, written slice by slice."""
+
+from __future__ import annotations
+
+from holdfast.messages import ChangeKind, ChangeOrigin
+from holdfast.retained.history.entries import WEIGHT, Entry
+from holdfast.retained.history.periods import Period, advance, read_periods, take_turn
+from holdfast.storage.driver import Cursor
+
+_NEXT = "SELECT topic, size FROM retained WHERE topic > ? ORDER BY topic LIMIT ?"
+#: A topic that has an entry in this period needs none: its newest one is what is retained now.
+_WANTED = (
+    "FROM retained WHERE topic > :after AND topic <= :upto AND tombstone = 0 AND NOT EXISTS (SELECT 1 "
+    "FROM retained_history AS entry WHERE entry.topic = retained.topic AND entry.seq > :first)"
+)
+_MEASURE = f"SELECT count(*), CAST(coalesce(sum({WEIGHT}), 0) AS BIGINT) {_WANTED}"
+_COPY = (
+    f"INSERT INTO retained_history ({', '.join(Entry._fields)}) SELECT :last + row_number() OVER (ORDER BY topic), "
+    f"topic, '{ChangeKind.SET.value}', '{ChangeOrigin.BASELINE.value}', qos, size, :now, expires_at, revision, "
+    f"client_id, username, properties5, properties_json, payload {_WANTED}"
+)
+_PASSED = "UPDATE retained_history_periods SET baseline_to = ? WHERE first_seq = ?"
+_COMPLETE = "UPDATE retained_history_periods SET complete_since = ? WHERE first_seq = ?"
+
+
+def write_slice(cursor: Cursor, now: int, rows: int, size: int) -> bool:
+    """Write the baseline of the next topics, ``rows`` of them or ``size`` bytes; tell whether it is complete.
+
+    Changes go on meanwhile: the period answers for moments from the completion of its baseline on, when each topic
+    has an entry, be it of the baseline or of a change. Nodes that share a database write one baseline together.
+    """
+    last_seq, last_at = take_turn(cursor)
+    period = _unfinished(cursor)
+    if period is None:
+        return True
+    now = max(now, last_at)
+    upto = _upto(cursor, period.baseline_to, rows, size)
+    if upto is None:
+        cursor.execute(_COMPLETE, (now, period.first_seq))
+        advance(cursor, last_seq, now, 0)
+        return True
+    bound = {"after": period.baseline_to, "upto": upto, "first": period.first_seq, "last": last_seq, "now": now}
+    cursor.execute(_MEASURE, bound)
+    ((count, weight),) = cursor.fetchall()
+    if count:
+        cursor.execute(_COPY, bound)
+        advance(cursor, last_seq + count, now, weight)
+    cursor.execute(_PASSED, (upto, period.first_seq))
+    return False
+
+
+def _unfinished(cursor: Cursor) -> Period | None:
+    """Return the present period if its baseline is not complete."""
+    periods = read_periods(cursor)
+    if not periods or periods[-1].ended_at is not None or periods[-1].complete_since is not None:
+        return None
+    return periods[-1]
+
+
+def _upto(cursor: Cursor, after: str, rows: int, size: int) -> str | None:
+    """Return the last topic of the next slice, None when no topic is left."""
+    cursor.execute(_NEXT, (after, rows))
+    upto = None
+    for topic, bytes_ in cursor.fetchall():
+        if upto is not None and bytes_ > size:
+            break
+        upto = topic
+        size -= bytes_
+    return upto

@@ -1,0 +1,116 @@
+"""Entries of the history: changes of retained messages as rows of the table ``retained_history``, and back."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from attrs import frozen
+
+from holdfast.messages import ChangeKind, ChangeOrigin, RetainedMessage
+from holdfast.retained.store.rows import Row
+from holdfast.storage.revisions import time_of
+from holdfast.wire.properties import NO_PROPERTIES, Properties, decode_properties
+
+#: What an entry counts for towards ``retainer.history.max_bytes`` beside its payload, topic and properties, in bytes.
+ENTRY_OVERHEAD = 200
+#: The same, asked of a row of ``retained`` or ``retained_history``.
+WEIGHT = f"size + length(topic) + length(properties5) + {ENTRY_OVERHEAD}"
+
+
+class Entry(NamedTuple):
+    """One row of the table, its columns in the table's order. What is no "set" has no payload and no properties."""
+
+    seq: int
+    topic: str
+    op: str
+    origin: str
+    qos: int
+    size: int
+    changed_at: int
+    expires_at: int | None
+    revision: int
+    client_id: str | None
+    username: str | None
+    properties5: bytes
+    properties_json: str | None
+    payload: bytes
+
+    @property
+    def weight(self) -> int:
+        """What it counts for towards ``retainer.history.max_bytes``."""
+        return self.size + len(self.topic) + len(self.properties5) + ENTRY_OVERHEAD
+
+
+@frozen
+class HistoryEvent:
+    """One change of a topic's retained message, as it was recorded.
+
+    ``seq`` orders all changes. ``changed_at`` and ``expires_at`` (None for never) are in milliseconds since the epoch;
+    ``changed_at`` never goes back from one event to the next. ``client_id`` and ``username`` are the publisher's. What
+    a broker found when its history began has the origin BASELINE, and its ``revision`` tells when it was retained:
+    ``revision >> 20`` is in milliseconds since the epoch.
+    """
+
+    seq: int
+    kind: ChangeKind
+    origin: ChangeOrigin
+    topic: str
+    payload: bytes
+    qos: int
+    properties: Properties
+    client_id: str | None
+    username: str | None
+    changed_at: int
+    expires_at: int | None
+    revision: int
+
+
+def entry_of(row: Row, changed_at: int, origin: ChangeOrigin) -> Entry:
+    """Return the entry of a change that is a row of ``retained``; its place in the history is not known yet.
+
+    ``changed_at`` is when this store was changed, in milliseconds since the epoch: an imported message was stored
+    elsewhere before, or by a clock that is ahead.
+    """
+    return Entry(
+        0, row.topic, (ChangeKind.CLEAR if row.tombstone else ChangeKind.SET).value, origin.value, row.qos, row.size,
+        changed_at, row.expires_at, row.revision, row.client_id, row.username, row.properties5, row.properties_json,
+        row.payload,
+    )  # fmt: skip
+
+
+def expiry_of(topic: str, now: int, revision: int) -> Entry:
+    """Return the entry of a retained message that has been removed since it had expired."""
+    return Entry(
+        0, topic, ChangeKind.EXPIRE.value, ChangeOrigin.EXPIRY.value, 0, 0, now, None, revision, None, None, b"", None,
+        b"",
+    )  # fmt: skip
+
+
+def event_of(columns: tuple[Any, ...]) -> HistoryEvent:
+    """Return the event of a row of the table, all its columns in their order."""
+    entry = Entry(*columns)
+    properties = NO_PROPERTIES if entry.properties5 in (b"", b"\0") else decode_properties(entry.properties5)
+    return HistoryEvent(
+        entry.seq,
+        ChangeKind(entry.op),
+        ChangeOrigin(entry.origin),
+        entry.topic,
+        entry.payload,
+        entry.qos,
+        properties,
+        entry.client_id,
+        entry.username,
+        entry.changed_at,
+        entry.expires_at,
+        entry.revision,
+    )
+
+
+def retained_by(event: HistoryEvent) -> RetainedMessage:
+    """Return the message that an event of the kind SET has retained."""
+    found_then = event.origin in (ChangeOrigin.BASELINE, ChangeOrigin.OVERRIDE)
+    stored_at = time_of(event.revision) if found_then else event.changed_at
+    return RetainedMessage(
+        event.topic, event.payload, event.qos, event.properties, event.client_id, event.username, stored_at,
+        event.expires_at, event.revision,
+    )  # fmt: skip

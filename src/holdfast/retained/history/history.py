@@ -1,0 +1,345 @@
+"""The history of retained messages: what changed, what was retained at a moment, and putting that back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, TypeVar
+
+from attrs import frozen
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall, deferLater
+from twisted.logger import Logger
+from zope.interface import Interface, implementer
+
+from holdfast.log_throttle import Complaints
+from holdfast.retained.history.baseline import write_slice
+from holdfast.retained.history.entries import HistoryEvent
+from holdfast.retained.history.moments import (
+    HistoryUnavailable,
+    Moment,
+    check_moment,
+    fetch,
+    find_moment,
+    last_place,
+    next_places,
+    selects,
+    sets,
+    states,
+)
+from holdfast.retained.history.periods import begin, confirm, end, read_state
+from holdfast.retained.history.pruning import prune_slice
+from holdfast.retained.store.sql import statements_for
+from holdfast.storage.database import Database
+from holdfast.storage.driver import Connection, Cursor
+from holdfast.storage.store import DurableStore, OpenStore
+from holdfast.tickets import CommitTicket, StorageFailure
+
+T = TypeVar("T")
+
+#: Topics looked at by one read of what was retained, and entries looked at by one read of the events.
+_TOPICS = 200
+_ENTRIES = 1000
+#: Payload bytes of one answer; a single larger message comes alone.
+_BYTES = 1 << 20
+#: Live messages, and bytes of their payloads, that one transaction of the baseline writes down.
+_BASELINE_ROWS = 500
+#: Entries that one transaction of the pruning looks at.
+_PRUNED_ROWS = 1000
+#: Seconds between two rounds of pruning.
+_INTERVAL = 60.0
+
+
+@frozen
+class HistoryLimits:
+    """Whether changes are recorded, and for how long: ``keep`` in seconds, ``max_bytes`` (None: without a limit)."""
+
+    enable: bool = False
+    keep: float | None = 7 * 86_400
+    max_bytes: int | None = None
+
+
+@frozen
+class EventPage:
+    """Events in their order. ``cursor`` is where to go on; with ``done``, there was nothing more.
+
+    A page may be empty and yet not the last: what one read looks at is bounded.
+    """
+
+    events: Sequence[HistoryEvent]
+    cursor: int
+    done: bool
+
+
+@frozen
+class RetainedThen:
+    """What was retained at a moment, in topic order. ``after`` is where to go on; with ``done``, that was all.
+
+    A page may be empty and yet not the last: what one read looks at is bounded.
+    """
+
+    messages: Sequence[HistoryEvent]
+    after: str
+    done: bool
+
+
+class IRetainedHistory(Interface):
+    """The history as operators' tools see it. Everything may fail with :class:`HistoryUnavailable`."""
+
+    def events(
+        topic_filter: str,
+        since: int | None = None,
+        limit: int = 100,
+        cursor: int = 0,
+        until: int | None = None,
+        newest_first: bool = False,
+    ) -> Deferred[EventPage]:
+        """Return the next changes that match a Topic Filter, ``limit`` (1..1000) at most, in their order.
+
+        ``since`` and ``until`` are the first and the last moment that counts, in milliseconds since the epoch;
+        ``cursor`` is that of the page before.
+        """
+
+    def moment(at: int) -> Deferred[Moment]:
+        """Find a moment (milliseconds since the epoch), once everything accepted until now is recorded."""
+
+    def as_of(topic_filter: str, moment: Moment, after: str = "") -> Deferred[RetainedThen]:
+        """Return the next messages that were retained at a moment and match a Topic Filter.
+
+        ``after`` is that of the page before.
+        """
+
+    def archived(seq: int) -> Deferred[int]:
+        """Take note that an archive has everything up to an event, 0 for nothing yet: the rest is not pruned.
+
+        Return up to which event one has everything: it never goes back. Fails for what is not in the history yet; it
+        is known also where no history is kept any more, and what there is of it is still archived.
+        """
+
+
+@implementer(IRetainedHistory)
+class RetainedHistory(Service):
+    """Keeps the history in a durable store: begins and ends its periods, writes the baseline, prunes, and answers.
+
+    Without ``limits.enable``, what has been recorded before is kept for its time, and pruned. ``now`` returns
+    milliseconds since the epoch; ``flushed`` a ticket settled when everything accepted before is stored. It is a
+    broker's to begin and end periods: tools leave that, without ``keeping``. It is made before whatever writes when the
+    store is opened, since the writer keeps the database to itself.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        store: DurableStore,
+        flushed: Callable[[], CommitTicket],
+        clock: IReactorTime,
+        now: Callable[[], int],
+        limits: HistoryLimits,
+        keeping: bool = True,
+    ) -> None:
+        self.limits = limits
+        self._keeping = keeping
+        self._flushed = flushed
+        self._clock = clock
+        self._now = now
+        self._node = store.node if store.shared else 0
+        self._statements = statements_for(store.dialect)
+        self._complaints = Complaints(self._log, clock.seconds, 3600)
+        self._tending: LoopingCall | None = None
+        self._parts: OpenStore
+        store.before_open(self._begin)
+        store.when_open(self._opened)
+
+    def startService(self) -> None:
+        """Write what is left of the baseline, and prune from time to time."""
+        Service.startService(self)
+        self._tending = LoopingCall(self.tend)
+        self._tending.clock = self._clock
+        self._tending.start(_INTERVAL)
+
+    def stopService(self) -> None:
+        """Stop after the slice that is being written."""
+        Service.stopService(self)
+        if self._tending is not None and self._tending.running:
+            self._tending.stop()
+
+    @inlineCallbacks
+    def events(
+        self,
+        topic_filter: str,
+        since: int | None = None,
+        limit: int = 100,
+        cursor: int = 0,
+        until: int | None = None,
+        newest_first: bool = False,
+    ) -> Generator[Deferred[Any], Any, EventPage]:
+        """Return the next changes."""
+        self._require()
+
+        def work(reading: Cursor) -> EventPage:
+            low, high = 0, read_state(reading).last_seq
+            if until is not None:
+                high = last_place(reading, low, high, until)
+            if since is not None:
+                low = last_place(reading, low, high, since - 1)
+            if cursor and newest_first:
+                high = min(high, cursor - 1)
+            elif cursor:
+                low = max(low, cursor)
+            passed = high + 1 if newest_first else low
+            found = next_places(reading, topic_filter, low, high, _ENTRIES, newest_first)
+            chosen: list[int] = []
+            room = _BYTES
+            for seq, topic, size in found:
+                if selects(topic_filter, topic):
+                    if len(chosen) == limit or (chosen and size > room):
+                        break
+                    chosen.append(seq)
+                    room -= size
+                passed = seq
+            events = fetch(reading, chosen)
+            done = len(found) < _ENTRIES and (not found or passed == found[-1][0])
+            return EventPage([events[seq] for seq in chosen if seq in events], passed, done)
+
+        page: EventPage = yield self.read(work)
+        return page
+
+    @inlineCallbacks
+    def moment(self, at: int) -> Generator[Deferred[Any], Any, Moment]:
+        """Find a moment."""
+        self._require()
+        yield self.stored()
+        found: Moment = yield self.read(lambda cursor: find_moment(cursor, at, self._now()))
+        return found
+
+    @inlineCallbacks
+    def as_of(self, topic_filter: str, moment: Moment, after: str = "") -> Generator[Deferred[Any], Any, RetainedThen]:
+        """Return the next messages that were retained at a moment."""
+        self._require()
+
+        def work(cursor: Cursor) -> RetainedThen:
+            found = states(cursor, topic_filter, after, (moment,), _TOPICS)
+            alive = sets(cursor, (seq for _, (seq,) in found.entries), moment.at)
+            chosen: list[int] = []
+            room = _BYTES
+            passed, done = after, found.done
+            for topic, (seq,) in found.entries:
+                if seq is not None and seq in alive:
+                    if chosen and alive[seq] > room:
+                        done = False
+                        break
+                    chosen.append(seq)
+                    room -= alive[seq]
+                passed = topic
+            else:
+                passed = found.after
+            events = fetch(cursor, chosen)
+            check_moment(cursor, moment)
+            return RetainedThen([events[seq] for seq in chosen], passed, done)
+
+        page: RetainedThen = yield self.read(work)
+        return page
+
+    @inlineCallbacks
+    def archived(self, seq: int) -> Generator[Deferred[Any], Any, int]:
+        """Take note of how far an archive has got."""
+        state = yield self._parts.writer.run(lambda connection: confirm(connection.cursor(), seq))
+        if seq > state.last_seq:
+            raise HistoryUnavailable(
+                f"the history ends at event {state.last_seq}: nobody can have archived it up to {seq}; "
+                "is it another database's archive?"
+            )
+        archived_seq: int = state.archived_seq
+        return archived_seq
+
+    @inlineCallbacks
+    def read(self, work: Callable[[Cursor], T]) -> Generator[Deferred[Any], Any, T]:
+        """Run the work with a reader's cursor; fails with what it raises, or with :class:`StorageFailure`."""
+
+        def attempt(connection: Connection) -> T | HistoryUnavailable:
+            self._statements.be_patient(connection)
+            try:
+                return work(connection.cursor())
+            except HistoryUnavailable as refusal:  # no fault of the connection's
+                return refusal
+
+        answer: T | HistoryUnavailable = yield self._parts.readers.read(attempt)
+        if isinstance(answer, HistoryUnavailable):
+            raise answer
+        return answer
+
+    @inlineCallbacks
+    def stored(self) -> Generator[Deferred[Any], Any, None]:
+        """Fire when everything accepted until now is stored or refused."""
+        waiting: Deferred[None] = Deferred()
+        self._flushed().when_settled(lambda _: waiting.callback(None))
+        yield waiting
+
+    def turn(self) -> Deferred[None]:
+        """Fire in a later turn of the reactor."""
+        return deferLater(self._clock, 0)
+
+    @inlineCallbacks
+    def tend(self) -> Generator[Deferred[Any], Any, None]:
+        """Write what is left of the baseline, then prune what is too old or too much: slice by slice."""
+        try:
+            if self.limits.enable:
+                yield self._write_baseline()
+            yield self._prune()
+        except StorageFailure as failure:
+            self._complaints.complain("tend", f"the history could not be looked after; trying again: {failure}")
+
+    @inlineCallbacks
+    def _write_baseline(self) -> Generator[Deferred[Any], Any, None]:
+        def work(connection: Connection) -> bool:
+            return write_slice(connection.cursor(), self._now(), _BASELINE_ROWS, _BYTES)
+
+        while self.running and not (yield self._parts.writer.run(work)):
+            yield self.turn()
+
+    @inlineCallbacks
+    def _prune(self) -> Generator[Deferred[Any], Any, None]:
+        limits = self.limits
+        horizon = None if limits.keep is None else self._now() - round(limits.keep * 1000)
+        while self.running:
+            pruned = yield self._parts.writer.run(
+                lambda connection: prune_slice(connection.cursor(), horizon, limits.max_bytes, _PRUNED_ROWS)
+            )
+            if not pruned.more:
+                if pruned.excess:
+                    self._complaints.complain(
+                        "size",
+                        f"the history has {pruned.excess} bytes more than retainer.history.max_bytes and cannot be "
+                        f"pruned further: what is retained now takes them, or an archive has not confirmed them",
+                    )
+                return
+            yield self.turn()
+
+    def _opened(self, parts: OpenStore) -> None:
+        self._parts = parts
+
+    def _begin(self, database: Database, connection: Connection) -> None:
+        """Begin or end a period."""
+        if not self._keeping:
+            return
+        cursor = connection.cursor()
+        cursor.execute(database.begin_statement)
+        absent: list[int] = []
+        if self.limits.enable:
+            absent = begin(cursor, self._now(), self._node)
+        else:
+            end(cursor, self._now(), self._node)
+        connection.commit()
+        if absent:
+            self._log.error(
+                "the history is incomplete while other nodes do not record: set retainer.history.enable = true for "
+                "node.id {nodes} too, then restart one; of a node that is gone, delete the row in "
+                "retained_history_absent",
+                nodes=", ".join(map(str, absent)),
+            )
+
+    def _require(self) -> None:
+        if not self.limits.enable:
+            raise HistoryUnavailable("no history is kept; set retainer.history.enable = true")

@@ -1,0 +1,124 @@
+"""Pruning: what the history forgets, slice by slice, so that it still answers for every moment it says it does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import frozen
+
+from holdfast.messages import ChangeKind
+from holdfast.retained.history.entries import WEIGHT
+from holdfast.retained.history.periods import Period, read_periods, read_state, take_turn
+from holdfast.storage.driver import Cursor
+
+# Built from constants alone: values are always bound.
+# ruff: noqa: S608
+
+#: The last place of a slice: no further than the horizon, unless all of it may go.
+_UPTO = (
+    "SELECT max(seq), max(changed_at) FROM (SELECT seq, changed_at FROM retained_history WHERE seq > :after "
+    "AND seq <= :last ORDER BY seq LIMIT :rows) AS slice WHERE changed_at <= :horizon"
+)
+#: Entries that a newer one of the slice supersedes. Each slice leaves one per topic for the next: they are few.
+_SUPERSEDED = (
+    "SELECT older.seq FROM (SELECT topic, max(seq) AS seq FROM retained_history WHERE seq > :after AND seq <= :upto "
+    "GROUP BY topic) AS newer JOIN retained_history AS older ON older.topic = newer.topic AND older.seq < newer.seq "
+    "AND older.seq > :first"
+)
+#: Of what is left of the slice: that nothing is retained need not be remembered.
+_DEAD = (
+    f"SELECT seq FROM retained_history WHERE seq > :after AND seq <= :upto AND (op <> '{ChangeKind.SET.value}' "
+    "OR expires_at <= :since)"
+)
+_ANY = "SELECT seq FROM retained_history WHERE seq > :first AND seq <= :last ORDER BY seq LIMIT :rows"
+_MEASURE = f"SELECT CAST(coalesce(sum({WEIGHT}), 0) AS BIGINT) FROM retained_history WHERE seq IN "
+_DELETE = "DELETE FROM retained_history WHERE seq IN "
+_SHRINK = "UPDATE retained_history_state SET bytes = bytes - ? WHERE id = 1"
+_PRUNED = "UPDATE retained_history_periods SET pruned_to = ?, complete_since = ? WHERE first_seq = ?"
+_FORGET = "DELETE FROM retained_history_periods WHERE first_seq = ?"
+
+_FOREVER = 2**62
+
+
+@frozen
+class Pruned:
+    """What a slice came to: whether another may follow, and the bytes that could not be brought below the limit."""
+
+    more: bool
+    excess: int = 0
+
+
+def prune_slice(cursor: Cursor, horizon: int | None, most: int | None, rows: int) -> Pruned:
+    """Forget what only moments before ``horizon`` need, or more where the history has more than ``most`` bytes.
+
+    ``horizon`` is in milliseconds since the epoch; None stands for no limit in either. At most ``rows`` entries are
+    looked at. Of each topic the newest entry before the new beginning stays, unless it says that nothing was retained.
+    What an archive has not confirmed stays too.
+    """
+    take_turn(cursor)
+    state, periods = read_state(cursor), read_periods(cursor)
+    excess = 0 if most is None else state.size - most
+    before = periods[0].first_seq if periods else state.last_seq  # recorded while other nodes did not
+    if _delete_some(cursor, 0, before if state.archived_seq is None else min(before, state.archived_seq), rows):
+        return Pruned(True)
+    for number, period in enumerate(periods):
+        last = periods[number + 1].first_seq - 1 if number + 1 < len(periods) else state.last_seq
+        confirmed = last if state.archived_seq is None else min(last, state.archived_seq)
+        if period.ended_at is not None:
+            over = horizon is not None and period.ended_at <= horizon
+            if over or excess > 0 or period.complete_since is None:
+                if _drop(cursor, period, confirmed, last, rows):
+                    return Pruned(True)
+                continue
+        limit = _FOREVER if excess > 0 else horizon
+        if limit is None or period.complete_since is None:
+            continue
+        if _supersede(cursor, period, period.complete_since, confirmed, limit, rows):
+            return Pruned(True)
+    return Pruned(False, max(excess, 0))
+
+
+def _drop(cursor: Cursor, period: Period, confirmed: int, last: int, rows: int) -> bool:
+    """Delete the entries of a period that is over, the oldest first, and then the period; tell whether any was there.
+
+    It answers for no moment any more once the first is deleted.
+    """
+    if _delete_some(cursor, period.first_seq, confirmed, rows):
+        cursor.execute(_PRUNED, (period.pruned_to, None, period.first_seq))
+        return True
+    if confirmed < last:
+        return False
+    cursor.execute(_FORGET, (period.first_seq,))
+    return True
+
+
+def _supersede(cursor: Cursor, period: Period, since: int, confirmed: int, horizon: int, rows: int) -> bool:
+    """Go through the next entries, and delete what they supersede; tell whether there were any."""
+    bound: dict[str, Any] = {"after": period.pruned_to, "last": confirmed, "horizon": horizon, "rows": rows}
+    cursor.execute(_UPTO, bound)
+    ((upto, latest),) = cursor.fetchall()
+    if upto is None:
+        return False
+    since = max(since, latest)
+    bound |= {"upto": upto, "first": period.first_seq, "since": since}
+    cursor.execute(_PRUNED, (upto, since, period.first_seq))
+    _delete(cursor, _SUPERSEDED, bound)
+    _delete(cursor, _DEAD, bound)
+    return True
+
+
+def _delete_some(cursor: Cursor, first: int, last: int, rows: int) -> bool:
+    """Delete the first entries after a place and up to another; tell whether there were any."""
+    bound = {"first": first, "last": last, "rows": rows}
+    cursor.execute(f"SELECT count(*) FROM ({_ANY}) AS found", bound)
+    ((count,),) = cursor.fetchall()
+    if count:
+        _delete(cursor, _ANY, bound)
+    return bool(count)
+
+
+def _delete(cursor: Cursor, which: str, bound: dict[str, Any]) -> None:
+    cursor.execute(f"{_MEASURE}({which})", bound)
+    ((weight,),) = cursor.fetchall()
+    cursor.execute(f"{_DELETE}({which})", bound)
+    cursor.execute(_SHRINK, (weight,))

@@ -1,0 +1,50 @@
+"""The change feed: every accepted change of the retained messages, announced once, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.hot_values import hot_frozen
+from holdfast.messages import ChangeKind, ChangeOrigin
+from holdfast.tickets import CommitTicket
+
+
+@hot_frozen
+class Change:
+    """One accepted change, readable in the store once ``ticket`` is settled.
+
+    ``live`` tells that matching subscribers were handed it (or that it was withheld from them on purpose).
+    """
+
+    topic: str
+    revision: int
+    kind: ChangeKind
+    origin: ChangeOrigin
+    live: bool
+    ticket: CommitTicket
+
+
+class ChangeFeed:
+    """Tells every listener of every change, as they are made: in the order of revisions, but for those of operators."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[int, Callable[[Change], None]] = {}
+        self._next = 0
+
+    def listen(self, listener: Callable[[Change], None]) -> int:
+        """Add a listener; returns the key to give to :meth:`forget`."""
+        self._next += 1
+        self._listeners[self._next] = listener
+        return self._next
+
+    def forget(self, key: int) -> None:
+        """Remove a listener."""
+        self._listeners.pop(key, None)
+
+    def announce(self, change: Change) -> None:
+        """Tell all listeners."""
+        for listener in tuple(self._listeners.values()):
+            listener(change)
+
+    def __len__(self) -> int:
+        return len(self._listeners)

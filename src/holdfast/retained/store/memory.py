@@ -1,0 +1,235 @@
+"""Retained messages in memory: the twin of the SQL store, for tests and for brokers that need not remember."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Mapping, Sequence
+
+from attrs import evolve
+from twisted.internet.defer import Deferred, succeed
+from zope.interface import implementer
+
+from holdfast.messages import RetainedChange, RetainedMessage
+from holdfast.retained.store.interfaces import IRetainedStore
+from holdfast.retained.store.rows import Row, packet_of, row_of
+from holdfast.retained.store.values import (
+    Batch,
+    Listed,
+    Listing,
+    RetainedStatistics,
+    Seen,
+    Selection,
+    Slice,
+    Standing,
+    Usage,
+)
+from holdfast.storage.revisions import RevisionClock
+from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure
+from holdfast.topics import EVERY_TOPIC, matches
+
+#: Topics looked at in one read.
+_SCANNED = 8192
+
+
+@implementer(IRetainedStore)
+class MemoryRetainedStore:
+    """Keeps retained messages in a dict, and their topics in order."""
+
+    shared = False
+    reads_ahead = False
+
+    def __init__(self, clock: RevisionClock) -> None:
+        self.node = clock.node
+        self._clock = clock
+        self._changes: dict[str, RetainedChange] = {}
+        self._rows: dict[str, Row] = {}
+        self._topics: list[str] = []
+        self._payload_bytes = 0
+
+    available = True
+
+    def next_revision(self) -> int:
+        """Stamp a change."""
+        return self._clock.next_revision()
+
+    def put(self, change: RetainedChange) -> CommitTicket:
+        """Keep a change unless a newer one is known; it is as durable as it will ever be at once."""
+        try:
+            row = row_of(change)
+        except ValueError as error:
+            ticket = CommitTicket()
+            ticket.settle(StorageFailure(FailureKind.REFUSED, f"{change.topic!a} cannot be stored: {error}"))
+            return ticket
+        known = self._changes.get(change.topic)
+        if known is None or known.revision < change.revision:
+            self._replace(change, row)
+        return COMMITTED
+
+    def flushed(self) -> CommitTicket:
+        """Nothing ever waits here."""
+        return COMMITTED
+
+    def read(
+        self, selection: Selection, after: str, rows: int, slice_rows: int, max_bytes: int, detailed: bool
+    ) -> Deferred[Batch]:
+        """Read a batch, now."""
+        start = bisect_right(self._topics, after)
+        scanned = self._topics[start : start + _SCANNED]
+        wanted: list[Row] = []
+        done = start + len(scanned) == len(self._topics)
+        for topic in scanned:
+            row = self._rows.get(topic)
+            if row is not None and matches(selection.topic_filter, topic) and _is_selected(row, selection):
+                size = len(packet_of(row, selection.protocol_version))
+                if len(wanted) == rows or (wanted and size > max_bytes):
+                    done = False
+                    break
+                wanted.append(row)
+                max_bytes -= size
+            after = topic
+        slices = [
+            _slice(wanted[first : first + slice_rows], selection, detailed)
+            for first in range(0, len(wanted), slice_rows)
+        ]
+        return succeed(Batch(slices, after, done))
+
+    def get(self, topic: str) -> Deferred[RetainedMessage | None]:
+        """Return the message of a topic, now."""
+        change = self._changes.get(topic)
+        return succeed(None if change is None else change.message)
+
+    def listing(self, selection: Selection, after: str, rows: int, max_bytes: int, payloads: bool) -> Deferred[Listing]:
+        """List messages, now."""
+        entries: list[Listed] = []
+        topic_filter = selection.topic_filter
+        for topic in self._topics[bisect_right(self._topics, after) :]:
+            row = self._rows[topic]
+            if (topic_filter == EVERY_TOPIC or matches(topic_filter, topic)) and _is_selected(row, selection):
+                weight = len(topic.encode()) + len(row.properties5) + (row.size if payloads else 0)
+                if len(entries) == rows or (entries and weight > max_bytes):
+                    return succeed(Listing(entries, after, False))
+                max_bytes -= weight
+                entries.append(self._listed(topic, payloads))
+            after = topic
+        return succeed(Listing(entries, after, True))
+
+    def standing(self, topics: Sequence[str]) -> Deferred[Mapping[str, Standing]]:
+        """Return how topics stand, now."""
+        return succeed(
+            {
+                topic: Standing(
+                    self._changes[topic].changed_at, self._listed(topic, False) if topic in self._rows else None
+                )
+                for topic in topics
+                if topic in self._changes
+            }
+        )
+
+    def look(self, topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str]) -> Deferred[Seen]:
+        """Count, now."""
+        rows = self._rows
+        return succeed(
+            Seen(
+                _usage(rows.values()),
+                {topic: Usage(1, rows[topic].size, rows[topic].client_id) for topic in topics if topic in rows},
+                {one: _usage(row for row in rows.values() if matches(one, row.topic)) for one in topic_filters},
+                {one: _usage(row for row in rows.values() if row.client_id == one) for one in clients},
+            )
+        )
+
+    def count_usage(self, limit: int) -> Deferred[bool]:
+        """Nothing is counted ahead here."""
+        return succeed(False)
+
+    def cap_expiry(self, lifetime: int, never_too: bool, after: str, limit: int) -> Deferred[str | None]:
+        """Let messages expire earlier."""
+        start = bisect_right(self._topics, after)
+        topics = self._topics[start : start + limit]
+        for topic in topics:
+            row, change = self._rows[topic], self._changes[topic]
+            latest = row.stored_at + lifetime
+            if (never_too if row.expires_at is None else row.expires_at > latest) and change.message is not None:
+                self._rows[topic] = row._replace(expires_at=latest)
+                self._changes[topic] = evolve(change, message=evolve(change.message, expires_at=latest))
+        return succeed(topics[-1] if len(topics) == limit else None)
+
+    def expire(self, now: int, limit: int) -> Deferred[Sequence[str]]:
+        """Turn expired messages into tombstones, those that expired first before the others."""
+        expired = sorted((row.expires_at, topic) for topic, row in self._rows.items() if _has_expired(row, now))
+        topics = [topic for _, topic in expired[:limit]]
+        revision = self.next_revision()
+        for topic in topics:
+            tombstone = RetainedChange(topic, max(revision, self._rows[topic].revision), now, None)
+            self._replace(tombstone, row_of(tombstone))
+        return succeed(topics)
+
+    def purge(self, before: int, limit: int) -> Deferred[int]:
+        """Forget old tombstones, the oldest first."""
+        old = sorted(
+            (change.changed_at, topic)
+            for topic, change in self._changes.items()
+            if change.message is None and change.changed_at < before
+        )[:limit]
+        for _, topic in old:
+            del self._changes[topic]
+        return succeed(len(old))
+
+    def statistics(self) -> RetainedStatistics:
+        """Return how much is retained."""
+        return RetainedStatistics(len(self._rows), self._payload_bytes)
+
+    def _listed(self, topic: str, payloads: bool) -> Listed:
+        message = self._changes[topic].message
+        assert message is not None
+        size = len(message.payload)
+        return Listed(message if payloads else evolve(message, payload=b""), size)
+
+    def _replace(self, change: RetainedChange, row: Row) -> None:
+        topic = change.topic
+        self._changes[topic] = change
+        known = self._rows.pop(topic, None)
+        if known is not None:
+            self._payload_bytes -= len(known.payload)
+        if change.message is not None:
+            self._rows[topic] = row
+            self._payload_bytes += len(row.payload)
+            if known is None:
+                insort(self._topics, topic)
+        elif known is not None:
+            del self._topics[bisect_right(self._topics, topic) - 1]
+
+
+def _usage(rows: Iterable[Row]) -> Usage:
+    sizes = [row.size for row in rows]
+    return Usage(len(sizes), sum(sizes))
+
+
+def _has_expired(row: Row, now: int) -> bool:
+    expires_at = row.expires_at
+    return expires_at is not None and expires_at <= now
+
+
+def _is_selected(row: Row, selection: Selection) -> bool:
+    if _has_expired(row, selection.now):
+        return False
+    if row.revision > selection.not_after and row.revision & 255 == selection.node:
+        return False
+    if selection.except_client is not None and row.client_id == selection.except_client:
+        return False
+    most = selection.max_packet_size
+    return most is None or len(packet_of(row, selection.protocol_version)) <= most
+
+
+def _slice(rows: Sequence[Row], selection: Selection, detailed: bool) -> Slice:
+    soonest = min((row.expires_at for row in rows if row.expires_at is not None), default=0)
+    packets = b"".join([packet_of(row, selection.protocol_version) for row in rows])
+    if not detailed and not (selection.protocol_version == 5 and soonest):
+        return Slice(rows[-1].topic, len(rows), packets, soonest_expiry=soonest)
+    return Slice(
+        rows[-1].topic,
+        len(rows),
+        packets,
+        bytes([row.qos for row in rows]),
+        tuple([row.expires_at or 0 for row in rows]),
+        soonest,
+    )

@@ -1,0 +1,133 @@
+"""Walking a slice's packets, without decoding them: PUBLISH packets with QoS 0, one after the other [MQTT5-3.3].
+
+Up to the topic they look the same in every protocol version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from itertools import islice, takewhile
+
+from holdfast.retained.store.values import Slice
+
+
+def packets_of(
+    messages: Slice,
+    protocol_version: int,  # noqa: ARG001 - callers need not know that the walk is the same for all
+) -> Iterator[tuple[int, int, str]]:
+    """Yield where each packet of the slice begins and ends, and its topic."""
+    data = messages.packets
+    start, size = 0, len(data)
+    while start < size:
+        position = start + 1
+        length = data[position]
+        if length > 127:
+            length &= 127
+            shift = 7
+            while True:
+                position += 1
+                byte = data[position]
+                length |= (byte & 127) << shift
+                if byte < 128:
+                    break
+                shift += 7
+        position += 1
+        end = position + length
+        topic_start = position + 2
+        topic_end = topic_start + (data[position] << 8 | data[position + 1])
+        yield start, end, data[topic_start:topic_end].decode()
+        start = end
+
+
+def divide(messages: Slice, count: int, protocol_version: int) -> list[Slice]:
+    """Divide into slices of ``count`` messages, the last one of what is left. Topics are decoded at the cuts only."""
+    data = messages.packets
+    qos, expires_at = messages.qos, messages.expires_at
+    divided: list[Slice] = []
+    start = begun = 0
+    for number in range(count, messages.count, count):
+        end = start
+        for _ in range(count):
+            before = end
+            end = _end_of(data, before)
+        (_, _, last) = next(packets_of(Slice("", 1, data[before:end]), protocol_version))
+        divided.append(
+            Slice(last, count, data[start:end], qos[begun:number], expires_at[begun:number], messages.soonest_expiry)
+        )
+        start, begun = end, number
+    rest = messages.count - begun
+    divided.append(Slice(messages.last, rest, data[start:], qos[begun:], expires_at[begun:], messages.soonest_expiry))
+    return divided
+
+
+def portions(messages: Slice, most: int, protocol_version: int) -> list[Slice]:
+    """Divide into slices of at most ``most`` bytes of packets each, or of one message that is larger."""
+    divided: list[Slice] = []
+    while len(messages.packets) > most and messages.count > 1:
+        fitting = takewhile(lambda packet: packet[1] <= most, packets_of(messages, protocol_version))
+        first, messages = cut(messages, max(1, sum(1 for _ in fitting)), protocol_version)
+        divided.append(first)
+    return [*divided, messages]
+
+
+def _end_of(data: bytes, start: int) -> int:
+    """Return where the packet that begins at ``start`` ends."""
+    position = start + 1
+    length = data[position]
+    if length > 127:
+        length &= 127
+        shift = 7
+        while True:
+            position += 1
+            byte = data[position]
+            length |= (byte & 127) << shift
+            if byte < 128:
+                break
+            shift += 7
+    return position + 1 + length
+
+
+def topics_of(messages: Slice, protocol_version: int) -> list[str]:
+    """Return the topics of the slice's messages, in order."""
+    return [topic for _, _, topic in packets_of(messages, protocol_version)]
+
+
+def without(messages: Slice, topics: Container[str], protocol_version: int) -> Slice:
+    """Return the slice without the messages of these topics; ``last`` stays, for the cursor has passed it."""
+    kept: list[bytes] = []
+    numbers: list[int] = []
+    data = messages.packets
+    for number, (start, end, topic) in enumerate(packets_of(messages, protocol_version)):
+        if topic not in topics:
+            kept.append(data[start:end])
+            numbers.append(number)
+    if len(kept) == messages.count:
+        return messages
+    qos, expires_at = messages.qos, messages.expires_at
+    return Slice(
+        messages.last,
+        len(kept),
+        b"".join(kept),
+        bytes([qos[number] for number in numbers]) if qos else b"",
+        tuple([expires_at[number] for number in numbers]) if expires_at else (),
+        messages.soonest_expiry,
+    )
+
+
+def cut(messages: Slice, count: int, protocol_version: int) -> tuple[Slice, Slice]:
+    """Cut after the first ``count`` messages (1 .. one less than the slice's). Raises ValueError outside that range."""
+    if not 0 < count < messages.count:
+        raise ValueError(f"a slice of {messages.count} cannot be cut after {count}")
+    _, end, topic = next(islice(packets_of(messages, protocol_version), count - 1, None))
+    data, qos, expires_at = messages.packets, messages.qos, messages.expires_at
+    return (
+        Slice(topic, count, data[:end], qos[:count], expires_at[:count], messages.soonest_expiry),
+        Slice(
+            messages.last,
+            messages.count - count,
+            data[end:],
+            qos[count:],
+            expires_at[count:],
+            messages.soonest_expiry,
+        ),
+    )

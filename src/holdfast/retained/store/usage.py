@@ -1,0 +1,133 @@
+"""How much is retained of what has a quota: counted once, in slices, then kept up with every change.
+
+All of it runs in the writer's thread, inside its transactions. What has no quota costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from holdfast.retained.store.statements import Statements
+from holdfast.retained.store.values import NOTHING, Usage
+from holdfast.retained.wildcards.plan import KeyRange, plan
+from holdfast.storage.driver import Cursor
+from holdfast.topics import matches
+
+#: The scope whose subjects are Clients.
+CLIENTS = ""
+
+_ADD = (
+    "INSERT INTO retained_usage VALUES (?, ?, ?, ?, NULL) ON CONFLICT (scope, subject) DO UPDATE SET "
+    "messages = retained_usage.messages + excluded.messages, bytes = retained_usage.bytes + excluded.bytes"
+)
+_FORGET = "DELETE FROM retained_usage WHERE scope = ? AND subject = ? AND subject <> '' AND messages = 0"
+_BEGIN = "INSERT INTO retained_usage VALUES (?, '', 0, 0, '') ON CONFLICT (scope, subject) DO NOTHING"
+_READ = "SELECT messages, bytes FROM retained_usage WHERE scope = ? AND subject = ?"
+_COUNTED_TO = "UPDATE retained_usage SET counted_to = ? WHERE scope = ? AND subject = ''"
+_SCOPES = "SELECT DISTINCT scope FROM retained_usage"
+_END = "DELETE FROM retained_usage WHERE scope = ?"
+
+
+class UsageTable:
+    """Keeps the table ``retained_usage`` for these Topic Filters and, with ``clients``, for each Client."""
+
+    def __init__(self, statements: Statements, topic_filters: Sequence[str] = (), clients: bool = False) -> None:
+        self._statements = statements
+        self.scopes = [*topic_filters, CLIENTS] if clients else list(topic_filters)
+
+    def is_empty(self, cursor: Cursor) -> bool:
+        """Tell whether nothing was ever counted."""
+        cursor.execute(_SCOPES + " LIMIT 1")
+        return cursor.fetchone() is None
+
+    def begin(self, cursor: Cursor) -> None:
+        """Prepare the table for these scopes; what had a quota before and has none now is forgotten."""
+        cursor.execute(_SCOPES)
+        for (scope,) in cursor.fetchall():
+            if scope not in self.scopes:
+                cursor.execute(_END, (scope,))
+        for scope in sorted(self.scopes):
+            cursor.execute(_BEGIN, (scope,))
+
+    def watch(self, cursor: Cursor, topics: Sequence[str]) -> tuple[dict[str, str | None], dict[str, Usage]]:
+        """Return what :meth:`change` has to know from before the topics change."""
+        if not self.scopes:
+            return {}, {}
+        counted = self._statements.counted(cursor, self.scopes)
+        return counted, self._statements.held(cursor, topics)
+
+    def change(
+        self, cursor: Cursor, watched: tuple[dict[str, str | None], dict[str, Usage]], topics: Sequence[str]
+    ) -> None:
+        """Take note of how the topics have changed."""
+        counted, before = watched
+        if not counted:
+            return
+        after = self._statements.held(cursor, topics)
+        changes: dict[tuple[str, str], tuple[int, int]] = {}
+        for sign, held in ((-1, before), (1, after)):
+            for scope, counted_to in counted.items():
+                known = held if counted_to is None else {topic: held[topic] for topic in held if topic <= counted_to}
+                _add(changes, scope, known, sign)
+        _write(cursor, changes)
+
+    def read(self, cursor: Cursor, scope: str, subject: str = "") -> Usage:
+        """Return how much is retained in a scope."""
+        cursor.execute(_READ, (scope, subject))
+        row = cursor.fetchone()
+        return NOTHING if row is None else Usage(*row)
+
+    def count(self, cursor: Cursor, limit: int) -> bool:
+        """Count the next so many topics of a scope that is not counted yet; tell whether any is left."""
+        counted = self._statements.counted(cursor, self.scopes)
+        for scope, counted_to in counted.items():
+            if counted_to is not None:
+                self._count(cursor, scope, counted_to, limit)
+                return True
+        return False
+
+    def _count(self, cursor: Cursor, scope: str, counted_to: str, limit: int) -> None:
+        rest = _rest(scope, counted_to)
+        held = {} if rest is None else self._statements.held_between(cursor, rest.low, rest.high, limit)
+        changes: dict[tuple[str, str], tuple[int, int]] = {}
+        _add(changes, scope, held, 1)
+        _write(cursor, changes)
+        reached: str | None = max(held, default="")
+        if rest is not None and len(held) < limit:
+            reached = rest.high
+        elif rest is None:
+            reached = None
+        cursor.execute(_COUNTED_TO, (reached, scope))
+
+
+def _rest(scope: str, counted_to: str) -> KeyRange | None:
+    """Return what is left to count of the first range that lies not wholly before."""
+    ranges: Sequence[KeyRange] = (KeyRange("", None),) if scope == CLIENTS else plan(scope).ranges
+    for one in ranges:
+        rest = one.after(counted_to) if counted_to else one
+        if rest is not None:
+            return rest
+    return None
+
+
+def _add(changes: dict[tuple[str, str], tuple[int, int]], scope: str, held: Mapping[str, Usage], sign: int) -> None:
+    for subject, size in _charged(scope, held):
+        messages, sizes = changes.get((scope, subject), (0, 0))
+        changes[scope, subject] = messages + sign, sizes + sign * size
+
+
+def _charged(scope: str, held: Mapping[str, Usage]) -> Iterator[tuple[str, int]]:
+    for topic, usage in held.items():
+        if scope != CLIENTS:
+            if matches(scope, topic):
+                yield "", usage.bytes
+        elif usage.client_id:
+            yield usage.client_id, usage.bytes
+
+
+def _write(cursor: Cursor, changes: Mapping[tuple[str, str], tuple[int, int]]) -> None:
+    for (scope, subject), (messages, size) in sorted(changes.items()):
+        if messages or size:
+            cursor.execute(_ADD, (scope, subject, messages, size))
+            if messages < 0 and subject:
+                cursor.execute(_FORGET, (scope, subject))

@@ -1,0 +1,38 @@
+"""What every Network Connection works with: the broker's parts, composed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import frozen
+from twisted.internet.interfaces import IReactorTime
+
+from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator
+from holdfast.retained.service import IRetainedMessages
+from holdfast.sessions.connection.backpressure import Pressure
+from holdfast.sessions.connection.outbox import Turns
+from holdfast.sessions.counters import Counters
+from holdfast.sessions.monitoring.sys_topics import SysTopics
+from holdfast.sessions.routing.router import Router
+from holdfast.sessions.session.registry import SessionRegistry
+
+
+@frozen
+class Services:
+    """The parts a connection needs. ``now`` gives milliseconds since the epoch.
+
+    Without an ``enhanced_authenticator`` no Authentication Method is offered.
+    """
+
+    clock: IReactorTime
+    now: Callable[[], int]
+    turns: Turns
+    registry: SessionRegistry
+    router: Router
+    retained: IRetainedMessages
+    authenticator: IAuthenticator
+    authorizer: IAuthorizer
+    pressure: Pressure
+    counters: Counters
+    sys_topics: SysTopics
+    enhanced_authenticator: IEnhancedAuthenticator | None = None

@@ -1,0 +1,150 @@
+"""An Application Message on its way out, encoded once per form rather than once per subscriber."""
+
+from __future__ import annotations
+
+import attrs
+
+from holdfast.hot_values import hot_frozen
+from holdfast.messages import ApplicationMessage, seconds_left
+from holdfast.sessions.session.states import ISessionStates, KeptMessage
+from holdfast.tickets import COMMITTED, CommitTicket
+from holdfast.wire import NO_PROPERTIES, PacketParser, encode_properties, encode_publish
+from holdfast.wire.packets import Publish
+
+
+class Expired(Exception):
+    """The message's Message Expiry Interval has passed; it may no longer be delivered [MQTT5-3.3.2-5]."""
+
+
+@hot_frozen
+class DeliveryOptions:
+    """How one Session is to receive a message: what its matching subscriptions come to."""
+
+    qos: int
+    retain_as_published: bool = False
+    identifiers: tuple[int, ...] = ()
+
+
+class OutgoingMessage:
+    """One Application Message and the encodings made of it so far.
+
+    Every subscriber of the same protocol version and options shares one encoding, and every Session that outlives
+    the process one copy in the store. ``now`` is in milliseconds since the epoch and only asked of messages that
+    expire. ``after`` is settled when the message may be sent with QoS 2.
+    """
+
+    __slots__ = ("_forms", "_kept", "_properties", "_topic", "after", "message")
+
+    def __init__(self, message: ApplicationMessage, after: CommitTicket = COMMITTED) -> None:
+        self.message = message
+        self.after = after
+        self._kept: KeptMessage | None = None
+        self._topic = message.topic.encode()
+        self._forms: dict[tuple[bool, int, bool, tuple[int, ...]], tuple[bytes, bytes]] = {}
+        self._properties: dict[tuple[int, ...], bytes] = {}
+
+    @classmethod
+    def of_packet(
+        cls, packet: bytes, protocol_version: int, expires_at: int
+    ) -> tuple[OutgoingMessage, tuple[int, ...]]:
+        """Return the message a PUBLISH packet carries, and the packet's Subscription Identifiers.
+
+        ``expires_at`` is in milliseconds since the epoch, 0 for never.
+        """
+        parser = PacketParser(len(packet), protocol_version)
+        parser.receive_data(packet)
+        publish = parser.next_packet()
+        assert isinstance(publish, Publish)
+        properties = publish.properties
+        identifiers = properties.subscription_identifiers
+        if properties is not NO_PROPERTIES:
+            properties = attrs.evolve(properties, subscription_identifiers=(), message_expiry_interval=None)
+        message = ApplicationMessage(
+            publish.topic,
+            publish.payload,
+            publish.qos,
+            publish.retain,
+            properties=properties,
+            expires_at=expires_at or None,
+        )
+        return cls(message), identifiers
+
+    @property
+    def ticket(self) -> CommitTicket:
+        """What has to be settled before the message may be acknowledged to its publisher."""
+        return COMMITTED if self._kept is None else self._kept.ticket
+
+    def keep(self, states: ISessionStates) -> KeptMessage:
+        """Keep the message for one more delivery."""
+        kept = self._kept
+        if kept is None or not kept.references:
+            kept = self._kept = states.keep(self.message)
+        kept.acquire()
+        return kept
+
+    def found(self, kept: KeptMessage) -> None:
+        """Take note that the message has been kept before."""
+        self._kept = kept
+
+    def size(self) -> int:
+        """Return the bytes this message occupies while it waits, roughly."""
+        return len(self._topic) + len(self.message.payload)
+
+    def packet(
+        self,
+        protocol_version: int,
+        qos: int,
+        retain: bool,
+        identifiers: tuple[int, ...],
+        packet_identifier: int,
+        now: int,
+    ) -> bytes:
+        """Return the PUBLISH packet in this form, with DUP 0.
+
+        Raises :class:`Expired` when nothing remains of the Message Expiry Interval.
+        """
+        if self.message.expires_at is not None:
+            remaining = self._remaining(now)
+            if protocol_version == 5:  # the interval changes as time passes, so this form is not kept
+                head, tail = self._encode(True, qos, retain, identifiers, remaining)
+                return head + packet_identifier.to_bytes(2, "big") + tail if qos else head
+        form = (protocol_version == 5, qos, retain, identifiers)
+        parts = self._forms.get(form)
+        if parts is None:
+            parts = self._forms[form] = self._encode(protocol_version == 5, qos, retain, identifiers, None)
+        if qos:
+            return parts[0] + packet_identifier.to_bytes(2, "big") + parts[1]
+        return parts[0]
+
+    def _remaining(self, now: int) -> int:
+        assert self.message.expires_at is not None
+        if self.message.expires_at <= now:
+            raise Expired
+        return seconds_left(self.message.expires_at, now)
+
+    def _encode(
+        self, with_properties: bool, qos: int, retain: bool, identifiers: tuple[int, ...], remaining: int | None
+    ) -> tuple[bytes, bytes]:
+        """Return the packet's parts before and after the Packet Identifier (at QoS 0: all of it, and nothing)."""
+        message = self.message
+        block = self._block(identifiers, remaining) if with_properties else b""
+        packet = encode_publish(self._topic, message.payload, qos, retain, False, 1 if qos else 0, block)
+        if not qos:
+            return packet, b""
+        end = len(packet) - len(message.payload) - len(block)
+        return packet[: end - 2], packet[end:]
+
+    def _block(self, identifiers: tuple[int, ...], remaining: int | None) -> bytes:
+        if remaining is None:
+            block = self._properties.get(identifiers)
+            if block is not None:
+                return block
+        properties = self.message.properties
+        if identifiers or remaining is not None:
+            properties = attrs.evolve(
+                properties, subscription_identifiers=identifiers, message_expiry_interval=remaining
+            )
+        block = encode_properties(properties)
+        if remaining is None:
+            self._properties[identifiers] = block
+        return block

@@ -1,0 +1,109 @@
+"""The broker's own topics, ``$SYS/broker/...``: its figures, told to whoever subscribes to them.
+
+The values live here, not in the retained store. They are sent with QoS 0 past the Sessions' queues and windows, so
+that watching the broker changes neither what it keeps nor what it counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from holdfast.auth.interfaces import IAuthorizer
+from holdfast.messages import ApplicationMessage
+from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
+from holdfast.sessions.routing.router import Router
+from holdfast.sessions.routing.subscriptions import Subscription
+from holdfast.sessions.session.session import Session
+from holdfast.topics import SYS_PREFIX, matches
+
+_ROOT = f"{SYS_PREFIX}broker/"
+
+
+class SysTopics(Service):
+    """Publishes the figures that have changed, every ``interval`` seconds (0: there are none).
+
+    ``measure`` returns all figures by their topics below ``$SYS/broker/``.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        router: Router,
+        authorizer: IAuthorizer,
+        measure: Callable[[], Mapping[str, str]],
+        interval: float,
+    ) -> None:
+        self._clock = clock
+        self._router = router
+        self._authorizer = authorizer
+        self._measure = measure
+        self._interval = interval
+        self._values: dict[str, OutgoingMessage] = {}
+        self._publishing: LoopingCall | None = None
+
+    def startService(self) -> None:
+        """Begin to publish, the first time at once."""
+        Service.startService(self)
+        if self._interval:
+            self._publishing = LoopingCall(self._publish)
+            self._publishing.clock = self._clock
+            self._publishing.start(self._interval).addErrback(self._failed)
+
+    def stopService(self) -> None:
+        """Publish no more."""
+        Service.stopService(self)
+        if self._publishing is not None and self._publishing.running:
+            self._publishing.stop()
+
+    def tell(self, session: Session, subscription: Subscription) -> None:
+        """Send the present values a new subscription asks for, as retained messages are sent: with RETAIN 1."""
+        identifiers = () if subscription.identifier is None else (subscription.identifier,)
+        options = DeliveryOptions(0, True, identifiers)
+        for topic, value in self._values.items():
+            if matches(subscription.topic_filter, topic):
+                self._deliver(session, value, options)
+
+    def _publish(self) -> None:
+        for name, text in self._measure().items():
+            topic = _ROOT + name
+            payload = text.encode()
+            present = self._values.get(topic)
+            if present is None or present.message.payload != payload:
+                value = self._values[topic] = OutgoingMessage(ApplicationMessage(topic, payload, 0, True))
+                for session, options in self._router.online(topic):
+                    self._deliver(session, value, options)
+
+    def _deliver(self, session: Session, value: OutgoingMessage, options: DeliveryOptions) -> None:
+        if not self._authorizer.checks_delivery:
+            self._send(session, value, options)
+            return
+        answer = self._authorizer.may_receive(session.principal, value.message)
+        if isinstance(answer, Deferred):
+            answer.addErrback(self._denied_by_error)
+        session.withheld.add(answer, partial(self._send, session, value, options))
+
+    def _send(self, session: Session, value: OutgoingMessage, options: DeliveryOptions) -> None:
+        link = session.link
+        if link is not None:
+            retain = options.retain_as_published
+            packet = value.packet(link.protocol_version, 0, retain, options.identifiers, 0, 0)
+            if link.maximum_packet_size is None or len(packet) <= link.maximum_packet_size:
+                link.send_uncounted(packet)
+
+    def _denied_by_error(self, failure: Failure) -> bool:
+        """Deny when the authorizer fails."""
+        self._log.error("authorizing a delivery failed, so it is denied: {error}", error=failure.getErrorMessage())
+        return False
+
+    def _failed(self, failure: Failure) -> None:
+        self._log.failure("the broker's own topics are not published any more", failure)

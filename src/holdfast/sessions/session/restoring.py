@@ -1,0 +1,52 @@
+"""Sessions as the process before left them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from holdfast.sessions.counters import Counters
+from holdfast.sessions.delivery.inflight import Delivery
+from holdfast.sessions.delivery.outgoing import OutgoingMessage
+from holdfast.sessions.delivery.replay_position import ReplayPosition
+from holdfast.sessions.limits import Limits
+from holdfast.sessions.session.session import Session
+from holdfast.sessions.session.states import ISessionStates, StoredSession
+
+
+def restored(
+    stored: StoredSession, limits: Limits, states: ISessionStates, counters: Counters, now: Callable[[], int]
+) -> Session:
+    """Return the Session that was stored, without a Network Connection.
+
+    Replays that had not been acknowledged to their end go on from their last known position.
+    """
+    session = Session(stored.principal.client_id, stored.principal, limits, states, stored.record, counters, now)
+    session.expiry_interval = stored.expiry_interval
+    for topic_filter, (subscription, replay_after) in stored.subscriptions.items():
+        session.subscriptions[topic_filter] = subscription
+        if replay_after is not None:
+            session.suspended[topic_filter] = replay_after
+            session.positions[topic_filter] = ReplayPosition(replay_after)
+    session.restore(_deliveries(stored), stored.received)
+    return session
+
+
+def _deliveries(stored: StoredSession) -> Iterator[tuple[Delivery, OutgoingMessage | None, int, bool]]:
+    for found in stored.deliveries:
+        state = found.state
+        outgoing = None
+        if found.message is not None and found.kept is not None:
+            outgoing = OutgoingMessage(found.message)
+            outgoing.found(found.kept)
+        redeliverable = None if state.shared_filter is None else outgoing
+        delivery = Delivery(
+            state.seq,
+            state.qos,
+            state.retain,
+            state.identifiers,
+            found.kept,
+            state.shared_filter,
+            redeliverable,
+            noted=True,
+        )
+        yield delivery, outgoing, state.packet_identifier, state.released

@@ -1,0 +1,65 @@
+"""Unknown users look like known ones, and stay the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from holdfast.auth.unknown_users import Decoys
+from holdfast.auth.verifier import DEFAULT_ITERATIONS, Verifier
+
+
+def user(iterations: int, salt_bytes: int = 16) -> Verifier:
+    return Verifier(iterations, bytes(salt_bytes), bytes(32), bytes(32))
+
+
+def shape(verifier: Verifier) -> tuple[int, int]:
+    return verifier.iterations, len(verifier.salt)
+
+
+def seen(decoys: Decoys, name: str) -> tuple[int, bytes]:
+    verifier = decoys.verifier(name)
+    return verifier.iterations, verifier.salt
+
+
+def test_the_same_name_looks_the_same_each_time_and_after_a_restart() -> None:
+    users = {"a": user(4096), "b": user(10_000, 24)}
+    names = [f"user-{number}" for number in range(50)]
+    first, restarted = Decoys(users, b"key"), Decoys(users, b"key")
+    assert [seen(first, name) for name in names] == [seen(first, name) for name in names]
+    assert [seen(first, name) for name in names] == [seen(restarted, name) for name in names]
+    assert len({seen(first, name) for name in names}) == 50
+
+
+def test_nobody_can_compute_it_without_the_key() -> None:
+    users = {"a": user(4096)}
+    assert seen(Decoys(users, b"key"), "x") != seen(Decoys(users, b"other"), "x")
+
+
+def test_no_proof_fits_and_it_cannot_be_known_in_advance() -> None:
+    """The keys are random bytes, drawn anew."""
+    decoys = Decoys({}, b"key")
+    one, other = decoys.verifier("x"), decoys.verifier("x")
+    assert one.stored_key != other.stored_key
+    assert one.server_key != other.server_key
+    assert (len(one.stored_key), len(one.server_key)) == (32, 32)
+
+
+def test_unknown_users_are_shaped_like_the_users() -> None:
+    users = {f"u{number}": user(4096, 12 + number % 3) for number in range(300)}
+    decoys = Decoys(users, b"key")
+    shapes = Counter(shape(decoys.verifier(f"nobody-{number}")) for number in range(3000))
+    assert set(shapes) == {(4096, 12), (4096, 13), (4096, 14)}
+    assert min(shapes.values()) > 500
+
+
+def test_without_users_they_are_shaped_like_new_ones() -> None:
+    assert shape(Decoys({}, b"key").verifier("x")) == (DEFAULT_ITERATIONS, 16)
+
+
+def test_a_user_who_comes_or_goes_changes_few_others() -> None:
+    """Who asks before and after a change learns next to nothing."""
+    users = {f"u{number}": user(4096 + number % 2) for number in range(100)}
+    before = Decoys(users, b"key")
+    after = Decoys({**users, "new": user(4096)}, b"key")
+    names = [f"nobody-{number}" for number in range(1000)]
+    assert sum(seen(before, name) != seen(after, name) for name in names) < 100

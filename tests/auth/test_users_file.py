@@ -1,0 +1,157 @@
+"""The file of SCRAM users: every mistake with its line, and changes taken up while the broker runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
+
+from holdfast.auth.users_file import UsersFile
+from holdfast.auth.verifier import Verifier, new_verifier
+from holdfast.config import ConfigError
+
+VERIFIER = new_verifier("pencil", 4096)
+OTHER = new_verifier("eraser", 4096)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "users.scram"
+
+
+@pytest.fixture
+def logged() -> Iterator[list[LogEvent]]:
+    events: list[LogEvent] = []
+    observer = cast("ILogObserver", events.append)
+    globalLogPublisher.addObserver(observer)
+    yield events
+    globalLogPublisher.removeObserver(observer)
+
+
+def write(path: Path, text: str | bytes, mode: int = 0o600) -> Path:
+    """Write the file in place of the old one, as editors do."""
+    new = path.with_name("new")
+    new.write_bytes(text if isinstance(text, bytes) else text.encode())
+    new.chmod(mode)
+    return new.rename(path)
+
+
+def problems(path: Path) -> list[tuple[int | None, str]]:
+    with pytest.raises(ConfigError) as caught:
+        UsersFile(path)
+    assert {problem.file for problem in caught.value.problems} == {str(path)}
+    return [(problem.line, problem.message) for problem in caught.value.problems]
+
+
+def test_a_line_is_a_user_and_comments_are_none(path: Path) -> None:
+    write(path, f"# users\n\nalice:{VERIFIER}\r\n  \t\n\u00e9 mile:{OTHER}  \n  # the end")
+    assert UsersFile(path).users() == {"alice": VERIFIER, "\u00e9 mile": OTHER}
+
+
+def test_a_name_counts_as_it_is_prepared(path: Path) -> None:
+    write(path, f"al\u00adice:{VERIFIER}\n")
+    assert UsersFile(path).users() == {"alice": VERIFIER}
+
+
+def test_an_empty_file_has_no_users(path: Path) -> None:
+    """Nobody comes in then; it is no mistake."""
+    assert UsersFile(write(path, "")).users() == {}
+
+
+def test_all_mistakes_are_told_with_their_lines(path: Path) -> None:
+    write(
+        path,
+        f"a:{VERIFIER}\nnothing\nb:pencil\n".encode()
+        + b"\xff:x\n"
+        + f":{VERIFIER}\na:{OTHER}\nc:{str(VERIFIER).replace('4096', '1000')}\n\x1b[2J:{VERIFIER}\n".encode(),
+    )
+    found = problems(path)
+    assert [line for line, _ in found] == [2, 3, 4, 5, 6, 7, 8]
+    messages = [message for _, message in found]
+    assert messages[0].startswith("found something else than a SCRAM-SHA-256 verifier after the name")
+    assert messages[2] == "this is not UTF-8; save the file in that encoding"
+    assert messages[3].startswith("a user name has at least one character")
+    assert messages[4] == "the user of line 1 again; allowed: one line for each user"
+    assert messages[5] == "found 1000 iterations; allowed: 4096 to 10000000"
+    assert messages[6] == "a user name has no control characters"
+    assert "pencil" not in "".join(messages)
+
+
+def test_two_ways_to_write_a_name_are_one_user(path: Path) -> None:
+    write(path, f"\u00e9:{VERIFIER}\ne\u0301:{OTHER}\n")
+    assert problems(path) == [(2, "the user of line 1 again; allowed: one line for each user")]
+
+
+def test_a_missing_file_is_told_with_what_makes_it(path: Path) -> None:
+    assert problems(path) == [(None, "there is no such file; make it with: holdfast scram set FILE USERNAME")]
+
+
+def test_what_is_no_file_is_told(path: Path) -> None:
+    path.mkdir()
+    assert problems(path) == [(None, "cannot be read: Is a directory")]
+    path.rmdir()
+    os.mkfifo(path)
+    assert problems(path) == [(None, "this is not a regular file")]
+
+
+def test_a_file_that_may_not_be_read_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(path, "")
+
+    def denied(*_arguments: object) -> int:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "open", denied)  # the superuser, as whom tests may run, is never denied
+    assert problems(path) == [(None, "cannot be read: Permission denied")]
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o602, 0o644, 0o666])
+def test_a_file_that_others_may_read_or_write_is_refused(path: Path, mode: int) -> None:
+    write(path, f"a:{VERIFIER}\n", mode)
+    message = f"every user of this machine may read or write it; allowed: chmod o= {path}"
+    assert problems(path) == [(None, message)]
+
+
+@pytest.mark.parametrize("mode", [0o400, 0o600, 0o640, 0o660])
+def test_a_file_for_its_owner_and_group_is_taken(path: Path, mode: int) -> None:
+    assert UsersFile(write(path, "", mode)).users() == {}
+
+
+def test_a_change_is_taken_up(path: Path, logged: list[LogEvent]) -> None:
+    file = UsersFile(write(path, f"a:{VERIFIER}\n"))
+    first = file.users()
+    assert file.users() is first
+    write(path, f"a:{OTHER}\nb:{VERIFIER}\n")
+    assert file.users() == {"a": OTHER, "b": VERIFIER}
+    assert file.users() is file.users()
+    assert first == {"a": VERIFIER}
+    write(path, "")
+    assert file.users() == {}
+    assert [event["count"] for event in logged] == [2, 0]
+
+
+@pytest.mark.parametrize("damage", ["broken", "gone", "open to others"])
+def test_a_file_that_becomes_wrong_changes_nothing_until_it_is_right(
+    path: Path, logged: list[LogEvent], damage: str
+) -> None:
+    """Neither does it let anyone in; the log says once what is wrong and where."""
+    users: dict[str, Verifier] = {"a": VERIFIER}
+    file = UsersFile(write(path, f"a:{VERIFIER}\n"))
+    if damage == "broken":
+        write(path, f"b:{OTHER}\nc\nd\n")
+    elif damage == "gone":
+        path.unlink()
+    else:
+        write(path, f"a:{VERIFIER}\nb:{OTHER}\n", 0o644)
+    for _ in range(3):
+        assert file.users() == users
+    (event,) = logged
+    assert event["log_level"].name == "error"
+    problem = str(event["problem"])
+    assert problem.startswith(f"{path}:2: found something else" if damage == "broken" else f"{path}: ")
+    assert event["count"] == (2 if damage == "broken" else 1)
+    write(path, f"b:{OTHER}\n")
+    assert file.users() == {"b": OTHER}

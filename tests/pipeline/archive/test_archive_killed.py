@@ -1,0 +1,94 @@
+"""``holdfast-pipeline archive``, killed with all its processes while the history grows, archives each change once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+
+from holdfast.pipeline import Source
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.sources.tables import read_archive
+from holdfast.retained.history.periods import read_state
+from tests.pipeline.commands import COMMAND, environment
+from tests.pipeline.stores import Filled, database, message
+
+#: Seconds a driver may take to get anywhere on a slow machine.
+_PATIENCE = 240.0
+
+
+def driver(url: str, out: Path, log: Path) -> subprocess.Popen[bytes]:
+    """Start a driver, in a process group of its own with its JVM and workers."""
+    with log.open("ab") as errors:
+        return subprocess.Popen(
+            [COMMAND, "archive", "--storage", url, "--out", out, "--rows", "100"],
+            env=environment(MASTER="local[2]"), stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True,
+        )  # fmt: skip
+
+
+def await_that(what: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until something is so, or the driver ends."""
+    deadline = time.monotonic() + _PATIENCE
+    while not what():
+        if process.poll() is not None:
+            raise AssertionError(f"the driver ended: {log.read_text()}")
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.02)
+
+
+def batches(out: Path, kind: str) -> int:
+    """Return how many batches have been begun ("offsets") or are over ("commits")."""
+    folder = out / "checkpoint" / kind
+    return sum(path.name.isdigit() for path in folder.iterdir()) if folder.is_dir() else 0
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill the driver's group, and wait for the driver."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_kill_9_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """Before the first batch is over, between batches and in the middle of one; the last run is left alone."""
+    out, log = tmp_path / "archive", tmp_path / "driver.log"
+    with database("postgresql", tmp_path, recorded=True) as filled:
+        grow(filled, 0)
+        for run, (kind, more) in enumerate((("offsets", 1), ("commits", 1), ("offsets", 2)), 1):
+            before = batches(out, kind)
+            process = driver(filled.url, out, log)
+            try:
+                await_that(lambda kind=kind, upto=before + more: batches(out, kind) >= upto, process, log)  # type: ignore[misc]
+                grow(filled, run)
+            finally:
+                end(process)
+        last = driver(filled.url, out, log)
+        try:
+            assert last.wait(_PATIENCE) == 0, log.read_text()
+        finally:
+            if last.poll() is None:
+                end(last)
+        figures = (F.count("*"), F.count_distinct("seq"), F.min("seq"), F.max("seq"), F.sum("seq"))
+        found = tuple(read_archive(spark, Folder(str(out))).agg(*figures).collect()[0])
+        with Source(filled.url).reading() as reading:
+            (expected,) = reading.rows(
+                "SELECT count(*), count(DISTINCT seq), min(seq), max(seq), CAST(sum(seq) AS bigint) "
+                "FROM retained_history"
+            )
+            state = read_state(reading.connection.cursor())
+    assert found == tuple(expected)
+    assert found[0] == 4 * 300
+    assert state.archived_seq == state.last_seq
+
+
+def grow(filled: Filled, run: int) -> None:
+    """Record more changes."""
+    filled.put(*(message(f"t/{run}/{number}") for number in range(300)))

@@ -1,0 +1,56 @@
+"""What an archive answers for is said by itself, and nothing beyond is made up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.pipeline.archive.coverage import Coverage, read_coverage, require_coverage, write_coverage
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.output.folder import Folder
+from holdfast.retained.history.periods import Period
+
+DAY = 86_400_000
+#: Two periods, with a time between them in which nothing was recorded.
+COVERAGE = Coverage(
+    "sqlite:////x",
+    last_seq=50,
+    last_at=3 * DAY + 7,
+    periods=[Period(1, DAY, 2 * DAY, "", 1), Period(20, 2 * DAY + 5, None, "", 20)],
+)
+
+
+def test_a_moment_has_the_entries_of_its_period() -> None:
+    """From the first time it was complete to the end of the period or of the archive."""
+    assert (COVERAGE.moment(DAY).first_seq, COVERAGE.moment(DAY).last_seq) == (1, 19)
+    assert (COVERAGE.moment(3 * DAY + 6).first_seq, COVERAGE.moment(3 * DAY + 6).last_seq) == (20, 50)
+
+
+@pytest.mark.parametrize("at", [0, DAY - 1, 2 * DAY, 2 * DAY + 4, 3 * DAY + 7, 99 * DAY])
+def test_times_outside_are_refused_with_those_inside(at: int) -> None:
+    """Before, after and between: more entries of the last moment may still come."""
+    with pytest.raises(PipelineError, match=r"from 1970-01-02T00:00:00\.000Z to before 1970-01-03T00:00:00\.000Z"):
+        COVERAGE.moment(at)
+    with pytest.raises(PipelineError, match="it does for no time yet"):
+        Coverage("sqlite:////x").moment(at)
+
+
+def test_complete_days_end_at_midnight() -> None:
+    """The day of the last entry is not over."""
+    assert COVERAGE.complete().last_at == 3 * DAY
+    assert str(COVERAGE.last_day) == "1970-01-04"
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    """A file that is no such thing is refused by its name."""
+    folder = Folder(str(tmp_path))
+    assert read_coverage(folder) is None
+    with pytest.raises(PipelineError, match="holds no archive of a history"):
+        require_coverage(folder)
+    write_coverage(folder, COVERAGE)
+    assert read_coverage(folder) == COVERAGE
+    for wrong in ("{", "[]", '{"periods": []}', '{"store": "x", "periods": [{}]}'):
+        (tmp_path / "archive.json").write_text(wrong)
+        with pytest.raises(PipelineError, match=r"archive\.json"):
+            read_coverage(folder)

@@ -1,0 +1,88 @@
+"""``asof`` and ``audit``: the history says what was retained, at any time and now."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from holdfast.pipeline import Source, snapshot_of
+from holdfast.pipeline.cli.time_option import milliseconds
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.jobs.asof import asof, moment_at, state_at
+from holdfast.pipeline.jobs.audit import Findings, audit
+from holdfast.pipeline.output.folder import Folder
+from holdfast.retained.history.moments import HistoryUnavailable, present_moment
+from tests.pipeline.stores import NOW, Filled, fill, message
+
+
+@pytest.mark.spark
+def test_as_of_any_time_is_what_a_plain_replay_of_the_changes_gives(spark: SparkSession, recorded: Filled) -> None:
+    """Sets, clears and expiries at random, compared at several times with a dictionary that saw the same."""
+    chance = random.Random(7)
+    now, states = NOW, {}
+    plain: dict[str, tuple[bytes, int | None]] = {}
+    with recorded.store() as store:
+        for number in range(120):
+            now += 1000
+            topic, payload = f"t/{chance.randrange(12)}", chance.choice([b"", b"%d" % number])
+            expires_at = now + 5000 if payload and chance.random() < 0.2 else None
+            fill(store, [message(topic, payload, expires_at=expires_at)], now)
+            plain.pop(topic, None)
+            if payload:
+                plain[topic] = (payload, expires_at)
+            if number % 40 == 39:
+                states[now] = {key: value for key, (value, end) in plain.items() if end is None or end > now}
+    source = Source(recorded.url)
+    for at, expected in states.items():
+        found = state_at(spark, source, moment_at(source, at), partitions=2).collect()
+        assert {row.topic: bytes(row.payload) for row in found} == expected
+
+
+@pytest.mark.spark
+def test_before_the_beginning_the_earliest_time_is_named(spark: SparkSession, recorded: Filled, tmp_path: Path) -> None:
+    """What was retained before the history began is not made up."""
+    recorded.put(message("a"))
+    with pytest.raises(PipelineError, match="the earliest possible time is"):
+        asof(spark, Source(recorded.url), 1000, Folder(str(tmp_path / "out")))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.spark
+def test_an_audit_finds_what_was_changed_behind_the_brokers_back(spark: SparkSession, recorded: Filled) -> None:
+    """Equal as the broker left it; a row changed, removed or added by hand is found."""
+    recorded.put(*(message(f"t/{number}") for number in range(6)), message("t/5", b""))
+    with snapshot_of(recorded.url) as snapshot:
+        assert audit(spark, snapshot, partitions=2) == Findings(same=5)
+    Filled(recorded.url).put(message("t/0", b"changed"), message("t/1", b""), message("new"))
+    with snapshot_of(recorded.url) as snapshot:
+        found = audit(spark, snapshot, partitions=2)
+    assert found == Findings(same=3, only_live=1, only_history=1, differs=1)
+
+
+@pytest.mark.parametrize(
+    "text", ["2023-11-14T22:13:20Z", "2023-11-14 22:13:20", "2023-11-14T23:13:20+01:00", "1700000000000"]
+)
+def test_times_are_read_as_people_write_them(text: str) -> None:
+    """In UTC unless a zone is said."""
+    assert milliseconds(text) == NOW
+
+
+@pytest.mark.parametrize("text", ["yesterday", "", "10:00", "2023-13-01"])
+def test_what_is_no_time_is_refused_with_the_forms_there_are(text: str) -> None:
+    """Nothing is guessed."""
+    with pytest.raises(PipelineError, match="is no time; write it as"):
+        milliseconds(text)
+
+
+def test_where_no_broker_has_recorded_changes_that_is_what_is_said(filled: Filled) -> None:
+    """With the key that begins a history; nobody waits for one that nobody writes."""
+    with pytest.raises(PipelineError, match=r"there is no history: .*retainer\.history\.enable = true"):
+        moment_at(Source(filled.url), NOW)
+    with (
+        Source(filled.url).reading() as reading,
+        pytest.raises(HistoryUnavailable, match=r"there is no history: .*retainer\.history\.enable = true"),
+    ):
+        present_moment(reading.connection.cursor())

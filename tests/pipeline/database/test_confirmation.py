@@ -1,0 +1,64 @@
+"""An archive tells the database how far it has got: where no broker runs, in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast.config import Config, default
+from holdfast.pipeline.database.confirmation import confirm_archived
+from holdfast.pipeline.database.connection import Source
+from holdfast.pipeline.errors import PipelineError
+from holdfast.retained.history.periods import read_state
+from holdfast.storage.lock import DirectoryLock
+from tests.pipeline.stores import Filled, message
+
+
+def configured(filled: Filled, folder: Path) -> Config:
+    """Return the configuration of a broker of the database."""
+    return default().override([], str(folder), filled.url, allow_anonymous=True, cwd=folder)
+
+
+def archived_seq(filled: Filled) -> int | None:
+    """Return how far the database has been told."""
+    with Source(filled.url).reading() as reading:
+        return read_state(reading.connection.cursor()).archived_seq
+
+
+def test_what_is_confirmed_is_recorded_and_never_goes_back(recorded: Filled, tmp_path: Path) -> None:
+    """Beginning with 0, which already keeps everything; what is not in the history is refused."""
+    recorded.put(message("a"), message("b"))
+    config = configured(recorded, tmp_path)
+    assert archived_seq(recorded) is None
+    for seq, then in ((0, 0), (3, 3), (2, 3)):
+        confirm_archived(config, seq)
+        assert archived_seq(recorded) == then
+    with pytest.raises(PipelineError, match="the history ends at"):
+        confirm_archived(config, 4)
+    assert archived_seq(recorded) == 3
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a data directory, as a broker does."""
+    lock = DirectoryLock(folder)
+    lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@pytest.mark.parametrize("recorded", ["sqlite"], indirect=True)
+def test_a_broker_that_does_not_answer_is_not_written_behind(
+    recorded: Filled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is its own while it has the lock."""
+    monkeypatch.setattr("time.sleep", lambda _seconds: None)
+    recorded.put(message("a"))
+    with locked(tmp_path), pytest.raises(PipelineError, match=r"could not be confirmed: .*nobody answers at"):
+        confirm_archived(configured(recorded, tmp_path), 1)
+    assert archived_seq(recorded) is None

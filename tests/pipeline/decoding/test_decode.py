@@ -1,0 +1,240 @@
+"""``decode`` from what it writes."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+
+from holdfast.pipeline import Source
+from holdfast.pipeline.cli.root import main
+from holdfast.pipeline.jobs.archive import archive
+from holdfast.pipeline.output.folder import Folder
+from tests.pipeline.decoding.tahu import metric, payload
+from tests.pipeline.stores import NOW, Filled, message
+
+pytestmark = pytest.mark.spark
+
+WHEN = datetime.fromtimestamp(NOW / 1000, UTC)
+
+
+def run(*arguments: object) -> Result:
+    """Run the command."""
+    return CliRunner().invoke(main, ["decode", *map(str, arguments)])
+
+
+def told(result: Result, status: int) -> dict[str, Any]:
+    """Return what a command has told, which ended with a status."""
+    assert result.exit_code == status, result.output + result.stderr
+    return dict(json.loads(result.stdout.splitlines()[-1]))
+
+
+def decoded(spark: SparkSession, out: Path, *columns: str) -> list[tuple[Any, ...]]:
+    """Return what was decoded."""
+    return sorted(map(tuple, spark.read.parquet(str(out / "data")).select(*columns).collect()), key=str)
+
+
+def bad(out: Path) -> dict[str, str]:
+    """Return the reasons of what was not, by topic."""
+    lines = [line for file in (out / "bad").glob("*.json") for line in file.read_text().splitlines()]
+    return {line["topic"]: line["reason"] for line in map(json.loads, lines)}
+
+
+def test_numbers_become_a_table_with_the_named_levels(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
+    """What is none is aside with its reason and its payload; --max-bad says how much of that is too much."""
+    filled.put(
+        message("site/a/dev/1/temp", b"21.5"), message("site/a/dev/2/temp", b"ON"),
+        message("site/b/dev/1/temp", b"21,5"), message("site/b/dev/1/hum", b"50"), message("$site/b/dev/1/temp", b"1"),
+    )  # fmt: skip
+    out = tmp_path / "out"
+    arguments = (
+        "--storage", filled.url, "--format", "number", "--pattern", "{area}/{site}/dev/{device}/temp", "--out", out,
+    )  # fmt: skip
+    result = run(*arguments)
+    assert (result.exit_code, result.stdout, result.stderr[:7]) == (
+        3,
+        f"decoded 2 messages to 2 rows in {out}; 1 could not be decoded, see {out}/bad\n",
+        "1 bad: ",
+    )
+    rows = spark.read.parquet(str(out / "data")).drop("revision").collect()
+    assert sorted(tuple(row) for row in rows) == [
+        ("site/a/dev/1/temp", "site", "a", "1", WHEN.replace(tzinfo=None), 21.5, None),
+        ("site/a/dev/2/temp", "site", "a", "2", WHEN.replace(tzinfo=None), 1.0, True),
+    ]
+    assert bad(out)["site/b/dev/1/temp"].startswith("'21,5' has a comma")
+    (out / "manifest.json").unlink()  # as if killed before it was written
+    (out / "data" / "part-of-another.parquet").write_bytes(b"")
+    done = told(run(*arguments, "--json", "--max-bad", "1"), 0)
+    assert (done["bad"], done["rows"], sorted(spark.read.parquet(str(out / "data")).drop("revision").collect())) == (
+        1,
+        2,
+        sorted(rows),
+    )
+    refused = run(*arguments)
+    assert (refused.exit_code, refused.stderr) == (
+        1,
+        f"{out}: holds a complete result; name another folder, or say --overwrite\n",
+    )
+
+
+JSON = {
+    "d/1": b'{"t": 20, "unit": "C", "at": {"lat": 1, "names": ["x"]}, "topic": "mine", "a.b": null}',
+    "d/2": b'{"t": 20.5, "unit": 7, "at": {"lat": 2.5}}',
+    "d/3": b'{"t": 21',
+    "d/4": b"\xff",
+    "d/5": b'[{"t": 1}, {"t": 2}]',
+    "d/6": b'"text"',
+    "d/7": b'{"t": NaN}',
+    "d/8": b'{"unit": "\\ud800"}',
+}
+
+
+@pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
+def test_json_is_inferred(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
+    """Numbers are widened, objects and arrays keep their shape, what has no common kind is text."""
+    filled.put(*(message(topic, data) for topic, data in JSON.items()))
+    out = tmp_path / "out"
+    arguments = ("--storage", filled.url, "--format", "json", "--out", out, "--json", "--overwrite", "--pattern")
+    done = told(run(*arguments, "d/{number}"), 3)
+    assert (done["messages"], done["bad"], done["rows"]) == (8, 5, 4)
+    assert done["schema"].split(", ", 4)[4] == (
+        "`t` double, `unit` string, `at` struct<lat:double,names:array<string>>, `payload_topic` string, `a.b` string"
+    )
+    rows = decoded(spark, out, "number", "t", "unit", "at", "payload_topic", "`a.b`")
+    assert rows == [
+        ("1", 20.0, "C", (1.0, ["x"]), "mine", None),
+        ("2", 20.5, "7", (2.5, None), None, None),
+        ("5", 1.0, None, None, None, None),
+        ("5", 2.0, None, None, None, None),
+    ]
+    assert {topic: reason.split(":")[0] for topic, reason in bad(out).items()} == {
+        "d/3": "this is not JSON", "d/4": "this is not text in UTF-8",
+        "d/6": "this is JSON, but no object and no array of objects", "d/7": "this is not JSON", "d/8": "unit",
+    }  # fmt: skip
+    # A sample of one message cannot know the fields of the others: they are told, not lost.
+    assert told(run(*arguments, "d/{number}", "--sample", "1"), 3)["bad"] > 5
+    with_schema = (*arguments, "d/+", "--schema", "t double NOT NULL, at struct<lat: int>")
+    assert (told(run(*with_schema), 3)["rows"], bad(out)["d/2"], bad(out)["d/8"]) == (
+        3,
+        "at.lat: 2.5 is no whole number",
+        "t: is missing",
+    )
+    for schema, complaint in (("t doble", "schema 't doble' is not understood"), ("t map<int,int>", "map<int,int>")):
+        refused = run(*arguments, "d/+", "--schema", schema)
+        assert refused.exit_code == 1
+        assert complaint in refused.stderr
+        assert refused.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
+def test_fields_keep_their_names(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
+    """Whatever characters they have; a name that no column can have makes a payload bad."""
+    names = ["a.b", "a`b", "x y", "\n,;{}()=\t", "é", "`", "select"]
+    filled.put(message("odd/1", json.dumps(dict.fromkeys(names, 1)).encode()), message("odd/2", b'{"\\ud800": 1}'))
+    out = tmp_path / "out"
+    assert (
+        told(run("--storage", filled.url, "--format", "json", "--pattern", "+/+", "--out", out, "--json"), 3)["bad"]
+        == 1
+    )
+    assert spark.read.parquet(str(out / "data")).columns[3:] == names
+    assert bad(out) == {"odd/2": "the field '\\ud800' is not in the schema"}
+
+
+@pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
+def test_nothing_to_decode_is_an_empty_table(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
+    """With no message, and with none that a schema could be inferred from."""
+    filled.put(message("a", b"nonsense"))
+    for pattern, status in (("b", 0), ("a", 3)):
+        out = tmp_path / pattern
+        done = told(
+            run("--storage", filled.url, "--format", "json", "--out", out, "--json", "--pattern", pattern), status
+        )
+        assert (done["rows"], done["bad"]) == (0, status // 3)
+        assert spark.read.parquet(str(out / "data")).columns == ["topic", "stored_at", "revision"]
+
+
+def test_sparkplug_names_come_from_the_births_before(spark: SparkSession, recorded: Filled, tmp_path: Path) -> None:
+    """From the history and from an archive of it alike: an alias means what the last birth said it means."""
+    node, device = "spBv1.0/g/{}/n", "spBv1.0/g/{}/n/d"
+    seconds = iter(range(100))
+
+    def put(topic: str, *metrics: bytes) -> None:
+        recorded.put(message(topic, payload(*metrics, timestamp=NOW)), at=NOW + next(seconds))
+
+    put(device.format("DDATA"), metric(alias=1, integer=5))
+    put(node.format("NBIRTH"), metric(name="bdSeq", datatype=8, integer=3))
+    put(
+        device.format("DBIRTH"),
+        metric(name="temp", alias=1, datatype=3, integer=2**32 - 7),
+        metric(name="on", alias=2, datatype=11, flag=True),
+    )
+    put(device.format("DDATA"), metric(alias=1, integer=2**32 - 9), metric(name="on", flag=False))
+    put(device.format("DBIRTH"), metric(name="level", alias=1, datatype=9, number=1.5))
+    put(device.format("DDATA"), metric(alias=1, number=2.5), metric(alias=2, flag=True))
+    put(device.format("DDEATH"))
+    recorded.put(message("spBv1.0/STATE/h", b'{"online": true, "timestamp": 5}'), at=NOW + next(seconds))
+    recorded.put(message("spBv1.0/g/NDATA/n", b"\x0a"), at=NOW + next(seconds))
+    expected = [
+        ("DDATA", None, None, Decimal(5), 5.0, None), ("NBIRTH", "bdSeq", "UInt64", Decimal(3), 3.0, None),
+        ("DBIRTH", "temp", "Int32", Decimal(-7), -7.0, None), ("DBIRTH", "on", "Boolean", None, None, True),
+        ("DDATA", "temp", "Int32", Decimal(-9), -9.0, None), ("DDATA", "on", "Boolean", None, None, False),
+        ("DBIRTH", "level", "Float", None, 1.5, None), ("DDATA", "level", "Float", None, 2.5, None),
+        ("DDATA", None, None, None, None, True), ("DDEATH", None, None, None, None, None),
+        ("STATE", None, None, None, None, True),
+    ]  # fmt: skip
+    folder = tmp_path / "archive"
+    archive(spark, Source(recorded.url), Folder(str(folder)), lambda _seq: None)
+    for source in (("--storage", recorded.url, "--history"), ("--archive", folder)):
+        out = tmp_path / source[0]
+        assert told(run(*source, "--format", "sparkplug", "--out", out, "--json"), 3)["bad"] == 1
+        assert bad(out)["spBv1.0/g/NDATA/n"].startswith("this is no whole protobuf")
+        rows = spark.read.parquet(str(out / "data")).orderBy("seq", "alias")
+        found = rows.select("type", "metric", "datatype", "integer", "number", "flag").collect()
+        assert sorted(map(tuple, found), key=str) == sorted(expected, key=str)
+
+
+@pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
+def test_sparkplug_integers_are_those_that_were_meant(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
+    """Negative ones are sent in 8, 32 or 64 bits, whatever the datatype; the largest do not lose a digit."""
+    sent = {
+        "a": (1, 0xFF, -1), "b": (1, 2**32 - 1, -1), "c": (2, 2**16 - 300, -300), "d": (3, 2**64 - 7, -7),
+        "e": (4, 2**64 - 5, -5), "f": (4, 2**63 - 1, 2**63 - 1), "g": (8, 2**64 - 1, 2**64 - 1), "h": (5, 255, 255),
+        "i": (13, NOW, None), "j": (13, 2**60, None),
+    }  # fmt: skip
+    metrics = (metric(name=name, datatype=kind, integer=raw) for name, (kind, raw, _) in sent.items())
+    filled.put(message("spBv1.0/g/NBIRTH/n", payload(*metrics)))
+    out = tmp_path / "out"
+    assert told(run("--storage", filled.url, "--format", "sparkplug", "--out", out, "--json"), 0)["rows"] == len(sent)
+    rows = spark.read.parquet(str(out / "data")).selectExpr("metric", "integer", "unix_millis(time)").collect()
+    assert {row[0]: row[1] for row in rows} == {name: meant for name, (_, _, meant) in sent.items()}
+    assert {row[0]: row[2] for row in rows if row[2] is not None} == {"i": NOW}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--format", "numbr"), "there is no format 'numbr'; the formats are: json, number, sparkplug"),
+        (("--format", "number"), "say which topics to decode by a pattern"),
+        (("--format", "number", "--pattern", "a/{x}/b{y}"), "'b{y}' is no level; a named one is written as {name}"),
+        (("--format", "number", "--pattern", "{Value}"), "{Value} in the pattern has the name of a field"),
+        (("--format", "number", "--pattern", "{Topic}"), "Topic is a column anyway; choose another name"),
+        (("--format", "number", "--schema", "x int"), "only json takes one"),
+        (("--format", "number", "--archive", "a"), "say either --archive, or which database is meant"),
+    ],
+)
+@pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
+def test_what_cannot_be_meant_is_refused_in_a_line(
+    spark: SparkSession, filled: Filled, tmp_path: Path, arguments: tuple[str, ...], complaint: str
+) -> None:
+    """And nothing is written."""
+    result = run("--storage", filled.url, "--out", tmp_path / "out", *arguments)
+    assert result.exit_code == 1
+    assert complaint in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()

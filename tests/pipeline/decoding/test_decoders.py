@@ -1,0 +1,136 @@
+"""Decoders of other packages: the one in docs/pipeline/decode.md, and those that are not as they should be."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+from holdfast.pipeline import snapshot_of
+from holdfast.pipeline.cli.root import main
+from holdfast.pipeline.decoding import Decoder, messages
+from holdfast.pipeline.decoding.registry import decoder_of
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.jobs.decode import decode, inferred_by
+from holdfast.pipeline.output.folder import Folder
+from tests.pipeline.stores import Filled, message
+
+PAGE = Path(__file__).parents[3] / "docs" / "pipeline" / "decode.md"
+Install = Callable[[str, str, str], None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Install a package of one module, with its entry points."""
+
+    def installed(module: str, source: str, points: str) -> None:
+        site = tmp_path / "site"
+        about = site / f"{module}-1.dist-info"
+        about.mkdir(parents=True)
+        (site / f"{module}.py").write_text(source)
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1\n")
+        (about / "entry_points.txt").write_text(f"[holdfast.decoders]\n{points}\n")
+        monkeypatch.syspath_prepend(site)
+        monkeypatch.delitem(sys.modules, module, raising=False)
+
+    return installed
+
+
+@contextmanager
+def sent_whole(module: str) -> Iterator[None]:
+    """Send what is in a module to the executors, which would have the package installed."""
+    serializer: Any = cloudpickle
+    serializer.register_pickle_by_value(sys.modules[module])
+    try:
+        yield
+    finally:
+        serializer.unregister_pickle_by_value(sys.modules[module])
+
+
+def example(pattern: str) -> str:
+    """Return what the page has of an example."""
+    found = re.search(pattern, PAGE.read_text(), re.S)
+    assert found
+    return found[1]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
+def test_the_decoder_in_the_page_is_a_format(
+    spark: SparkSession, filled: Filled, tmp_path: Path, install: Install
+) -> None:
+    """By its entry point and as an object; its patterns are those that count when none are given."""
+    install("weather", example(r"```python\n(import struct.*?)```"), example(r"\n    (weather = [^\n]*)"))
+    filled.put(
+        message("weather/north/report", b"\x01\xff\x9c\x09\x60"), message("weather/south/report", b"\x02aabb"),
+        message("weather/south/image", b"jpeg"),
+    )  # fmt: skip
+    decoder = decoder_of("weather")
+    out = tmp_path / "out"
+    with sent_whole("weather"):
+        arguments = ["decode", "--storage", filled.url, "--format", "weather", "--out", str(out)]
+        result = CliRunner().invoke(main, arguments)
+        job = example(r"```python\n(from holdfast.pipeline import snapshot_of.*?)```")
+        job = job.replace("sqlite:////var/lib/holdfast/holdfast.db", filled.url)
+        done: dict[str, Any] = {"spark": spark, "Weather": sys.modules["weather"].Weather}
+        exec(job.replace("/data/weather", str(tmp_path / "again")), done)
+    decoder.held = Lock()  # type: ignore[attr-defined]
+    with snapshot_of(filled.url) as snapshot, pytest.raises(PipelineError, match="cannot be sent to the executors"):
+        decode(spark, messages.retained(spark, snapshot), decoder, Folder(str(tmp_path / "never")))
+    assert (result.exit_code, result.stderr) == (3, "1 bad: version 2 is not known\n")
+    assert done["done"].reasons == {"version 2 is not known": 1}
+    for folder in (out, tmp_path / "again"):
+        (row,) = spark.read.parquet(str(folder / "data")).collect()
+        assert (row.station, row.temperature, row.battery, row.low) == ("north", -1.0, 2.4, False)
+
+
+def test_formats_that_cannot_be_had_are_told(install: Install) -> None:
+    """Which there are, and what is wrong with one."""
+    install(
+        "odd",
+        "import struct\ndef no(): raise OSError('gone')\n",
+        "bad = odd:missing\nraises = odd:no\nother = odd:struct.Struct",
+    )
+    install("second", "", "bad = second:Other")
+    for name, reason in {
+        "none": "there is no format 'none'; the formats are: bad, json, number, other, raises, sparkplug",
+        "raises": "odd:no of odd failed: OSError: gone",
+        "bad": "more than one package has it: ",
+        "other": "odd:struct.Struct of odd failed: TypeError",
+    }.items():
+        with pytest.raises(PipelineError, match=re.escape(reason)):
+            decoder_of(name)
+    install("third", "text = str", "text = third:text")
+    with pytest.raises(PipelineError, match="third:text of third is no "):
+        decoder_of("text")
+
+
+class Unfinished(Decoder):
+    """Has neither a schema nor a way to infer one."""
+
+    def decode(self, topic: str, payload: bytes) -> Iterable[Mapping[str, Any]]:
+        """Return nothing."""
+        return []
+
+
+def test_a_schema_that_cannot_be_had_is_told() -> None:
+    """Whatever a decoder does with the sample."""
+    with pytest.raises(PipelineError, match="Unfinished has neither a schema nor a way to infer one"):
+        inferred_by(Unfinished(), [b"x"])
+
+
+def test_the_built_in_ones_are_decoders() -> None:
+    """Of which json alone takes a schema."""
+    assert all(isinstance(decoder_of(name), Decoder) for name in ("json", "number", "sparkplug"))
+    assert decoder_of("json", "a int").schema == "a int"
+    with pytest.raises(PipelineError, match="only json takes one"):
+        decoder_of("number", "a int")

@@ -1,0 +1,384 @@
+"""Decoding without Spark: topic patterns, numbers, JSON and its types, Protocol Buffers, Sparkplug."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import tracemalloc
+from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from holdfast.pipeline.decoding import BadPayload, Decoder
+from holdfast.pipeline.decoding.documents import Documents, objects
+from holdfast.pipeline.decoding.inference import inferred
+from holdfast.pipeline.decoding.metrics import MOST_METRICS, read
+from holdfast.pipeline.decoding.number import Number
+from holdfast.pipeline.decoding.protobuf import Value, Wire, fields
+from holdfast.pipeline.decoding.rows import MOST_ROWS, Rows
+from holdfast.pipeline.decoding.sparkplug import Sparkplug
+from holdfast.pipeline.decoding.topics import topic_pattern
+from holdfast.pipeline.decoding.values import row_of
+from holdfast.pipeline.errors import PipelineError
+from tests.pipeline.decoding import tahu
+
+
+def test_a_pattern_is_a_topic_filter_with_names() -> None:
+    """Names are levels, counted from 0; + and # stay what they are."""
+    found = topic_pattern("site/{site}/+/{device}/#")
+    assert (found.topic_filter, found.levels) == ("site/+/+/+/#", {"site": 1, "device": 3})
+    assert topic_pattern("/{a}").topic_filter == "/+"
+
+
+@pytest.mark.parametrize("text", ["", "a/#/b", "a+", "{a", "{}", "{1}", "{a b}", "x{a}", "{a}/{A}", "a/{b}{c}", "\0"])
+def test_what_is_no_pattern_is_refused(text: str) -> None:
+    """With a reason."""
+    with pytest.raises(PipelineError):
+        topic_pattern(text)
+
+
+@pytest.mark.parametrize(
+    ("payload", "value", "state"),
+    [
+        (b"21.5", 21.5, None), (b" -3 \n", -3.0, None), (b"+.5e-3", 0.0005, None), (b"7.", 7.0, None),
+        (b"ON", 1.0, True), (b"off", 0.0, False), (b"True", 1.0, True), (b"FALSE", 0.0, False), (b"-0", -0.0, None),
+    ],
+)  # fmt: skip
+def test_numbers_and_switches(payload: bytes, value: float, state: bool | None) -> None:
+    """As programs write them."""
+    assert Number().decode("t", payload) == [{"value": value, "state": state}]
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (b"21,5", "has a comma"),
+        (b"1,234.5", "has a comma"),
+        (b"1.234,5", "has a comma"),
+        (b"1 234,5", "has a comma"),
+        (b"1_000", "is no number"),
+        (b"nan", "is no number"),
+        (b"Infinity", "is no number"),
+        (b"0x1F", "is no number"),
+        ("٣".encode(), "is no number"),
+        (b"21.5 C", "is no number"),
+        (b"1.2.3", "is no number"),
+        (b"--1", "is no number"),
+        (b".", "is no number"),
+        (b"e5", "is no number"),
+        (b"1e400", "is too large"),
+        (b" ", "is blank"),
+        (b"\xff", "not text in UTF-8"),
+        (b"1" * 65, "65 bytes are too many"),
+        (b"yes", "is no number"),
+        ("\N{BYTE ORDER MARK}1".encode(), "is no number"),
+        (b"1\x00", "is no number"),
+    ],
+)
+def test_what_could_be_another_number_is_none(payload: bytes, reason: str) -> None:
+    """Nothing is guessed."""
+    with pytest.raises(BadPayload, match=reason):
+        Number().decode("t", payload)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_every_number_that_is_written_is_read(value: float) -> None:
+    """To the last bit."""
+    (row,) = Number().decode("t", repr(value).encode())
+    assert row["value"] == value
+
+
+def schema_of(**types: DataType) -> StructType:
+    """Return a schema."""
+    return StructType([StructField(name, kind) for name, kind in types.items()])
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([1, 2], LongType()), ([1, 2.5], DoubleType()), ([1, None], LongType()), ([None], StringType()),
+        ([1, "a"], StringType()), ([True, 1], StringType()), ([2**63], DecimalType(38, 0)), ([10**38], DoubleType()),
+        ([2**63, 0.5], DoubleType()), ([[]], ArrayType(StringType())), ([[], [1], [2.5]], ArrayType(DoubleType())),
+        ([{}], StringType()), ([{}, {"a": 1}], schema_of(a=LongType())), ([[1], {"a": 1}], StringType()),
+        ([{"a": 1}, {"b": [{"c": None}]}], schema_of(a=LongType(), b=ArrayType(schema_of(c=StringType())))),
+        ([{"a": 1, "A": 2.5}], schema_of(a=LongType())),
+    ],
+)  # fmt: skip
+def test_kinds_are_inferred(values: list[Any], kind: DataType) -> None:
+    """The narrowest that holds all values; text, in JSON, where nothing else does."""
+    schema = inferred([{"x": value} for value in values])
+    assert schema == schema_of(x=kind)
+    if values != [{"a": 1, "A": 2.5}]:
+        for value in values:
+            row_of(schema, False)({"x": value})
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from("abc"), inner), max_leaves=12
+)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("xyz"), VALUES), max_size=5))
+def test_all_of_a_sample_fits_what_is_inferred_from_it(rows: list[Mapping[str, Any]]) -> None:
+    """Only names that differ in case, too many of them and characters cut in half are left to be refused."""
+    payload = json.dumps(rows).encode()
+    decoder = Documents()
+    schema = decoder.infer([payload])
+    assume(not any("\\ud" in json.dumps(row) for row in rows))
+    found, reason = Rows(decoder, schema)("t", payload)
+    assert reason is None
+    assert found is not None
+    assert len(found) == len(rows)
+
+
+def test_inference_takes_no_more_apart_than_it_should() -> None:
+    """A thousand fields and sixteen levels; the rest is told when it is decoded, or stays JSON."""
+    assert len(inferred([{f"f{number}": 1 for number in range(5000)}])) == 1000
+    wide = inferred([{f"f{number}": {f"g{place}": 1 for place in range(50)} for number in range(50)}])
+    assert wide.simpleString().count("bigint") + len(wide) == 1000
+    assert inferred([{"\ud800": 1, "": 1, "\0": 1, "x" * 256: 1, "y": 1}]) == schema_of(y=LongType())
+    deep: Any = 1
+    for _ in range(100):
+        deep = {"a": deep}
+    schema = inferred([deep])
+    assert schema.simpleString().count("struct") == 16
+    assert row_of(schema, False)(deep) is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        (DoubleType(), 3, 3.0), (LongType(), 3.0, 3), (DecimalType(5, 2), 1.1, Decimal("1.10")), (StringType(), 7, "7"),
+        (StringType(), {"a": "ü"}, '{"a": "ü"}'), (BinaryType(), bytearray(b"x"), b"x"),
+        (TimestampType(), "2026-01-31T13:05:00+01:00", datetime(2026, 1, 31, 12, 5, tzinfo=UTC)),
+        (TimestampType(), "2026-01-31 13:05", datetime(2026, 1, 31, 13, 5, tzinfo=UTC)),
+        (DateType(), "2026-01-31", date(2026, 1, 31)), (ArrayType(LongType()), [1, None], [1, None]),
+        (schema_of(a=LongType()), {}, (None,)),
+    ],
+)  # fmt: skip
+def test_values_are_made_of_the_type_that_is_wanted(kind: DataType, value: Any, expected: Any) -> None:
+    """Where they say the same in it."""
+    assert row_of(schema_of(x=kind), False)({"x": value}) == (expected,)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "reason"),
+    [
+        (DoubleType(), "3", 'x: "3" is no number'),
+        (DoubleType(), True, "is no number"),
+        (LongType(), 3.5, "whole number"),
+        (DoubleType(), 10**400, "that can be held"),
+        (DoubleType(), math.nan, "that can be held"),
+        (FloatType(), 1e39, "that can be held"),
+        (ByteType(), 128, "does not fit 8 bits"),
+        (LongType(), 2**63, "64 bits"),
+        (LongType(), True, "whole number"),
+        (LongType(), 1e300, "whole number"),
+        (StringType(), "\ud800", "lone surrogate"),
+        (StringType(), b"x", "is no text"),
+        (DecimalType(3, 1), 100, "does not fit decimal"),
+        (DecimalType(3, 1), 1.25, "more than 1 digits"),
+        (TimestampType(), 1_700_000_000, "is no time"),
+        (TimestampType(), "soon", "is no time"),
+        (TimestampType(), "0001-01-01T00:00:00+14:00", "is no time"),
+        (DateType(), "31.1.2026", "is no day"),
+        (DateType(), datetime(2026, 1, 31), "is no day"),
+        (BinaryType(), "x", "is no binary value"),
+        (ArrayType(LongType()), "x", "is no array"),
+        (schema_of(a=LongType()), {"a": "b"}, r'x\.a: "b" is no whole number'),
+        (schema_of(a=LongType()), 1, "is no object"),
+        (schema_of(a=LongType()), {"b\x1b": 1}, r"x: the field 'b\\x1b' is not in the schema"),
+    ],
+)
+def test_what_does_not_fit_is_named(kind: DataType, value: Any, reason: str) -> None:
+    """The field, the value and what it is not."""
+    with pytest.raises(BadPayload, match=reason):
+        row_of(schema_of(x=kind), False)({"x": value})
+
+
+def test_a_schema_that_nothing_is_decoded_to_is_refused() -> None:
+    """Before anything is read."""
+    with pytest.raises(PipelineError, match="map<string,bigint>"):
+        row_of(schema_of(x=MapType(StringType(), LongType())), False)
+    with pytest.raises(PipelineError, match="differ only in case"):
+        row_of(schema_of(x=LongType(), X=LongType()), False)
+
+
+@pytest.mark.parametrize("payload", [b"", b"{", b"[" * 100_000, b'{"a": Infinity}', b"1", b"[1]", b"\xff", b"1" * 5000])
+def test_what_is_no_object_is_bad(payload: bytes) -> None:
+    """Nothing else is raised, however deep it is or how long its numbers are."""
+    with pytest.raises(BadPayload):
+        objects(payload)
+
+
+class Odd(Decoder):
+    """A decoder that is not as it should be."""
+
+    schema = schema_of(x=LongType())
+
+    def decode(self, topic: str, payload: bytes) -> Iterable[Mapping[str, Any]]:
+        """Fail, or return too much."""
+        if payload:
+            return [{"x": 1 // int(payload)}]
+        return ({"x": number} for number in iter(int, 1))
+
+
+def test_a_decoder_that_fails_is_a_reason() -> None:
+    """And so is one that never ends; what is sent to executors is whole there."""
+    assert isinstance(Odd.schema, StructType)
+    rows: Rows = pickle.loads(pickle.dumps(Rows(Odd(), Odd.schema)))
+    assert rows("t", b"1") == ([(1,)], None)
+    assert rows("t", b"0") == (None, "the decoder failed: ZeroDivisionError: integer division or modulo by zero")
+    assert rows("t", b"") == (None, f"it has more than {MOST_ROWS} rows")
+
+
+def all_of(message: bytes) -> list[tuple[int, Wire, Value]]:
+    """Return the fields of a message."""
+    return list(fields(memoryview(message)))
+
+
+def test_the_fields_of_a_message_are_read() -> None:
+    """Of all wire types."""
+    message = tahu.numeric(1, 300) + tahu.sized(2, b"ab") + b"\x19" + b"\1" * 8 + b"\x25" + b"\2" * 4
+    found = [
+        (number, wire, value if isinstance(value, int) else bytes(value)) for number, wire, value in all_of(message)
+    ]
+    assert found == [
+        (1, Wire.VARINT, 300),
+        (2, Wire.BYTES, b"ab"),
+        (3, Wire.FIXED64, b"\1" * 8),
+        (4, Wire.FIXED32, b"\2" * 4),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (b"\x08", "ends within a number"), (b"\x08\x80", "ends within a number"), (b"\x08" + b"\xff" * 10, "10 bytes"),
+        (b"\x08" + b"\xff" * 9 + b"\x02", "more than 64 bits"), (b"\x00\x00", "no field 0"), (b"\x0b", "wire type 3"),
+        (b"\x0a\x05abc", "5 bytes are promised, 3 are there"), (b"\x0a" + b"\xff" * 9 + b"\x01", "are promised"),
+        (b"\x0d\x01", "4 bytes are promised"), (b"\x0f", "wire type 7"),
+    ],
+)  # fmt: skip
+def test_what_is_no_protobuf_is_told(message: bytes, reason: str) -> None:
+    """What is wrong, and where."""
+    with pytest.raises(BadPayload, match=reason):
+        all_of(message)
+
+
+#: Bytes that look like a payload for a while.
+NEARLY = st.lists(
+    st.sampled_from(
+        [tahu.metric(name="a", alias=1, datatype=3, integer=5), tahu.metric(text="b"), b"\x0a", b"\x12\x7f"]
+    )
+    | st.builds(tahu.sized, st.integers(1, 20), st.binary(max_size=40))
+    | st.builds(tahu.numeric, st.integers(1, 20), st.integers(0, 2**64 - 1))
+    | st.binary(max_size=20)
+).map(b"".join)
+
+
+@given(st.binary(max_size=300) | NEARLY | NEARLY.map(lambda inner: tahu.payload(inner, inner)))
+def test_arbitrary_bytes_are_a_payload_or_bad(payload: bytes) -> None:
+    """Nothing else is raised, by what reads them or by what makes rows of them, and little memory is taken."""
+    tracemalloc.start()
+    try:
+        try:
+            found = read(payload)
+        except BadPayload:
+            found = None
+        assert found is None or len(found.metrics) <= MOST_METRICS
+        # A metric takes two bytes at least, and a dictionary of some hundred.
+        assert tracemalloc.get_traced_memory()[1] < 100_000 + 1000 * len(payload)
+    finally:
+        tracemalloc.stop()
+    rows = list(decoded_or_bad(payload))
+    assert all(isinstance(row, dict) for row in rows)
+
+
+def decoded_or_bad(payload: bytes) -> Iterable[Mapping[str, Any]]:
+    """Return the rows of a payload, none where it is bad."""
+    try:
+        return Sparkplug().decode("spBv1.0/g/NDATA/n", payload)
+    except BadPayload:
+        return []
+
+
+def test_a_payload_has_no_more_metrics_than_are_taken() -> None:
+    """However small they are."""
+    small = tahu.metric(alias=1)
+    assert len(read(tahu.payload(*[small] * MOST_METRICS)).metrics) == MOST_METRICS
+    with pytest.raises(BadPayload, match="more than 10000 metrics"):
+        read(tahu.payload(*[small] * (MOST_METRICS + 1)))
+
+
+def test_a_sparkplug_payload_is_a_row_for_each_metric() -> None:
+    """The time of the message is that of metrics without one; a message without metrics is a row too."""
+    whole = tahu.payload(tahu.metric(name="a", datatype=12, text="x"), b"\x10\x07\x18\x05", timestamp=1500, seq=9)
+    first, second = Sparkplug().decode("spBv1.0/g/DDATA/n/d", whole)
+    when = datetime.fromtimestamp(1.5, UTC)
+    shared = {"type": "DDATA", "group": "g", "node": "n", "device": "d", "message_at": when, "message_seq": 9}
+    assert first == shared | {"metric": "a", "datatype": "String", "text": "x", "measured_at": when}
+    assert second == shared | {"metric": None, "alias": 7, "measured_at": datetime.fromtimestamp(0.005, UTC)}
+    (death,) = Sparkplug().decode("spBv1.0/g/DDEATH/n/d", tahu.payload(seq=1))
+    assert "metric" not in death
+
+
+@pytest.mark.parametrize(
+    ("topic", "payload", "row"),
+    [
+        ("spBv1.0/STATE/h", b'{"online": false, "timestamp": 0}',
+         {"flag": False, "message_at": datetime.fromtimestamp(0, UTC)}),
+        ("STATE/h", b"ONLINE", {"flag": True}),
+    ],
+)  # fmt: skip
+def test_a_host_s_state_is_a_row(topic: str, payload: bytes, row: Mapping[str, Any]) -> None:
+    """Of versions 3.0 and 2.2."""
+    assert Sparkplug().decode(topic, payload) == [{"type": "STATE", "host": "h", **row}]
+
+
+@pytest.mark.parametrize(
+    ("topic", "payload", "reason"),
+    [
+        ("spBv1.0/g/NDATA", b"", "the topic is not spBv1.0/GROUP/TYPE/NODE"),
+        ("a/b/NDATA/c", b"", "the topic is not"),
+        ("spBv1.0/g/XDATA/n", b"", "has none of the types"),
+        ("spBv1.0/g/NDATA/n/d", b"", "NDATA names a device|no device"),
+        ("spBv1.0/g/DDATA/n", b"", "device"),
+        ("spBv1.0/STATE/h", b"on", "a STATE is JSON"),
+        ("spBv1.0/STATE/h", b"{}", "has a field online"),
+        ("spBv1.0/STATE/h", b'{"online": true, "timestamp": "x"}', "whole"),
+        ("spBv1.0/g/NDATA/n", tahu.payload(tahu.metric(text="x")), "without a name and without an alias"),
+        ("spBv1.0/g/NDATA/n", tahu.payload(tahu.metric(name="x", datatype=35)), "no datatype 35"),
+        ("spBv1.0/g/NDATA/n", tahu.payload(timestamp=2**60), "after the year 9999"),
+        ("spBv1.0/g/NDATA/n", tahu.payload(b"\x0a\x01\xff"), "not in UTF-8"),
+        ("spBv1.0/g/NDATA/n", tahu.sized(1, b"x"), "the field timestamp"),
+        ("spBv1.0/g/NDATA/n", tahu.sized(4, b"SPBV1.0_COMPRESSED"), "is compressed"),
+    ],
+)
+def test_what_is_no_sparkplug_is_told(topic: str, payload: bytes, reason: str) -> None:
+    """Of the topic, and of the payload."""
+    with pytest.raises(BadPayload, match=reason):
+        Sparkplug().decode(topic, payload)

@@ -1,0 +1,26 @@
+"""Topic Filters as regular expressions select what the broker would."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from holdfast.pipeline.filters.patterns import pattern
+from holdfast.topics import matches
+
+TOPICS = (
+    "a", "a/", "/a", "a//b", "a/b", "a/b/c", "ab", "$SYS/x", "$SYS", "a/$SYS", "a.b/c", "100%_\\x/y", "a\nb/c", "/",
+    "//", "grün/日本/𝄞", "(a)/[b]", "\\E/x",
+)  # fmt: skip
+FILTERS = (
+    "#", "+", "+/#", "a/#", "a/+", "+/b", "/+", "+/+", "/#", "$SYS/#", "$SYS/+", "+/$SYS", "a.b/+", "100%_\\x/+",
+    "a\nb/#", "+/日本/#", "(a)/[b]", "\\E/+", "a//+", "a/b/c/#", "//",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("topic_filter", FILTERS)
+def test_a_pattern_matches_what_the_filter_does(topic_filter: str) -> None:
+    """Wildcards, empty levels, topics with $ and characters that mean something in patterns."""
+    found = {topic for topic in TOPICS if re.fullmatch(pattern(topic_filter), topic)}
+    assert found == {topic for topic in TOPICS if matches(topic_filter, topic)}

@@ -1,0 +1,98 @@
+"""Which Topic Filters are asked about: files, command lines, the Sessions in the database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, insert
+
+from holdfast.pipeline.database.connection import Source
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.filters.requested import (
+    Asked,
+    Questions,
+    Refused,
+    Replayed,
+    of_file,
+    of_lines,
+    of_options,
+    of_sessions,
+)
+from holdfast.storage import tables
+from tests.pipeline.stores import Filled
+
+
+def test_a_file_has_a_filter_in_each_line_and_may_have_comments() -> None:
+    """``#`` alone is a Topic Filter; with a space behind it, a comment begins. Spaces belong to filters."""
+    found = of_lines(["# all of it\n", "#\r\n", "\n", "  \n", "a/b \n", "## more\n", "a/b \n"])
+    assert found == Questions((Asked("#", 1, Replayed.YES), Asked("a/b ", 2, Replayed.YES)))
+
+
+def test_what_is_no_filter_is_told_with_its_line_and_does_not_stop_the_others() -> None:
+    found = of_lines(["a/#/b", "ok", "a+", "#x", "$share//f", "x" * 65_536, "/".join("a" * 51), "a\0"])
+    assert [(one.line, one.reason) for one in found.refused] == [
+        (1, "'#' stands alone in the last level"),
+        (3, "'+' stands alone in its level"),
+        (4, "'#' stands alone in the last level"),
+        (5, "a shared subscription is $share/SHARENAME/TOPICFILTER"),
+        (6, "a Topic Filter has at most 65535 bytes"),
+        (7, "a Topic Filter has at most 50 levels here"),
+        (8, "a Topic Filter contains no U+0000"),
+    ]
+    assert [one.topic_filter for one in found.asked] == ["ok"]
+
+
+def test_a_file_need_not_be_text(tmp_path: Path) -> None:
+    """A line that is no UTF-8 is refused like any other; a byte order mark is no part of the first filter."""
+    file = tmp_path / "filters"
+    file.write_bytes(b"\xef\xbb\xbfa/b\n\xff\xfe\ngr\xc3\xbcn")
+    found = of_file(str(file))
+    assert [one.topic_filter for one in found.asked] == ["a/b", "grün"]
+    assert found.refused == (Refused(2, r"\xff\xfe", "is no UTF-8"),)  # as text that can be written anywhere
+    with pytest.raises(PipelineError, match=r"missing: the Topic Filters cannot be read \(No such file"):
+        of_file(str(tmp_path / "missing"))
+
+
+def test_on_a_command_line_everything_is_meant() -> None:
+    """There are no comments, and nothing is left out without a word."""
+    assert of_options(["# x", ""]).refused == (
+        Refused(0, "# x", "'#' stands alone in the last level"),
+        Refused(0, "", "a Topic Filter has at least one character"),
+    )
+
+
+def test_who_is_not_sent_what_is_retained() -> None:
+    """Shared Subscriptions [MQTT5-4.8.2] and the broker's own topics."""
+    found = of_lines(["$share/g/a/#", "$SYS/#", "$sys/x", "$shared/g"])
+    assert [one.replayed for one in found.asked] == [Replayed.SHARED, Replayed.SYS, Replayed.YES, Replayed.YES]
+
+
+def test_what_is_asked_twice_is_added_up() -> None:
+    """Also where all who have a filter in the database decline."""
+    declined = Questions((Asked("a", 5, Replayed.DECLINED), Asked("b", 1, Replayed.YES)))
+    assert declined.also(of_lines(["a", "b", "b"])).asked == (Asked("a", 1, Replayed.YES), Asked("b", 3, Replayed.YES))
+    assert of_lines(["a"]).also(declined).asked == (Asked("a", 1, Replayed.YES), Asked("b", 1, Replayed.YES))
+
+
+def test_the_subscriptions_of_the_sessions_in_the_database(filled: Filled) -> None:
+    """Those with Retain Handling 2 are not sent anything; others with the same filter are."""
+    rows = [(1, "a/#", 0), (2, "a/#", 1), (3, "a/#", 2), (4, "b", 2), (5, "b", 2), (6, "$share/g/b", 0)]
+    with filled.store():
+        pass
+    engine = create_engine(filled.url)
+    with engine.begin() as connection:
+        connection.execute(
+            insert(tables.session_subscriptions),
+            [
+                {"session_id": session, "topic_filter": text, "qos": 0, "no_local": 0, "retain_as_published": 0,
+                 "retain_handling": handling, "identifier": None, "replay_after": None}
+                for session, text, handling in rows
+            ],
+        )  # fmt: skip
+    engine.dispose()
+    assert of_sessions(Source(filled.url)).asked == (
+        Asked("$share/g/b", 1, Replayed.SHARED),
+        Asked("a/#", 2, Replayed.YES),
+        Asked("b", 2, Replayed.DECLINED),
+    )

@@ -1,0 +1,243 @@
+"""Files of other programs: what is in them is found, and what is none is said so, wherever they are cut or torn."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.pipeline.formats import emqx, mosquitto, mosquitto_dump, ndjson
+from holdfast.pipeline.formats.messages import Found, Unreadable
+from holdfast.pipeline.sink.rows import Unfit, ready
+from holdfast.pipeline.sources.files import FilesReader
+from holdfast.retained.records import line_of
+from tests.pipeline.stores import NOW, message
+
+#: Written by mosquitto 2.0.11: a message with properties, one with none, one in binary, and one that was cleared.
+REAL = (Path(__file__).parents[1] / "files" / "mosquitto-2.0.11.db").read_bytes()
+
+
+def found_in(path: Path, data: bytes) -> list[Found]:
+    """Read bytes as a mosquitto.db."""
+    path.write_bytes(data)
+    return list(mosquitto.messages(path))
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("formats") / "file"
+
+
+def test_what_mosquitto_has_written_is_found(scratch: Path) -> None:
+    """As its own subscriber gets it: payloads, QoS, properties, publisher and expiry; what was cleared is not there."""
+    found = {each.given["topic"]: each.given for each in found_in(scratch, REAL) if each.given is not None}
+    assert {topic: each["payload"] for topic, each in found.items()} == {
+        "a/b": b"hello", "grün/日本": b"plain x", "bin": b"\x00\xff\xfe",
+    }  # fmt: skip
+    full = found["a/b"]
+    assert (full["qos"], full["client_id"], full["username"]) == (1, "cli", None)
+    assert json.loads(full["properties_json"]) == {"content_type": "text/plain", "user_properties": [["k", "v"]]}
+    assert full["expires_at"] == struct.unpack("<q", bytes.fromhex("7915036b00000000"))[0] * 1000
+    assert found["bin"]["properties_json"] is None
+
+
+@pytest.mark.parametrize("length", range(len(REAL)))
+def test_a_file_cut_anywhere_is_said_to_be_cut_or_ends_between_chunks(scratch: Path, length: int) -> None:
+    """Nothing but the clear error, and never a message that was not there."""
+    whole = found_in(scratch, REAL)
+    try:
+        found = found_in(scratch, REAL[:length])
+    except Unreadable:
+        return
+    assert found == whole[: len(found)]
+
+
+@given(st.integers(0, len(REAL) - 1), st.binary(min_size=1, max_size=8))
+def test_a_torn_file_gives_messages_or_says_why_not(scratch: Path, place: int, torn: bytes) -> None:
+    """Whatever bytes are wrong."""
+    try:
+        found = found_in(scratch, REAL[:place] + torn + REAL[place + len(torn) :])
+    except Unreadable:
+        return
+    assert all((each.given is None) is (each.problem is not None) for each in found)
+
+
+@pytest.mark.parametrize("data", [b"", b"SQLite format 3\0" * 4, REAL[:19] + b"\0\0\0\x03" + REAL[23:]])
+def test_another_file_is_refused(scratch: Path, data: bytes) -> None:
+    """Also an old version of the format."""
+    with pytest.raises(Unreadable, match=r"not a mosquitto\.db|version 3"):
+        found_in(scratch, data)
+
+
+def lines(path: Path, data: bytes, *cuts: int) -> list[Found]:
+    """Read lines in ranges that begin at these bytes."""
+    path.write_bytes(data)
+    ends = [*cuts[1:], None]
+    return [each for start, end in zip(cuts, ends, strict=True) for each in ndjson.messages(path, start, end)]
+
+
+def test_lines_of_an_export_are_the_messages(scratch: Path) -> None:
+    """With everything but what is derived."""
+    full = message("a/b", b"\x00\xff", qos=2, client_id="c", username="u", expires_at=2**41, revision=7)
+    (found,) = lines(scratch, line_of(full), 0)
+    assert found.given is not None
+    row = ready(found.given, NOW)
+    assert (row.topic, row.payload, row.qos, row.client_id, row.username, row.stored_at, row.expires_at) == (
+        "a/b", b"\x00\xff", 2, "c", "u", NOW, 2**41,
+    )  # fmt: skip
+    assert row.revision == 7
+
+
+def test_a_line_that_is_no_message_tells_its_topic_where_it_has_one(scratch: Path) -> None:
+    """So that whoever reads the rejects finds it."""
+    data = b'{"topic": "a/b", "payload": "eA==", "qos": 7}\n{"topic": 1}\n[]\n'
+    found = lines(scratch, data, 0)
+    assert [each.given for each in found] == [{"topic": "a/b"}, None, None]
+    assert all(each.problem for each in found)
+
+
+@given(st.lists(st.sampled_from([b"{}", b"", b"x", line_of(message("t")).strip()]), max_size=6), st.integers(1, 300))
+def test_ranges_of_bytes_have_each_line_once(scratch: Path, parts: list[bytes], cut: int) -> None:
+    """Wherever they are cut."""
+    data = b"\n".join(parts)
+    assert lines(scratch, data, 0, cut) == lines(scratch, data, 0)
+
+
+def test_lines_of_mosquitto_sub_are_messages(scratch: Path) -> None:
+    """As version 2.0.11 prints them."""
+    line = (
+        b'{"tst":"2026-11-21T12:30:17.537720Z+0000","topic":"a/b","qos":1,"retain":1,"payloadlen":5,"properties":'
+        b'{"content-type":"text/plain","user-properties":{"k":"v"},"message-expiry-interval":10},"payload":"hello"}'
+    )
+    (found,) = lines(scratch, line, 0)
+    assert found.given is not None
+    assert found.given["stored_at"] == 1_795_264_217_538
+    assert found.given["expires_at"] == found.given["stored_at"] + 10_000
+    assert json.loads(found.given["properties_json"]) == {"content_type": "text/plain", "user_properties": [["k", "v"]]}
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"no", "this is not JSON"),
+        (b'"text"', "not a JSON object"),
+        (b'{"topic": "a"}', "payload: is missing"),
+        (b'{"topic": "a", "payload": "&"}', "payload: is not base64"),
+        (b'{"topic": "bin", "payloadlen": 3, "payload": ""}', "import binary payloads from mosquitto.db"),
+        (b'{"topic": "a", "payloadlen": 1, "payload": "x", "tst": 5}', "tst: is not a time"),
+        (b'{"topic": "a", "payloadlen": 1, "payload": "x", "properties": 5}', "properties: is not a JSON object"),
+        (b"[" * 100_000, "this is not JSON"),
+    ],
+)
+def test_a_line_that_is_no_message_says_why(scratch: Path, line: bytes, words: str) -> None:
+    """And where it is."""
+    (found,) = lines(scratch, b"\n" + line, 0)
+    assert found.place == "byte 1"
+    assert words in str(found.problem)
+
+
+def test_what_emqx_answers_is_messages(scratch: Path) -> None:
+    """One message a line, or a page with payloads."""
+    told = {
+        "topic": "a", "payload": "AP8=", "qos": 1, "publish_at": "2026-11-21T12:30:17.537Z", "msgid": "00",
+        "from_clientid": "c", "from_username": "undefined",
+    }  # fmt: skip
+    scratch.write_text(json.dumps(told) + "\n" + json.dumps({"data": [told, {**told, "topic": "b"}], "meta": {}}))
+    found = [each.given or {} for each in emqx.messages(scratch)]
+    assert [each["topic"] for each in found] == ["a", "a", "b"]
+    row = ready(found[0], 1_795_264_217_537)
+    assert (row.payload, row.qos, row.client_id, row.username, row.stored_at) == (
+        b"\x00\xff", 1, "c", None, 1_795_264_217_537,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("no", "this is not JSON"),
+        ("5", "this is not a message"),
+        ('{"data": [{"topic": "a"}]}', "payload: is missing: lists have none"),
+        ('{"topic": "a", "payload": "&"}', "payload: is not base64"),
+        ('{"topic": "a", "payload": "eA==", "publish_at": "soon"}', "publish_at: is not a time"),
+        ('{"topic": "a", "payload": "eA==", "publish_at": 5}', "publish_at: is not a time"),
+    ],
+)
+def test_an_answer_of_emqx_that_is_no_message_says_why(scratch: Path, line: str, words: str) -> None:
+    """A list without payloads among them."""
+    scratch.write_text(line)
+    (found,) = emqx.messages(scratch)
+    assert words in str(found.problem)
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [
+        ({"topic": None}, "topic"),
+        ({"topic": ""}, "topic"),
+        ({"topic": "a/+"}, "topic"),
+        ({"topic": "a\0b"}, "topic"),
+        ({"topic": "a" * 65_536}, "topic"),
+        ({"topic": "\ud800"}, "topic"),
+        ({"topic": "$SYS/a"}, "topic"),
+        ({"payload": None}, "payload"),
+        ({"payload": b""}, "payload"),
+        ({"qos": 3}, "qos"),
+        ({"qos": True}, "qos"),
+        ({"stored_at": -1}, "date"),
+        ({"stored_at": NOW + 2 * 86_400_000}, "date"),
+        ({"expires_at": 2**62}, "date"),
+        ({"client_id": "a\0"}, "client_id"),
+        ({"username": 5}, "username"),
+        ({"properties_json": "{"}, "properties"),
+        ({"properties_json": '{"no": 1}'}, "properties"),
+        ({"properties_json": '{"response_topic": "a/#"}'}, "properties"),
+    ],
+)
+def test_what_cannot_be_retained_is_rejected_with_the_kind_of_reason(fields: dict[str, Any], kind: str) -> None:
+    """One field at a time."""
+    with pytest.raises(Unfit) as caught:
+        ready({"topic": "a", "payload": b"x", **fields}, NOW)
+    assert caught.value.kind == kind
+
+
+def test_defaults_are_those_of_a_message_published_now() -> None:
+    """Only topic and payload must be there."""
+    row = ready({"topic": "a", "payload": b"x"}, NOW)
+    assert (row.qos, row.stored_at, row.expires_at, row.client_id, row.username) == (0, NOW, None, None, None)
+    given = ready({"topic": "a", "payload": b"x", "properties_json": '{"content_type": "t"}'}, NOW)
+    assert given.properties_json == '{"content_type":"t"}'
+
+
+_DUMP = (
+    '{"base-messages": [{"storeid": 1, "topic": "a", "payload": "eA==", "expiry-time": %s}], "retained-messages": [%s]}'
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (
+            "ndjson",
+            '{"topic": "a", "payload": "x", "payloadlen": 1, "tst": "2026-01-01T00:00:00Z", '
+            f'"properties": {{"message-expiry-interval": {"9" * 4299}}}}}',
+        ),
+        ("mosquitto-dump", _DUMP % ("9" * 4299, '{"storeid": 1}')),
+    ],
+)
+def test_a_number_of_thousands_of_digits_is_a_problem_of_its_row(scratch: Path, kind: str, text: str) -> None:
+    """Python reads one that it then refuses to write, be it in a message."""
+    scratch.write_text(text)
+    reader = FilesReader(kind, [str(scratch)])
+    [row] = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert row["problem"] == "expires_at: a number of thousands of digits is no value of this field"
+
+
+def test_a_number_that_python_does_not_read_makes_a_dump_unreadable(scratch: Path) -> None:
+    scratch.write_text(_DUMP % ("9" * 5000, '{"storeid": 1}'))
+    with pytest.raises(Unreadable, match=r"character 19: this is not JSON: a number has too many digits"):
+        list(mosquitto_dump.messages(scratch))

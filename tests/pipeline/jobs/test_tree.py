@@ -1,0 +1,77 @@
+"""The tree of topics: how much there is below each prefix, how old it is, and how much of it expires."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+
+from holdfast.pipeline import snapshot_of
+from holdfast.pipeline.cli.root import main
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.jobs.tree import Branch, branches, prefixes, tree
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.sources.tables import read_retained
+from tests.pipeline.stores import NOW, Filled, message
+
+pytestmark = pytest.mark.spark
+
+LATER = 2**41
+
+
+def test_prefixes_are_those_the_topic_has(spark: SparkSession) -> None:
+    """Empty levels are levels."""
+    topics = ["a/b/c/d", "a", "/a", "a//b", "/"]
+    frame = spark.createDataFrame([(topic,) for topic in topics], "topic string")
+    found = {row[0]: row[1] for row in frame.select("topic", prefixes(F.col("topic"), 3)).collect()}
+    assert found == {
+        "a/b/c/d": ["a", "a/b", "a/b/c"], "a": ["a"], "/a": ["", "/a"], "a//b": ["a", "a/", "a//b"], "/": ["", "/"],
+    }  # fmt: skip
+
+
+def test_each_prefix_has_its_count_bytes_ages_and_expiry(spark: SparkSession, filled: Filled) -> None:
+    """Ages are whole seconds, never negative, whichever clock was ahead."""
+    filled.put(message("a/b", b"12", stored_at=NOW - 60_000), at=NOW - 60_000)
+    filled.put(message("a/c", b"345", stored_at=NOW, expires_at=LATER))
+    filled.put(message("a/c/d", b"6", stored_at=NOW + 5000, expires_at=LATER + 1), at=NOW + 5000)
+    with snapshot_of(filled.url) as snapshot:
+        rows = branches(read_retained(spark, snapshot), 2, NOW + 1999).orderBy("prefix").collect()
+    assert [Branch(**row.asDict()) for row in rows] == [
+        Branch(1, "a", 3, 6, 61, 1, 0, 2, LATER),
+        Branch(2, "a/b", 1, 2, 61, 61, 61, 0, None),
+        Branch(2, "a/c", 2, 4, 1, 0, 0, 2, LATER),
+    ]
+
+
+def test_the_first_prefixes_are_returned_and_all_are_written(
+    spark: SparkSession, filled: Filled, tmp_path: Path
+) -> None:
+    """A complete result is not replaced unless that is said."""
+    filled.put(message("a/b"), message("a/c"), message("b/x", b"x" * 100))
+    out = Folder(str(tmp_path / "out"))
+    with snapshot_of(filled.url) as snapshot:
+        found = tree(spark, snapshot, 2, 1, "bytes", out)
+        with pytest.raises(PipelineError, match="holds a complete result"):
+            tree(spark, snapshot, 2, 1, "bytes", out)
+    assert (found.messages, found.bytes, found.prefixes, [one.prefix for one in found.branches]) == (3, 102, 5, ["b"])
+    written = spark.read.parquet(out.below("data")).orderBy("prefix").collect()
+    assert [(row.prefix, row.depth) for row in written] == [("a", 1), ("a/b", 2), ("a/c", 2), ("b", 1), ("b/x", 2)]
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["prefixes"] == 5
+
+
+def test_the_command_shows_a_table_or_a_line_of_json(spark: SparkSession, filled: Filled) -> None:
+    """Also of a database in which nothing is retained."""
+    command = ["tree", "--storage", filled.url, "--depth", "1"]
+    assert "0 messages, 0 bytes, below 0 prefixes" in CliRunner().invoke(main, command).stdout
+    filled.put(message("grün\u202e/x", b"xy"))
+    people = CliRunner().invoke(main, command)
+    assert people.exit_code == 0
+    header, row, _ = people.stdout.splitlines()
+    assert header.split()[:4] == ["prefix", "messages", "share", "bytes"]
+    assert row.split()[:6] == ["grün\\u202e", "1", "100", "%", "2", "bytes"]
+    told = json.loads(CliRunner().invoke(main, [*command, "--json"]).stdout)
+    assert told["branches"][0]["prefix"] == "grün\u202e"

@@ -1,0 +1,165 @@
+"""Where jobs may write: nothing is lost that they have not made themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast.pipeline.cli import common as job
+from holdfast.pipeline.cli.root import main
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.output.overwriting import (
+    require_replaceable,
+    require_room_for_archive,
+    require_room_for_days,
+    require_vacant,
+    vacate,
+)
+from tests.storage.doubles import fresh_file
+
+TABLE = partial(require_vacant, overwrite=True)
+ROOMS: tuple[Callable[[Folder], None], ...] = (TABLE, require_room_for_archive, require_room_for_days)
+
+
+def filled(folder: Path, *files: str) -> Folder:
+    """Put empty files into a folder."""
+    for file in files:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).touch()
+    return Folder(str(folder))
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_what_no_job_has_written_stays(tmp_path: Path, room: Callable[[Folder], None]) -> None:
+    """As the database of a broker whose folder was named, in its ``data``."""
+    out = filled(tmp_path, "data/holdfast.db", "data/.hidden")
+    with pytest.raises(
+        PipelineError, match=r"data: has holdfast\.db in it, which would be lost .* name another folder"
+    ):
+        room(out)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [".hidden", "data", "holdfast.db"]
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_folder_that_is_empty_or_not_there_yet_will_do(tmp_path: Path, room: Callable[[Folder], None]) -> None:
+    (tmp_path / "empty/data").mkdir(parents=True)
+    for name in ("empty", "new/below"):
+        room(Folder(str(tmp_path / name)))
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path, room: Callable[[Folder], None]) -> None:
+    """Before anything is read for it."""
+    out = Folder(str(tmp_path / "file" / "below"))
+    (tmp_path / "file").touch()
+    with pytest.raises(PipelineError, match=r"file/below: cannot be used \(Not a directory\)$"):
+        room(out)
+
+
+def test_a_table_replaces_a_table_that_was_cut_short_and_a_complete_one_if_it_is_told_to(tmp_path: Path) -> None:
+    """Until it is written again, it is not complete."""
+    out = filled(
+        tmp_path, "data/part-0.parquet", "data/.part-0.parquet.crc", "data/_temporary/0/x", "data/_delta_log/0"
+    )
+    require_vacant(out, False)
+    filled(tmp_path, "manifest.json")
+    with pytest.raises(PipelineError, match="holds a complete export; name another folder, or say --overwrite"):
+        require_vacant(out, False, "export")
+    require_vacant(out, True)
+    assert out.has("manifest.json")
+    vacate(out, True)
+    assert not out.has("manifest.json")
+
+
+@pytest.mark.parametrize("file", ["archive.json", "checkpoint/commits/0"])
+def test_no_table_replaces_an_archive(tmp_path: Path, file: str) -> None:
+    """Whether it is complete, cut short or compacted: the history may have been forgotten elsewhere."""
+    with pytest.raises(PipelineError, match="holds an archive of a history; name another folder"):
+        require_vacant(filled(tmp_path, file), True)
+
+
+def test_an_archive_does_not_begin_where_one_was_compacted_and_goes_on_where_it_was_cut_short(tmp_path: Path) -> None:
+    require_room_for_archive(filled(tmp_path / "begun", "checkpoint/metadata", "data/date=2026-11-21/part-0.parquet"))
+    with pytest.raises(PipelineError, match="holds a compacted archive"):
+        require_room_for_archive(filled(tmp_path / "done", "archive.json", "data/date=2026-11-21/part-0.parquet"))
+
+
+def test_days_are_compacted_beside_others_and_not_into_an_archive(tmp_path: Path) -> None:
+    require_room_for_days(filled(tmp_path / "cut", "data/date=2026-11-21/part-0.parquet", "data/_temporary/0"))
+    require_room_for_days(filled(tmp_path / "done", "archive.json", "data/date=2026-11-21/part-0.parquet"))
+    with pytest.raises(PipelineError, match="is an archive that is added to"):
+        require_room_for_days(filled(tmp_path / "bronze", "archive.json", "checkpoint/commits/0"))
+
+
+def test_an_audit_leaves_what_is_beside_its_differences(tmp_path: Path) -> None:
+    """It may lie in an export's folder, which stays complete."""
+    out = filled(tmp_path, "manifest.json", "data/part-0.parquet", "differences/part-0.json")
+    require_replaceable(out, "differences")
+    assert out.has("manifest.json")
+    with pytest.raises(PipelineError, match="differences: has mine in it"):
+        require_replaceable(filled(tmp_path, "differences/mine"), "differences")
+
+
+def test_a_folder_without_a_name_is_none() -> None:
+    """As from a variable that is not set: it would be the current folder."""
+    for name in ("", " "):
+        with pytest.raises(PipelineError, match="this name is empty"):
+            Folder(name)
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("export --out OUT --filter a/#/b", "'#' stands alone in the last level"),
+        ("export --out OUT --filter $share/g/a", "is a shared subscription, not a Topic Filter; write 'a'"),
+        ("export --out FILE/below", "FILE/below: cannot be used (Not a directory)"),
+        ("asof noon --out OUT", "'noon' is no time"),
+        ("asof 1h --archive OUT --out OUT", "say either --archive, or which database is meant"),
+        ("audit --out FILE", "FILE: is a file; name a folder"),
+        ("tree --out FILE", "FILE: is a file; name a folder"),
+        ("filters --filters OUT", "the Topic Filters cannot be read"),
+        ("filters", "say which Topic Filters"),
+        ("report --out OUT --stale never", "stale: found 'never'"),
+        ("report --out FILE", "FILE: is a file; name a folder"),
+        ("decode --out OUT --format nothing", "there is no format 'nothing'"),
+        ("decode --out OUT --format json", "say which topics to decode by a pattern"),
+        ("import OUT/nothing --format ndjson", "there is no such file or folder"),
+        ("import FILE --format ndjson --rejects FILE", "FILE: is a file; name a folder"),
+        ("archive --out FILE", "FILE: is a file; name a folder"),
+    ],
+)
+def test_what_can_be_refused_without_spark_is_refused_before_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, told: str
+) -> None:
+    """A start takes seconds, and a copy of the database perhaps minutes."""
+
+    def started(*_arguments: object) -> None:
+        raise AssertionError("Spark is started")
+
+    monkeypatch.setattr(job, "session", started)
+    url = f"sqlite:///{fresh_file(tmp_path)}"
+    (tmp_path / "OUT").mkdir()
+    (tmp_path / "FILE").touch()
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, [*command.split(), "--storage", url])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert told in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["export", "tree", "audit", "report", "filters", "archive", "asof"])
+def test_a_database_that_is_not_there_is_told_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(job, "session", None)
+    more = {"filters": ["--filter", "#"], "asof": ["1h"]}.get(name, [])
+    out = ["--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(main, [name, *more, *out, "--storage", f"sqlite:///{tmp_path}/none.db"])
+    assert result.exit_code == 1
+    assert "none.db: there is no such file" in result.stderr

@@ -1,0 +1,85 @@
+"""Findings to make pages of, without a database: of ordinary names, or of hostile ones."""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from holdfast.pipeline.filters.replay_cost import deliveries, expected, reads
+from holdfast.pipeline.filters.requested import Refused, Replayed
+from holdfast.pipeline.jobs.filters import Deliveries, Delivery
+from holdfast.pipeline.jobs.tree import Branch
+from holdfast.pipeline.report.findings import (
+    AGE_BANDS,
+    DAYS,
+    HOURS,
+    Churn,
+    Expiry,
+    Findings,
+    History,
+    One,
+    Part,
+    Talker,
+    Totals,
+)
+from holdfast.retained.replay.flow_control import Flow
+
+NOW = 1_700_000_000_000
+DAY = 86_400_000
+FLOW = Flow()
+HOSTILE = (
+    "<script>document.title='owned'</script>",
+    '"><img src=x onerror="document.title=\'owned\'">',
+    "'-->]]></title></svg></style><script>document.title='owned'</script>",
+    "</script><script>document.title='owned'</script>",
+    "&lt;b&gt; &amp; &#x202e;",
+    "\u202egnp.exe\u2066",
+    "\x1b[2J\x00\x07\r\n",
+    "javascript:document.title='owned'",
+    "{{7*7}}${7*7}",
+    "",
+    "x" * 65_535,
+)
+
+
+def branch(prefix: str, messages: int, size: int = 0) -> Branch:
+    return Branch(prefix.count("/") + 1, prefix, messages, size or messages * 10, 400, 40, 4, messages // 3, NOW + DAY)
+
+
+def delivery(topic_filter: str, subscriptions: int, messages: int, size: int, flow: Flow = FLOW) -> Delivery:
+    return Delivery(
+        topic_filter, subscriptions, Replayed.YES, messages, size,
+        reads(flow, messages, size), deliveries(flow, messages), expected(flow, messages),
+    )  # fmt: skip
+
+
+def history(names: tuple[str, ...]) -> History:
+    talkers = tuple(Talker(one, 100 - place, 1000) for place, one in enumerate(names))
+    churn = tuple(Churn(NOW - DAY + hour * 3_600_000, hour, 1, 2, 100 * hour) for hour in range(24))
+    return History(NOW - DAY, NOW, 3600, 348, churn, (Talker(None, 3, 0), *talkers), talkers, talkers, 10, 4, names)
+
+
+def findings(names: tuple[str, ...] = ("plant", "home", "lab")) -> Findings:
+    """Return what might be found where these are the names of everything."""
+    branches = tuple(branch(one, 1000 - place) for place, one in enumerate(names))
+    below = tuple(branch(f"{one}/{other}", 90) for one in names for other in names)
+    ones = tuple(One(one, one, 1000, NOW - 5 * DAY) for one in names)
+    found = tuple(delivery(one, 2, 100, 10_000) for one in names)
+    messages = sum(one.messages for one in branches)
+    return Findings(
+        "sqlite:////var/lib/holdfast.db", NOW, 30 * 86_400,
+        Totals(messages, messages * 10, 4000, 12, 7000, messages // 3, 30, 300, 20, 200),
+        branches + below, branches,
+        tuple(Part(key, 10 * key, 2**key) for key in range(13)),
+        tuple(Part(key, 100 - key, 10) for key in range(len(AGE_BANDS))),
+        ones, ones, tuple(Talker(one, 10, 100) for one in (None, *names)),
+        Expiry(tuple(range(HOURS)), tuple(range(DAYS)), 5, 6),
+        FLOW, Deliveries(NOW, found, tuple(Refused(3, one, "is none") for one in names)), history(names),
+    )  # fmt: skip
+
+
+def empty() -> Findings:
+    """Return what is found where nothing is retained, nobody subscribes, and no history is kept."""
+    return evolve(
+        findings(), totals=Totals(0, 0, 0, 0, 0, 0, 0, 0, 0, 0), branches=(), stale=(), sizes=(), ages=(), largest=(),
+        oldest=(), clients=(), expiry=Expiry((0,) * HOURS, (0,) * DAYS, 0, 0), deliveries=None, history=None,
+    )  # fmt: skip

@@ -1,0 +1,219 @@
+"""The page: one file, of bounded size, in which everything that anybody named stays text."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.pipeline.jobs.tree import Branch
+from holdfast.pipeline.report.charts import ceiling
+from holdfast.pipeline.report.findings import Findings
+from holdfast.pipeline.report.icicle import HEIGHT, SMALLEST, tiles
+from holdfast.pipeline.report.markup import Markup, el
+from holdfast.pipeline.report.page import page
+from tests.pipeline.report.browser import CHROMIUM, browser
+from tests.pipeline.report.findings import HOSTILE, NOW, branch, empty, findings
+
+
+class _Outline(HTMLParser):
+    """The elements and the texts of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attributes)))
+
+
+def outline(found: Findings, title: str = "T") -> list[tuple[str, dict[str, str | None]]]:
+    parser = _Outline()
+    parser.feed(page(found, title))
+    return parser.elements
+
+
+def test_text_becomes_markup_only_by_being_escaped() -> None:
+    """Content and attributes alike; what is markup already stays it."""
+    assert el("p", "<b>", Markup("<i>"), title='"&') == '<p title="&quot;&amp;">&lt;b&gt;<i></p>'
+    assert el("rect", x=1.50, y=None, class_="a") == '<rect x="1.5" class="a"/>'
+
+
+def test_hostile_names_change_nothing_but_text() -> None:
+    """The page has the elements it has with harmless names, and nothing that runs but its own script."""
+    letters = "abcdefghijklmno"
+    # The same levels, of letters, so that all is drawn in the same places.
+    harmless = tuple(
+        letters[at : at + 1 if one else at] + re.sub("[^/]", "x", one[1:]) for at, one in enumerate(HOSTILE)
+    )
+    hostile = outline(findings(HOSTILE), HOSTILE[2])
+    assert [(tag, sorted(said)) for tag, said in hostile] == [
+        (tag, sorted(said)) for tag, said in outline(findings(harmless))
+    ]
+    assert [tag for tag, _ in hostile].count("script") == 1
+    assert not [said for _, said in hostile if any(name.startswith("on") for name in said)]
+
+
+def test_what_hides_or_turns_text_around_is_not_on_the_page() -> None:
+    text = page(findings(HOSTILE), "\u202etitle")
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u200b-\u200c\u200e\u200f\u202a-\u202e\u2066-\u2069]", text)
+
+
+def test_the_page_asks_for_nothing_else() -> None:
+    """No links to other places, and a policy that forbids everything but its own style and script."""
+    elements = outline(findings())
+    links = [said[name] for _, said in elements for name in ("href", "src", "action") if name in said]
+    assert links
+    assert all(link is not None and (link.startswith("#") or link == "data:,") for link in links)
+    policy = next(said["content"] for _, said in elements if said.get("http-equiv") == "Content-Security-Policy")
+    assert policy is not None
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+
+
+def test_every_link_leads_to_a_part_and_every_picture_says_what_it_is() -> None:
+    elements = outline(findings())
+    named = {said["id"] for _, said in elements if "id" in said}
+    assert {link[1:] for _, said in elements if (link := said.get("href")) and link.startswith("#")} <= named
+    assert all(said.get("aria-label") for _, said in elements if said.get("role") == "img")
+
+
+def test_what_is_not_known_is_said() -> None:
+    """No history, no subscriptions, nothing retained: each part has its sentence."""
+    text = page(empty())
+    for sentence in (
+        "Nothing is retained.",
+        "There is no history", "No Topic Filters are known", "Nothing that is retained expires.",
+        "Which topics have never been updated is not known",
+    ):  # fmt: skip
+        assert sentence in text
+
+
+def test_a_history_of_minutes_is_not_said_to_be_one_of_hours() -> None:
+    """How many changes there would be in an hour is told only when there was one."""
+    found = findings()
+    assert found.history is not None
+    short = evolve(found, history=evolve(found.history, since=NOW - 90_000, changes=1234))
+    assert "1.2k changes in 1 min 30 s" in page(short)
+    assert "changes an hour" not in page(short)
+    assert "changes an hour" in page(found)
+
+
+def test_a_page_is_small_however_much_there_is() -> None:
+    """With as many prefixes as are ever drawn, all of them with names that are as long as names can be."""
+    names = tuple(f"{place:04}{'ü' * 30_000}" for place in range(400))
+    branches = [Branch(1, name, 2500, 2500, 1, 1, 1, 1, NOW) for name in names]
+    for depth in range(2, 6):
+        branches += [Branch(depth, name + "/x" * (depth - 1), 2500, 2500, 1, 1, 1, 1, NOW) for name in names]
+    found = findings()
+    large = evolve(found, branches=tuple(branches), totals=evolve(found.totals, messages=10**6, bytes=10**6))
+    assert len(page(large).encode()) < 2_000_000
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(1, 500)), max_size=12))
+def test_tiles_lie_within_those_they_belong_to_and_do_not_overlap(found: list[tuple[int, int, int]]) -> None:
+    below = {(first, second): count for first, second, count in found}
+    first: dict[int, int] = {}
+    for (one, _), count in below.items():
+        first[one] = first.get(one, 0) + count
+    branches = [branch(str(one), count) for one, count in first.items()]
+    branches += [branch(f"{one}/{other}", count) for (one, other), count in below.items()]
+    placed = tiles(branches, lambda one: one.messages, sum(first.values()))
+    by_prefix = {tile.branch.prefix: tile for tile in placed}
+    for tile in placed:
+        assert tile.high * HEIGHT >= SMALLEST
+        if tile.branch.depth == 2:
+            parent = by_prefix[tile.branch.prefix.rpartition("/")[0]]
+            assert parent.top - 1e-9 <= tile.top
+            assert tile.top + tile.high <= parent.top + parent.high + 1e-9
+    for depth in (1, 2):
+        ends = sorted((tile.top, tile.top + tile.high) for tile in placed if tile.branch.depth == depth)
+        assert all(before[1] <= after[0] + 1e-9 for before, after in pairwise(ends))
+
+
+@given(st.floats(0, 1e15))
+def test_a_scale_holds_the_highest_value_and_is_not_much_higher(highest: float) -> None:
+    for thousand in (1000, 1024):
+        assert highest <= ceiling(highest, thousand) <= max(2, 2.5 * highest)
+
+
+@pytest.fixture
+def shown(tmp_path: Path) -> Path:
+    file = tmp_path / "report.html"
+    file.write_text(page(findings(HOSTILE), "Report"), encoding="utf-8")
+    return file
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+def test_a_real_browser_shows_it_without_a_complaint_and_runs_nothing_of_a_name(shown: Path, tmp_path: Path) -> None:
+    """On a wide and on a narrow screen, light and dark; nothing else is fetched, and nothing hangs over the side."""
+    with browser(tmp_path) as window:
+        for width, dark in ((1280, False), (390, True)):
+            window.open(shown, width, dark)
+            assert window.ask("document.documentElement.dataset.ready") == "yes"
+            assert window.ask("document.title") == "Report"
+            assert window.ask("document.documentElement.scrollWidth") <= width
+            assert window.ask("document.querySelectorAll('section').length") == 8
+            assert window.ask("document.querySelectorAll('script, img, iframe').length") == 1
+            assert window.ask("document.querySelector('.icicle').getBoundingClientRect().height") == HEIGHT
+            assert HOSTILE[0] in window.ask("document.body.innerText")
+            assert window.complaints == []
+            assert [url for url in window.requests if not url.startswith("data:")] == [shown.as_uri()]
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+def test_labels_of_charts_neither_overlap_nor_hang_over_the_edge(shown: Path, tmp_path: Path) -> None:
+    """On a wide and on a narrow screen; what the lines stand for is beside the columns, not on them."""
+    with browser(tmp_path) as window:
+        for width in (1280, 390):
+            window.open(shown, width)
+            edges = window.ask(_LABELS)
+            assert len(edges) > 5
+            for chart in edges:
+                assert all(first[1] <= second[0] for first, second in pairwise(chart["labels"]))
+                assert chart["labels"][0][0] >= chart["left"] - 1
+                assert chart["labels"][-1][1] <= chart["right"] + 1
+                assert all(chart["room"] <= left < right <= chart["left"] for left, right in chart["figures"])
+
+
+_LABELS = """
+[...document.querySelectorAll('svg.columns')].map(chart => {
+  const box = chart.getBoundingClientRect();
+  const shown = [...chart.querySelectorAll('.tick:not(.figure)')].map(label => label.getBoundingClientRect());
+  return {
+    labels: shown.filter(label => label.width).map(label => [label.left, label.right]),
+    left: box.left, right: box.right, room: chart.closest('section').getBoundingClientRect().left,
+    figures: [...chart.querySelectorAll('.figure')].map(each => each.getBoundingClientRect())
+      .map(one => [one.left, one.right]),
+  };
+})
+"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+def test_the_map_shows_messages_or_bytes_and_zooms(shown: Path, tmp_path: Path) -> None:
+    """A click makes a prefix as high as the map, Escape shows all again; hovering tells the prefix in full."""
+    maps = "[...document.querySelectorAll('.icicle')].map(map => map.getBoundingClientRect().height > 0)"
+    tile = "document.querySelectorAll('.icicle > svg')[1]"
+    with browser(tmp_path) as window:
+        window.open(shown)
+        assert window.ask(maps) == [True, False]
+        window.ask("document.querySelector('label[for=by-bytes]').click()")
+        assert window.ask(maps) == [False, True]
+        window.ask("document.querySelector('label[for=by-messages]').click()")
+        before = window.ask(f"{tile}.getAttribute('height')")
+        window.ask(f"{tile}.querySelector('rect').dispatchEvent(new MouseEvent('click', {{bubbles: true}}))")
+        assert window.ask(f"{tile}.getAttribute('height')") == "100%"
+        window.ask("dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}))")
+        assert float(window.ask(f"{tile}.getAttribute('height')").rstrip("%")) == pytest.approx(
+            float(before.rstrip("%"))
+        )
+        window.ask(f"{tile}.querySelector('rect').dispatchEvent(new MouseEvent('pointermove', {{bubbles: true}}))")
+        assert " messages (" in window.ask("document.getElementById('tip').textContent")
+        assert window.complaints == []

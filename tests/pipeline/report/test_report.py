@@ -1,0 +1,132 @@
+"""The report: what it finds in a database of either make, with a history and without."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from holdfast.pipeline import snapshot_of
+from holdfast.pipeline.cli.root import main
+from holdfast.pipeline.filters.requested import of_lines
+from holdfast.pipeline.jobs.changes import step_of
+from holdfast.pipeline.jobs.report import report
+from holdfast.pipeline.report.findings import Findings, One, Part, Talker
+from holdfast.retained.replay.flow_control import Flow
+from tests.pipeline.stores import NOW, Filled, message
+
+pytestmark = pytest.mark.spark
+
+HOUR = 3_600_000
+
+
+def test_changes_are_told_in_steps_that_fit() -> None:
+    """At most 72 of them, however long the history is."""
+    for seconds in (0, 59, 4_000, 86_400, 30 * 86_400, 10 * 365 * 86_400):
+        step = step_of(seconds)
+        assert step >= 60
+        assert seconds / step <= 72
+    assert (step_of(3600), step_of(86_400), step_of(7 * 86_400)) == (60, 3_600, 14_400)
+
+
+def test_what_is_retained_is_told_by_size_age_publisher_and_expiry(spark: SparkSession, filled: Filled) -> None:
+    with snapshot_of(_prepared(filled).url) as before:
+        now = before.taken_at
+    for age, one in (
+        (40 * 24 * HOUR, message("a/b", b"x" * 100, client_id="c1")),
+        (2 * HOUR, message("a/c", b"x" * 5, client_id="c1")),
+        (31 * 24 * HOUR, message("old/x", b"x")),
+        (HOUR // 2, message("soon", b"xy", client_id="c2", expires_at=now + HOUR + HOUR // 2)),
+        (HOUR // 2, message("later", b"xy", client_id="c2", expires_at=now + 50 * 24 * HOUR)),
+    ):
+        filled.put(one, at=now - age)
+    with snapshot_of(filled.url) as snapshot:
+        found = report(spark, snapshot, Flow(), of_lines(["a/#", "none"]))
+    assert found.history is None
+    assert (found.totals.messages, found.totals.bytes, found.totals.largest, found.totals.clients) == (5, 110, 100, 2)
+    assert (found.totals.expiring, found.totals.stale, found.totals.lasting_bytes) == (2, 2, 101)
+    assert found.sizes == (Part(0, 1, 1), Part(1, 2, 4), Part(3, 1, 5), Part(7, 1, 100))
+    assert found.ages == (Part(0, 2, 4), Part(1, 1, 5), Part(5, 2, 101))
+    assert [one.topic for one in found.oldest][:2] == ["a/b", "old/x"]
+    assert found.largest[0] == One("a/b", "c1", 100, now - 40 * 24 * HOUR)
+    assert found.clients == (Talker("c1", 2, 105), Talker("c2", 2, 4), Talker(None, 1, 1))
+    assert [one.prefix for one in found.stale] == ["old", "a/b"]
+    assert (found.expiry.hours[1], sum(found.expiry.hours), found.expiry.days[0]) == (1, 1, 1)
+    assert (found.expiry.later, found.expiry.never) == (1, 3)
+    assert {one.prefix for one in found.branches} == {"a", "a/b", "a/c", "old", "old/x", "soon", "later"}
+    assert found.deliveries is not None
+    assert [(one.topic_filter, one.messages) for one in found.deliveries.deliveries] == [("a/#", 2), ("none", 0)]
+    assert "password" not in found.database
+
+
+def test_the_history_tells_of_changes_and_of_what_never_changes(spark: SparkSession, recorded: Filled) -> None:
+    recorded.put(message("a/once", client_id="c1"), message("a/often", client_id="c1"), message("gone"), at=NOW)
+    later = NOW + 400 * 24 * HOUR
+    recorded.put(*(message("a/often", b"xyz", client_id="c2") for _ in range(5)), message("gone", b""), at=later)
+    history = _found(spark, recorded).history
+    assert history is not None
+    assert (history.changes, history.retained, history.untouched) == (9, 2, 1)
+    assert history.untouched_topics == ("a/once",)
+    assert [(one.sets, one.clears, one.expires) for one in history.churn] == [(3, 0, 0), (5, 1, 0)]
+    assert history.topics[0] == Talker("a/often", 6, 16)
+    assert history.prefixes[0] == Talker("a/often", 6, 16)
+    assert {(one.name, one.messages) for one in history.clients} == {("c1", 2), ("c2", 5), (None, 2)}
+    assert history.churn[1].at - history.churn[0].at >= history.step * 1000
+
+
+def test_an_empty_database_has_a_report(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
+    """Written to a folder, for machines told in a line of JSON."""
+    command = ["report", "--storage", _prepared(filled).url, "--out", str(tmp_path / "new"), "--json"]
+    found = CliRunner().invoke(main, command)
+    told = json.loads(found.stdout)
+    assert (found.exit_code, told["messages"], told["out"]) == (0, 0, str(tmp_path / "new" / "report.html"))
+    assert "Nothing is retained." in (tmp_path / "new" / "report.html").read_text()
+
+
+def test_the_command_writes_a_page_and_says_which_lines_were_no_filters(
+    spark: SparkSession, filled: Filled, tmp_path: Path
+) -> None:
+    """It replaces an earlier page as a whole; nothing else is left in the folder."""
+    filled.put(message("a/<b>", b"xyz"))
+    filters, out = tmp_path / "filters.txt", tmp_path / "out" / "page.html"
+    filters.write_text("a/#\nbad/#/x\n")
+    command = ["report", "--storage", filled.url, "--out", str(out), "--filters", str(filters), "--title", "T & <co>"]
+    for _ in range(2):
+        found = CliRunner().invoke(main, command)
+        assert found.exit_code == 3
+        assert f"{filters}:2: 'bad/#/x'" in found.stderr
+        assert f"1 messages reported in {out}" in found.stdout
+    page = out.read_text()
+    assert "<title>T &amp; &lt;co&gt;</title>" in page
+    assert "a/&lt;b&gt;" in page
+    assert [file.name for file in out.parent.iterdir()] == ["page.html"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--stale", "soon"], "stale: found 'soon'; allowed: a time of at least a second"),
+        (["--batch-read-number", "10"], "batch_deliver_number is 100 and batch_read_number 10; allowed"),
+        (["--filters", "/nowhere/x"], "/nowhere/x: the Topic Filters cannot be read"),
+    ],
+)
+def test_what_cannot_be_meant_is_said_in_a_line(
+    spark: SparkSession, tmp_path: Path, options: list[str], said: str
+) -> None:
+    command = ["report", "--storage", f"sqlite:///{tmp_path}/none.db", "--out", str(tmp_path), *options]
+    found = CliRunner().invoke(main, command)
+    assert (found.exit_code, said in found.stderr, found.stderr.count("\n")) == (1, True, 1)
+
+
+def _prepared(filled: Filled) -> Filled:
+    with filled.store():
+        pass
+    return filled
+
+
+def _found(spark: SparkSession, filled: Filled) -> Findings:
+    with snapshot_of(filled.url) as snapshot:
+        return report(spark, snapshot, Flow())

@@ -1,0 +1,143 @@
+"""An import whose driver and JVM are killed, wherever it is, ends as if it had not been when it is run again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from holdfast.pipeline import Source
+from holdfast.pipeline.jobs.imports import Imported, import_messages
+from holdfast.pipeline.sink.merging import Target
+from holdfast.retained.importing.jobs import read_job
+from holdfast.retained.records import line_of
+from tests.pipeline.commands import environment
+from tests.pipeline.sink.test_sink import contents
+from tests.pipeline.stores import Filled, database, message
+
+#: Seconds a driver may take to get anywhere on a slow machine.
+_PATIENCE = 240.0
+COUNT = 1200
+#: The import, which stops for good at a point that is named, and says so with a file.
+SCRIPT = """
+import sys, time
+from pathlib import Path
+from pyspark.sql import SparkSession
+from holdfast.admin import access
+from holdfast.pipeline import register
+from holdfast.pipeline.sink import merging as commit
+from holdfast.pipeline.sources import retained
+from holdfast.pipeline.sink import writer as sink
+from holdfast.pipeline.jobs import imports
+
+source, url, point, mark = sys.argv[1:]
+
+def stop():
+    Path(mark).touch()
+    time.sleep(3600)
+
+class Held(sink.RetainedWriter):
+    def write(self, iterator):
+        def first():
+            for batch in iterator:
+                yield batch
+                if point == "staging":
+                    stop()
+        return super().write(first())
+
+    def commit(self, messages):
+        if point == "staged":
+            stop()
+        access._ROWS = 250  # more than one chunk
+        merge, target = commit.Target.merge, self._target
+        def told(*arguments):
+            for said in merge(target, *arguments):
+                yield said
+                if point == "merging":
+                    stop()
+        object.__setattr__(self, "_target", type("Told", (), {"merge": staticmethod(told)}))
+        super().commit(messages)
+
+    def _tell(self, rejects):
+        if point == "merged":
+            stop()
+
+class HeldSource(retained.RetainedSource):
+    def writer(self, schema, overwrite):
+        return Held(retained.Options(self.name(), self.options, sink.OPTIONS), schema, overwrite)
+
+spark = SparkSession.builder.master("local[2]").getOrCreate()
+register(spark)
+spark.dataSource.register(HeldSource)
+imports.import_messages(spark, source, "ndjson", commit.Target(url, None), job="killed")
+"""
+
+
+def killed_at(point: str, source: Path, url: str, folder: Path) -> None:
+    """Import until a point is reached; then kill -9 the driver, its JVM and its workers."""
+    mark, log = folder / f"{point}.mark", folder / f"{point}.log"
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, str(source), url, point, str(mark)],
+            env=environment(), stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True,
+        )  # fmt: skip
+    try:
+        deadline = time.monotonic() + _PATIENCE
+        while not mark.exists():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.02)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def position(url: str) -> str:
+    """Return how far the job has got."""
+    with Source(url).reading() as reading:
+        job = read_job(reading.connection.cursor(), "killed")
+    return "" if job is None else "done" if job.is_done else job.position
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("make", "points"),
+    [("sqlite", ("staged", "merging")), ("postgresql", ("staging", "merged"))],
+)
+def test_kill_9_at_any_point_ends_the_same_when_it_is_run_again(
+    spark: SparkSession, tmp_path: Path, make: str, points: tuple[str, ...]
+) -> None:
+    """While rows are staged, when they are, in the middle of the chunks, and when all is merged but not yet told."""
+    source = tmp_path / "in.ndjson"
+    expected = [message(f"t/{number:04}", b"%d" % number, qos=number % 3) for number in range(COUNT)]
+    source.write_bytes(b"".join(map(line_of, expected)))
+    with database(make, tmp_path) as target:
+        for point in points:
+            killed_at(point, source, target.url, tmp_path)
+            if point in ("staging", "staged"):
+                assert position(target.url) == ""
+            elif point == "merging":
+                assert "t/0000" < position(target.url) < "t/1199"
+            else:
+                assert position(target.url) == "done"
+        for before in (points[-1] == "merged", True):
+            done = import_messages(spark, str(source), "ndjson", Target(target.url, None), job="killed")
+            assert done == Imported("killed", before, COUNT, 0, 0, 0, 0, 0)
+        found = contents(spark, target)
+        assert [row[:3] for row in found] == [(one.topic, one.payload, one.qos) for one in expected]
+        assert staged(target) == []
+
+
+def staged(target: Filled) -> list[str]:
+    """Return the names of what is left in staging."""
+    if target.url.startswith("sqlite"):
+        return [path.name for path in (Path(target.url.removeprefix("sqlite:///")).parent / "staging").iterdir()]
+    with Source(target.url).reading() as reading:
+        return [name for (name,) in reading.rows("SELECT tablename FROM pg_tables WHERE tablename LIKE 'holdfast_st%'")]

@@ -1,0 +1,151 @@
+"""A stream of the history notices what was forgotten before it was read, and never what is not committed."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import create_engine, text
+
+from holdfast.messages import ChangeOrigin
+from holdfast.pipeline.database.connection import Source
+from holdfast.pipeline.database.history_range import extent
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.sources.columns import HISTORY
+from holdfast.pipeline.sources.history import STREAM_OPTIONS, HistoryStreamReader
+from holdfast.pipeline.sources.options import Options
+from holdfast.retained.history.recording import append_stored
+from holdfast.storage.database import Durability
+from holdfast.storage.engine import database_at
+from tests.pipeline.stores import NOW, Filled, database, message
+
+
+def reader_of(filled: Filled, **options: str) -> HistoryStreamReader:
+    """Return a stream's reader, as Spark would make it."""
+    return HistoryStreamReader(Options("retained_history", {"storage": filled.url, **options}, STREAM_OPTIONS), HISTORY)
+
+
+def places(reader: HistoryStreamReader, start: dict[str, int], end: dict[str, int]) -> list[int]:
+    """Read a batch, and return the places of its entries."""
+    parts = reader.partitions(start, end)
+    return [seq for part in parts for batch in reader.read(part) for seq in batch.column(0).to_pylist()]
+
+
+def change(filled: Filled, *statements: str) -> None:
+    """Change the database by hand."""
+    engine = create_engine(filled.url)
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.execute(text(statement))
+    engine.dispose()
+
+
+@pytest.fixture
+def ten(recorded: Filled) -> Filled:
+    """Ten entries, in the places 2 to 11: a period begins with a place of its own."""
+    recorded.put(*(message(f"t/{number}") for number in range(10)))
+    return recorded
+
+
+def test_what_is_lost_is_named_by_its_first_place(ten: Filled) -> None:
+    """Whether it was lost before the batch began or while it was read; asked to, the stream goes on without it."""
+    reader = reader_of(ten, partitions="2")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert places(reader, start, end) == list(range(2, 12))
+    planned = reader.partitions(start, end)
+    change(ten, "DELETE FROM retained_history WHERE seq IN (8, 10)")
+    with pytest.raises(PipelineError, match="has lost 2 entries from seq 8 on"):
+        [list(reader.read(part)) for part in planned]
+    with pytest.raises(PipelineError, match="has lost 2 entries from seq 8 on"):
+        reader.partitions({"seq": 5, "pruned": 1}, end)
+    tolerant = reader_of(ten, fail_on_data_loss="false")
+    assert places(tolerant, {"seq": 5, "pruned": 1}, end) == [6, 7, 9, 11]
+
+
+def test_what_was_gone_before_the_stream_began_is_no_loss(ten: Filled) -> None:
+    """Of what had been pruned only the rest is read; what is lost after that is noticed."""
+    change(
+        ten,
+        "DELETE FROM retained_history WHERE seq IN (2, 3, 5)",
+        "UPDATE retained_history_periods SET pruned_to = 5",
+    )
+    reader = reader_of(ten)
+    start = reader.initialOffset()
+    assert start == {"seq": 3, "pruned": 5}
+    assert places(reader, start, {"seq": 11, "pruned": 5}) == [4, 6, 7, 8, 9, 10, 11]
+    change(ten, "DELETE FROM retained_history WHERE seq = 6")
+    with pytest.raises(PipelineError, match="has lost 1 entries from seq 6 on"):
+        reader.partitions(start, {"seq": 11, "pruned": 5})
+
+
+def test_a_stream_begins_where_it_is_told(ten: Filled) -> None:
+    """With the next entry, with a certain one, or with one that must still be there."""
+    latest = reader_of(ten, starting_seq="latest")
+    start = latest.initialOffset()
+    assert start == {"seq": 11, "pruned": 11}
+    assert latest.partitions(start, latest.latestOffset(start, latest.getDefaultReadLimit())) == []
+    ten.put(message("new"))
+    assert places(latest, start, latest.latestOffset(start, latest.getDefaultReadLimit())) == [12]
+    numbered = reader_of(ten, starting_seq="9", max_rows_per_trigger="3")
+    start = numbered.initialOffset()
+    assert places(numbered, start, numbered.latestOffset(start, numbered.getDefaultReadLimit())) == [9, 10, 11]
+    change(ten, "DELETE FROM retained_history WHERE seq <= 9")
+    with pytest.raises(PipelineError, match="from seq 9 on"):
+        numbered.partitions(start, {"seq": 12, "pruned": 8})
+    with pytest.raises(PipelineError, match="starting_seq is a number from 1"):
+        reader_of(ten, starting_seq="first")
+
+
+def test_a_run_over_what_is_there_ends_where_it_began_to_look(ten: Filled) -> None:
+    """However fast the history grows."""
+    reader = reader_of(ten, max_rows_per_trigger="6")
+    reader.prepareForTriggerAvailableNow()
+    ten.put(*(message(f"more/{number}") for number in range(5)))
+    offset = reader.initialOffset()
+    ends = []
+    for _ in range(3):
+        offset = reader.latestOffset(offset, reader.getDefaultReadLimit())
+        ends.append(offset["seq"])
+    assert ends == [7, 11, 11]
+
+
+def test_the_place_with_which_a_period_begins_is_no_loss(ten: Filled) -> None:
+    """Recording was off for a while, and is on again."""
+    Filled(ten.url).put(message("unrecorded"))
+    change(ten, "UPDATE retained_history_periods SET ended_at = 1")
+    ten.put(message("again"))
+    reader = reader_of(ten)
+    start = reader.initialOffset()
+    found = places(reader, start, reader.latestOffset(start, reader.getDefaultReadLimit()))
+    assert 12 not in found
+    assert found == [*range(2, 12), *range(13, found[-1] + 1)]
+
+
+def test_on_postgres_nobody_writes_behind_a_change_that_is_not_committed(tmp_path: Path) -> None:
+    """Places are in the order of commits: a reader that has seen one has seen all before it."""
+    with database("postgresql", tmp_path, recorded=True) as filled:
+        filled.put(message("a"))
+        source, writable = Source(filled.url), database_at(filled.url, Durability.FULL, 0, 5.0)
+
+        def last() -> int:
+            with source.reading() as reading:
+                return extent(reading).last
+
+        before = last()
+        with closing(writable.connect()) as first, closing(writable.connect()) as second:
+            first.cursor().execute("BEGIN")
+            append_stored(first.cursor(), ["a"], NOW, ChangeOrigin.PUBLISH)
+            second.cursor().execute("SET lock_timeout = '20ms'")
+            second.cursor().execute("BEGIN")
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                append_stored(second.cursor(), ["a"], NOW, ChangeOrigin.PUBLISH)
+            second.rollback()
+            assert last() == before
+            first.commit()
+            second.cursor().execute("BEGIN")
+            append_stored(second.cursor(), ["a"], NOW, ChangeOrigin.PUBLISH)
+            assert last() == before + 1
+            second.rollback()

@@ -1,0 +1,80 @@
+"""Copies go with the run they belong to, also where it was killed."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from holdfast.pipeline import snapshot_of
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.spark.temporary_folders import owned_folder, sweep
+from tests.pipeline.stores import database, message
+
+
+def left_behind(parent: Path) -> Path:
+    """Make what a killed run leaves: a folder whose lock nobody holds."""
+    with owned_folder(str(parent)) as place:
+        copy = {each.name: each.read_bytes() for each in place.iterdir()}
+    place.mkdir()
+    for name, content in copy.items():
+        (place / name).write_bytes(content)
+    (place / "retained.db").write_bytes(b"a copy")
+    return place
+
+
+def test_a_folder_goes_at_the_end(tmp_path: Path) -> None:
+    """With what is in it."""
+    with owned_folder(str(tmp_path)) as place:
+        (place / "file").write_text("x")
+        assert place.parent == tmp_path
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_dead_have_left_is_swept_and_what_the_living_have_is_not(tmp_path: Path) -> None:
+    """By the next run in the same place."""
+    dead, other = left_behind(tmp_path), tmp_path / "holdfast-other"
+    other.mkdir()
+    with owned_folder(str(tmp_path)) as living:
+        assert not dead.exists()
+        with owned_folder(str(tmp_path)):
+            assert living.exists()
+        sweep(tmp_path)
+        assert living.exists()
+    assert list(tmp_path.iterdir()) == [other]
+
+
+def test_a_folder_that_is_just_being_made_or_is_another_place_is_not_swept(tmp_path: Path) -> None:
+    """One without a lock, and a link."""
+    dead = left_behind(tmp_path)
+    kept = tmp_path / "elsewhere"
+    dead.rename(kept)
+    (tmp_path / "holdfast-snapshot-link").symlink_to(kept)
+    (tmp_path / "holdfast-snapshot-new").mkdir()
+    sweep(tmp_path)
+    assert (kept / "retained.db").exists()
+    assert (tmp_path / "holdfast-snapshot-new").exists()
+
+
+def test_a_copy_for_which_there_is_no_room_is_told_and_removed(tmp_path: Path) -> None:
+    """The message names the folder and the option."""
+    with database("sqlite", tmp_path) as filled:
+        filled.put(*(message(f"t/{number}", b"x" * 5000) for number in range(40)))
+        (tmp_path / "copies").mkdir()
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+        try:
+            with (
+                pytest.raises(PipelineError, match=r"copies/.*: the copy .* failed .*--snapshot-dir"),
+                snapshot_of(filled.url, None, str(tmp_path / "copies")),
+            ):
+                raise AssertionError("there was room")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert list((tmp_path / "copies").iterdir()) == []
+        with (
+            pytest.raises(PipelineError, match="nowhere: no copy can be made there"),
+            snapshot_of(filled.url, None, str(tmp_path / "nowhere")),
+        ):
+            raise AssertionError("there was a folder")

@@ -1,0 +1,254 @@
+"""A retained store with its history, and a model that keeps every state there ever was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import psycopg
+from attrs import define, field
+from twisted.internet.task import Clock
+
+from holdfast.messages import ApplicationMessage, ChangeOrigin, RetainedChange, RetainedMessage
+from holdfast.retained.history.entries import HistoryEvent
+from holdfast.retained.history.history import HistoryLimits, RetainedHistory
+from holdfast.retained.history.moments import Moment
+from holdfast.retained.history.restoring import Restored, Restorer
+from holdfast.retained.quota.limits import RetainerLimits
+from holdfast.retained.replay.flow_control import Flow
+from holdfast.retained.service import RetainedMessages
+from holdfast.retained.store.sql import SQLRetainedStore
+from holdfast.storage.bridge import SynchronousBridge
+from holdfast.storage.database import Durability
+from holdfast.storage.store import DurableStore
+from holdfast.tickets import CommitTicket
+from holdfast.wire.properties import NO_PROPERTIES
+from tests.postgres import fresh_database
+from tests.storage.doubles import Wall, fresh_file, result_of
+
+START = 1_700_000_000_000
+
+
+@define
+class Past:
+    """A node with its retained messages and their history, on a database, with clocks that stand still."""
+
+    url: str
+    limits: HistoryLimits = field(factory=lambda: HistoryLimits(enable=True, keep=None))
+    node: int = 1
+    wall: Wall = field(factory=Wall)
+    clock: Clock = field(factory=Clock)
+    bridge: SynchronousBridge = field(factory=SynchronousBridge)
+    durable: DurableStore = field(init=False)
+    store: SQLRetainedStore = field(init=False)
+    history: RetainedHistory = field(init=False)
+    retained: RetainedMessages = field(init=False)
+    routed: list[ApplicationMessage] = field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        self.durable = DurableStore(
+            self.url,
+            Durability.PROCESS,
+            1.0,
+            0,
+            self.node,
+            self.clock,
+            self.wall,
+            None,
+            self.bridge,
+            SynchronousBridge,
+        )
+        self.store = SQLRetainedStore(self.durable, recorded=self.limits.enable)
+        self.history = RetainedHistory(self.durable, self.store.flushed, self.clock, self.wall, self.limits)
+        self.retained = RetainedMessages(self.store, self.clock, self.wall, RetainerLimits(), Flow())
+
+    def open(self, started: bool = True) -> Past:
+        """Open the store; with ``started``, let the history write its baseline."""
+        self.durable.open()
+        if started:
+            self.history.running = True
+            self.tend()
+        return self
+
+    def close(self) -> None:
+        """Commit what waits, and close."""
+        self.bridge.manual = False
+        while self.bridge.waiting:
+            self.bridge.step()
+        result_of(self.durable.close())
+
+    def finish(self, work: Any) -> Any:
+        """Let reactor turns pass until a Deferred has fired; return what with."""
+        for _ in range(10_000):
+            if work.called:
+                break
+            self.clock.advance(0)
+            while self.bridge.waiting:
+                self.bridge.step()
+        return result_of(work)
+
+    def tend(self) -> None:
+        """Write the baseline and prune, to the end."""
+        self.finish(self.history.tend())
+
+    def set(self, topic: str, payload: bytes = b"x", **fields: Any) -> CommitTicket:
+        """Retain a message now."""
+        return self.retained.retain(
+            ApplicationMessage(topic, payload, retain=True, **fields), ChangeOrigin.PUBLISH
+        )  # fmt: skip
+
+    def clear(self, topic: str) -> CommitTicket:
+        """Clear a topic now."""
+        return self.set(topic, b"")
+
+    def put(self, topic: str, payload: bytes, revision: int) -> CommitTicket:
+        """Store a message under a revision of the test's."""
+        message = RetainedMessage(topic, payload, 0, NO_PROPERTIES, None, None, self.wall.now, None, revision)
+        return self.store.put(RetainedChange(topic, revision, self.wall.now, message))
+
+    def expire(self) -> list[str]:
+        """Remove what has expired."""
+        return list(self.finish(self.store.expire(self.wall.now, 1000)))
+
+    def events(self, topic_filter: str = "#", **options: Any) -> list[HistoryEvent]:
+        """Read all events, page by page."""
+        found: list[HistoryEvent] = []
+        cursor, done = 0, False
+        while not done:
+            page = self.finish(self.history.events(topic_filter, cursor=cursor, **options))
+            assert page.done or page.cursor > cursor
+            found += page.events
+            cursor, done = page.cursor, page.done
+        return found
+
+    def moment(self, at: int) -> Moment:
+        """Find a moment."""
+        moment: Moment = self.finish(self.history.moment(at))
+        return moment
+
+    def messages(self, at: int, topic_filter: str = "#") -> list[HistoryEvent]:
+        """Read what was retained at a moment, page by page."""
+        moment = self.moment(at)
+        found: list[HistoryEvent] = []
+        after, done = "", False
+        while not done:
+            page = self.finish(self.history.as_of(topic_filter, moment, after))
+            assert page.done or page.after > after
+            found += page.messages
+            after, done = page.after, page.done
+        return found
+
+    def as_of(self, at: int, topic_filter: str = "#") -> dict[str, bytes]:
+        """Return topics and payloads of what was retained at a moment, which must come in order."""
+        found = self.messages(at, topic_filter)
+        assert [one.topic for one in found] == sorted(one.topic for one in found)
+        return {one.topic: one.payload for one in found}
+
+    def restore(self, at: int, topic_filter: str = "#", publish: Any = None, **options: Any) -> Restored:
+        """Restore."""
+        restorer = Restorer(self.history, self.retained, publish or self.publish, self.wall)
+        report: Restored = self.finish(restorer.restore(topic_filter, at, **options))
+        return report
+
+    def publish(self, message: ApplicationMessage, origin: ChangeOrigin) -> CommitTicket:
+        """Retain and route, as the router does."""
+        self.routed.append(message)
+        return self.retained.retain(message, origin)
+
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
+        """Read with plain SQL."""
+        assert self.durable.parts is not None
+        connection = self.durable.parts.database.connect_reader()
+        try:
+            cursor = connection.cursor()
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+        finally:
+            connection.close()
+
+    def in_step(self) -> bool:
+        """Tell whether the newest entry of each topic is what is retained, byte for byte."""
+        lasting = f"(expires_at IS NULL OR expires_at > {self.wall.now}) ORDER BY topic"
+        live = self.query(f"SELECT topic, payload FROM retained WHERE tombstone = 0 AND {lasting}")
+        newest = self.query(
+            "SELECT topic, payload FROM retained_history WHERE op = 'set' AND seq IN (SELECT max(seq) FROM "
+            "retained_history WHERE seq > (SELECT max(first_seq) FROM retained_history_periods) GROUP BY topic) "
+            f"AND {lasting}"
+        )
+        return live == newest
+
+
+@contextmanager
+def sqlite() -> Iterator[Callable[..., Past]]:
+    """Yield how to make a node on an empty SQLite file; those left open are closed."""
+    with TemporaryDirectory() as directory:
+        path = fresh_file(Path(directory))
+        yield from _nodes(f"sqlite:///{path}")
+
+
+@cache
+def _postgres() -> str:
+    return fresh_database()
+
+
+@contextmanager
+def postgres() -> Iterator[Callable[..., Past]]:
+    """Yield how to make a node on an empty Postgres database; those left open are closed."""
+    with psycopg.connect(_postgres().replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute(
+            "TRUNCATE retained, retained_levels, nodes, retained_history, retained_history_periods, "
+            "retained_history_absent;"
+            "UPDATE retained_history_state SET last_seq = 0, last_at = 0, bytes = 0, archived_seq = NULL"
+        )
+    yield from _nodes(_postgres())
+
+
+def _nodes(url: str) -> Iterator[Callable[..., Past]]:
+    made: list[Past] = []
+
+    def make(**options: Any) -> Past:
+        made.append(Past(url, **options))
+        return made[-1]
+
+    yield make
+    for past in made:
+        if past.durable.parts is not None:
+            past.close()
+
+
+@define
+class Model:
+    """What the history should say: every change in the order of commits, each with the moment it counts from.
+
+    ``ended_at`` is the first moment it does not say anything about.
+    """
+
+    ended_at: int | None = None
+    changes: list[tuple[int, str, bytes | None, int | None]] = field(factory=list)
+    last_at: int = 0
+
+    @property
+    def since(self) -> int:
+        """The first moment it says something about."""
+        return self.changes[0][0]
+
+    def change(self, at: int, topic: str, payload: bytes | None, expires_at: int | None = None) -> None:
+        """Take note of a change; None for the payload of what was cleared."""
+        self.last_at = max(self.last_at, at)
+        self.changes.append((self.last_at, topic, payload, expires_at))
+
+    def as_of(self, moment: int) -> dict[str, bytes]:
+        """Return topics and payloads of what was retained at a moment."""
+        found: dict[str, tuple[bytes | None, int | None]] = {}
+        for at, topic, payload, expires_at in self.changes:
+            if at <= moment:
+                found[topic] = payload, expires_at
+        return {
+            topic: payload
+            for topic, (payload, expires_at) in sorted(found.items())
+            if payload is not None and (expires_at is None or expires_at > moment)
+        }

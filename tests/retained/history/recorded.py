@@ -1,0 +1,58 @@
+"""A whole broker in memory, around a database that records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.messages import ApplicationMessage, ChangeOrigin
+from holdfast.retained.history.history import HistoryLimits, RetainedHistory
+from holdfast.retained.history.restoring import Restorer
+from holdfast.retained.quota.limits import RetainerLimits
+from holdfast.retained.store.interfaces import IRetainedStore
+from holdfast.retained.store.sql import SQLRetainedStore
+from holdfast.storage.store import DurableStore
+from holdfast.tickets import CommitTicket
+from tests.doubles import START, MemoryBroker
+from tests.storage.doubles import result_of
+
+
+class RecordedBroker(MemoryBroker):
+    """A broker whose retained messages are in a database, with their history.
+
+    ``make`` returns the durable store, not yet open, for a clock in milliseconds.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Callable[[], int]], DurableStore],
+        limits: RetainerLimits | None = None,
+        counted: tuple[str, ...] = (),
+        start: float = START,
+    ) -> None:
+        def store(now: Callable[[], int]) -> IRetainedStore:
+            self.durable = make(now)
+            limits = HistoryLimits(enable=True, keep=None)
+            self.history = RetainedHistory(self.durable, self._flushed, self.clock, now, limits)
+            clients = bool(counted)
+            kept = SQLRetainedStore(self.durable, counted_filters=counted, counted_clients=clients, recorded=True)
+            self.durable.open()
+            return kept
+
+        super().__init__(store, retainer=limits, start=start)
+        self.history.startService()
+        self.settle()
+        self.restorer = Restorer(self.history, self.retained, self.publish, self.now)
+
+    def _flushed(self) -> CommitTicket:
+        ticket: CommitTicket = self.store.flushed()
+        return ticket
+
+    def publish(self, message: ApplicationMessage, origin: ChangeOrigin) -> CommitTicket:
+        """Retain and route."""
+        return self.router.publish(message, origin)[0]
+
+    def close(self) -> None:
+        """Stop, and close the database."""
+        self.history.stopService()
+        self.retained.stopService()
+        result_of(self.durable.close())

@@ -1,0 +1,170 @@
+"""Whatever changes a retained message, the history says so: what it says of now is what is retained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.messages import ApplicationMessage, ChangeKind, ChangeOrigin, RetainedMessage
+from holdfast.retained.administration import Administration
+from holdfast.retained.importing.verdicts import Merge
+from holdfast.retained.quota.limits import OnLimit, Quota, RetainerLimits
+from holdfast.wire import NO_PROPERTIES, Properties
+from holdfast.wire import packets as p
+from tests.doubles import START
+from tests.postgres import drop, fresh_database, synchronous
+from tests.retained.history.recorded import RecordedBroker
+from tests.storage.doubles import fresh_file, result_of
+
+Make = Callable[..., RecordedBroker]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
+    """Prepare brokers, one after the other, on one database."""
+    url = fresh_database() if request.param == "postgres" else f"sqlite:///{fresh_file(tmp_path)}"
+    brokers: list[RecordedBroker] = []
+
+    def prepare(limits: RetainerLimits, **options: Any) -> RecordedBroker:
+        start = START
+        if brokers:
+            start = round(brokers[-1].clock.seconds()) + 1
+            brokers[-1].close()
+        brokers.append(RecordedBroker(lambda now: synchronous(url, now=now)[0], limits, start=start, **options))
+        return brokers[-1]
+
+    yield prepare
+    brokers[-1].close()
+    if request.param == "postgres":
+        drop(url)
+
+
+def shown(messages: list[Any]) -> list[tuple[Any, ...]]:
+    return [(one.topic, one.payload, one.qos, one.properties, one.expires_at) for one in messages]
+
+
+def in_step(broker: RecordedBroker) -> None:
+    """Assert that as of now the history has exactly what is retained."""
+    broker.settle()
+    operator = Administration(broker.retained, broker.store, broker.now, broker.history.turn)
+    listed = result_of(operator.listing("", "", 1000, 1 << 20, True))
+    now = broker.now()
+    live = [one.message for one in listed.entries]
+    assert all(one.expires_at is None or one.expires_at > now for one in live)
+    then = result_of(broker.history.as_of("", result_of(broker.history.moment(now))))
+    assert then.done
+    assert shown(then.messages) == shown(live)
+
+
+def finish(broker: RecordedBroker, work: Any) -> Any:
+    broker.settle()
+    return result_of(work)
+
+
+def test_every_path_is_recorded(make: Make) -> None:
+    """One after the other, and each leaves the history in step. The list of origins is complete."""
+    limits = RetainerLimits(
+        on_limit=OnLimit.DROP_OLD,
+        max_payload_size=20,
+        msg_clear_interval=60,
+        topic_quotas=(("quota/#", Quota("q.", 1)),),
+        client_quota=Quota("c.", 100),
+    )
+    broker = make(limits, counted=("quota/#",))
+    client = broker.client("c", 5)
+    seen: dict[ChangeOrigin, set[ChangeKind]] = {}
+
+    def step() -> None:
+        in_step(broker)
+        for event in result_of(broker.history.events("", limit=1000)).events:
+            seen.setdefault(event.origin, set()).add(event.kind)
+
+    for number in range(6):
+        client.publish(f"t/{number}", b"1", 1, True, properties=Properties(content_type="x"))
+    client.publish("t/0", b"2", 2, True)
+    client.send(p.Pubrel(1))
+    client.publish("t/1", b"", 1, True)
+    step()
+    dying = broker.client("w", 5, will=p.Will("t/will", b"gone", 1, True, NO_PROPERTIES))
+    dying.drop()
+    step()
+    operator = Administration(broker.retained, broker.store, broker.now, broker.history.turn)
+    finish(broker, operator.set(ApplicationMessage("t/api", b"a", 0, True)))
+    finish(broker, operator.clear("t/2"))
+    step()
+    imported = RetainedMessage("t/old", b"i", 1, NO_PROPERTIES, "x", "y", START, None, 1)
+    finish(broker, operator.merge([imported, RetainedMessage("t/3", b"i", 0, NO_PROPERTIES, None, None, 1, None, 1)],
+                                  Merge.REPLACE))  # fmt: skip
+    step()
+    client.publish("t/short", b"x", 1, True, properties=Properties(message_expiry_interval=5))
+    step()
+    broker.advance(60)
+    assert broker.retained.statistics().count == len(result_of(broker.history.as_of(
+        "", result_of(broker.history.moment(broker.now())))).messages)  # fmt: skip
+    step()
+    client.publish("t/4", b"x" * 21, 1, True)  # too large: the older one is dropped
+    client.publish("quota/1", b"1", 1, True)
+    client.publish("quota/2", b"1", 1, True)  # over the quota: not retained
+    client.publish("quota/1", b"2", 1, True)
+    step()
+    before = broker.now()
+    broker.advance(1)
+    finish(broker, operator.clear("t/#"))
+    client.publish("t/new", b"n", 1, True)
+    step()
+    finish(broker, broker.restorer.restore("#", before, clear=True))
+    step()
+    for days in (30, 1):  # what is stored is to expire sooner than it said, at the next start
+        broker = make(RetainerLimits(msg_expiry_interval_override=days * 86400.0, allow_never_expire=False))
+        broker.advance(0)
+        step()
+    assert seen == {
+        ChangeOrigin.PUBLISH: {ChangeKind.SET, ChangeKind.CLEAR},
+        ChangeOrigin.WILL: {ChangeKind.SET},
+        ChangeOrigin.API: {ChangeKind.SET, ChangeKind.CLEAR},
+        ChangeOrigin.IMPORT: {ChangeKind.SET},
+        ChangeOrigin.EXPIRY: {ChangeKind.EXPIRE},
+        ChangeOrigin.RESTORE: {ChangeKind.SET, ChangeKind.CLEAR},
+        ChangeOrigin.OVERRIDE: {ChangeKind.SET},
+    }
+    assert set(ChangeOrigin) - set(seen) == {ChangeOrigin.BASELINE}  # nothing was there when the history began
+
+
+@pytest.mark.parametrize("stored_at", [1, START * 1000 + 3_600_000], ids=["long ago", "ahead"])
+def test_an_imported_message_is_in_the_history_from_its_import_on(make: Make, stored_at: int) -> None:
+    """Not from when it was stored elsewhere, whatever the clock there; what changes later is recorded as it happens."""
+    broker = make(RetainerLimits())
+    client = broker.client("c", 5)
+    client.publish("before", b"1", 1, True)
+    broker.advance(10)
+    before = broker.now()
+    broker.advance(10)
+    operator = Administration(broker.retained, broker.store, broker.now, broker.history.turn)
+    message = RetainedMessage("t", b"i", 0, NO_PROPERTIES, None, None, stored_at, None, 1)
+    finish(broker, operator.merge([message], Merge.NEWER))
+    imported = broker.now()
+    broker.advance(10)
+    client.publish("after", b"1", 1, True)
+    in_step(broker)
+    events = {event.topic: event.changed_at for event in result_of(broker.history.events("", limit=10)).events}
+    assert (events["t"], events["after"]) == (imported, broker.now())
+    then = result_of(broker.history.as_of("", result_of(broker.history.moment(before))))
+    assert [one.topic for one in then.messages] == ["before"]
+    stored = result_of(broker.store.get("t"))
+    assert stored.stored_at == stored_at
+
+
+def test_a_change_that_comes_too_late_is_not_recorded(make: Make) -> None:
+    """What an operator began before a client published, and is committed after it, never takes effect."""
+    broker = make(RetainerLimits())
+    client = broker.client("c", 5)
+    stamp = broker.store.next_revision()
+    client.publish("t", b"newer", 1, True)
+    operator = Administration(broker.retained, broker.store, broker.now, broker.history.turn)
+    assert finish(broker, operator.clear("u")).count == 0
+    operator._clear("t", stamp)
+    in_step(broker)
+    assert [event.kind for event in result_of(broker.history.events("t")).events] == [ChangeKind.SET]

@@ -1,0 +1,567 @@
+"""Limits on what is retained: each with every policy, for every protocol version and QoS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast.messages import ApplicationMessage, ChangeOrigin
+from holdfast.retained.quota.limits import Limit, OnLimit, Quota, RetainerLimits, RetainRefused
+from holdfast.sessions.limits import Limits, RetainMode
+from holdfast.tickets import FailureKind, StorageFailure
+from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode
+from holdfast.wire import packets as p
+from tests.doubles import Client, MemoryBroker
+from tests.retained.store.contract import put
+from tests.retained.store.late import LateStore
+from tests.sessions.restartable import RestartableBroker
+from tests.storage.doubles import fresh_file
+
+CLIENT = Quota("retainer.client_quota.", max_messages=1)
+CLIENT_BYTES = Quota("retainer.client_quota.", max_bytes=6)
+TOPIC = Quota("retainer.topic_quotas.q.", max_messages=1)
+TOPIC_BYTES = Quota("retainer.topic_quotas.q.", max_bytes=6)
+
+#: limits, the limit that stands in the way, a topic and payload over it once "old" holds b"old", and if "old" can be it
+OVER: list[tuple[RetainerLimits, Limit, str, bytes]] = [
+    (RetainerLimits(max_payload_size=10), Limit.PAYLOAD_SIZE, "old", b"x" * 11),
+    (RetainerLimits(max_topic_length=10), Limit.TOPIC_LENGTH, "t" * 11, b"new"),
+    (RetainerLimits(max_publish_rate=0.1), Limit.PUBLISH_RATE, "old", b"new"),
+    (RetainerLimits(max_retained_messages=1), Limit.MESSAGES, "second", b"new"),
+    (RetainerLimits(max_retained_bytes=6), Limit.BYTES, "old", b"seven.."),
+    (RetainerLimits(max_retained_bytes=6), Limit.BYTES, "second", b"four"),
+    (RetainerLimits(client_quota=CLIENT), Limit.CLIENT_QUOTA, "second", b"new"),
+    (RetainerLimits(client_quota=CLIENT_BYTES), Limit.CLIENT_QUOTA, "old", b"seven.."),
+    (RetainerLimits(topic_quotas=(("#", TOPIC),)), Limit.TOPIC_QUOTA, "second", b"new"),
+    (RetainerLimits(topic_quotas=(("old/#", TOPIC_BYTES),)), Limit.TOPIC_QUOTA, "old", b"seven.."),
+]
+over = pytest.mark.parametrize(("limits", "limit", "topic", "payload"), OVER, ids=lambda value: str(value)[:24])
+versions = pytest.mark.parametrize("version", [3, 4, 5])
+all_qos = pytest.mark.parametrize("qos", [0, 1, 2])
+
+
+class Scene:
+    """A broker with b"old" retained in "old", its publisher, and somebody who watches."""
+
+    def __init__(self, limits: RetainerLimits, on_limit: OnLimit, version: int) -> None:
+        self.broker = MemoryBroker(retainer=evolve(limits, on_limit=on_limit))
+        self.watcher = self.broker.client("w", 5)
+        self.publisher = self.broker.client("p", version)
+        self.publisher.publish("old", b"old", retain=True)
+        self.watcher.subscribe("#", qos=2)
+        self.watcher.messages()
+
+    def publish(self, topic: str, payload: bytes, qos: int) -> list[p.Packet]:
+        """Publish with RETAIN 1; return what came back."""
+        self.publisher.publish(topic, payload, qos, True)
+        return self.publisher.packets()
+
+    @property
+    def retained(self) -> dict[str, bytes]:
+        """What a new subscriber is sent."""
+        return retained(self.broker)
+
+
+def retained(broker: MemoryBroker) -> dict[str, bytes]:
+    """Return what a new subscriber is sent."""
+    client = broker.client("look", 5)
+    found = {m.topic: m.payload for m in client.subscribe("#") if isinstance(m, p.Publish)}
+    client.send(p.Disconnect())
+    return found
+
+
+def acknowledged(qos: int, reason: ReasonCode = ReasonCode.SUCCESS) -> list[p.Packet]:
+    answers: list[list[p.Packet]] = [[], [p.Puback(1, reason)], [p.Pubrec(1, reason)]]
+    return answers[qos]
+
+
+def without_text(packets: list[p.Packet]) -> list[p.Packet]:
+    return [
+        evolve(packet, properties=NO_PROPERTIES) if isinstance(packet, p.Puback | p.Pubrec) else packet
+        for packet in packets
+    ]
+
+
+@over
+@versions
+@all_qos
+def test_reject_tells_who_can_be_told(
+    limits: RetainerLimits, limit: Limit, topic: str, payload: bytes, version: int, qos: int
+) -> None:
+    """v5 with QoS 1 and 2: 0x97, and nobody gets it. Others: delivered live only. Always counted, by limit."""
+    scene = Scene(limits, OnLimit.REJECT, version)
+    answer = scene.publish(topic, payload, qos)
+    told = version == 5 and qos > 0
+    assert without_text(answer) == acknowledged(qos, ReasonCode.QUOTA_EXCEEDED if told else ReasonCode.SUCCESS)
+    assert scene.watcher.messages() == ([] if told else [(topic, payload, qos, False)])
+    assert scene.retained == {"old": b"old"}
+    counters = scene.broker.counters
+    assert (counters.retained_refused, counters.retained_not_stored) == ((1, 0) if told else (0, 1))
+    assert scene.broker.retained.refusals == {**dict.fromkeys(Limit, 0), limit: 1}
+
+
+@over
+@versions
+@all_qos
+def test_deliver_only_routes_and_acknowledges(
+    limits: RetainerLimits, limit: Limit, topic: str, payload: bytes, version: int, qos: int
+) -> None:
+    """The older value stays, which is counted."""
+    scene = Scene(limits, OnLimit.DELIVER_ONLY, version)
+    assert scene.publish(topic, payload, qos) == acknowledged(qos)
+    assert scene.watcher.messages() == [(topic, payload, qos, False)]
+    assert scene.retained == {"old": b"old"}
+    assert scene.broker.counters.retained_not_stored == scene.broker.retained.refusals[limit] == 1
+
+
+@over
+@versions
+@all_qos
+def test_disconnect_ends_the_publishers_connection(
+    limits: RetainerLimits, limit: Limit, topic: str, payload: bytes, version: int, qos: int
+) -> None:
+    """v5: DISCONNECT with 0x97; v3: a close. Nobody gets the message."""
+    scene = Scene(limits, OnLimit.DISCONNECT, version)
+    answer = scene.publish(topic, payload, qos)
+    assert [packet.reason_code for packet in answer if isinstance(packet, p.Disconnect)] == (
+        [ReasonCode.QUOTA_EXCEEDED] if version == 5 else []
+    )
+    assert scene.publisher.network.closed
+    assert scene.watcher.messages() == []
+    assert scene.retained == {"old": b"old"}
+    assert scene.broker.counters.retained_disconnected == scene.broker.retained.refusals[limit] == 1
+
+
+@over
+@versions
+@all_qos
+def test_drop_old_leaves_no_outdated_value(
+    limits: RetainerLimits, limit: Limit, topic: str, payload: bytes, version: int, qos: int
+) -> None:
+    """The topic's older value is cleared, no other topic's; where there is none, nothing is written."""
+    scene = Scene(limits, OnLimit.DROP_OLD, version)
+    assert scene.publish(topic, payload, qos) == acknowledged(qos)
+    assert scene.watcher.messages() == [(topic, payload, qos, False)]
+    assert scene.retained == ({} if topic == "old" else {"old": b"old"})
+    assert scene.broker.counters.retained_dropped_old == (topic == "old")
+    assert topic == "old" or topic not in scene.broker.store._changes
+    assert scene.broker.retained.refusals[limit] == 1
+
+
+@over
+@pytest.mark.parametrize("on_limit", OnLimit)
+def test_clears_and_smaller_values_are_always_allowed(
+    limits: RetainerLimits, limit: Limit, topic: str, payload: bytes, on_limit: OnLimit
+) -> None:
+    """At a limit existing topics stay updatable, and clearing makes room."""
+    scene = Scene(limits, on_limit, 5)
+    if limit is not Limit.PUBLISH_RATE:
+        assert scene.publish("old", b"upd", 1) == acknowledged(1)
+        assert scene.retained == {"old": b"upd"}
+    scene.watcher.messages()
+    scene.publish("old", b"", 1)
+    assert scene.watcher.messages() == [("old", b"", 1, False)]
+    assert scene.retained == {}
+    if limit not in (Limit.PUBLISH_RATE, Limit.PAYLOAD_SIZE, Limit.TOPIC_LENGTH) and len(payload) < 7:
+        assert scene.publish(topic, payload, 0) == []
+        assert scene.retained == {topic: payload}
+    assert not any(scene.broker.retained.refusals.values())
+
+
+@pytest.mark.parametrize("on_limit", OnLimit)
+@over
+def test_a_will_over_a_limit_is_delivered(
+    limits: RetainerLimits, limit: Limit, topic: str, payload: bytes, on_limit: OnLimit
+) -> None:
+    """There is nobody to tell or to disconnect; with drop_old the older value goes."""
+    scene = Scene(limits, on_limit, 4)
+    scene.publisher.send(p.Disconnect())
+    scene.broker.client("p", 4, will=p.Will(topic, payload, 1, True)).drop()
+    assert scene.watcher.messages() == [(topic, payload, 1, False)]
+    dropped = on_limit is OnLimit.DROP_OLD and topic == "old"
+    assert scene.retained == ({} if dropped else {"old": b"old"})
+    assert scene.broker.counters.retained_not_stored == scene.broker.retained.refusals[limit] == 1
+
+
+# --- what is pending counts
+
+
+def test_a_burst_does_not_exceed_the_limit_before_it_is_committed() -> None:
+    """What is not committed yet counts; the last ones wait for the commit, and are then decided exactly."""
+    broker = MemoryBroker(store=LateStore, retainer=RetainerLimits(max_retained_messages=3, max_retained_bytes=100))
+    clients = [broker.client(f"c{number}", 5) for number in range(5)]
+    for number, client in enumerate(clients):
+        client.publish(f"t{number}", b"x", 1, True)
+    assert [client.packets() for client in clients] == [[]] * 5
+    broker.store.commit()
+    broker.settle()
+    broker.store.commit()
+    broker.settle()
+    answers = [packet.reason_code for client in clients for packet in client.got(p.Puback)]
+    assert answers == [*[ReasonCode.NO_MATCHING_SUBSCRIBERS] * 3, *[ReasonCode.QUOTA_EXCEEDED] * 2]
+    assert len(retained(broker)) == 3
+
+
+def test_a_publisher_keeps_its_order_while_it_waits() -> None:
+    """What it sends after a message that is not decided yet comes after it, and is acknowledged after it."""
+    broker = MemoryBroker(store=LateStore, retainer=RetainerLimits(max_retained_messages=1))
+    watcher = broker.client("w")
+    watcher.subscribe("#", qos=1)
+    first, client = broker.client("f"), broker.client("c", 5)
+    first.publish("a", b"1", 1, True)
+    client.publish("b", b"2", 1, True)
+    client.publish("live", b"3", 1)
+    first.publish("other", b"4", 1)
+    assert [message[0] for message in watcher.messages()] == ["a", "other"]
+    broker.store.commit()
+    broker.settle()
+    assert [message[0] for message in watcher.messages()] == ["live"]
+    assert [packet.reason_code for packet in client.got(p.Puback)] == [ReasonCode.QUOTA_EXCEEDED, ReasonCode.SUCCESS]
+
+
+@pytest.mark.parametrize(("qos", "delivered"), [(0, True), (1, False), (2, False)])
+def test_a_publisher_that_goes_while_it_waits(qos: int, delivered: bool) -> None:
+    """Its QoS 0 message is received all the same; others it will send again: they are not handed on twice."""
+    broker = MemoryBroker(store=LateStore, retainer=RetainerLimits(max_retained_messages=2))
+    first, client = broker.client("f"), broker.client("c", 5)
+    first.publish("a", b"1", 1, True)
+    first.publish("a", b"2", 1, True)
+    client.publish("b", b"2", qos, True)
+    client.drop()
+    broker.store.commit()
+    broker.settle()
+    broker.store.commit()
+    assert ("b" in retained(broker)) is delivered
+
+
+def test_a_refused_value_never_swallows_an_accepted_one() -> None:
+    """Both wait for the same commit: the accepted one is stored, whatever comes after it."""
+    broker = MemoryBroker(store=LateStore, retainer=RetainerLimits(max_payload_size=3, max_retained_bytes=100))
+    broker.store.commit()
+    client = broker.client("c", 5)
+    client.publish("t", b"v1", 1, True)
+    client.publish("t", b"much longer", 1, True)
+    broker.store.commit()
+    broker.settle()
+    assert [packet.reason_code for packet in client.got(p.Puback)] == [
+        ReasonCode.NO_MATCHING_SUBSCRIBERS,
+        ReasonCode.QUOTA_EXCEEDED,
+    ]
+    assert retained(broker) == {"t": b"v1"}
+
+
+Step = tuple[int, str, bytes, int]
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.integers(0, 2), st.sampled_from("abcd"), st.sampled_from([b"", b"1", b"22", b"4444"]), st.just(1)),
+        st.just("commit"),
+    ),
+    max_size=40,
+)
+
+
+@given(
+    steps,
+    st.sampled_from(
+        [
+            RetainerLimits(max_retained_messages=2),
+            RetainerLimits(max_retained_bytes=5),
+            RetainerLimits(client_quota=Quota("", 1, 4)),
+            RetainerLimits(topic_quotas=(("a", Quota("", 0, 2)), ("#", Quota("", 3, 6)))),
+        ]
+    ),
+)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+def test_what_is_acknowledged_is_retained_and_no_limit_is_exceeded(steps: list[Any], limits: RetainerLimits) -> None:
+    """Whatever publishers do while commits come at any time.
+
+    Of each topic the last accepted value is retained, a refused one leaves no trace, and nobody is refused who would
+    not have exceeded a limit.
+    """
+    broker = MemoryBroker(store=LateStore, retainer=limits)
+    refused = broker.retained.refused
+
+    def justly(message: ApplicationMessage, refusal: RetainRefused, outcome: str) -> None:
+        accepted = {topic: change.message for topic, change in broker.store._changes.items()}
+        accepted.update({change.topic: change.message for change, _ in broker.store.pending if change is not None})
+        accepted[message.topic] = message
+        assert not within_limits([one for one in accepted.values() if one is not None], limits)
+        refused(message, refusal, outcome)
+
+    broker.retained.refused = justly  # type: ignore[method-assign]
+    clients = [broker.client(f"c{number}", 5) for number in range(3)]
+    sent: dict[tuple[int, int], tuple[str, bytes]] = {}
+    for step in [*steps, "commit", "commit", "commit", "commit"]:
+        if step == "commit":
+            broker.store.commit()
+            broker.settle()
+            check(broker, limits)
+        else:
+            number, topic, payload, qos = step
+            clients[number].publish(topic, payload, qos, True)
+            sent[number, clients[number]._identifier] = (topic, payload)
+    while broker.store.pending:
+        broker.store.commit()
+        broker.settle()
+    answers = {
+        (number, packet.packet_identifier): packet.reason_code
+        for number, client in enumerate(clients)
+        for packet in client.got(p.Puback)
+    }
+    assert answers.keys() == sent.keys()
+    stored = {sent[key] for key, reason in answers.items() if reason is not ReasonCode.QUOTA_EXCEEDED}
+    assert set(retained(broker).items()) <= stored
+    assert all(reason is not ReasonCode.QUOTA_EXCEEDED for key, reason in answers.items() if not sent[key][1])
+
+
+def check(broker: MemoryBroker, limits: RetainerLimits) -> None:
+    """What is committed exceeds no limit."""
+    messages = [change.message for change in broker.store._changes.values() if change.message is not None]
+    assert within_limits(messages, limits)
+
+
+def within_limits(messages: list[Any], limits: RetainerLimits) -> bool:
+    """Tell whether so much may be retained."""
+
+    def within(quota: Quota, chosen: Callable[[Any], bool]) -> bool:
+        sizes = [len(message.payload) for message in messages if chosen(message)]
+        fits = not quota.max_bytes or sum(sizes) <= quota.max_bytes
+        return fits and (not quota.max_messages or len(sizes) <= quota.max_messages)
+
+    quotas: list[tuple[Quota, Callable[[Any], bool]]] = [
+        (Quota("", limits.max_retained_messages, limits.max_retained_bytes), lambda _: True)
+    ]
+    for topic_filter, quota in limits.topic_quotas:
+        quotas.append((quota, lambda message, one=topic_filter: one in ("#", message.topic)))  # type: ignore[misc]
+    for client_id in ("c0", "c1", "c2") if limits.client_quota is not None else ():
+        assert limits.client_quota is not None
+        quotas.append((limits.client_quota, lambda message, one=client_id: message.client_id == one))  # type: ignore[misc]
+    return all(within(quota, chosen) for quota, chosen in quotas)
+
+
+def test_a_value_taken_over_by_another_client_counts_against_that_one() -> None:
+    """A client's quota is for what it was the last to publish."""
+    broker = MemoryBroker(retainer=RetainerLimits(client_quota=CLIENT))
+    one, two = broker.client("one", 5), broker.client("two", 5)
+    one.publish("a", b"1", 1, True)
+    two.publish("a", b"2", 1, True)
+    one.publish("b", b"1", 1, True)
+    two.publish("b", b"2", 1, True)
+    assert [packet.reason_code for packet in two.got(p.Puback)][1:] == [ReasonCode.QUOTA_EXCEEDED]
+    assert retained(broker) == {"a": b"2", "b": b"1"}
+
+
+@over
+@pytest.mark.parametrize("on_limit", OnLimit)
+def test_only_what_is_retained_is_counted_as_retained(
+    limits: RetainerLimits, limit: Limit, topic: str, payload: bytes, on_limit: OnLimit
+) -> None:
+    """Neither what was refused, nor what was cleared or has expired, nor the broker's own topics."""
+    scene = Scene(limits, on_limit, 5)
+    scene.publish(topic, payload, 1)
+    assert scene.broker.retained.refusals[limit] == 1
+    kept = scene.retained
+    statistics = scene.broker.retained.statistics()
+    assert (statistics.count, statistics.payload_bytes) == (len(kept), sum(map(len, kept.values())))
+
+
+def test_what_has_expired_is_not_counted_after_the_sweep() -> None:
+    """Nor is what was cleared, nor are the broker's own topics, however many there are."""
+    broker = MemoryBroker(sys_msg_interval=10, retainer=RetainerLimits(msg_clear_interval=60))
+    client = broker.client("c", 5)
+    client.publish("expires", b"x", 1, True, Properties(message_expiry_interval=10))
+    client.publish("stays", b"x", 1, True)
+    client.publish("cleared", b"x", 1, True)
+    client.publish("cleared", b"", 1, True)
+    broker.advance(60)
+    broker.advance(10)
+    assert retained(broker) == {"stays": b"x"}
+    watcher = broker.client("w", 5)
+    figures = {m.topic: m.payload for m in watcher.subscribe("$SYS/#") if isinstance(m, p.Publish)}
+    assert figures["$SYS/broker/retained messages/count"] == b"1"
+    assert len(figures) > 50
+
+
+def test_expired_messages_stand_in_nobodys_way() -> None:
+    """They are removed before anybody is refused because of them, without waiting for the sweep."""
+    limits = RetainerLimits(max_retained_messages=1, msg_expiry_interval=5, msg_clear_interval=3600)
+    broker = MemoryBroker(retainer=limits)
+    client = broker.client("c", 5)
+    client.publish("a", b"1", 1, True)
+    broker.advance(6)
+    client.publish("b", b"2", 1, True)
+    assert retained(broker) == {"b": b"2"}
+    assert not broker.counters.retained_refused
+
+
+def test_a_store_that_cannot_be_looked_at_refuses_what_may_not_fit() -> None:
+    """Rather than exceed a limit or let publishers wait for ever."""
+    broker = MemoryBroker(retainer=RetainerLimits(max_retained_messages=1))
+    failure = StorageFailure(FailureKind.UNAVAILABLE, "test")
+
+    def fail(*_: Any) -> Any:
+        from twisted.internet.defer import fail
+
+        return fail(failure)
+
+    broker.store.look = fail
+    client = broker.client("c", 5)
+    client.publish("a", b"1", 1, True)
+    assert [packet.reason_code for packet in client.got(p.Puback)] == [ReasonCode.QUOTA_EXCEEDED]
+    del broker.store.look
+    client.publish("a", b"1", 1, True)
+    assert retained(broker) == {"a": b"1"}
+
+
+def test_who_does_not_ask_is_refused_unless_it_surely_fits() -> None:
+    """For callers that cannot wait."""
+    broker = MemoryBroker(retainer=RetainerLimits(max_retained_messages=1))
+    message = ApplicationMessage("t", b"x", 0, True)
+    with pytest.raises(RetainRefused, match="cannot be looked at"):
+        broker.retained.retain(message, ChangeOrigin.API)
+    asked = broker.retained.undecided(message)
+    assert asked is not None
+    asked.addCallback(lambda _: broker.retained.retain(message, ChangeOrigin.API))
+    broker.settle()
+    assert retained(broker) == {"t": b"x"}
+    with pytest.raises(RetainRefused, match="max_retained_messages = 1 is reached"):
+        broker.retained.retain(evolve(message, topic="u"), ChangeOrigin.API)
+
+
+def test_what_other_nodes_store_is_noticed_within_a_second() -> None:
+    """On a shared store a budget is not trusted for longer."""
+    broker = MemoryBroker(retainer=RetainerLimits(max_retained_messages=3))
+    broker.store.shared = True
+    client = broker.client("c", 5)
+    client.publish("a", b"1", 1, True)
+    for topic in ("b", "c"):
+        put(broker.store, topic)  # as another node does
+    broker.advance(1)
+    client.publish("d", b"1", 1, True)
+    client.publish("a", b"2", 1, True)
+    assert [packet.reason_code >= ReasonCode.UNSPECIFIED_ERROR for packet in client.got(p.Puback)] == [
+        *(False, True, False)
+    ]
+
+
+# --- the publish rate
+
+
+def test_the_publish_rate_is_a_bucket_of_a_second() -> None:
+    """As many at once after a quiet second; clears cost nothing and are never refused."""
+    broker = MemoryBroker(retainer=RetainerLimits(max_publish_rate=3, on_limit=OnLimit.DELIVER_ONLY))
+    client = broker.client("c")
+
+    def burst() -> int:
+        before = broker.retained.refusals[Limit.PUBLISH_RATE]
+        for number in range(10):
+            client.publish(f"t{number}", b"x", 1, True)
+        return 10 - (broker.retained.refusals[Limit.PUBLISH_RATE] - before)
+
+    assert burst() == 3
+    for number in range(10):
+        client.publish(f"t{number}", b"", 1, True)
+    assert retained(broker) == {}
+    assert burst() == 0
+    broker.advance(100)
+    assert burst() == 3
+    broker.advance(1 / 3)
+    assert burst() == 1
+
+
+def test_what_other_limits_refuse_does_not_count_against_the_rate() -> None:
+    broker = MemoryBroker(retainer=RetainerLimits(max_publish_rate=1, max_payload_size=1, max_retained_messages=5))
+    client = broker.client("c", 5)
+    client.publish("t", b"too long", 1, True)
+    client.publish("t", b"x", 1, True)
+    assert retained(broker) == {"t": b"x"}
+
+
+# --- modes of zones
+
+
+@pytest.mark.parametrize(
+    ("mode", "live"),
+    [
+        (RetainMode.ENABLED, [("t", b"x", 1, True), ("t", b"", 1, True), ("will", b"w", 0, True)]),
+        (RetainMode.ENABLED_WITHOUT_RETAINING, [("t", b"x", 1, True), ("t", b"", 1, True), ("will", b"w", 0, False)]),
+        (RetainMode.DOWNGRADE, [("t", b"x", 1, False), ("t", b"", 1, False), ("will", b"w", 0, False)]),
+        (RetainMode.DROP, []),
+    ],
+)
+@all_qos
+def test_modes_of_a_zone(mode: RetainMode, live: list[tuple[str, bytes, int, bool]], qos: int) -> None:
+    """What is retained stays but in mode "enabled"; its clients are acknowledged as ever, and still get replays."""
+    broker = MemoryBroker()
+    broker.client("before").publish("t", b"kept", 1, True)
+    watcher = broker.client("w", 5)
+    watcher.subscribe(p.SubscriptionRequest("#", 2, retain_as_published=True, retain_handling=2))
+    broker.limits = Limits(retained_messages_mode=mode)
+    client = broker.client("c", 5, will=p.Will("will", b"w", 0, True))
+    client.publish("t", b"x", qos, True)
+    client.publish("t", b"", qos, True)
+    assert len(client.packets()) == (2 if qos else 0)
+    if mode is not RetainMode.ENABLED:
+        assert retained(broker) == {"t": b"kept"}
+    client.drop()
+    assert watcher.messages() == [
+        (topic, payload, 0 if topic == "will" else qos, retain) for topic, payload, _, retain in live
+    ]
+    assert broker.counters.messages_dropped_retained == (2 if mode is RetainMode.DROP else 0)
+
+
+# --- over restarts, in SQLite
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        RetainerLimits(max_retained_messages=2),
+        RetainerLimits(max_retained_bytes=2),
+        RetainerLimits(client_quota=Quota("", 2)),
+        RetainerLimits(topic_quotas=(("+", Quota("", 0, 2)),)),
+    ],
+)
+def test_a_full_store_is_full_after_a_restart(tmp_path: Path, limits: RetainerLimits) -> None:
+    """Existing topics are updatable and clears allowed, also then; nothing has to be counted for it."""
+    broker = RestartableBroker(fresh_file(tmp_path), retainer=limits)
+    client = broker.client("c", 5)
+    client.publish("a", b"1", 1, True)
+    client.publish("b", b"1", 1, True)
+    broker = broker.restart()
+    client = broker.client("c", 5)
+    answers = [answer(client, topic, payload) for topic, payload in [("c", b"1"), ("a", b"2"), ("b", b""), ("c", b"3")]]
+    assert [reason >= ReasonCode.UNSPECIFIED_ERROR for reason in answers] == [True, False, False, False]
+    broker = broker.stop()
+    assert retained(broker) == {"a": b"2", "c": b"3"}
+
+
+def test_quotas_count_what_was_retained_before_they_were_configured(tmp_path: Path) -> None:
+    """In slices, after the start."""
+    broker = RestartableBroker(fresh_file(tmp_path))
+    client = broker.client("c", 5)
+    for number in range(3):
+        client.publish(f"t/{number}", b"x", 0, True)
+    broker.commit()
+    broker._options = {"retainer": RetainerLimits(topic_quotas=(("t/#", Quota("", 4)),), client_quota=Quota("", 5))}
+    broker = broker.restart()
+    client = broker.client("c", 5)
+    topics = ["t/3", "t/4", "u", "v"]
+    assert [answer(client, topic, b"x") for topic in topics] == [
+        *(ReasonCode.NO_MATCHING_SUBSCRIBERS, ReasonCode.QUOTA_EXCEEDED),
+        *(ReasonCode.NO_MATCHING_SUBSCRIBERS, ReasonCode.QUOTA_EXCEEDED),
+    ]
+    assert broker.rows("retained_usage") == 3
+
+
+def answer(client: Client, topic: str, payload: bytes) -> ReasonCode:
+    """Publish with RETAIN 1 and QoS 1; return the Reason Code."""
+    client.publish(topic, payload, 1, True)
+    (packet,) = client.got(p.Puback)
+    return ReasonCode(packet.reason_code)

@@ -1,0 +1,394 @@
+"""Flow control through the broker: rates, fair shares, a limit on concurrent replays, and looking at them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from holdfast.config import load
+from holdfast.rates import Rate
+from holdfast.retained.configured import flow_of
+from holdfast.retained.replay.flow_control import Flow, FlowControl
+from holdfast.retained.replay.status import ReplayState
+from holdfast.sessions.limits import Limits
+from holdfast.wire import packets as p
+from tests.doubles import Client, MemoryBroker
+
+PAIRS = Flow(batch_read_number=4, batch_deliver_number=2)
+
+
+def filled(count: int, flow: Flow, prefix: str = "t", **options: Any) -> MemoryBroker:
+    """Return a broker with retained messages t/000, t/001, ..."""
+    broker = MemoryBroker(flow=flow, **options)
+    filler = broker.client("filler")
+    for number in range(count):
+        filler.publish(f"{prefix}/{number:03}", b"%d" % number, qos=2, retain=True)
+    return broker
+
+
+def limited(key: str, rate: Rate | None) -> Flow:
+    """Return the settings with this rate."""
+    changes: dict[str, Any] = {key: rate}
+    return attrs.evolve(PAIRS, **changes)
+
+
+def ask(client: Client, *filters: str, qos: int = 0) -> None:
+    """Subscribe, and read nothing yet."""
+    client.send(p.Subscribe(1, tuple(p.SubscriptionRequest(topic_filter, qos) for topic_filter in filters)))
+
+
+def count(client: Client) -> int:
+    """Return how many messages have come, acknowledging them."""
+    return len(client.messages())
+
+
+# --- rates
+
+
+@pytest.mark.parametrize("key", ["delivery_rate", "client_rate"])
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_rate_makes_wait_and_drops_nothing(key: str, version: int, qos: int) -> None:
+    """One message a second: three messages take two seconds after the first."""
+    broker = filled(3, limited(key, Rate(1, 1)))
+    client = broker.client("c", version)
+    ask(client, "t/#", qos=qos)
+    came = [count(client)]
+    for _ in range(4):
+        broker.advance(0.5)
+        came.append(count(client))
+    assert came == [1, 0, 1, 0, 1]
+    assert broker.retained.control.replays == {}
+
+
+def test_the_rate_of_all_replays_is_what_they_get_together() -> None:
+    """After what is saved up, 10 a second, whoever asks."""
+    broker = filled(30, attrs.evolve(PAIRS, delivery_rate=Rate(10, 1)))
+    clients = [broker.client(name) for name in "abc"]
+    for client in clients:
+        ask(client, "t/#")
+    totals = [sum(map(count, clients))]
+    for _ in range(8):
+        broker.advance(1)
+        totals.append(sum(map(count, clients)))
+    assert totals == [10] * 9
+    assert broker.retained.control.waiting == 0
+
+
+def test_the_rate_of_a_client_is_its_own() -> None:
+    """Two of its replays share it, another client has as much; the rate of all stands above."""
+    broker = filled(20, attrs.evolve(PAIRS, client_rate=Rate(4, 1), delivery_rate=Rate(100, 1)))
+    one, two = broker.client("one"), broker.client("two")
+    ask(one, "t/+", "t/#")
+    ask(two, "t/+")
+    assert (count(one), count(two)) == (4, 4)
+    for _ in range(4):
+        broker.advance(1)
+        assert (count(one), count(two)) == (4, 4)
+    broker.advance(1)
+    assert (count(one), count(two)) == (4, 0)
+
+
+def test_asking_again_gives_nothing_back_to_a_client() -> None:
+    """Neither a new SUBSCRIBE nor a new connection makes the rate of a client higher."""
+    broker = filled(10, attrs.evolve(PAIRS, client_rate=Rate(2, 1)))
+    client = broker.client("c")
+    ask(client, "t/#")
+    assert count(client) == 2
+    ask(client, "t/#")
+    assert count(client) == 0
+    client.drop()
+    client = broker.client("c")
+    ask(client, "t/#")
+    assert count(client) == 0
+    broker.advance(1)
+    assert count(client) == 2
+
+
+@pytest.mark.parametrize("key", ["delivery_rate", "client_rate"])
+def test_rates_change_at_once_for_the_replays_that_run(key: str) -> None:
+    """Slower, faster, none, and one again."""
+    broker = filled(60, PAIRS)
+    client = broker.client("c")
+    change = broker.retained.change_flow
+
+    def rate(amount: int | None) -> Flow:
+        return limited(key, None if amount is None else Rate(amount, 1))
+
+    change(rate(10))
+    ask(client, "t/#")
+    assert count(client) == 10
+    change(rate(2))
+    broker.advance(1)
+    assert count(client) == 2
+    change(rate(20))
+    broker.advance(1)
+    assert 18 <= count(client) <= 20
+    change(rate(None))
+    assert broker.retained.flow == rate(None)
+    broker.settle()
+    assert broker.retained.control.replays == {}
+    assert count(client) >= 28
+    change(rate(4))
+    ask(client, "t/#")
+    assert count(client) == 4
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_while_settings_change_everything_is_stored_and_no_replay_begins_again(qos: int) -> None:
+    """There is no moment in which the retainer is not there: whatever comes before, between or after is retained."""
+    broker = filled(30, limited("client_rate", Rate(5, 1)))
+    client, publisher = broker.client("c"), broker.client("p")
+    ask(client, "t/#")
+    came = client.messages()
+    (number,) = broker.retained.control.replays
+    for step in range(20):
+        publisher.publish(f"u/{step}", b"before", qos, True)
+        broker.retained.change_flow(Flow(1 + step, 1 + step, client_rate=Rate(1 + step % 7, 1)))
+        publisher.publish(f"v/{step}", b"after", qos, True)
+        assert list(broker.retained.control.replays) in ([number], [])
+        broker.advance(1)
+        came += client.messages()
+    assert [topic for topic, _, _, _ in came] == [f"t/{number:03}" for number in range(30)]
+    reader = broker.client("r")
+    broker.retained.change_flow(PAIRS)
+    ask(reader, "u/#", "v/#")
+    assert count(reader) == 40
+
+
+def test_batches_change_with_the_next_read() -> None:
+    broker = filled(10, Flow(2, 2, client_rate=Rate(2, 1)))
+    client = broker.client("c")
+    ask(client, "t/#")
+    broker.retained.change_flow(Flow(5, 5, client_rate=Rate(5, 1)))
+    came = []
+    for _ in range(5):
+        came.append(count(client))
+        broker.advance(1)
+    assert came[:3] == [2, 2, 5]
+    assert sum(came) == 10
+
+
+def test_without_rates_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No slice of a replay pays for limiters that are not set."""
+    monkeypatch.setattr(FlowControl, "grant", None)
+    broker = filled(20, PAIRS)
+    client = broker.client("c")
+    ask(client, "t/#")
+    assert count(client) == 20
+
+
+def test_who_has_no_room_when_its_turn_comes_does_not_keep_others_from_theirs() -> None:
+    broker = filled(10, attrs.evolve(PAIRS, delivery_rate=Rate(2, 1)))
+    stuck, other = broker.client("stuck"), broker.client("other")
+    ask(stuck, "t/#")
+    ask(other, "t/#")
+    stuck.network.blocked = True
+    broker.client("p").publish("big", b"x")
+    stuck.connection.send(bytes(1 << 20))  # it has no room from here on
+    broker.settle()
+    for _ in range(5):
+        broker.advance(1)
+    assert count(other) == 10
+
+
+def test_who_waits_for_its_own_rate_does_not_keep_others_from_theirs() -> None:
+    """Two replays of one client came to the queue for the rate of all while its own rate allowed for one of them."""
+    broker = filled(10, attrs.evolve(PAIRS, delivery_rate=Rate(2, 1), client_rate=Rate(2, 100)))
+    first, slow, last = (broker.client(name) for name in ("first", "slow", "last"))
+    ask(first, "t/000", "t/001")
+    ask(slow, "t/+", "t/#")
+    ask(last, "t/#")
+    broker.advance(1)
+    broker.advance(1)
+    assert (count(slow), count(last)) == (2, 2)
+
+
+@pytest.mark.parametrize("rate", [None, Rate(20, 1), Rate(3, 1)])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_ten_replays_have_fair_shares(rate: Rate | None, qos: int) -> None:
+    """Each client ends within twice the steps of the quickest, and none stands still while others go on."""
+    broker = filled(60, attrs.evolve(PAIRS, delivery_rate=rate))
+    clients = [broker.client(f"c{number}", 5) for number in range(10)]
+    for client in clients:
+        client.connection.receive(b"\x82\x09\x00\x01\x00\x00\x03t/#%c" % qos)
+    got = [0] * 10
+    ended: dict[int, int] = {}
+    for step in range(10_000):
+        broker.clock.turn()
+        if rate is not None:
+            broker.clock.advance(0.05)
+        for number, client in enumerate(clients):
+            came = [packet for packet in client.got(p.Publish) if packet.retain]
+            got[number] += len(came)
+            if qos and came:
+                client.connection.receive(
+                    b"".join(b"\x40\x02%b" % c.packet_identifier.to_bytes(2, "big") for c in came)
+                )
+            if got[number] == 60:
+                ended.setdefault(number, step)
+        assert max(got) - min(got) <= 3 * PAIRS.batch_deliver_number
+        if len(ended) == 10:
+            break
+    assert max(ended.values()) <= 2 * min(ended.values())
+    assert got == [60] * 10
+
+
+# --- no queue that drops
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_is_replayed_never_stands_in_a_queue_that_drops(qos: int) -> None:
+    """However short the queues: a client that takes a message at a time gets all, and is not shut down."""
+    limits = Limits(max_inflight=1, max_mqueue_len=0, max_buffered_messages=2, max_buffered_bytes=100_000)
+    broker = filled(100, Flow(50, 50), limits=limits)
+    client = broker.client("c", 4, clean=False)
+    (session,) = [session for session in broker.registry if session.client_id == "c"]
+    ask(client, "t/#", qos=qos)
+    assert len(session.queue) == 0
+    assert count(client) == 100
+    ask(client, "t/#", qos=qos)
+    client.drop()
+    assert len(session.queue) == 0
+    client = broker.client("c", 4, clean=False)
+    first = [packet for packet in client.backlog if isinstance(packet, p.Publish)]
+    assert [packet.dup for packet in first] == [True]
+    client.send(p.Puback(first[0].packet_identifier) if qos == 1 else p.Pubrec(first[0].packet_identifier))
+    assert count(client) == 99
+    assert broker.counters.messages_dropped_queue_full == broker.counters.connections_shut_down == 0
+
+
+# --- how many at once
+
+
+def test_a_replay_that_waits_its_turn_holds_nothing_else_up() -> None:
+    """SUBACK at once, live messages flow, and no older value follows a newer one when the replay begins at last."""
+    broker = filled(4, attrs.evolve(PAIRS, max_concurrent_replays=1), limits=Limits(max_inflight=2))
+    hog = broker.client("hog")
+    ask(hog, "t/#", qos=1)
+    client = broker.client("c", 5)
+    assert [type(packet) for packet in client.subscribe("t/#", qos=1)] == [p.Suback]
+    publisher = broker.client("p")
+    publisher.publish("t/001", b"new", retain=True)
+    publisher.publish("t/002", b"", retain=True)
+    assert [(topic, payload, retain) for topic, payload, _, retain in client.messages()] == [
+        ("t/001", b"new", False),
+        ("t/002", b"", False),
+    ]
+    hog.drop()
+    assert [(topic, payload, retain) for topic, payload, _, retain in client.messages()] == [
+        ("t/000", b"0", True),
+        ("t/003", b"3", True),
+    ]
+
+
+def test_replays_beyond_the_limit_begin_in_their_order_as_others_end() -> None:
+    """Also when one that waits goes away, and when the limit is raised at run time."""
+    flow = attrs.evolve(PAIRS, max_concurrent_replays=2)
+    broker = filled(4, flow, limits=Limits(max_inflight=2))
+    clients = [broker.client(f"c{number}") for number in range(7)]
+    for client in clients:
+        ask(client, "t/#", qos=1)
+
+    def begun() -> list[str]:
+        waiting = ReplayState.WAITING
+        return [status.client_id for status in broker.retained.replays() if status.state is not waiting]
+
+    assert begun() == ["c0", "c1"]
+    assert broker.retained.replay_counts() == {"running": 2, "throttled": 0, "waiting": 5}
+    assert count(clients[1]) == 4
+    assert begun() == ["c0", "c2"]
+    clients[3].drop()
+    clients[0].send(p.Unsubscribe(2, ("t/#",)))
+    assert begun() == ["c2", "c4"]
+    broker.retained.change_flow(attrs.evolve(flow, max_concurrent_replays=3))
+    assert begun() == ["c2", "c4", "c5"]
+    broker.retained.change_flow(attrs.evolve(flow, max_concurrent_replays=1))
+    assert begun() == ["c2", "c4", "c5"]
+    for client in (clients[2], clients[4], clients[5]):
+        assert count(client) == 4
+    assert begun() == ["c6"]
+    assert count(clients[6]) == 4
+    assert broker.retained.control.waiting == 0
+
+
+# --- looking at them
+
+
+def test_replays_can_be_looked_at() -> None:
+    """Who gets what, how much has been delivered, what it waits for, and since when."""
+    broker = filled(10, attrs.evolve(PAIRS, client_rate=Rate(2, 60), max_concurrent_replays=2))
+    stalled, throttled, waiting = (broker.client(name) for name in ("stalled", "throttled", "waiting"))
+    stalled.network.blocked = True
+    stalled.connection.send(bytes(1 << 20))
+    ask(stalled, "t/#")
+    broker.advance(2)
+    ask(throttled, "t/+")
+    broker.advance(1)
+    ask(waiting, "#")
+    broker.advance(0.5)
+    told = [attrs.astuple(status)[1:] for status in broker.retained.replays()]
+    assert told == [
+        ("stalled", "t/#", 0, 0, "", ReplayState.RESTING, 3.5),
+        ("throttled", "t/+", 2, 2, "t/001", ReplayState.THROTTLED, 1.5),
+        ("waiting", "#", 0, 0, "", ReplayState.WAITING, 0.5),
+    ]
+    assert len({status.number for status in broker.retained.replays()}) == 3
+    assert broker.retained.replay_counts() == {"running": 2, "throttled": 1, "waiting": 1}
+
+
+# --- which subscriptions are sent what is retained
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_subscriptions_to_too_much_at_once_get_live_messages_only(version: int) -> None:
+    """They are granted, and counted; those deep enough and those without wildcards are sent what is retained."""
+    broker = filled(1, PAIRS, "a/b", limits=Limits(min_replay_levels=2))
+    client = broker.client("c", version)
+    came = client.subscribe("#", "a/#", "a/+/000", "+/b/000", qos=1)
+    assert came == [p.Suback(1, (1, 1, 1, 1))]
+    assert broker.retained.control.replays == {}
+    assert broker.counters.replays_denied == 4
+    broker.client("p").publish("a/b/001", b"live", qos=1, retain=True)
+    assert {(topic, retain) for topic, _, _, retain in client.messages()} == {("a/b/001", False)}
+    for topic_filter, expected in (("a/b/#", 2), ("a/b/+", 2), ("a/b/000", 1), ("a/b/+/#", 2)):
+        came = client.subscribe(topic_filter)
+        assert len([packet for packet in came if isinstance(packet, p.Publish)]) == expected
+    assert broker.counters.replays_denied == 4
+
+
+def test_only_what_would_be_sent_counts_as_denied() -> None:
+    """Not shared subscriptions and those with Retain Handling 2; and the broker's own topics are told as ever."""
+    broker = filled(1, PAIRS, limits=Limits(min_replay_levels=2), sys_msg_interval=10)
+    client = broker.client("c", 5)
+    client.subscribe("$share/g/#", p.SubscriptionRequest("#", 0, retain_handling=2))
+    told = client.subscribe("$SYS/broker/version", "$SYS/#")
+    assert len([packet for packet in told if isinstance(packet, p.Publish)]) > 10
+    assert broker.counters.replays_denied == 0
+
+
+# --- configured
+
+
+def test_every_setting_comes_from_the_file(tmp_path: Path) -> None:
+    """EMQX's keys and those beside them; of the names of one rate the lowest counts."""
+    path = tmp_path / "holdfast.toml"
+    path.write_text(
+        """
+        [retainer]
+        delivery_rate = "1000/s"
+        max_concurrent_replays = 5
+        [retainer.flow_control]
+        batch_read_number = 20
+        batch_deliver_number = 10
+        batch_deliver_limiter = "100/2s"
+        max_batch_bytes = "2KB"
+        client_rate = "7/s"
+        """
+    )
+    assert flow_of(load(path).retainer) == Flow(20, 10, 2048, Rate(100, 2), Rate(7, 1), 5)
+    path.write_text("")
+    assert flow_of(load(path).retainer) == Flow()

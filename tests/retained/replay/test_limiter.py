@@ -1,0 +1,136 @@
+"""The limiter: never above the rate, in order of arrival, and never idle while there are tokens."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.task import Clock
+
+from holdfast.rates import Rate
+from holdfast.retained.replay.limiter import Limiter
+
+
+class Asker:
+    """Takes what it wants as soon as it may, and notes when that was."""
+
+    def __init__(self, limiter: Limiter, clock: Clock, wanted: int) -> None:
+        self.limiter = limiter
+        self.clock = clock
+        self.wanted = wanted
+        self.taken: list[tuple[float, int]] = []
+        self.told = 0
+
+    def ask(self) -> None:
+        allowed = self.limiter.allows(self, self.wanted)
+        if allowed:
+            self.limiter.take(allowed)
+            self.taken.append((self.clock.seconds(), allowed))
+
+    def proceed(self) -> None:
+        self.told += 1
+        self.ask()
+
+
+def expected(rate: Rate, asked: list[tuple[Fraction, int]]) -> list[tuple[float, int]]:
+    """Work out by hand when each is served by an ideal bucket, first come, first served."""
+    refill = Fraction(rate.amount) / Fraction(rate.seconds)
+    level, now = Fraction(rate.amount), Fraction(0)
+    served = []
+    for arrival, wanted in asked:
+        count = min(wanted, rate.amount)
+        start = max(arrival, now)
+        level = min(Fraction(rate.amount), level + (start - now) * refill)
+        wait = max(Fraction(0), (count - level) / refill)
+        level += wait * refill - count
+        now = start + wait
+        served.append((float(now), count))
+    return served
+
+
+@given(
+    st.builds(Rate, st.integers(1, 50), st.sampled_from([0.001, 0.5, 1.0, 2.0, 60.0])),
+    st.lists(st.tuples(st.integers(0, 300), st.integers(1, 80)), min_size=1, max_size=30),
+)
+def test_the_rate_is_kept_in_every_span_and_nobody_waits_without_need(
+    rate: Rate, arrivals: list[tuple[int, int]]
+) -> None:
+    """Whoever asks is served in the order of asking, at the very moment an ideal token bucket would serve it.
+
+    So in no span of time more is let through than the rate allows and was saved up, the bucket is never idle while
+    somebody could be served, and nobody starves.
+    """
+    clock = Clock()
+    limiter = Limiter(clock, rate)
+    askers: list[Asker] = []
+    asked: list[tuple[Fraction, int]] = []
+    moment = Fraction(0)
+    for delay, wanted in arrivals:
+        moment += Fraction(delay, 64)
+        asked.append((moment, wanted))
+        askers.append(Asker(limiter, clock, wanted))
+        clock.callLater(float(moment), askers[-1].ask)
+    while clock.getDelayedCalls():
+        clock.advance(clock.getDelayedCalls()[0].getTime() - clock.seconds())
+    came = [taken for asker in askers for taken in asker.taken]
+    assert [count for _, count in came] == [min(wanted, rate.amount) for _, wanted in arrivals]
+    for (when, _), (due, _) in zip(came, expected(rate, asked), strict=True):
+        assert when == pytest.approx(due, rel=0, abs=2e-6)
+    for first in range(len(came)):
+        total = 0
+        for when, count in came[first:]:
+            total += count
+            assert total <= rate.amount + rate.per_second * (when - came[first][0] + 2e-6)
+    assert all(one[0] <= other[0] for one, other in pairwise(came))
+    assert len(limiter) == 0
+
+
+def test_nobody_polls() -> None:
+    """One timer runs for all who wait; each is told once, when its tokens are there."""
+    clock = Clock()
+    limiter = Limiter(clock, Rate(1, 1))
+    askers = [Asker(limiter, clock, 1) for _ in range(5)]
+    for asker in askers:
+        asker.ask()
+    assert len(clock.getDelayedCalls()) == 1
+    clock.pump([0.1] * 50)
+    assert [asker.told for asker in askers] == [0, 1, 1, 1, 1]
+    assert clock.getDelayedCalls() == []
+
+
+def test_who_leaves_makes_room_for_the_next() -> None:
+    """Also when it had been told to proceed; and a small wish behind a large one is not served before it."""
+    clock = Clock()
+    limiter = Limiter(clock, Rate(10, 1))
+    Asker(limiter, clock, 10).ask()
+    large, small = Asker(limiter, clock, 10), Asker(limiter, clock, 1)
+    large.ask()
+    small.ask()
+    clock.advance(0.5)
+    assert small.taken == []
+    limiter.leave(large)
+    clock.advance(0)
+    assert small.taken == [(0.5, 1)]
+    limiter.leave(large)  # who waits for nothing may leave, too
+    assert (len(limiter), clock.getDelayedCalls()) == (0, [])
+
+
+def test_a_changed_rate_counts_at_once_for_those_who_wait() -> None:
+    clock = Clock()
+    limiter = Limiter(clock, Rate(1, 60))
+    first, second = Asker(limiter, clock, 1), Asker(limiter, clock, 100)
+    Asker(limiter, clock, 1).ask()
+    first.ask()
+    second.ask()
+    limiter.change(Rate(10, 1))
+    clock.advance(0.1)
+    assert first.taken == [(0.1, 1)]
+    assert second.taken == []
+    limiter.change(None)
+    assert second.taken == [(0.1, 100)]
+    assert (len(limiter), clock.getDelayedCalls()) == (0, [])
+    limiter.change(Rate(5, 1))
+    assert limiter.allows(first, 9) == 5

@@ -1,0 +1,556 @@
+"""What every retained store promises. Each store's tests inherit this."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from attrs import evolve
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast.messages import RetainedChange, RetainedMessage
+from holdfast.retained.store.interfaces import IRetainedStore
+from holdfast.retained.store.slices import topics_of
+from holdfast.retained.store.values import (
+    Batch,
+    Listed,
+    Listing,
+    RetainedStatistics,
+    Seen,
+    Selection,
+    Slice,
+    Standing,
+    Usage,
+)
+from holdfast.tickets import FailureKind
+from holdfast.topics import EVERY_TOPIC, matches
+from holdfast.wire.encoding import encode
+from holdfast.wire.packets import Publish
+from holdfast.wire.parser import PacketParser
+from holdfast.wire.properties import NO_PROPERTIES, Properties
+from tests.retained.strategies import messages, topic_filters, topics
+from tests.storage.doubles import result_of
+
+NOW = 1_700_000_000_000
+LATE = 2**62
+shared = settings(
+    max_examples=60,
+    # one contract, several stores: the examples are not told apart by store
+    suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],
+)
+
+
+def message(topic: str, payload: bytes = b"x", revision: int = 1, **fields: Any) -> RetainedMessage:
+    """Build a message with defaults."""
+    defaults = RetainedMessage(topic, payload, 0, NO_PROPERTIES, None, None, NOW, None, revision)
+    return evolve(defaults, **fields)
+
+
+def put(store: IRetainedStore, topic: str, payload: bytes = b"x", **fields: Any) -> RetainedMessage:
+    """Store a message under the next revision; it must be stored."""
+    stored = message(topic, payload, store.next_revision(), **fields)
+    ticket = store.put(RetainedChange(topic, stored.revision, NOW, stored))
+    assert ticket.settled
+    assert ticket.failure is None
+    return stored
+
+
+def clear(store: IRetainedStore, topic: str, at: int = NOW) -> None:
+    """Clear a topic under the next revision."""
+    assert store.put(RetainedChange(topic, store.next_revision(), at, None)).failure is None
+
+
+def selection(topic_filter: str, protocol_version: int = 4, **fields: Any) -> Selection:
+    """Build a selection that leaves nothing out."""
+    return evolve(Selection(topic_filter, protocol_version, LATE, 1, NOW), **fields)
+
+
+def listed(store: IRetainedStore, wanted: Selection, payloads: bool) -> list[Listed]:
+    """List everything, two at a time."""
+    found: list[Listed] = []
+    listing = Listing([], "", False)
+    while not listing.done:
+        listing = result_of(store.listing(wanted, listing.after, 2, 1000, payloads))
+        found += listing.entries
+    return found
+
+
+def batches(
+    store: IRetainedStore,
+    wanted: Selection,
+    rows: int = 1000,
+    slice_rows: int = 1000,
+    max_bytes: int = 1 << 20,
+    detailed: bool = False,
+) -> Iterator[Batch]:
+    """Read until nothing is left."""
+    after = ""
+    for _ in range(10_000):
+        batch = result_of(store.read(wanted, after, rows, slice_rows, max_bytes, detailed))
+        yield batch
+        if batch.done:
+            return
+        assert batch.after > after, "a read without progress"
+        after = batch.after
+    raise AssertionError("reading does not come to an end")
+
+
+def slices(store: IRetainedStore, wanted: Selection, **bounds: Any) -> list[Slice]:
+    """Read all slices."""
+    return [one for batch in batches(store, wanted, **bounds) for one in batch.slices]
+
+
+def topics_read(store: IRetainedStore, wanted: Selection, **bounds: Any) -> list[str]:
+    """Read all topics."""
+    return [topic for one in slices(store, wanted, **bounds) for topic in topics_of(one, wanted.protocol_version)]
+
+
+def packet(stored: RetainedMessage, protocol_version: int) -> bytes:
+    """Encode the packet a replay at QoS 0 delivers, with the codec."""
+    properties = stored.properties if protocol_version == 5 else NO_PROPERTIES
+    return encode(Publish(stored.topic, stored.payload, retain=True, properties=properties), protocol_version)
+
+
+class StoreContract:
+    """The promises of :class:`holdfast.retained.store.interfaces.IRetainedStore`."""
+
+    def opened(self) -> AbstractContextManager[IRetainedStore]:
+        """Open an empty store with node 1, for the time of a test."""
+        raise NotImplementedError
+
+    def test_a_message_is_read_and_got_as_it_was_put(self) -> None:
+        with self.opened() as store:
+            properties = Properties(content_type="t", correlation_data=b"\0", user_properties=(("a", "b"),))
+            stored = put(
+                store, "a/b", b"\0\xff", qos=2, properties=properties, client_id="c", username="u", expires_at=NOW + 1
+            )
+            assert result_of(store.get("a/b")) == stored
+            (one,) = slices(store, selection("a/b", 5), detailed=True)
+            assert one == Slice("a/b", 1, packet(stored, 5), b"\2", (NOW + 1,), NOW + 1)
+
+    def test_a_message_is_listed_as_it_was_put(self) -> None:
+        """With its payload if asked for; its size is known either way."""
+        with self.opened() as store:
+            properties = Properties(content_type="t", correlation_data=b"\0", user_properties=(("a", "b"),))
+            stored = put(
+                store, "a/b", b"\0\xff", qos=2, properties=properties, client_id="c", username="u", expires_at=NOW + 1
+            )
+            assert listed(store, selection("#"), payloads=True) == [Listed(stored, 2)]
+            assert listed(store, selection("#"), payloads=False) == [Listed(evolve(stored, payload=b""), 2)]
+
+    def test_every_topic_can_be_listed(self) -> None:
+        """Also those that # does not match; tombstones, expired messages and later revisions are left out."""
+        with self.opened() as store:
+            for topic in ("$a", "a/b", "c", "d", "e"):
+                put(store, topic)
+            clear(store, "c")
+            put(store, "d", expires_at=NOW)
+            now = store.next_revision()
+            put(store, "e")
+            everything = selection(EVERY_TOPIC, not_after=now)
+            assert [entry.message.topic for entry in listed(store, everything, payloads=False)] == ["$a", "a/b"]
+
+    def test_how_topics_stand(self) -> None:
+        """What is retained without its payload, when a topic was cleared, and nothing of unknown ones."""
+        with self.opened() as store:
+            stored = put(store, "a", b"xyz", stored_at=NOW - 5)
+            put(store, "b")
+            clear(store, "b", at=NOW + 5)
+            standing = result_of(store.standing(["a", "b", "c", "d'\""]))
+            assert standing["b"] == Standing(NOW + 5, None)
+            assert standing["a"].listed == Listed(evolve(stored, payload=b""), 3)
+            assert set(standing) == {"a", "b"}
+            assert result_of(store.standing([])) == {}
+
+    @shared
+    @given(st.data())
+    def test_a_listing_has_what_matches_in_bounded_parts(self, data: st.DataObject) -> None:
+        """In topic order, of at most so many rows and bytes, except that one message alone may be heavier."""
+        with self.opened() as store:
+            stored = {topic: put(store, topic, b"x" * len(topic)) for topic in data.draw(st.lists(topics, max_size=20))}
+            topic_filter = data.draw(topic_filters() | st.just(EVERY_TOPIC))
+            rows, max_bytes = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 60))
+            payloads = data.draw(st.booleans())
+            expected = [topic for topic in stored if topic_filter == EVERY_TOPIC or matches(topic_filter, topic)]
+            found: list[str] = []
+            after, done = "", False
+            while not done:
+                listing = result_of(store.listing(selection(topic_filter), after, rows, max_bytes, payloads))
+                entries = listing.entries
+                weight = sum(len(entry.message.topic.encode()) + len(entry.message.payload) for entry in entries)
+                assert len(entries) <= 1 or (len(entries) <= rows and weight <= max_bytes)
+                found += [entry.message.topic for entry in entries]
+                assert listing.done or listing.after > after
+                after, done = listing.after, listing.done
+            assert found == sorted(expected, key=str.encode)
+
+    def test_nothing_is_got_for_an_unknown_or_cleared_topic(self) -> None:
+        with self.opened() as store:
+            put(store, "a")
+            clear(store, "a")
+            assert result_of(store.get("a")) is None
+            assert result_of(store.get("b")) is None
+
+    def test_an_expired_message_is_got_but_not_read(self) -> None:
+        with self.opened() as store:
+            stored = put(store, "a", expires_at=NOW)
+            assert result_of(store.get("a")) == stored
+            assert topics_read(store, selection("a")) == []
+            assert topics_read(store, selection("a", now=NOW - 1)) == ["a"]
+
+    def test_a_message_expires_at_one_moment_whatever_the_filter(self) -> None:
+        """To the millisecond: with a wildcard, without one, and when listed."""
+        with self.opened() as store:
+            put(store, "a/b", expires_at=NOW)
+            for topic_filter in ("a/b", "a/+", "+/b", "a/#", "#"):
+                assert topics_read(store, selection(topic_filter, now=NOW - 1)) == ["a/b"]
+                for now in (NOW, NOW + 1):
+                    assert topics_read(store, selection(topic_filter, now=now)) == []
+                    assert listed(store, selection(topic_filter, now=now), False) == []
+
+    def test_a_read_goes_on_behind_what_has_expired(self) -> None:
+        """However much of it lies at the beginning, in between and at the end, with batches of any size."""
+        with self.opened() as store:
+            for number in range(40):
+                put(store, f"t/{number:02}", expires_at=None if number in (13, 14, 38) else NOW)
+            for rows in (1, 2, 7, 100):
+                assert topics_read(store, selection("t/#"), rows=rows, slice_rows=2) == ["t/13", "t/14", "t/38"]
+
+    def test_the_later_message_replaces_the_earlier_one(self) -> None:
+        with self.opened() as store:
+            put(store, "a", b"one")
+            put(store, "a", b"three")
+            assert store.statistics() == RetainedStatistics(1, 5)
+            assert result_of(store.get("a")).payload == b"three"
+
+    def test_an_older_revision_never_wins(self) -> None:
+        with self.opened() as store:
+            older = message("a", b"older", store.next_revision())
+            put(store, "a", b"newer")
+            assert store.put(RetainedChange("a", older.revision, NOW, older)).failure is None
+            assert result_of(store.get("a")).payload == b"newer"
+            assert store.statistics() == RetainedStatistics(1, 5)
+
+    def test_the_same_revision_again_changes_nothing(self) -> None:
+        with self.opened() as store:
+            stored = put(store, "a", b"abc")
+            store.put(RetainedChange("a", stored.revision, NOW, stored))
+            assert store.statistics() == RetainedStatistics(1, 3)
+
+    def test_an_older_message_does_not_come_back_after_a_clear(self) -> None:
+        with self.opened() as store:
+            older = message("a", b"older", store.next_revision())
+            clear(store, "a")
+            store.put(RetainedChange("a", older.revision, NOW, older))
+            assert topics_read(store, selection("#")) == []
+            assert store.statistics() == RetainedStatistics(0, 0)
+
+    def test_a_topic_that_cannot_be_sent_is_refused(self) -> None:
+        with self.opened() as store:
+            for topic in ("x" * 65_536, "\ud800"):
+                stored = message(topic, revision=store.next_revision())
+                failure = store.put(RetainedChange(topic, stored.revision, NOW, stored)).failure
+                assert failure is not None
+                assert failure.kind is FailureKind.REFUSED
+            assert store.statistics() == RetainedStatistics(0, 0)
+
+    def test_a_cleared_topic_is_neither_counted_nor_read(self) -> None:
+        with self.opened() as store:
+            put(store, "a")
+            put(store, "b")
+            clear(store, "a")
+            clear(store, "never/there")
+            assert store.statistics() == RetainedStatistics(1, 1)
+            assert topics_read(store, selection("#")) == ["b"]
+
+    def test_changes_of_this_node_after_the_start_are_left_out_and_those_of_others_are_not(self) -> None:
+        with self.opened() as store:
+            start = put(store, "before").revision
+            put(store, "ours")
+            foreign = message("theirs", revision=(start >> 8) + (1 << 30) << 8 | 7)
+            store.put(RetainedChange("theirs", foreign.revision, NOW, foreign))
+            assert topics_read(store, selection("#", not_after=start)) == ["before", "theirs"]
+
+    def test_no_local_leaves_out_what_this_client_published(self) -> None:
+        with self.opened() as store:
+            put(store, "a", client_id="me")
+            put(store, "b", client_id="you")
+            put(store, "c")
+            assert topics_read(store, selection("#", except_client="me")) == ["b", "c"]
+
+    def test_packets_over_the_maximum_packet_size_are_left_out(self) -> None:
+        with self.opened() as store:
+            stored = put(store, "é", b"12345")
+            put(store, "z", b"1")
+            for version in (4, 5):
+                length = len(packet(stored, version))
+                assert topics_read(store, selection("#", version, max_packet_size=length)) == ["z", "é"]
+                assert topics_read(store, selection("#", version, max_packet_size=length - 1)) == ["z"]
+
+    def test_a_slice_with_an_expiry_carries_the_columns_in_version_5(self) -> None:
+        with self.opened() as store:
+            put(store, "a", qos=1)
+            assert slices(store, selection("#", 5))[0].qos == b""
+            put(store, "b", qos=2, expires_at=NOW + 5)
+            (one,) = slices(store, selection("#", 5))
+            assert (one.qos, one.expires_at) == (b"\1\2", (0, NOW + 5))
+            (one,) = slices(store, selection("#", 4))
+            assert (one.qos, one.expires_at) == (b"", ())
+
+    def test_a_message_larger_than_the_bound_comes_alone(self) -> None:
+        with self.opened() as store:
+            for topic, size in (("a", 10), ("b", 1000), ("c", 10), ("d", 10)):
+                put(store, topic, b"x" * size)
+            read = [[one.count for one in batch.slices] for batch in batches(store, selection("#"), max_bytes=50)]
+            assert [sum(counts) for counts in read if counts] == [1, 1, 2]
+
+    def test_expired_messages_become_tombstones_slice_by_slice(self) -> None:
+        with self.opened() as store:
+            for number in range(5):
+                put(store, f"t/{number}", b"ab", expires_at=NOW - number)
+            put(store, "later", expires_at=NOW + 1)
+            put(store, "never")
+            assert result_of(store.expire(NOW, 3)) == ["t/4", "t/3", "t/2"]
+            assert store.statistics() == RetainedStatistics(4, 6)
+            assert sorted(result_of(store.expire(NOW, 3))) == ["t/0", "t/1"]
+            assert result_of(store.expire(NOW, 3)) == []
+            assert store.statistics() == RetainedStatistics(2, 2)
+            assert result_of(store.get("t/0")) is None
+            assert topics_read(store, selection("#", now=0)) == ["later", "never"]
+
+    def test_an_expired_topic_does_not_come_back_with_an_older_message(self) -> None:
+        with self.opened() as store:
+            stored = put(store, "a", expires_at=NOW)
+            result_of(store.expire(NOW, 10))
+            store.put(RetainedChange("a", stored.revision, NOW, evolve(stored, expires_at=None)))
+            assert topics_read(store, selection("#")) == []
+
+    def test_old_tombstones_are_purged_slice_by_slice_and_nothing_else(self) -> None:
+        with self.opened() as store:
+            for number in range(4):
+                put(store, f"t/{number}")
+                clear(store, f"t/{number}", NOW + number)
+            put(store, "kept")
+            assert result_of(store.purge(NOW + 3, 2)) == 2
+            assert result_of(store.purge(NOW + 3, 2)) == 1
+            assert result_of(store.purge(NOW + 3, 2)) == 0
+            assert store.statistics() == RetainedStatistics(1, 1)
+            assert topics_read(store, selection("#")) == ["kept"]
+
+    def test_everything_put_is_flushed(self) -> None:
+        with self.opened() as store:
+            put(store, "a")
+            assert store.flushed().settled
+
+    def test_revisions_increase_and_carry_the_node(self) -> None:
+        with self.opened() as store:
+            stamps = [store.next_revision() for _ in range(10)]
+            assert stamps == sorted(set(stamps))
+            assert {stamp & 255 for stamp in stamps} == {store.node}
+
+    def __init_subclass__(cls) -> None:
+        """Give each store's tests functions of their own: pytest-twisted changes those it has run."""
+        for body in (StoreContract.statistics_are_right_after_any_changes, StoreContract.reading_equals_matching):
+            setattr(cls, f"test_{body.__name__}", shared(given(st.data())(body)))
+
+    def statistics_are_right_after_any_changes(self, data: st.DataObject) -> None:
+        with self.opened() as store:
+            kept: dict[str, RetainedMessage] = {}
+            for _ in range(data.draw(st.integers(0, 30))):
+                topic = data.draw(st.sampled_from(["a", "b", "c/d", "$x"]))
+                step = data.draw(st.sampled_from(["set", "set", "clear", "expire", "purge"]))
+                if step == "set":
+                    made = data.draw(messages(topic, store.next_revision(), NOW))
+                    store.put(RetainedChange(topic, made.revision, NOW, made))
+                    kept[topic] = made
+                elif step == "clear":
+                    clear(store, topic)
+                    kept.pop(topic, None)
+                elif step == "expire":
+                    for gone in result_of(store.expire(NOW, data.draw(st.integers(1, 3)))):
+                        assert (kept.pop(gone).expires_at or LATE) <= NOW
+                else:
+                    result_of(store.purge(LATE, 2))
+                assert store.statistics() == RetainedStatistics(
+                    len(kept), sum(len(one.payload) for one in kept.values())
+                )
+
+    def reading_equals_matching(self, data: st.DataObject) -> None:
+        """A read finds what matching one by one finds, in topic order and once, however it is paged."""
+        names = data.draw(st.sets(topics, max_size=40))
+        filters = data.draw(st.lists(topic_filters(), min_size=1, max_size=6))
+        with self.opened() as store:
+            kept: dict[str, RetainedMessage] = {}
+            for topic in names:
+                made = data.draw(messages(topic, store.next_revision(), NOW))
+                assert store.put(RetainedChange(topic, made.revision, NOW, made)).failure is None
+                kept[topic] = made
+            for topic in data.draw(st.sets(st.sampled_from(sorted(names)), max_size=3)) if names else ():
+                clear(store, topic)
+                del kept[topic]
+            for topic_filter in filters:
+                version = data.draw(st.sampled_from([3, 4, 5]))
+                except_client = data.draw(st.sampled_from([None, "one"]))
+                most = data.draw(st.sampled_from([None, None, 20, 60]))
+                wanted = selection(topic_filter, version, except_client=except_client, max_packet_size=most)
+                expected = [
+                    one
+                    for topic, one in sorted(kept.items(), key=lambda item: item[0].encode())
+                    if matches(topic_filter, topic)
+                    and (one.expires_at is None or one.expires_at > NOW)
+                    and (except_client is None or one.client_id != except_client)
+                    and (most is None or len(packet(one, version)) <= most)
+                ]
+                rows, slice_rows = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 8))
+                max_bytes = data.draw(st.sampled_from([1, 60, 300, 1 << 20]))
+                detailed = data.draw(st.booleans())
+                found: list[Slice] = []
+                for batch in batches(store, wanted, rows, slice_rows, max_bytes, detailed):
+                    counts = [one.count for one in batch.slices]
+                    size = sum(len(one.packets) for one in batch.slices)
+                    assert sum(counts) <= rows
+                    assert all(0 < count <= slice_rows for count in counts)
+                    assert size <= max_bytes or counts == [1]
+                    found += batch.slices
+                self.check(found, expected, version, detailed)
+
+    def check(self, found: list[Slice], expected: list[RetainedMessage], version: int, detailed: bool) -> None:
+        """Compare slices with the messages they should hold."""
+        assert b"".join(one.packets for one in found) == b"".join(packet(one, version) for one in expected)
+        parser = PacketParser(1 << 20, version)
+        position = 0
+        for one in found:
+            part = expected[position : position + one.count]
+            position += one.count
+            assert one.last == part[-1].topic
+            parser.receive_data(one.packets)
+            for made in part:
+                decoded = parser.next_packet()
+                assert isinstance(decoded, Publish)
+                assert (decoded.topic, decoded.payload, decoded.retain) == (made.topic, made.payload, True)
+            if detailed or (version == 5 and one.expires_at):
+                assert one.qos == bytes(made.qos for made in part)
+                assert one.expires_at == tuple(made.expires_at or 0 for made in part)
+            elif version == 5:
+                assert all(made.expires_at is None for made in part)
+        assert position == len(expected)
+        assert parser.next_packet() is None
+
+
+class UsageContract:
+    """What is retained is counted by Client and by Topic Filter where the store was made for that."""
+
+    def opened(
+        self, topic_filters: Sequence[str] = (), clients: bool = False
+    ) -> AbstractContextManager[IRetainedStore]:
+        raise NotImplementedError
+
+    def reopened(
+        self, store: IRetainedStore, topic_filters: Sequence[str] = (), clients: bool = False
+    ) -> AbstractContextManager[IRetainedStore]:
+        """Close it and open it again."""
+        raise NotImplementedError
+
+    def test_a_look_tells_what_is_in_topics_and_in_all(self) -> None:
+        with self.opened() as store:
+            put(store, "a", b"four", client_id="c")
+            put(store, "b", b"xx")
+            clear(store, "b")
+            seen = look(store, ["a", "b", "c"])
+            assert (seen.total, seen.topics) == (Usage(1, 4), {"a": Usage(1, 4, "c")})
+
+    @shared
+    @given(
+        st.lists(
+            st.one_of(
+                st.tuples(topics, st.binary(max_size=5), st.sampled_from(["a", "b", None]), st.integers(0, 9)),
+                st.sampled_from(["count", "expire", "reopen"]),
+            ),
+            max_size=30,
+        ),
+        st.lists(topic_filters(), max_size=3, unique=True),
+    )
+    def test_usage_is_exact_whenever_it_is_configured(self, steps: list[Any], topic_filters: list[str]) -> None:
+        """After any changes, in any order with counting what was there before, restarts and sweeps."""
+        with self.opened() as store:
+            store = self._apply(store, steps[: len(steps) // 2], topic_filters)
+            with self.reopened(store, topic_filters, True) as counting:
+                store = self._apply(counting, steps[len(steps) // 2 :], topic_filters)
+                while result_of(store.count_usage(2)):
+                    pass
+                held = [
+                    (topic, one)
+                    for topic in sorted({step[0] for step in steps if isinstance(step, tuple)})
+                    if (one := result_of(store.get(topic))) is not None
+                ]
+                seen = look(store, [topic for topic, _ in held], topic_filters, ["a", "b", "nobody"])
+                assert seen.total == usage(one for _, one in held)
+                assert seen.topics == {topic: Usage(1, len(one.payload), one.client_id) for topic, one in held}
+                for topic_filter in topic_filters:
+                    expected = usage(one for topic, one in held if matches(topic_filter, topic))
+                    assert seen.filters[topic_filter] == expected, topic_filter
+                for client_id in ("a", "b", "nobody"):
+                    assert seen.clients[client_id] == usage(one for _, one in held if one.client_id == client_id)
+
+    def _apply(self, store: IRetainedStore, steps: list[Any], topic_filters: Sequence[str]) -> IRetainedStore:
+        for step in steps:
+            if step == "count":
+                result_of(store.count_usage(2))
+            elif step == "expire":
+                result_of(store.expire(NOW + 5, 2))
+            elif step != "reopen" and step[1]:
+                put(store, step[0], step[1], client_id=step[2], expires_at=NOW + step[3] if step[3] else None)
+            elif step != "reopen":
+                clear(store, step[0])
+        return store
+
+    def test_what_has_no_quota_any_more_is_counted_anew_when_it_has_one_again(self) -> None:
+        with self.opened(["a/#"], True) as store:
+            put(store, "a/1", b"xx", client_id="c")
+            with self.reopened(store) as forgetful:
+                put(forgetful, "a/2", b"xx", client_id="c")
+                with self.reopened(forgetful, ["a/#"], True) as again:
+                    result_of(again.count_usage(1))
+                    put(again, "a/3", b"xx", client_id="c")
+                    while result_of(again.count_usage(1)):
+                        pass
+                    seen = look(again, [], ["a/#"], ["c"])
+                    assert seen.filters == {"a/#": Usage(3, 6)}
+                    assert seen.clients == {"c": Usage(3, 6)}
+
+    @given(st.booleans(), st.integers(1, 4))
+    @settings(max_examples=12, suppress_health_check=[HealthCheck.differing_executors])
+    def test_expiry_can_be_capped_for_what_is_stored(self, never_too: bool, limit: int) -> None:
+        """Counted from when each was stored; tombstones and what expires earlier stay as they are."""
+        with self.opened() as store:
+            put(store, "early", expires_at=NOW + 5)
+            put(store, "late", expires_at=NOW + 500)
+            put(store, "never")
+            put(store, "older", stored_at=NOW - 100)
+            put(store, "gone")
+            clear(store, "gone")
+            after: str | None = ""
+            while after is not None:
+                after = result_of(store.cap_expiry(50, never_too, after, limit))
+            assert [message.expires_at for message in (result_of(store.get(topic)) for topic in ("early", "late"))] == [
+                NOW + 5,
+                NOW + 50,
+            ]
+            assert result_of(store.get("never")).expires_at == (NOW + 50 if never_too else None)
+            assert result_of(store.expire(NOW, 10)) == (["older"] if never_too else [])
+
+
+def look(
+    store: IRetainedStore, topics: Sequence[str], topic_filters: Sequence[str] = (), clients: Sequence[str] = ()
+) -> Seen:
+    """Look at the store."""
+    seen: Seen = result_of(store.look(topics, topic_filters, clients))
+    return seen
+
+
+def usage(messages: Iterable[RetainedMessage]) -> Usage:
+    """Count them."""
+    sizes = [len(one.payload) for one in messages]
+    return Usage(len(sizes), sum(sizes))

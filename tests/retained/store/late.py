@@ -1,0 +1,88 @@
+"""A store whose commits happen when the test says so: what is put is not readable before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from twisted.internet.defer import Deferred
+from zope.interface import implementer
+
+from holdfast.messages import RetainedChange
+from holdfast.retained.store.interfaces import IRetainedStore
+from holdfast.retained.store.memory import MemoryRetainedStore
+from holdfast.retained.store.values import Batch, Seen, Selection
+from holdfast.storage.revisions import RevisionClock
+from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
+
+
+@implementer(IRetainedStore)
+class LateStore(MemoryRetainedStore):
+    """A memory store with an explicit commit, and, if wanted, reads that answer later."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        super().__init__(RevisionClock(1, 0, now))
+        self.pending: list[tuple[RetainedChange | None, CommitTicket]] = []
+        self.reads: list[tuple[Deferred[Batch], Batch]] = []
+        self.looks: list[tuple[Deferred[Seen], tuple[Sequence[str], Sequence[str], Sequence[str]]]] = []
+        self.read_later = False
+        self.acknowledge_at_once = False  # as with the durability "async"
+        self.read_count = 0
+        self.failing: StorageFailure | None = None  # what reads fail with
+
+    def put(self, change: RetainedChange) -> CommitTicket:
+        ticket = CommitTicket()
+        self.pending.append((change, ticket))
+        return COMMITTED if self.acknowledge_at_once else ticket
+
+    def flushed(self) -> CommitTicket:
+        if not self.pending:
+            return COMMITTED
+        ticket = CommitTicket()
+        self.pending.append((None, ticket))
+        return ticket
+
+    def commit(self, failure: StorageFailure | None = None) -> None:
+        """Commit (or fail) everything pending, and settle the tickets."""
+        pending, self.pending = self.pending, []
+        for change, _ in pending:
+            if change is not None and failure is None:
+                super().put(change)
+        for change, ticket in pending:
+            ticket.settle(failure if change is not None else None)
+        looks, self.looks = self.looks, []
+        for answer, asked in looks:
+            super().look(*asked).chainDeferred(answer)
+
+    def look(self, topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str]) -> Deferred[Seen]:
+        if not self.pending:
+            return super().look(topics, topic_filters, clients)
+        answer: Deferred[Seen] = Deferred()
+        self.looks.append((answer, (topics, topic_filters, clients)))
+        return answer
+
+    def read(
+        self, selection: Selection, after: str, rows: int, slice_rows: int, max_bytes: int, detailed: bool
+    ) -> Deferred[Batch]:
+        self.read_count += 1
+        answer = super().read(selection, after, rows, slice_rows, max_bytes, detailed)
+        if not self.read_later:
+            return answer
+        batches: list[Batch] = []
+        answer.addCallback(batches.append)
+        later: Deferred[Batch] = Deferred()
+        self.reads.append((later, batches[0]))
+        return later
+
+    def answer_reads(self) -> None:
+        """Answer the reads that wait, with what was there when they were asked."""
+        if self.failing is not None:
+            self.fail_reads(self.failing)
+        reads, self.reads = self.reads, []
+        for later, batch in reads:
+            later.callback(batch)
+
+    def fail_reads(self, failure: StorageFailure) -> None:
+        """Let the reads that wait fail."""
+        reads, self.reads = self.reads, []
+        for later, _ in reads:
+            later.errback(failure)

@@ -1,0 +1,47 @@
+"""The retained store in memory keeps the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from zope.interface.verify import verifyObject
+
+from holdfast.retained.store.interfaces import IRetainedStore
+from holdfast.retained.store.memory import MemoryRetainedStore
+from holdfast.storage.revisions import RevisionClock
+from holdfast.tickets import COMMITTED
+from tests.retained.store.contract import StoreContract, UsageContract, batches, put, selection
+from tests.storage.doubles import Wall
+
+
+class TestMemoryRetainedStore(StoreContract):
+    @contextmanager
+    def opened(self) -> Iterator[IRetainedStore]:
+        store = MemoryRetainedStore(RevisionClock(1, 0, Wall()))
+        verifyObject(IRetainedStore, store)
+        yield store
+
+    def test_every_ticket_is_the_settled_one(self) -> None:
+        with self.opened() as store:
+            put(store, "a")
+            assert store.flushed() is COMMITTED
+
+    def test_a_read_that_finds_nothing_in_many_topics_makes_progress(self) -> None:
+        with self.opened() as store:
+            for number in range(9000):
+                put(store, f"{number:05}")
+            read = list(batches(store, selection("+/x")))
+            assert [(list(batch.slices), batch.done) for batch in read] == [([], False), ([], True)]
+
+
+class TestMemoryUsage(UsageContract):
+    @contextmanager
+    def opened(self, topic_filters: Sequence[str] = (), clients: bool = False) -> Iterator[IRetainedStore]:
+        yield MemoryRetainedStore(RevisionClock(1, 0, Wall()))
+
+    @contextmanager
+    def reopened(
+        self, store: IRetainedStore, topic_filters: Sequence[str] = (), clients: bool = False
+    ) -> Iterator[IRetainedStore]:
+        yield store

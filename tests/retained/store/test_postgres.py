@@ -1,0 +1,240 @@
+"""The retained store in Postgres keeps the contract, for one node and for several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from itertools import count
+from threading import Thread
+from typing import Any
+
+import psycopg
+import pytest
+from zope.interface.verify import verifyObject
+
+from holdfast.messages import RetainedChange
+from holdfast.retained.store import bounded_read as reading
+from holdfast.retained.store.interfaces import IRetainedStore
+from holdfast.retained.store.postgres import PostgresStatements
+from holdfast.retained.store.sql import SQLRetainedStore
+from holdfast.retained.store.values import RetainedStatistics, Seen, Usage
+from holdfast.storage.database import StoreUnusable
+from holdfast.storage.postgres import database as postgres
+from holdfast.tickets import CommitTicket
+from tests.postgres import fresh_database, synchronous
+from tests.retained.store.contract import (
+    NOW,
+    StoreContract,
+    UsageContract,
+    clear,
+    look,
+    message,
+    put,
+    selection,
+    topics_read,
+)
+from tests.storage.doubles import result_of
+
+
+@cache
+def database() -> str:
+    """One database for all these tests, one after the other."""
+    return fresh_database()
+
+
+@contextmanager
+def opened(node: int = 1, empty: bool = True, **options: Any) -> Iterator[SQLRetainedStore]:
+    """Open the store, emptied first."""
+    if empty:
+        with psycopg.connect(database().replace("+psycopg", ""), autocommit=True) as connection:
+            connection.execute("TRUNCATE retained, retained_levels, retained_usage, nodes")
+    durable, bridge = synchronous(database(), node)
+    store = SQLRetainedStore(durable, **options)
+    durable.open()
+    try:
+        yield store
+    finally:
+        bridge.manual = False
+        result_of(durable.close())
+
+
+class TestPostgresRetainedStore(StoreContract):
+    @contextmanager
+    def opened(self) -> Iterator[IRetainedStore]:
+        with opened() as store:
+            verifyObject(IRetainedStore, store)
+            yield store
+
+
+class TestRecordedPostgresRetainedStore(StoreContract):
+    """Its changes are recorded in the history too."""
+
+    @contextmanager
+    def opened(self) -> Iterator[IRetainedStore]:
+        with opened(recorded=True) as store:
+            yield store
+
+
+class TestPostgresRetainedStoreInSmallBites(StoreContract):
+    """Every bound is so tight that each read crosses it."""
+
+    @contextmanager
+    def opened(self) -> Iterator[IRetainedStore]:
+        ticks = count()
+        with opened(scan_rows=2, read_time=3, seconds=lambda: float(next(ticks))) as store:
+            yield store
+
+
+class TestPostgresRetainedStoreWithoutLike(StoreContract):
+    """No filter is left to SQL: topics are matched by the caller."""
+
+    @pytest.fixture(autouse=True)
+    def _no_like(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        check_of = PostgresStatements.check_of
+        monkeypatch.setattr(
+            PostgresStatements,
+            "check_of",
+            lambda self, plan, levels: None if plan.levels else check_of(self, plan, levels),
+        )
+        monkeypatch.setattr(reading, "_LISTED_ROWS", 3)
+
+    @contextmanager
+    def opened(self) -> Iterator[IRetainedStore]:
+        with opened() as store:
+            yield store
+
+
+class TestPostgresUsage(UsageContract):
+    @contextmanager
+    def opened(self, topic_filters: Sequence[str] = (), clients: bool = False) -> Iterator[IRetainedStore]:
+        with opened(counted_filters=topic_filters, counted_clients=clients) as store:
+            yield store
+
+    @contextmanager
+    def reopened(
+        self, store: IRetainedStore, topic_filters: Sequence[str] = (), clients: bool = False
+    ) -> Iterator[IRetainedStore]:
+        with opened(store.node + 1, False, counted_filters=topic_filters, counted_clients=clients) as again:
+            yield again
+
+
+# --- several nodes on one database
+
+
+class AheadWall:
+    """A clock that runs ahead of the others."""
+
+    def __call__(self) -> int:
+        return NOW + 3_600_000
+
+
+@contextmanager
+def two_nodes() -> Iterator[tuple[SQLRetainedStore, SQLRetainedStore]]:
+    """Open the store as node 1 and as node 2, whose clock is an hour ahead."""
+    with opened() as one:
+        durable, _ = synchronous(database(), 2, now=AheadWall())
+        two = SQLRetainedStore(durable)
+        durable.open()
+        try:
+            yield one, two
+        finally:
+            result_of(durable.close())
+
+
+def test_a_second_broker_of_the_same_node_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the reason, and what to do."""
+    monkeypatch.setattr(postgres, "_LOCK_TIMEOUT", 50)
+    with opened() as store:
+        put(store, "a")
+        durable, _ = synchronous(database(), 1)
+        with pytest.raises(StoreUnusable, match=r"another broker with node\.id = 1 .* give each broker an id"):
+            durable.open()
+
+
+def test_nodes_see_each_others_messages() -> None:
+    """Also those of level counts and sizes they have never met themselves."""
+    with two_nodes() as (one, two):
+        put(one, "a/b", b"one")
+        put(two, "a/b/c/d/e", b"x" * 3000)
+        put(two, "z/b/c", b"two")
+        for store in (one, two):
+            assert topics_read(store, selection("#")) == ["a/b", "a/b/c/d/e", "z/b/c"]
+            assert topics_read(store, selection("+/b/#")) == ["a/b", "a/b/c/d/e", "z/b/c"]
+            assert topics_read(store, selection("a/b/+/d/+")) == ["a/b/c/d/e"]
+
+
+def test_the_last_accepted_message_wins_whatever_the_clocks_say() -> None:
+    """A change that lost to the revision of a clock ahead is stamped again and written, before it is acknowledged."""
+    with two_nodes() as (one, two):
+        put(two, "a", b"ahead")
+        put(one, "a", b"later")
+        for store in (one, two):
+            assert result_of(store.get("a")).payload == b"later"
+        put(one, "a", b"again")
+        clear(two, "b")
+        put(one, "b", b"set after it was cleared")
+        clear(one, "a")
+        for store in (one, two):
+            assert topics_read(store, selection("#")) == ["b"]
+        put(two, "a", b"back")
+        assert result_of(one.get("a")).payload == b"back"
+        assert result_of(one.get("a")).revision > result_of(one.get("b")).revision
+
+
+def test_a_clock_that_was_overtaken_catches_up() -> None:
+    """After that, its stamps are above what it has met: nothing is stamped twice for long."""
+    with two_nodes() as (one, two):
+        ahead = put(two, "a", b"ahead")
+        put(one, "a", b"later")
+        assert one.next_revision() > ahead.revision
+
+
+def test_a_look_counts_what_all_nodes_have_stored() -> None:
+    """And what they have cleared of each other's."""
+    with two_nodes() as (one, two):
+        put(one, "a", b"1234")
+        put(two, "b", b"12")
+        put(two, "c", b"1")
+        clear(one, "c")
+        for store in (one, two):
+            assert look(store, ["b"]) == Seen(Usage(2, 6), {"b": Usage(1, 2)}, {}, {})
+
+
+def test_totals_are_those_of_all_nodes_after_a_restart() -> None:
+    """Each node keeps its share; a node may clear what another has set."""
+    with two_nodes() as (one, two):
+        put(one, "a", b"1234")
+        put(one, "b", b"12")
+        put(two, "c", b"1")
+        clear(two, "a")
+    with opened(empty=False) as store:
+        assert store.statistics() == RetainedStatistics(2, 3)
+
+
+def test_writing_the_same_topics_at_once_loses_and_blocks_nobody() -> None:
+    """Two nodes write the same new topics in opposite order, at the same time, from threads of their own."""
+    with two_nodes() as nodes:
+        tickets: list[CommitTicket] = []
+        failures: list[BaseException] = []
+
+        def write(store: SQLRetainedStore, number: int) -> None:
+            try:
+                for turn in range(30):
+                    topics = [f"t{topic}" for topic in range(turn, turn + 20)]
+                    for topic in topics if number else reversed(topics):
+                        stored = message(topic, b"%d" % number, store.next_revision())
+                        tickets.append(store.put(RetainedChange(topic, stored.revision, NOW, stored)))
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [Thread(target=write, args=(store, number)) for number, store in enumerate(nodes)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert failures == []
+        assert all(ticket.settled and ticket.failure is None for ticket in tickets)
+        assert len(topics_read(nodes[0], selection("#"))) == 49
+    with opened(empty=False) as store:
+        assert store.statistics() == RetainedStatistics(49, 49)

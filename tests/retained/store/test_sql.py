@@ -1,0 +1,426 @@
+"""The retained store in SQLite keeps the contract, and bounds what one turn of the reactor reads."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from zope.interface.verify import verifyObject
+
+from holdfast.messages import RetainedChange
+from holdfast.retained.store import bounded_read as reading
+from holdfast.retained.store.interfaces import IRetainedStore
+from holdfast.retained.store.sql import SQLRetainedStore
+from holdfast.retained.store.sqlite import MOST_ROWS, SQLiteStatements
+from holdfast.retained.store.values import RetainedStatistics
+from holdfast.storage.sqlite.database import SQLiteDatabase
+from holdfast.tickets import FailureKind, StorageFailure
+from tests.retained.store.contract import (
+    LATE,
+    NOW,
+    StoreContract,
+    UsageContract,
+    batches,
+    clear,
+    message,
+    packet,
+    put,
+    selection,
+    slices,
+    topics_read,
+)
+from tests.storage.doubles import Bench, fresh_file, result_of
+
+
+@contextmanager
+def opened(**options: Any) -> Iterator[tuple[Bench, SQLRetainedStore]]:
+    """Open an empty store on a file."""
+    with TemporaryDirectory() as directory:
+        bench = Bench(fresh_file(Path(directory)))
+        store = SQLRetainedStore(bench.store, **options)
+        bench.store.open()
+        yield bench, store
+        bench.bridge.manual = False
+        bench.bridge.stop()
+        result_of(bench.store.close())
+
+
+class TestSQLRetainedStore(StoreContract):
+    @contextmanager
+    def opened(self) -> Iterator[IRetainedStore]:
+        with opened() as (_, store):
+            verifyObject(IRetainedStore, store)
+            yield store
+
+
+class TestSQLUsage(UsageContract):
+    @contextmanager
+    def opened(self, topic_filters: Sequence[str] = (), clients: bool = False) -> Iterator[IRetainedStore]:
+        with opened(counted_filters=topic_filters, counted_clients=clients) as (self.bench, store):
+            yield store
+
+    @contextmanager
+    def reopened(
+        self, store: IRetainedStore, topic_filters: Sequence[str] = (), clients: bool = False
+    ) -> Iterator[IRetainedStore]:
+        result_of(self.bench.store.close())
+        self.bench = Bench(self.bench.path)
+        again = SQLRetainedStore(self.bench.store, counted_filters=topic_filters, counted_clients=clients)
+        self.bench.store.open()
+        yield again
+        result_of(self.bench.store.close())
+
+
+class TestRecordedSQLRetainedStore(StoreContract):
+    """Its changes are recorded in the history too."""
+
+    @contextmanager
+    def opened(self) -> Iterator[IRetainedStore]:
+        with opened(recorded=True) as (_, store):
+            yield store
+
+
+class TestSQLRetainedStoreInSmallBites(StoreContract):
+    """Every bound is so tight that each read crosses it."""
+
+    @contextmanager
+    def opened(self) -> Iterator[IRetainedStore]:
+        ticks = count()
+        with opened(scan_rows=2, read_time=3, seconds=lambda: float(next(ticks))) as (_, store):
+            yield store
+
+
+class TestSQLRetainedStoreWithoutGlob(StoreContract):
+    """No filter is left to SQL: topics are matched by the caller."""
+
+    @pytest.fixture(autouse=True)
+    def _no_glob(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        check_of = SQLiteStatements.check_of
+        monkeypatch.setattr(
+            SQLiteStatements,
+            "check_of",
+            lambda self, plan, levels: None if plan.levels else check_of(self, plan, levels),
+        )
+        monkeypatch.setattr(reading, "_LISTED_ROWS", 3)
+
+    @contextmanager
+    def opened(self) -> Iterator[IRetainedStore]:
+        with opened() as (_, store):
+            yield store
+
+
+def test_packets_are_concatenated_in_topic_order_whatever_the_order_of_insertion() -> None:
+    with opened() as (_, store):
+        payloads = {"m": b"\0", "a": b"\xff\xfe", "z": b"", "é": b"\xc3\x28", "b/c": b"\0" * 300}
+        stored = {topic: put(store, topic, payload) for topic, payload in payloads.items()}
+        for version in (3, 4, 5):
+            (one,) = slices(store, selection("#", version))
+            assert one.packets == b"".join(packet(stored[topic], version) for topic in sorted(payloads))
+
+
+def test_ten_thousand_messages_keep_their_order_across_pages() -> None:
+    with opened() as (_, store):
+        topics = [f"{number * 7919 % 10_007:05}/x" for number in range(5000)]
+        for topic in topics:
+            put(store, topic)
+        assert topics_read(store, selection("#"), rows=1000, slice_rows=100) == sorted(topics)
+        assert topics_read(store, selection("+/x"), rows=1000, slice_rows=100) == sorted(topics)
+
+
+def test_a_filter_too_long_for_glob_is_matched_all_the_same() -> None:
+    with opened() as (_, store):
+        long = "*" * 17_000  # three characters each once escaped
+        for topic in (f"a/{long}/c", f"b/{long}/d", f"b/{long}/c/d", "b/c"):
+            put(store, topic)
+        assert topics_read(store, selection(f"+/{long}/c")) == [f"a/{long}/c"]
+        assert topics_read(store, selection(f"+/{long}/c/#")) == [f"a/{long}/c", f"b/{long}/c/d"]
+
+
+def test_a_filter_with_more_level_counts_than_terms_is_matched_all_the_same() -> None:
+    with opened() as (_, store):
+        deep = ["/".join(["a", "b"] + ["x"] * depth) for depth in range(120)]
+        for topic in [*deep, "a/c/x"]:
+            put(store, topic)
+        assert topics_read(store, selection("+/b/#")) == sorted(deep)
+
+
+def test_a_filter_deeper_than_every_topic_finds_nothing() -> None:
+    with opened() as (_, store):
+        put(store, "a/b")
+        assert topics_read(store, selection("+/b/+/d/#")) == []
+
+
+def test_what_sql_cannot_check_is_listed_in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few hundred topics at a time: what is matched one by one holds the reactor for longer."""
+    listed: list[int] = []
+    topics = SQLiteStatements.topics
+
+    def listing(*arguments: Any) -> list[str]:
+        found = topics(*arguments)
+        listed.append(len(found))
+        return found
+
+    monkeypatch.setattr(SQLiteStatements, "topics", listing)
+    with opened() as (bench, store):
+        bench.bridge.manual = True
+        put_many(store, 1500)
+        bench.bridge.stop()
+        long = "x" * 60_000  # longer than a pattern may be
+        assert topics_read(store, selection(f"+/{long}/#")) == []
+        assert topics_read(store, selection(f"+/+/{long}")) == []
+    assert 0 < max(listed) <= 512
+
+
+def test_a_sparse_filter_jumps_over_what_cannot_match() -> None:
+    with opened(scan_rows=64) as (_, store):
+        for site in range(5):
+            for device in range(200):
+                put(store, f"site/{site}/{device:03}/v")
+        read = list(batches(store, selection("site/+/150/#")))
+        assert [one.last for batch in read for one in batch.slices] == [f"site/{site}/150/v" for site in range(5)]
+
+
+def test_a_read_ends_when_its_time_is_up_and_goes_on_from_there() -> None:
+    ticks = count()
+    with opened(read_time=2, seconds=lambda: float(next(ticks))) as (_, store):
+        for number in range(10):
+            put(store, f"{number}")
+        read = list(batches(store, selection("#"), slice_rows=1))
+        assert len(read) > 3
+        assert [one.last for batch in read for one in batch.slices] == [f"{number}" for number in range(10)]
+
+
+def test_a_statement_that_finds_nothing_for_long_is_broken_off() -> None:
+    ticks = count()
+    with opened(scan_rows=500, read_time=2, seconds=lambda: float(next(ticks))) as (bench, store):
+        bench.bridge.manual = True
+        for number in range(4000):
+            stored = message(f"{number:05}", revision=store.next_revision(), client_id="me")
+            store.put(RetainedChange(stored.topic, stored.revision, NOW, stored))
+        bench.bridge.stop()
+        read = list(batches(store, selection("#", except_client="me")))
+        assert len(read) > 1
+        assert all(not batch.slices for batch in read)
+
+
+def test_what_was_read_before_a_statement_is_broken_off_is_not_read_again() -> None:
+    ticks = count()
+    with opened(read_time=8, seconds=lambda: float(next(ticks))) as (bench, store):
+        topics = [f"{number:05}" for number in range(200)]
+        for topic in topics:
+            put(store, topic)
+        bench.bridge.manual = True
+        for number in range(200, 4000):
+            stored = message(f"{number:05}", revision=store.next_revision(), client_id="me")
+            store.put(RetainedChange(stored.topic, stored.revision, NOW, stored))
+        bench.bridge.stop()
+        assert topics_read(store, selection("#", except_client="me"), slice_rows=100) == topics
+
+
+def test_many_rows_of_one_commit_are_written_whatever_their_number() -> None:
+    for number in (1, MOST_ROWS - 1, MOST_ROWS, MOST_ROWS + 1, 2 * MOST_ROWS + 3):
+        with opened() as (bench, store):
+            bench.bridge.manual = True
+            put_many(store, number)
+            bench.bridge.stop()
+            assert store.statistics() == RetainedStatistics(number, number)
+            put_many(store, number)
+            bench.bridge.stop()
+            assert store.statistics() == RetainedStatistics(number, number)
+            assert len(topics_read(store, selection("#"))) == number
+
+
+def put_many(store: SQLRetainedStore, number: int) -> None:
+    """Put one message to each of so many topics."""
+    for index in range(number):
+        stored = message(f"t/{index}", revision=store.next_revision())
+        store.put(RetainedChange(stored.topic, stored.revision, NOW, stored))
+
+
+def test_losers_and_winners_of_one_commit_are_told_apart() -> None:
+    with opened() as (bench, store):
+        old = [message(f"t/{index}", b"old", store.next_revision()) for index in range(10)]
+        for index in range(0, 10, 2):
+            put(store, f"t/{index}", b"newer")
+        bench.bridge.manual = True
+        tickets = [store.put(RetainedChange(one.topic, one.revision, NOW, one)) for one in old]
+        bench.bridge.stop()
+        assert all(ticket.settled and ticket.failure is None for ticket in tickets)
+        assert store.statistics() == RetainedStatistics(10, 5 * 5 + 5 * 3)
+        assert result_of(store.get("t/1")).payload == b"old"
+        assert result_of(store.get("t/2")).payload == b"newer"
+
+
+def test_within_one_commit_the_highest_revision_wins() -> None:
+    with opened() as (bench, store):
+        bench.bridge.manual = True
+        first, second = (message("a", payload, store.next_revision()) for payload in (b"1", b"2"))
+        put_many(store, 1)  # keeps the writer busy: the next two wait for the same commit
+        tickets = [store.put(RetainedChange("a", one.revision, NOW, one)) for one in (second, first)]
+        bench.bridge.stop()
+        assert all(ticket.settled and ticket.failure is None for ticket in tickets)
+        assert result_of(store.get("a")).payload == b"2"
+
+
+def test_ten_thousand_values_of_a_topic_in_a_burst_are_written_a_few_times() -> None:
+    """What comes while a commit is under way waits for the next one, and only the newest of it is written."""
+    with opened() as (bench, store):
+        bench.bridge.manual = True
+        tickets = []
+        for number in range(10_000):
+            new = message("busy", b"%d" % number, store.next_revision())
+            tickets.append(store.put(RetainedChange("busy", new.revision, NOW, new)))
+        assert not any(ticket.settled for ticket in tickets)
+        while bench.bridge.waiting:
+            bench.bridge.step()
+        assert all(ticket.settled and ticket.failure is None for ticket in tickets)
+        bench.bridge.manual = False
+        assert result_of(store.get("busy")).payload == b"9999"
+        assert bench.store.parts is not None
+        counters = bench.store.parts.writer.counters
+        assert (counters.rows, counters.commits, counters.coalesced) == (2, 2, 9998)
+        assert store.statistics() == RetainedStatistics(1, 4)
+
+
+def test_opening_takes_as_many_steps_however_much_is_retained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of SQLite's machine, in all connections: no row of what is retained is read at start."""
+
+    def steps_to_open(retained: int) -> int:
+        with opened() as (bench, store):
+            for number in range(retained):
+                put(store, f"t/{number:04}", expires_at=NOW if number % 2 else None)
+            result_of(bench.store.close())
+            steps = count()
+            connect = SQLiteDatabase._open
+
+            def counted(self: SQLiteDatabase, *arguments: Any) -> sqlite3.Connection:
+                connection = connect(self, *arguments)
+                connection.set_progress_handler(lambda: next(steps) < 0, 1)
+                return connection
+
+            with monkeypatch.context() as patched:
+                patched.setattr(SQLiteDatabase, "_open", counted)
+                bench.store.open()
+            return next(steps)
+
+    few = steps_to_open(10)
+    assert few > 100
+    assert steps_to_open(3000) == few
+
+
+def test_the_meta_row_tells_the_totals_at_the_next_start() -> None:
+    with TemporaryDirectory() as directory:
+        path = fresh_file(Path(directory))
+        for round_ in range(3):
+            bench = Bench(path)
+            store = SQLRetainedStore(bench.store)
+            bench.store.open()
+            if round_:
+                assert store.statistics() == RetainedStatistics(round_, 3 * round_)
+                assert topics_read(store, selection("+/+/#")) == ["r/0", "r/1"][:round_]
+            put(store, f"r/{round_}", b"abc")
+            put(store, "gone")
+            clear(store, "gone")
+            result_of(bench.store.close())
+
+
+def test_revisions_go_on_after_a_crash_though_the_clock_stepped_back() -> None:
+    with TemporaryDirectory() as directory:
+        bench = Bench(fresh_file(Path(directory)))
+        store = SQLRetainedStore(bench.store)
+        bench.store.open()
+        last = put(store, "a").revision
+        # no close: the process is gone, the file is as the last commit left it
+        after = Bench(bench.path)
+        after.wall.now = 1000
+        again = SQLRetainedStore(after.store)
+        after.store.open()
+        assert again.next_revision() > last
+        assert again.statistics() == RetainedStatistics(1, 1)
+        result_of(after.store.close())
+
+
+def test_a_grown_packet_does_not_break_the_byte_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened() as (bench, store):
+        for topic in "abc":
+            put(store, topic, b"x" * 50)
+        assert bench.store.parts is not None
+        # what a commit not yet accounted for looks like: packets larger than any known
+        monkeypatch.setattr(store._upserts.totals, "largest_packet", 1)
+        for slice_rows, max_bytes, counts in (
+            (1000, 120, [[2], [1]]),
+            (3, 120, [[2], [1]]),
+            (2, 170, [[2, 1]]),
+            (2, 122, [[2], [1]]),
+            (3, 10, [[1], [1], [1]]),
+            (1, 60, [[1], [1], [1]]),
+        ):
+            read = list(batches(store, selection("#"), slice_rows=slice_rows, max_bytes=max_bytes))
+            assert [[one.count for one in batch.slices] for batch in read if batch.slices] == counts
+
+
+def test_a_database_that_cannot_be_read_fails_the_read() -> None:
+    with opened() as (bench, store):
+        put(store, "a")
+        connection = sqlite3.connect(bench.path)
+        connection.execute("ALTER TABLE retained RENAME TO lost")
+        for deferred in (store.read(selection("#"), "", 10, 10, 1000, False), store.get("a")):
+            with pytest.raises(StorageFailure) as raised:
+                result_of(deferred)
+            assert raised.value.kind is FailureKind.UNAVAILABLE
+        connection.execute("ALTER TABLE lost RENAME TO retained")
+        connection.close()
+
+
+def test_the_view_shows_what_is_retained_in_plain_sql() -> None:
+    with opened() as (bench, store):
+        properties = message("x").properties
+        put(store, "a", b"one", qos=1, client_id="c", username="u", properties=properties)
+        put(store, "later", expires_at=LATE >> 20)
+        put(store, "expired", expires_at=1)
+        put(store, "gone")
+        clear(store, "gone")
+        connection = sqlite3.connect(bench.path)
+        rows = connection.execute(
+            "SELECT topic, payload, qos, client_id, username, stored_at, expires_at, size, properties_json "
+            "FROM retained_messages ORDER BY topic"
+        ).fetchall()
+        assert rows == [
+            ("a", b"one", 1, "c", "u", NOW, None, 3, None),
+            ("later", b"x", 0, None, None, NOW, LATE >> 20, 1, None),
+        ]
+        connection.close()
+
+
+@pytest.mark.parametrize("stored", [["a"], ["a", "b"], ["b", "d"], ["d"]])
+@pytest.mark.parametrize("topic_filter", ["#", "+"])
+def test_a_listing_misses_nothing_because_of_what_is_stored_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, stored: list[str], topic_filter: str
+) -> None:
+    """Between the look at how much it is and the reading of it, more may be committed in front of it."""
+    weights = SQLiteStatements.weights
+    with opened() as (_, store):
+        put(store, "c")
+        coming = iter([stored])
+
+        def weighed(self: SQLiteStatements, *arguments: Any) -> list[int]:
+            found = weights(self, *arguments)
+            for topic in next(coming, []) if found else []:
+                put(store, topic)
+            return found
+
+        monkeypatch.setattr(SQLiteStatements, "weights", weighed)
+        listed: list[str] = []
+        after, done = "", False
+        while not done:
+            listing = result_of(store.listing(selection(topic_filter), after, 100, 1 << 20, False))
+            listed += [entry.message.topic for entry in listing.entries]
+            after, done = listing.after, listing.done
+        assert "c" in listed
+        assert listed == sorted(set(listed))

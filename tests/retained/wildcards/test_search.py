@@ -1,0 +1,310 @@
+"""A search for a Topic Filter with wildcards, by jumps and by walks, reads what the plain matcher matches, and no more.
+
+Bounds are so small here that every statement meets them. What a search costs is counted in rows and in the instructions
+of SQLite's virtual machine, which are the same on every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from itertools import count, product
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast.messages import RetainedChange
+from holdfast.retained.store.slices import topics_of
+from holdfast.retained.store.sql import SQLRetainedStore
+from holdfast.retained.wildcards.plan import plan
+from holdfast.retained.wildcards.scan_size import FEWEST_JUMPS, FEWEST_TOPICS, Stride
+from holdfast.retained.wildcards.successor_sql import successor
+from holdfast.topics import matches
+from tests.retained.store import test_postgres, test_sql
+from tests.retained.store.contract import NOW, clear, message, put, selection, topics_read
+from tests.retained.strategies import levels, topic_filters, topics
+from tests.storage.doubles import Bench, result_of
+
+Opened = Callable[..., AbstractContextManager[SQLRetainedStore]]
+
+
+@contextmanager
+def sqlite(**options: Any) -> Iterator[SQLRetainedStore]:
+    """Open an empty store in a file."""
+    with test_sql.opened(**options) as (_, store):
+        yield store
+
+
+STORES: dict[str, Opened] = {"sqlite": sqlite, "postgres": test_postgres.opened}
+searching = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture(params=list(STORES))
+def opened(request: pytest.FixtureRequest) -> Opened:
+    """Both databases, in turn."""
+    return STORES[request.param]
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> set[str]:
+    """Topics that share levels, so that there are siblings to jump to, and some that do not."""
+    alphabets = [draw(st.lists(levels, min_size=1, max_size=4, unique=True)) for _ in range(draw(st.integers(1, 4)))]
+    grown = {"/".join(names) for names in product(*alphabets)} - {""}
+    return set(sorted(grown)[:80]) | draw(st.sets(topics, max_size=10))
+
+
+@st.composite
+def filters_of(draw: st.DrawFn, names: set[str]) -> str:
+    """A Topic Filter made of a topic that is there, or any."""
+    if not names or draw(st.integers(0, 4)) == 0:
+        return draw(topic_filters())
+    wanted = draw(st.sampled_from(sorted(names))).split("/")
+    for position in range(len(wanted)):
+        if draw(st.booleans()):
+            wanted[position] = "+"
+    kept = draw(st.integers(1, len(wanted)))
+    if draw(st.booleans()):
+        wanted[kept:] = ["#"]
+    return "/".join(wanted) or "/"
+
+
+bounds = st.fixed_dictionaries(
+    {
+        "scan_rows": st.sampled_from([1, 2, 3, 5, 16, 8192]),
+        "jump_rows": st.sampled_from([1, 2, 4, 64]),
+        "read_time": st.sampled_from([2, 5, 1000]),
+    }
+)
+pages = st.tuples(st.sampled_from([1, 2, 3, 7, 1000]), st.sampled_from([1, 2, 100]), st.sampled_from([1, 90, 1 << 20]))
+
+
+@searching
+@given(data=st.data())
+@pytest.mark.parametrize("store_name", list(STORES))
+def test_what_is_read_is_what_the_plain_matcher_matches(store_name: str, data: st.DataObject) -> None:
+    """In order, once, from every cursor, while topics are changed and cleared between the reads.
+
+    What changes before it is read is left to the live message (or to nothing, when it is cleared); the rest of the
+    topics up to the new cursor is read, whatever happened meanwhile.
+    """
+    names = data.draw(trees())
+    ticks = count()
+    with STORES[store_name](seconds=lambda: float(next(ticks)), **data.draw(bounds)) as store:
+        for topic in names:
+            put(store, topic)
+        start = store.next_revision()
+        for topic_filter in data.draw(st.lists(filters_of(names), min_size=1, max_size=4)):
+            wanted = selection(topic_filter, data.draw(st.sampled_from([4, 5])), not_after=start)
+            unchanged = set(names)
+            after, done = "", False
+            while not done:
+                rows, slice_rows, max_bytes = data.draw(pages)
+                batch = result_of(store.read(wanted, after, rows, slice_rows, max_bytes, False))
+                assert batch.done or batch.after > after, "a read without progress"
+                found = [topic for one in batch.slices for topic in topics_of(one, wanted.protocol_version)]
+                assert found == sorted(
+                    topic
+                    for topic in unchanged
+                    if matches(topic_filter, topic) and after < topic and (batch.done or topic <= batch.after)
+                )
+                after, done = batch.after, batch.done
+                for topic in data.draw(st.lists(st.sampled_from(sorted(names)), max_size=2)) if names else ():
+                    if data.draw(st.booleans()):
+                        put(store, topic)
+                    else:
+                        clear(store, topic)
+                    unchanged.discard(topic)
+            for topic in names - unchanged:  # as they were, for the next filter
+                stored = message(topic, revision=store.next_revision())
+                assert store.put(RetainedChange(topic, stored.revision, NOW, stored)).failure is None
+            start = store.next_revision()
+
+
+def test_a_topic_and_what_is_below_it_are_read_one_by_one(opened: Opened) -> None:
+    """``a/#`` is two ranges: the end of the first does not hide the second."""
+    with opened() as store:
+        for topic in ("a", "a!", "a/b", "a/c"):
+            put(store, topic)
+        assert topics_read(store, selection("a/#"), slice_rows=1) == ["a", "a/b", "a/c"]
+
+
+def test_a_level_that_begins_with_the_one_sought_hides_nothing(opened: Opened) -> None:
+    """``x/a!`` lies between ``x/a`` and what is below it."""
+    with opened(jump_rows=1) as store:
+        for first, second in product("xyz", ("a", "a!", "a!/b", "a/b", "a/c", "b")):
+            put(store, f"{first}/{second}")
+        assert topics_read(store, selection("+/a/b")) == ["x/a/b", "y/a/b", "z/a/b"]
+        assert topics_read(store, selection("+/a/#")) == [
+            f"{x}/{below}" for x in "xyz" for below in ("a", "a/b", "a/c")
+        ]
+
+
+def test_a_search_that_jumps_all_the_way_reads_every_match(opened: Opened) -> None:
+    """More matches than fit a slice, a read and a leap; none of them next to another."""
+    with opened(jump_rows=1) as store:
+        for site, device in product(range(12), range(8)):
+            put(store, f"site/{site:02}/{device}/v")
+        expected = [f"site/{site:02}/5/v" for site in range(12)]
+        for rows in (1, 5, 100):
+            for topic_filter in ("site/+/5/v", "site/+/5/#", "+/+/5/+"):
+                assert topics_read(store, selection(topic_filter), rows=rows, slice_rows=3) == expected
+
+
+@pytest.mark.parametrize("sites", [20, 90])
+def test_a_search_that_walks_reads_every_match(opened: Opened, sites: int) -> None:
+    """Few matches in a window, and more than may be named one by one; at the filter's own level and below it."""
+    with opened() as store:
+        for site, below in product(range(sites), ("a", "a/b", "b", "b/c/d", "c")):
+            put(store, f"{site:02}/{below}")
+        assert topics_read(store, selection("+/b")) == [f"{site:02}/b" for site in range(sites)]
+        expected = [f"{site:02}/{below}" for site in range(sites) for below in ("b", "b/c/d")]
+        assert topics_read(store, selection("+/b/#"), slice_rows=7) == expected
+
+
+@given(topic_filters(), topics)
+def test_the_successor_is_never_the_topic_and_passes_no_match(topic_filter: str, topic: str) -> None:
+    planned = plan(topic_filter)
+    if planned.levels is not None and any(one.after("") and found_in(one, topic) for one in planned.ranges):
+        following = planned.successor(topic)
+        assert following is None or following > topic
+
+
+def found_in(key_range: Any, topic: str) -> bool:
+    """Tell whether a range holds a topic."""
+    return bool(key_range.low <= topic and (key_range.high is None or topic < key_range.high))
+
+
+@searching
+@given(data=st.data())
+def test_postgres_jumps_where_the_plan_says(data: st.DataObject) -> None:
+    """The expression of the statement is the plan's own rule."""
+    topic_filter, names = data.draw(topic_filters()), data.draw(st.lists(topics, min_size=1, max_size=30))
+    planned = plan(topic_filter)
+    names = [topic for topic in names if any(found_in(one, topic) for one in planned.ranges)]
+    if planned.levels is None or not names:
+        return
+    expression, bound = successor(planned.levels, planned.exact)
+    with connected() as cursor:
+        cursor.execute(
+            f'SELECT array_agg({expression} ORDER BY number) FROM (SELECT number, topic COLLATE "C" AS topic, '
+            "string_to_array(topic, '/') AS levels FROM unnest(CAST(:names AS text[])) "
+            "WITH ORDINALITY AS each (topic, number)) AS visited",
+            {"names": names, **bound},
+        )
+        assert cursor.fetchone()[0] == [planned.successor(topic) for topic in names]
+
+
+@contextmanager
+def connected() -> Iterator[Any]:
+    """A cursor of ours on Postgres."""
+    from holdfast.storage.postgres.database import Cursor
+
+    url = test_postgres.database().replace("+psycopg", "")
+    with psycopg.connect(url, autocommit=True, cursor_factory=Cursor) as connection:
+        yield connection.cursor()
+
+
+# --- how far one statement goes
+
+
+def test_what_is_worth_it_goes_twice_as_far_each_time_and_the_other_way_starts_anew() -> None:
+    stride = Stride(64, 8192)
+    for _ in range(3):
+        stride.walked()
+    assert (stride.jumps, stride.topics) == (FEWEST_JUMPS, 8 * FEWEST_TOPICS)
+    stride.jumped()
+    assert (stride.jumps, stride.topics) == (2 * FEWEST_JUMPS, FEWEST_TOPICS)
+    stride.filled()
+    assert (stride.jumps, stride.topics) == (0, FEWEST_TOPICS)
+    stride.walked()
+    assert (stride.jumps, stride.topics) == (FEWEST_JUMPS, 2 * FEWEST_TOPICS)
+
+
+@given(st.integers(1, 100), st.integers(1, 10_000), st.lists(st.sampled_from([Stride.jumped, Stride.walked])))
+def test_no_statement_goes_further_than_it_may(par: int, most: int, steps: list[Callable[[Stride], None]]) -> None:
+    stride = Stride(par, most)
+    for step in steps:
+        step(stride)
+        assert 1 <= stride.topics <= most
+        assert 2 <= stride.jumps <= max(2, most / par)
+
+
+# --- what a search costs
+
+
+class Meter:
+    """Counts the instructions of each statement that a bench's reader runs."""
+
+    def __init__(self, bench: Bench) -> None:
+        assert bench.store.parts is not None
+        self.statements: list[int] = []
+        connection: Any = result_of(bench.store.parts.readers.read(lambda connection: connection))
+        connection.set_trace_callback(lambda _: self.statements.append(0))
+        connection.set_progress_handler(self._count, 10)
+
+    def _count(self) -> None:
+        self.statements[-1] += 10
+
+    def reading(self, store: SQLRetainedStore, topic_filter: str) -> int:
+        """Return how many instructions it takes to read what matches."""
+        self.statements.clear()
+        topics_read(store, selection(topic_filter))
+        return sum(self.statements)
+
+    def of(self, bench: Bench, statement: str) -> int:
+        """Return how many instructions a statement takes."""
+        assert bench.store.parts is not None
+        self.statements.clear()
+        bench.store.parts.readers.read(lambda connection: connection.cursor().execute(statement).fetchall())
+        return sum(self.statements)
+
+
+@contextmanager
+def filled(sites: int, devices: int, **options: Any) -> Iterator[tuple[Bench, SQLRetainedStore, Meter]]:
+    """Open a store with so many sites of so many devices, written in few commits."""
+    with test_sql.opened(seconds=lambda: 0.0, **options) as (bench, store):
+        bench.bridge.manual = True
+        for site, device in product(range(sites), range(devices)):
+            topic = f"site/{site}/dev/{device}/temp"
+            stored = message(topic, revision=store.next_revision())
+            store.put(RetainedChange(topic, stored.revision, NOW, stored))
+        bench.bridge.stop()
+        bench.bridge.manual = False
+        yield bench, store, Meter(bench)
+
+
+def test_a_selective_search_costs_what_it_jumps_over_and_not_what_lies_between() -> None:
+    """Five times as many rows between as many siblings: it takes not half as long again."""
+    costs = []
+    for devices in (400, 2000):
+        with filled(10, devices) as (_, store, meter):
+            costs.append(meter.reading(store, "site/+/dev/77/#"))
+            assert topics_read(store, selection("site/+/dev/77/#")) == [
+                f"site/{site}/dev/77/temp" for site in range(10)
+            ]
+    few, many = costs
+    assert many < 1.5 * few
+
+
+@pytest.mark.parametrize("topic_filter", ["+/+/+/+/hum", "site/+/dev/+/hum", "site/+/+/+/hum/#"])
+def test_a_search_that_finds_nothing_costs_little_more_than_to_scan_everything(topic_filter: str) -> None:
+    """Where jumps gain nothing, it hardly tries them: half as much again as one statement over the whole table."""
+    with filled(40, 500) as (bench, store, meter):
+        pattern = topic_filter.replace("+", "*").replace("/#", "")
+        scan = meter.of(
+            bench,
+            "SELECT count(*) FROM retained WHERE tombstone = 0 AND (expires_at IS NULL OR expires_at > 0) "
+            f"AND (revision <= {2**62} OR revision & 255 <> 1) AND levels = 5 AND +topic GLOB '{pattern}'",
+        )
+        assert meter.reading(store, topic_filter) < 1.5 * scan
+
+
+@pytest.mark.parametrize("topic_filter", ["+/+/+/+/hum", "site/+/dev/77/#", "site/+/dev/+/temp", "+/+/#", "site/+/+"])
+def test_no_statement_scans_more_than_it_may(topic_filter: str) -> None:
+    """Whatever is in the table: this is what bounds how long the reactor is held."""
+    with filled(40, 500, scan_rows=512) as (_, store, meter):
+        meter.reading(store, topic_filter)
+        assert 0 < max(meter.statements) < 512 * 40

@@ -1,0 +1,106 @@
+"""The rows of Session State: written and deleted many to a statement, each found by its key."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Table
+
+from holdfast.sessions.durable.kinds import EndedSessions, RowKind
+from holdfast.storage import tables
+from holdfast.storage.writing import bulk
+from holdfast.storage.writing.bulk import SQLiteBulk
+from holdfast.storage.writing.writes import Write
+from holdfast.tickets import FailureKind, StorageFailure
+from tests.storage.doubles import fresh_file
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(fresh_file(tmp_path), isolation_level=None)
+    yield connection
+    connection.close()
+
+
+def received(*, failures: list[str] | None = None) -> RowKind:
+    told = [] if failures is None else failures
+    return RowKind(tables.session_received, 1, SQLiteBulk(), lambda: told.append("failed"))
+
+
+@pytest.mark.parametrize("count", [1, 2, 255, 256, 257, 1000])
+def test_any_number_of_rows_is_written_and_deleted(connection: sqlite3.Connection, count: int) -> None:
+    """Rows are inserted, replaced and deleted by their whole key."""
+    kind = received()
+    keys = [(session, identifier) for session in (1, 2) for identifier in range(1, count + 1)]
+    kind.apply(connection.cursor(), [Write(kind, key, (*key, 5), 1) for key in keys])
+    kind.apply(connection.cursor(), [Write(kind, key, (*key, 7), 1) for key in keys])
+    assert connection.execute("SELECT count(*), min(received_at) FROM session_received").fetchone() == (2 * count, 7)
+    kind.apply(connection.cursor(), [Write(kind, key, None, 1) for key in keys if key[0] == 1])
+    left = connection.execute("SELECT count(*), min(session_id) FROM session_received").fetchone()
+    assert left == (count, 2)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 256])
+@pytest.mark.parametrize("table", [tables.session_messages, tables.session_deliveries, tables.session_received])
+def test_rows_are_deleted_by_seeking(connection: sqlite3.Connection, table: Table, rows: int) -> None:
+    """No deletion scans a table, however many rows it names."""
+    key = tuple(column.name for column in table.primary_key)
+    statement = bulk._sqlite_delete(table, key, rows)
+    steps = connection.execute(f"EXPLAIN QUERY PLAN {statement}", [1] * rows * len(key)).fetchall()
+    assert any(f"SEARCH {table.name}" in step[3] for step in steps)
+    assert not any(f"SCAN {table.name}" in step[3] for step in steps)
+
+
+def test_an_ended_session_takes_its_rows_along(connection: sqlite3.Connection) -> None:
+    """Nothing of it is left, everything of others is."""
+    for session in (1, 2):
+        connection.execute("INSERT INTO sessions VALUES (?, 'c', NULL, 'l', 5, NULL)", (session,))
+        connection.execute("INSERT INTO session_subscriptions VALUES (?, 't', 0, 0, 0, 0, NULL, NULL)", (session,))
+        connection.execute("INSERT INTO session_deliveries VALUES (?, 1, 9, 1, 0, '', NULL, 0, NULL)", (session,))
+        connection.execute("INSERT INTO session_received VALUES (?, 1, 1)", (session,))
+    kind = EndedSessions(90, SQLiteBulk(), lambda: None)
+    kind.apply(connection.cursor(), [Write(kind, (1,), (), 1)])
+    for table, column in (
+        ("sessions", "id"),
+        ("session_subscriptions", "session_id"),
+        ("session_deliveries", "session_id"),
+        ("session_received", "session_id"),
+    ):
+        assert connection.execute(f"SELECT {column} FROM {table}").fetchall() == [(2,)]
+
+
+def test_what_the_database_could_not_take_is_remembered_and_what_it_refuses_is_not() -> None:
+    """FULL and UNAVAILABLE pass; a row refused for itself would be refused again."""
+    failures: list[str] = []
+    kind = received(failures=failures)
+    write = Write(kind, (1, 1), (1, 1, 1), 1)
+    kind.failed([write], StorageFailure(FailureKind.REFUSED, ""))
+    assert (kind.unwritten, failures) == ({}, [])
+    kind.failed([write], StorageFailure(FailureKind.FULL, ""))
+    assert (kind.unwritten, failures) == ({(1, 1): write}, ["failed"])
+
+
+def test_what_is_unwritten_of_an_ended_session_is_forgotten_with_it(connection: sqlite3.Connection) -> None:
+    """Written a second later, it would bring the Session back; what is unwritten of others stays."""
+    kind = received()
+    kind.failed(
+        [Write(kind, (session, 1), (session, 1, 1), 1) for session in (1, 2)],
+        StorageFailure(FailureKind.UNAVAILABLE, ""),
+    )
+    ended = EndedSessions(90, SQLiteBulk(), lambda: None, [kind])
+    ended.committed(ended.apply(connection.cursor(), [Write(ended, (1,), (), 1)]))
+    assert list(kind.unwritten) == [(2, 1)]
+
+
+def test_what_is_unwritten_and_overtaken_is_forgotten(connection: sqlite3.Connection) -> None:
+    """A newer row of the same key, submitted before the older one failed, is not replaced by that a second later."""
+    kind = received()
+    kind.failed(
+        [Write(kind, (1, identifier), (1, identifier, 1), 1) for identifier in (1, 2)],
+        StorageFailure(FailureKind.UNAVAILABLE, ""),
+    )
+    kind.committed(kind.apply(connection.cursor(), [Write(kind, (1, 1), None, 1), Write(kind, (1, 3), (1, 3, 1), 1)]))
+    assert list(kind.unwritten) == [(1, 2)]

@@ -1,0 +1,67 @@
+"""The subscription tree answers as the plain matcher does, and leaves nothing behind."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.sessions.routing.subscriptions import Subscription, SubscriptionTree
+from holdfast.topics import InvalidTopicFilter, check_topic_filter, matches
+
+LEVELS = st.sampled_from(["", "a", "b", "$x", "é", "*", "?"])
+TOPICS = st.lists(LEVELS, min_size=1, max_size=5).map("/".join).filter(bool)
+
+
+@st.composite
+def filters(draw: st.DrawFn) -> str:
+    levels = draw(st.lists(st.one_of(LEVELS, st.just("+")), min_size=0, max_size=5))
+    if draw(st.booleans()) or not levels:
+        levels.append("#")
+    return "/".join(levels) or "+"
+
+
+@given(st.lists(filters(), max_size=12, unique=True), TOPICS)
+def test_the_tree_equals_the_plain_matcher(wanted: list[str], topic: str) -> None:
+    """Whatever is subscribed, a topic finds exactly the filters that match it."""
+    tree: SubscriptionTree[str] = SubscriptionTree()
+    for topic_filter in wanted:
+        tree.add("one", Subscription(topic_filter, 0))
+    found = sorted(subscription.topic_filter for _, subscription in tree.match(topic))
+    assert found == sorted(f for f in wanted if matches(f, topic))
+
+
+@given(st.lists(st.tuples(st.sampled_from("xyz"), filters()), max_size=20))
+def test_removing_everything_leaves_no_branch(pairs: list[tuple[str, str]]) -> None:
+    """Subscribing and unsubscribing in any order leaves an empty tree."""
+    tree: SubscriptionTree[str] = SubscriptionTree()
+    for subscriber, topic_filter in pairs:
+        tree.add(subscriber, Subscription(topic_filter, 0))
+    for subscriber, topic_filter in pairs:
+        tree.remove(subscriber, topic_filter)
+    assert tree.is_empty()
+
+
+def test_removing_what_is_not_there_changes_nothing() -> None:
+    """An unknown filter or subscriber is no error."""
+    tree: SubscriptionTree[str] = SubscriptionTree()
+    tree.add("x", Subscription("a/b", 1))
+    tree.remove("x", "a/c")
+    tree.remove("y", "a/b")
+    tree.remove("x", "a")
+    assert tree.match("a/b") == [("x", Subscription("a/b", 1))]
+
+
+@given(filters())
+def test_every_generated_filter_is_valid(topic_filter: str) -> None:
+    """The strategy makes only filters the broker accepts."""
+    check_topic_filter(topic_filter, 128)
+
+
+def test_invalid_filters_are_refused() -> None:
+    """'#' only at the end, '+' only alone, nothing empty."""
+    for wrong in ("", "a/#/b", "a#", "#a", "a/b#", "+a", "a+/b", "a\0b"):
+        try:
+            check_topic_filter(wrong, 128)
+        except InvalidTopicFilter:
+            continue
+        raise AssertionError(wrong)

@@ -1,0 +1,87 @@
+"""Arrays of values arrive in Postgres as what they are."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.storage import tables
+from holdfast.storage.database import Durability
+from holdfast.storage.driver import Connection
+from holdfast.storage.engine import open_database
+from holdfast.storage.postgres.arrays import (
+    ARRAYS,
+    BigIntegers,
+    Blobs,
+    Integers,
+    SmallIntegers,
+    Texts,
+    array_of,
+    columns_of,
+)
+from tests import postgres
+
+_TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+_VALUES: dict[type, st.SearchStrategy[Any]] = {
+    Texts: _TEXTS | st.none(),
+    Blobs: st.binary() | st.none(),
+    SmallIntegers: st.integers(-(1 << 15), (1 << 15) - 1) | st.none(),
+    Integers: st.integers(-(1 << 31), (1 << 31) - 1) | st.none(),
+    BigIntegers: st.integers(-(1 << 63), (1 << 63) - 1) | st.none(),
+}
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[Connection]:
+    connection = open_database(postgres.empty_database(), Durability.FULL).connect_reader()
+    yield connection
+    connection.close()
+
+
+@pytest.mark.parametrize("array", ARRAYS, ids=lambda array: array.element)
+@given(data=st.data())
+def test_every_value_arrives_as_it_was(array: type[Any], connection: Connection, data: st.DataObject) -> None:
+    """Of every type, NULLs, the empty array and the same value many times among them."""
+    kind = _VALUES[array]
+    values = data.draw(st.lists(kind) | st.builds(lambda value, count: [value] * count, kind, st.integers(2, 9)))
+    cursor = connection.cursor()
+    cursor.execute(f"SELECT CAST(? AS {array.element}[])", (array(values),))
+    assert cursor.fetchone() == (values,)
+
+
+def test_the_columns_of_rows_have_the_types_of_their_table() -> None:
+    """A row of the table ``nodes`` is five numbers, of which the first is a small one."""
+    arrays = columns_of(tables.nodes, [(1, 2, 3, 4, 5), (6, 7, 8, 9, 10)])
+    assert list(map(type, arrays)) == [SmallIntegers, *[BigIntegers] * 4]
+    assert arrays[0].data == SmallIntegers([1, 6]).data
+    assert arrays[4].data == BigIntegers([5, 10]).data
+
+
+@pytest.mark.parametrize(
+    ("column", "array"),
+    [
+        (tables.retained.c.topic, Texts),
+        (tables.retained.c.payload, Blobs),
+        (tables.retained.c.levels, Integers),
+        (tables.retained.c.qos, SmallIntegers),
+        (tables.retained.c.revision, BigIntegers),
+        (tables.session_messages.c.id, BigIntegers),
+    ],
+    ids=str,
+)
+def test_a_column_has_its_array(column: Any, array: type) -> None:
+    """Also where SQLite's type of the column is another one."""
+    assert array_of(column) is array
+
+
+def test_what_cannot_be_sent_is_an_error() -> None:
+    """Rather than another value."""
+    with pytest.raises(struct.error):
+        SmallIntegers([1 << 15])
+    with pytest.raises(UnicodeEncodeError):
+        Texts(["\ud800"])

@@ -1,0 +1,89 @@
+"""A write-ahead log with a commit for each of many states, and what is left of it when it is torn."""
+
+from __future__ import annotations
+
+import sqlite3
+from bisect import bisect_right
+from contextlib import closing
+from pathlib import Path
+
+from attrs import frozen
+
+from holdfast.retained.store.sql import SQLRetainedStore
+from holdfast.storage.database import Durability
+from holdfast.storage.sqlite.quarantine import OnCorruption
+from tests.storage.doubles import Bench, result_of
+from tests.storage.sqlite.ruins import clear, contents, copy_of, fresh_file, put, store
+
+
+@frozen
+class Written:
+    """A crashed database at ``path``: the log's length after each commit, the revision used, and what was retained."""
+
+    path: Path
+    ends: list[int]
+    marks: list[int]
+    states: list[dict[str, bytes]]
+
+    @property
+    def length(self) -> int:
+        """The length of the log in bytes."""
+        return self.ends[-1]
+
+    def commits_before(self, place: int) -> int:
+        """Return how many commits are complete before a place in the log."""
+        return bisect_right(self.ends, place)
+
+
+def written(directory: Path, commits: int) -> Written:
+    """Commit changes to a few topics, sets and clears, each acknowledged; leave the files as a crash would."""
+    path = fresh_file(directory)
+    bench = Bench(path, Durability.FULL)
+    retained = SQLRetainedStore(bench.store)
+    bench.store.open()
+    log = path.with_name(path.name + "-wal")
+    ends: list[int] = []
+    marks: list[int] = []
+    states: list[dict[str, bytes]] = []
+    current: dict[str, bytes] = {}
+    for number in range(commits):
+        topic, value = f"t/{number * 7 % 12}", b"%d " % number * (1 + number % 5 * 300)
+        if number % 4:
+            put(retained, [topic], value)
+            current[topic] = value
+        else:
+            clear(retained, topic)
+            current.pop(topic, None)
+        ends.append(log.stat().st_size)
+        marks.append(_mark(path))
+        states.append(dict(current))
+    crashed = copy_of(path, directory / "crashed")
+    result_of(bench.store.close())
+    return Written(crashed, ends, marks, states)
+
+
+def torn(crashed: Written, directory: Path, place: int, garbage: bytes) -> int:
+    """Tear a copy of the log, cutting it or writing garbage into it; return how many commits are left.
+
+    The store must open, and what is retained be what it was after one of the commits.
+    """
+    path = copy_of(crashed.path, directory)
+    with path.with_name(path.name + "-wal").open("r+b") as log:
+        if garbage:
+            log.seek(place)
+            log.write(garbage[: crashed.length - place])
+        else:
+            log.truncate(place)
+    opened = store(path, OnCorruption.REFUSE)
+    opened.open()
+    result_of(opened.close())
+    found = contents(path)
+    commits = [0, *crashed.marks].index(_mark(path))
+    assert found == [{}, *crashed.states][commits], place
+    return commits
+
+
+def _mark(path: Path) -> int:
+    """Return the highest revision used."""
+    with closing(sqlite3.connect(path)) as connection:
+        return int(connection.execute("SELECT max(revision_mark) FROM nodes").fetchone()[0])

@@ -1,0 +1,179 @@
+"""Checkpoints beside the writer: a log does not grow, nothing is lost, and no commit fails for their sake."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from twisted.logger import capturedLogs, formatEvent
+
+from holdfast.storage.database import Durability
+from holdfast.storage.sqlite.checkpoints import PAGES, Checkpoints
+from holdfast.storage.sqlite.database import SQLiteDatabase
+from holdfast.storage.writing.batches import BatchStore
+
+_PAGE = 4096
+_LONG = 50
+
+
+class Log:
+    """A database with a log, and what looks after that."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.log = path.with_name(path.name + "-wal")
+        self.broken = False
+        self.connection = SQLiteDatabase(path, Durability.FULL).connect()
+        self.connection.execute("PRAGMA wal_autocheckpoint=0")
+        self.connection.execute("CREATE TABLE t (number INTEGER PRIMARY KEY, content BLOB)")
+        self.checkpoints = Checkpoints(path, self._connect, _LONG, 0)
+
+    def _connect(self) -> sqlite3.Connection:
+        if self.broken:
+            raise sqlite3.OperationalError("no way in")
+        return sqlite3.connect(self.path, check_same_thread=False)
+
+    def write(self, pages: int) -> None:
+        """Commit a row of at least so many pages."""
+        self.connection.execute("INSERT INTO t (content) VALUES (?)", (bytes(_PAGE * pages),))
+        self.checkpoints.committed(self.connection)
+
+    def moved(self) -> None:
+        """Wait for the checkpoint under way; the writer's next commit ends it."""
+        self.checkpoints.finish()
+        self.write(1)
+
+    def salt(self) -> bytes:
+        """Return what changes when a log begins anew."""
+        return self.log.read_bytes()[16:24]
+
+    def rows_of_file(self) -> int:
+        """Return how many rows there are in the file without its log."""
+        alone = self.path.with_name("alone.db")
+        alone.write_bytes(self.path.read_bytes())
+        with closing(sqlite3.connect(alone)) as connection:
+            return int(connection.execute("SELECT count(*) FROM t").fetchone()[0])
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    found = Log(tmp_path / "a.db")
+    yield found
+    found.checkpoints.finish()
+    found.connection.close()
+
+
+def test_a_short_log_stays(log: Log) -> None:
+    log.write(1)
+    log.checkpoints.finish()
+    assert log.path.stat().st_size <= _PAGE
+
+
+def test_a_long_log_is_moved_and_begins_anew(log: Log) -> None:
+    """It is as long as it has become: what is written next is written over it."""
+    log.write(_LONG + 1)
+    log.checkpoints.finish()
+    assert log.rows_of_file() == 1
+    salt, length = log.salt(), log.log.stat().st_size
+    log.moved()
+    for _ in range(3):
+        log.write(2)
+    assert log.salt() != salt
+    assert log.log.stat().st_size == length
+
+
+def test_again_and_again(log: Log) -> None:
+    """Whenever it has become long."""
+    salts = set()
+    for _ in range(5):
+        log.write(_LONG + 1)
+        log.moved()
+        log.write(1)
+        salts.add(log.salt())
+    assert len(salts) == 5
+    log.write(_LONG + 1)
+    log.checkpoints.finish()
+    assert log.rows_of_file() == 16
+
+
+@contextmanager
+def reading(log: Log) -> Iterator[sqlite3.Connection]:
+    """Read, and keep what is read as it is."""
+    with closing(sqlite3.connect(log.path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM t").fetchone()
+        yield reader
+
+
+def test_a_reader_keeps_what_it_reads(log: Log) -> None:
+    """What came after it stays in the log; that is tried again when it is longer by half, and not at each commit."""
+    log.write(1)
+    with reading(log) as reader:
+        log.write(_LONG + 1)
+        log.moved()
+        salt = log.salt()
+        log.write(1)
+        log.write(_LONG // 2)
+        log.moved()
+        assert reader.execute("SELECT count(*) FROM t").fetchone() == (1,)
+        assert log.salt() == salt
+    log.write(_LONG // 2 + 1)
+    log.moved()
+    log.write(1)
+    assert log.salt() != salt
+    assert log.connection.execute("SELECT count(*) FROM t").fetchone() == (9,)
+
+
+def test_a_log_that_has_begun_anew_is_as_soon_moved_as_any(log: Log) -> None:
+    """However long it was when a reader kept it from being moved: somebody else has moved it since."""
+    log.write(1)
+    with reading(log):
+        for _ in range(6):
+            log.write(_LONG + 1)
+            log.moved()
+    log.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()  # as SQLite does within a commit
+    log.write(1)
+    before = log.rows_of_file()
+    log.write(_LONG + 1)
+    log.checkpoints.finish()
+    assert log.rows_of_file() == before + 2
+
+
+def test_what_keeps_failing_is_not_told_at_each_commit(log: Log) -> None:
+    """A disk that is full may have the messages on it too."""
+    log.broken = True
+    with capturedLogs() as events:
+        for _ in range(6):
+            log.write(_LONG + 1)
+            log.checkpoints.finish()
+    assert len(events) == 1
+
+
+def test_a_checkpoint_that_fails_is_told_and_no_commit_fails(log: Log) -> None:
+    log.broken = True
+    with capturedLogs() as events:
+        log.write(_LONG + 1)
+        log.checkpoints.finish()
+    assert [formatEvent(event) for event in events] == [f"{log.log}: cannot be moved into the database now: no way in"]
+    log.broken = False
+    log.moved()
+    log.write(1)
+    log.moved()
+    assert log.rows_of_file()
+
+
+def test_the_writer_has_it_done(tmp_path: Path) -> None:
+    """Nothing is lost when a store is closed while its log is moved."""
+    database = SQLiteDatabase(tmp_path / "a.db", Durability.FULL)
+    batches = BatchStore(database, 1)
+    batches.transact(lambda connection: connection.cursor().execute("CREATE TABLE t (content BLOB)"))
+    content = (bytes(_PAGE * (PAGES + 1)),)
+    batches.transact(lambda connection: connection.cursor().execute("INSERT INTO t VALUES (?)", content))
+    batches.close()
+    assert not database.path.with_name("a.db-wal").exists()
+    with closing(database.connect_reader()) as reader:
+        assert reader.execute("SELECT length(content) FROM t").fetchall() == [(len(content[0]),)]
+        assert reader.execute("PRAGMA integrity_check").fetchone() == ("ok",)

@@ -1,0 +1,720 @@
+"""The writer acknowledges what is stored, stores what it acknowledges, and tells the others apart."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, cast
+
+import pytest
+from attrs import define, field
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.task import Clock
+from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
+from zope.interface import implementer
+
+from holdfast.storage.bridge import SynchronousBridge
+from holdfast.storage.driver import Connection, Cursor
+from holdfast.storage.revisions import RevisionClock
+from holdfast.storage.writing.writer import Writer
+from holdfast.storage.writing.writes import IWriteKind, Write
+from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure
+from tests.storage.doubles import Faults, FaultyDatabase, InjectedError, Wall, fresh_file, result_of
+
+POISON = "poison"
+
+
+@implementer(IWriteKind)
+class Notes:
+    """A kind for tests: one table of keys and values, which refuses the value ``poison``."""
+
+    def __init__(self, name: str = "notes", order: int = 1) -> None:
+        self.name = name
+        self.order = order
+        self.applied: list[list[str]] = []
+        self.accounts: list[int] = []
+        self.told: list[str] = []
+        self.order_of_application: list[str] = []
+
+    def apply(self, cursor: Cursor, writes: Sequence[Write]) -> int:
+        self.applied.append([str(write.key) for write in writes])
+        self.order_of_application.append(self.name)
+        for write in writes:
+            if write.row is None:
+                cursor.execute(
+                    f"DELETE FROM {self.name} WHERE rowid IN (SELECT rowid FROM {self.name} WHERE key = ?)",
+                    (write.key,),
+                )
+            else:
+                cursor.execute(f"INSERT OR REPLACE INTO {self.name} VALUES (?, ?)", (write.key, write.row))
+        return len(writes)
+
+    def committed(self, account: Any) -> None:
+        self.accounts.append(account)
+
+    def failed(self, writes: Sequence[Write], failure: StorageFailure) -> None:
+        self.told += [f"{write.key} {failure.kind.value}" for write in writes]
+
+
+@define(eq=False)
+class Desk:
+    """A writer over a real file, with faults to order."""
+
+    path: Path
+    manual: bool = False
+    max_pending: int = 1000
+    flush_interval: float | None = None
+    faults: Faults = field(factory=Faults)
+    clock: Clock = field(factory=Clock)
+    notes: Notes = field(factory=Notes)
+    database: FaultyDatabase = field(init=False)
+    bridge: SynchronousBridge = field(init=False)
+    revisions: RevisionClock = field(init=False)
+    writer: Writer = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        connection = sqlite3.connect(self.path, isolation_level=None)
+        for table in ("notes", "others"):
+            connection.execute(f"CREATE TABLE IF NOT EXISTS {table} (key PRIMARY KEY, value CHECK (value <> 'poison'))")
+        connection.close()
+        self.database = FaultyDatabase(self.path, self.faults)
+        self.bridge = SynchronousBridge(self.manual)
+        self.revisions = RevisionClock(1, 0, Wall(1000))
+        self.writer = Writer(
+            self.database, self.bridge, self.revisions, self.clock, self.max_pending, self.flush_interval
+        )
+
+    def submit(
+        self, key: str, value: Any = "v", size: int = 1, rank: int = 0, kind: Notes | None = None
+    ) -> CommitTicket:
+        return self.writer.submit(Write(kind or self.notes, key, value, size, rank))
+
+    def stored(self, table: str = "notes") -> dict[str, Any]:
+        connection = sqlite3.connect(self.path)
+        try:
+            return dict(connection.execute(f"SELECT key, value FROM {table}").fetchall())
+        finally:
+            connection.close()
+
+    def mark(self) -> int:
+        connection = sqlite3.connect(self.path)
+        try:
+            return int(connection.execute("SELECT max(revision_mark) FROM nodes").fetchone()[0])
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return fresh_file(tmp_path)
+
+
+@pytest.fixture
+def errors() -> Iterator[list[LogEvent]]:
+    """The errors logged so far."""
+    events: list[LogEvent] = []
+
+    def observe(event: LogEvent) -> None:
+        if event["log_level"].name in ("error", "critical"):
+            events.append(event)
+
+    observer = cast(ILogObserver, observe)
+    globalLogPublisher.addObserver(observer)
+    yield events
+    globalLogPublisher.removeObserver(observer)
+
+
+def kinds(tickets: Sequence[CommitTicket]) -> list[FailureKind | None]:
+    """Say how tickets are settled; all must be."""
+    assert all(ticket.settled for ticket in tickets)
+    return [None if ticket.failure is None else ticket.failure.kind for ticket in tickets]
+
+
+# --- group commit ---------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_all_that_became_pending_during_the_commit_before(path: Path) -> None:
+    desk = Desk(path, manual=True)
+    for key in "abcde":
+        desk.submit(key)
+    assert len(desk.bridge.waiting) == 1
+    desk.bridge.step()
+    desk.submit("f")
+    desk.submit("g")
+    desk.bridge.stop()
+    assert desk.notes.applied == [["a"], ["b", "c", "d", "e"], ["f", "g"]]
+    assert desk.writer.counters.commits == len(desk.notes.applied)
+    assert desk.writer.counters.rows == 7
+    assert desk.notes.accounts == [len(keys) for keys in desk.notes.applied]
+
+
+def test_a_ticket_is_settled_after_its_commit_and_not_before(path: Path) -> None:
+    desk = Desk(path, manual=True)
+    ticket = desk.submit("a", "value")
+    assert not ticket.settled
+    seen: list[dict[str, Any]] = []
+    ticket.when_settled(lambda failure: seen.append(desk.stored()))
+    desk.bridge.step()
+    assert seen == [{"a": "value"}]
+
+
+@pytest.mark.parametrize("manual", [False, True])
+def test_tickets_are_settled_in_order_of_submission_also_those_submitted_meanwhile(path: Path, manual: bool) -> None:
+    desk = Desk(path, manual)
+    submitted: list[str] = []
+    settled: list[str] = []
+
+    def follow(key: str, depth: int = 0) -> None:
+        def done(_failure: StorageFailure | None) -> None:
+            settled.append(key)
+            if depth < 2:
+                follow(f"{key}1", depth + 1)
+                follow(f"{key}2", depth + 1)
+
+        submitted.append(key)
+        desk.submit(key).when_settled(done)
+
+    for key in "abc":
+        follow(key)
+    desk.bridge.stop()
+    assert settled == submitted
+    assert len(settled) == 21
+
+
+def test_the_next_commit_runs_while_tickets_are_settled(path: Path) -> None:
+    desk = Desk(path, manual=True)
+    waiting: list[int] = []
+    desk.submit("a").when_settled(lambda _failure: waiting.append(len(desk.bridge.waiting)))
+    desk.submit("b")
+    desk.bridge.step()
+    assert waiting == [1]
+
+
+def test_the_last_write_of_a_key_wins_and_every_ticket_is_settled_with_it(path: Path) -> None:
+    desk = Desk(path, manual=True)
+    desk.submit("first")
+    tickets = [desk.submit("a", value) for value in ("1", "2", "3")]
+    desk.bridge.stop()
+    assert kinds(tickets) == [None, None, None]
+    assert desk.stored()["a"] == "3"
+    assert desk.writer.counters.coalesced == 2
+    assert desk.writer.counters.rows == 2
+
+
+def test_a_write_of_lower_rank_does_not_replace_one_of_higher_rank(path: Path) -> None:
+    desk = Desk(path, manual=True)
+    desk.submit("first")
+    tickets = [desk.submit("a", "high", rank=2), desk.submit("a", "low", rank=1)]
+    desk.bridge.stop()
+    assert kinds(tickets) == [None, None]
+    assert desk.stored()["a"] == "high"
+
+
+def test_the_same_key_of_two_kinds_is_two_writes_and_kinds_are_applied_in_their_order(path: Path) -> None:
+    desk = Desk(path, manual=True)
+    order: list[str] = []
+    others = Notes("others", order=0)
+    others.order_of_application = desk.notes.order_of_application = order
+    desk.submit("first")
+    desk.submit("a", "note")
+    desk.submit("a", "other", kind=others)
+    desk.bridge.stop()
+    assert (desk.stored()["a"], desk.stored("others")["a"]) == ("note", "other")
+    assert order == ["notes", "others", "notes"]
+
+
+def test_each_commit_records_the_highest_revision_stamped(path: Path) -> None:
+    desk = Desk(path)
+    highest = [desk.revisions.next_revision() for _ in range(3)][-1]
+    desk.submit("a")
+    assert desk.mark() == highest
+    desk.submit("b")
+    assert desk.mark() == highest
+
+
+# --- flushed, run, close --------------------------------------------------------------------------------------------
+
+
+def test_an_idle_writer_is_flushed(path: Path) -> None:
+    assert Desk(path).writer.flushed() is COMMITTED
+
+
+def test_flushed_waits_for_all_before_it_and_for_nothing_after(path: Path) -> None:
+    desk = Desk(path, manual=True)
+    running = desk.submit("a")
+    during = desk.writer.flushed()
+    pending = desk.submit("b")
+    flushed = desk.writer.flushed()
+    desk.bridge.step()
+    assert [ticket.settled for ticket in (running, during, pending, flushed)] == [True, True, False, False]
+    desk.submit("c", POISON)
+    desk.bridge.step()
+    assert [ticket.settled for ticket in (pending, flushed)] == [True, True]
+    desk.bridge.stop()
+
+
+def test_flushed_is_no_failure_when_what_it_waits_for_fails(path: Path) -> None:
+    desk = Desk(path, manual=True)
+    ticket = desk.submit("a", POISON)
+    flushed = desk.writer.flushed()
+    desk.bridge.stop()
+    assert kinds([ticket, flushed]) == [FailureKind.REFUSED, None]
+
+
+def test_work_runs_in_a_transaction_of_its_own_after_what_was_submitted_before(path: Path) -> None:
+    desk = Desk(path, manual=True)
+    desk.submit("a", "1")
+    desk.submit("a", "2")
+
+    def work(connection: Connection) -> Any:
+        cursor = connection.cursor()
+        cursor.execute("SELECT value FROM notes WHERE key = 'a'")
+        value = cursor.fetchone()[0]
+        cursor.execute("UPDATE notes SET value = 'worked'")
+        return value
+
+    answer = desk.writer.run(work)
+    after = desk.submit("b", "3")
+    desk.bridge.stop()
+    assert result_of(answer) == "2"
+    assert after.settled
+    assert desk.stored() == {"a": "worked", "b": "3"}
+
+
+def test_work_that_fails_is_undone_and_its_error_handed_back(path: Path) -> None:
+    desk = Desk(path)
+    desk.submit("a")
+
+    def work(connection: Connection) -> None:
+        connection.cursor().execute("DELETE FROM notes")
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        result_of(desk.writer.run(work))
+    assert desk.stored() == {"a": "v"}
+
+
+def test_work_on_a_database_that_fails_is_a_storage_failure(path: Path) -> None:
+    desk = Desk(path)
+    with pytest.raises(StorageFailure) as raised:
+        result_of(desk.writer.run(lambda connection: connection.cursor().execute("SELECT * FROM nowhere")))
+    assert raised.value.kind is FailureKind.UNAVAILABLE
+
+
+def test_work_may_do_without_a_transaction(path: Path) -> None:
+    desk = Desk(path)
+    answer = desk.writer.run(lambda connection: connection.cursor().execute("VACUUM"), in_transaction=False)
+    assert result_of(answer) is not None
+
+
+def test_closing_commits_what_is_pending_and_takes_nothing_more(path: Path) -> None:
+    desk = Desk(path, manual=True)
+    tickets = [desk.submit(key) for key in "abc"]
+    closed = desk.writer.close()
+    late = desk.submit("d")
+    desk.bridge.stop()
+    result_of(closed)
+    assert kinds([*tickets, late]) == [None, None, None, FailureKind.UNAVAILABLE]
+    assert set(desk.stored()) == {"a", "b", "c"}
+    assert not path.with_name("store.db-wal").exists()
+    for deferred in (desk.writer.run(lambda connection: None), desk.writer.close()):
+        with pytest.raises(StorageFailure, match="closed"):
+            result_of(deferred)
+
+
+def test_closing_a_writer_that_never_wrote_opens_nothing(path: Path) -> None:
+    desk = Desk(path)
+    result_of(desk.writer.close())
+    assert desk.database.opened == 0
+
+
+# --- bytes pending --------------------------------------------------------------------------------------------------
+
+
+def test_publishers_are_paused_above_the_bound_and_resumed_below_half_of_it(path: Path) -> None:
+    desk = Desk(path, manual=True, max_pending=100)
+    pressure: list[bool] = []
+    desk.writer.on_pressure(pressure.append)
+    desk.submit("a", size=60)
+    desk.submit("b", size=40)
+    assert (pressure, desk.writer.pending_bytes) == ([], 100)
+    desk.submit("c", size=10)
+    desk.submit("d", size=10)
+    assert (pressure, desk.writer.pending_bytes) == ([True], 120)
+    desk.bridge.step()
+    assert (pressure, desk.writer.pending_bytes) == ([True], 60)
+    desk.bridge.step()
+    assert (pressure, desk.writer.pending_bytes) == ([True, False], 0)
+
+
+def test_a_coalesced_write_counts_once(path: Path) -> None:
+    desk = Desk(path, manual=True)
+    desk.submit("first", size=1)
+    desk.submit("a", size=500)
+    desk.submit("a", size=20)
+    assert desk.writer.pending_bytes == 21
+    desk.submit("a", size=30, rank=-1)
+    assert desk.writer.pending_bytes == 21
+    desk.bridge.stop()
+    assert desk.writer.pending_bytes == 0
+
+
+def test_a_pressure_hook_that_fails_keeps_nobody_from_an_acknowledgement(
+    path: Path, logged_failures: list[LogEvent]
+) -> None:
+    desk = Desk(path, max_pending=10)
+
+    def fail(_paused: bool) -> None:
+        raise ZeroDivisionError
+
+    desk.writer.on_pressure(fail)
+    ticket = desk.submit("a", size=20)
+    assert kinds([ticket]) == [None]
+    assert len(logged_failures) == 2
+    logged_failures.clear()
+
+
+def test_an_acknowledgement_that_fails_keeps_nobody_else_from_theirs(
+    path: Path, logged_failures: list[LogEvent]
+) -> None:
+    desk = Desk(path, manual=True)
+    desk.submit("first")
+    tickets = [desk.submit(key) for key in "ab"]
+
+    def fail(_failure: StorageFailure | None) -> None:
+        raise ZeroDivisionError
+
+    tickets[0].when_settled(fail)
+    desk.bridge.stop()
+    assert kinds(tickets) == [None, None]
+    assert len(logged_failures) == 1
+    logged_failures.clear()
+
+
+# --- failures -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [{0}, {3}, {6}, {1, 5}, {0, 1, 2, 3, 4, 5, 6}])
+@pytest.mark.parametrize("value", [POISON, object(), 1 << 70, "\ud800"])
+def test_only_the_row_to_blame_is_refused(path: Path, bad: set[int], value: Any) -> None:
+    desk = Desk(path, manual=True)
+    desk.submit("first")
+    tickets = [desk.submit(f"{number}", value if number in bad else "v") for number in range(7)]
+    desk.bridge.stop()
+    assert kinds(tickets) == [FailureKind.REFUSED if number in bad else None for number in range(7)]
+    assert set(desk.stored()) == {"first"} | {f"{number}" for number in range(7) if number not in bad}
+    assert desk.writer.counters.failed == len(bad)
+    following = desk.submit("next")
+    desk.bridge.stop()
+    assert kinds([following]) == [None]
+
+
+def test_superseded_writes_share_the_refusal_of_the_last(path: Path) -> None:
+    desk = Desk(path, manual=True)
+    desk.submit("first")
+    tickets = [desk.submit("a", "fine"), desk.submit("a", POISON)]
+    desk.bridge.stop()
+    assert kinds(tickets) == [FailureKind.REFUSED, FailureKind.REFUSED]
+    assert "a" not in desk.stored()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (sqlite3.SQLITE_FULL, FailureKind.FULL),
+        (sqlite3.SQLITE_BUSY, FailureKind.UNAVAILABLE),
+        (sqlite3.SQLITE_READONLY, FailureKind.UNAVAILABLE),
+    ],
+)
+def test_a_database_that_fails_fails_the_batch_and_the_next_is_tried_again(
+    path: Path, code: int, kind: FailureKind, errors: list[LogEvent]
+) -> None:
+    desk = Desk(path, manual=True)
+    desk.submit("first")
+    tickets = [desk.submit(key) for key in "abc"]
+    desk.bridge.step()
+    desk.faults.error, desk.faults.fail_at = InjectedError(code), desk.faults.calls + 2
+    desk.bridge.step()
+    assert kinds(tickets) == [kind] * 3
+    assert set(desk.stored()) == {"first"}
+    assert len(errors) == 1
+    ticket = desk.submit("next")
+    desk.bridge.stop()
+    assert kinds([ticket]) == [None]
+
+
+def test_a_full_disk_is_full_and_heals(path: Path) -> None:
+    desk = Desk(path)
+    desk.submit("first")
+
+    def limit(connection: Connection, pages: int) -> None:
+        connection.cursor().execute(f"PRAGMA max_page_count={pages}")
+
+    result_of(desk.writer.run(lambda connection: limit(connection, 1), in_transaction=False))
+    ticket = desk.submit("large", "x" * 1_000_000)
+    assert kinds([ticket]) == [FailureKind.FULL]
+    result_of(desk.writer.run(lambda connection: limit(connection, 1_000_000), in_transaction=False))
+    assert kinds([desk.submit("large", "x" * 1_000_000)]) == [None]
+
+
+def test_a_database_locked_by_another_process_is_unavailable(path: Path) -> None:
+    desk = Desk(path)
+    desk.submit("first")
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    assert kinds([desk.submit("a")]) == [FailureKind.UNAVAILABLE]
+    other.execute("ROLLBACK")
+    other.close()
+    assert kinds([desk.submit("a")]) == [None]
+
+
+def test_a_database_that_fails_during_bisection_fails_only_what_is_not_committed(path: Path) -> None:
+    desk = Desk(path, manual=True)
+    desk.submit("first")
+    tickets = [desk.submit(key, POISON if key == "d" else "v") for key in "abcd"]
+    desk.bridge.step()
+    # first attempt: BEGIN and four rows, of which the last fails; then "a" and "b" commit: BEGIN, two, mark, COMMIT
+    desk.faults.fail_at = desk.faults.calls + 5 + 5
+    desk.bridge.step()
+    assert kinds(tickets) == [None, None, FailureKind.UNAVAILABLE, FailureKind.UNAVAILABLE]
+    assert set(desk.stored()) == {"first", "a", "b"}
+
+
+def test_after_a_failed_rollback_a_new_connection_is_opened(path: Path) -> None:
+    desk = Desk(path)
+    desk.submit("first")
+    desk.faults.also_rollback = True
+    assert kinds([desk.submit("a", POISON), desk.submit("b")]) == [FailureKind.REFUSED, None]
+    assert desk.database.opened == 2
+    assert set(desk.stored()) == {"first", "b"}
+
+
+def test_a_connection_that_cannot_be_opened_fails_the_batch(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(path)
+
+    def refuse() -> Any:
+        raise InjectedError(sqlite3.SQLITE_CANTOPEN)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(desk.database, "connect", refuse)
+        assert kinds([desk.submit("a")]) == [FailureKind.UNAVAILABLE]
+    assert kinds([desk.submit("a")]) == [None]
+
+
+def test_an_error_nobody_foresaw_fails_the_batch_and_not_the_writer(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(path)
+    with monkeypatch.context() as patched:
+        patched.setattr(desk.database, "failure", lambda error: 1 // 0)
+        assert kinds([desk.submit("a", POISON)]) == [FailureKind.UNAVAILABLE]
+    assert kinds([desk.submit("a")]) == [None]
+
+
+@given(
+    fail_at=st.integers(0, 40),
+    code=st.sampled_from([sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, None]),
+    batches=st.lists(st.lists(st.sampled_from(["a", "b", "c", "d", POISON]), max_size=6), min_size=1, max_size=4),
+    also_rollback=st.booleans(),
+)
+def test_whatever_call_fails_nothing_is_acknowledged_that_is_not_stored(
+    fail_at: int, code: int | None, batches: list[list[str]], also_rollback: bool
+) -> None:
+    with TemporaryDirectory() as directory:
+        error = sqlite3.IntegrityError("injected") if code is None else InjectedError(code)
+        faults = Faults(fail_at, error, also_rollback)
+        desk = Desk(fresh_file(Path(directory)), manual=True, faults=faults)
+        expected: dict[str, str] = {}
+        for number, keys in enumerate(batches):
+            tickets = [(key, desk.submit(key, POISON if key == POISON else f"{number}")) for key in keys]
+            desk.revisions.next_revision()
+            desk.bridge.stop()
+            for key, ticket in tickets:
+                assert ticket.settled
+                if ticket.failure is None:
+                    expected[key] = f"{number}"
+            assert desk.stored() == expected
+            assert desk.writer.pending_bytes == 0
+        assert sum(desk.notes.accounts) == desk.writer.counters.rows
+
+
+# --- durability "async" ---------------------------------------------------------------------------------------------
+
+
+def test_async_changes_are_acknowledged_at_once_and_committed_after_the_interval(path: Path) -> None:
+    desk = Desk(path, flush_interval=2.0)
+    assert desk.submit("a") is COMMITTED
+    desk.clock.advance(1)
+    assert desk.submit("b") is COMMITTED
+    assert desk.stored() == {}
+    desk.clock.advance(1)
+    assert set(desk.stored()) == {"a", "b"}
+    desk.submit("c")
+    desk.clock.advance(1.9)
+    assert "c" not in desk.stored()
+    desk.clock.advance(0.1)
+    assert "c" in desk.stored()
+    assert desk.clock.getDelayedCalls() == []
+
+
+@given(st.lists(st.sampled_from([0.0, 0.3, 0.7, 1.1, 2.5]), max_size=15), st.sampled_from([0.5, 1.0, 2.0]))
+def test_async_whenever_it_is_killed_only_the_last_interval_is_lost(pauses: list[float], interval: float) -> None:
+    """What is in the file is what a kill at that moment leaves: everything acknowledged an interval ago or earlier."""
+    with TemporaryDirectory() as directory:
+        desk = Desk(fresh_file(Path(directory)), flush_interval=interval)
+        acknowledged: dict[str, float] = {}
+        for number, pause in enumerate(pauses):
+            assert desk.submit(f"{number:02}") is COMMITTED
+            acknowledged[f"{number:02}"] = desk.clock.seconds()
+            desk.clock.advance(pause)
+            due = {key for key, at in acknowledged.items() if at + interval <= desk.clock.seconds()}
+            assert due <= set(desk.stored())
+        result_of(desk.writer.close())
+
+
+def test_async_flushed_commits_now(path: Path) -> None:
+    desk = Desk(path, flush_interval=2.0)
+    desk.submit("a")
+    assert desk.writer.flushed().settled
+    assert set(desk.stored()) == {"a"}
+    assert desk.clock.getDelayedCalls() == []
+
+
+def test_async_commits_early_under_pressure(path: Path) -> None:
+    desk = Desk(path, max_pending=10, flush_interval=2.0)
+    desk.submit("a", size=11)
+    assert set(desk.stored()) == {"a"}
+    assert desk.writer.pending_bytes == 0
+
+
+def test_async_closing_commits_now_and_leaves_no_timer(path: Path) -> None:
+    desk = Desk(path, flush_interval=2.0)
+    desk.submit("a")
+    result_of(desk.writer.close())
+    assert set(desk.stored()) == {"a"}
+    assert desk.clock.getDelayedCalls() == []
+
+
+def test_async_no_more_than_one_interval_of_changes_is_acknowledged_ahead_of_the_disk(path: Path) -> None:
+    """While a commit takes long, what comes after the interval waits for its own commit; then all goes on as before."""
+    desk = Desk(path, manual=True, flush_interval=0.25)
+    assert desk.submit("a").settled
+    desk.clock.advance(0.2)
+    assert desk.submit("b").settled
+    desk.clock.advance(0.05)  # the commit begins, and takes its time
+    late = [desk.submit("c")]
+    desk.clock.advance(60)
+    late.append(desk.submit("d"))
+    assert not any(ticket.settled for ticket in late)
+    desk.bridge.step()
+    assert desk.stored() == {"a": "v", "b": "v"}
+    assert not any(ticket.settled for ticket in late)
+    assert desk.submit("e").settled
+    desk.bridge.step()  # nobody who waits has to wait for the interval
+    assert kinds(late) == [None, None]
+    desk.clock.advance(0.25)
+    desk.bridge.step()
+    assert set(desk.stored()) == set("abcde")
+
+
+def test_async_after_a_commit_that_failed_nothing_is_acknowledged_ahead_until_one_succeeds(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk costs what was acknowledged within one interval, and no more."""
+    desk = Desk(path, flush_interval=0.25)
+    desk.faults.error = InjectedError(sqlite3.SQLITE_FULL)
+    desk.faults.away = True
+    monkeypatch.setattr(desk.database, "is_away", lambda _error: False)
+    assert desk.submit("lost").settled
+    desk.clock.advance(0.25)
+    assert kinds([desk.submit("told")]) == [FailureKind.FULL]
+    desk.faults.away = False
+    assert kinds([desk.submit("stored")]) == [None]
+    assert desk.stored() == {"stored": "v"}
+    assert desk.submit("ahead") is COMMITTED
+    assert desk.stored() == {"stored": "v"}
+
+
+def test_async_while_the_database_is_away_acknowledgements_wait_for_it(path: Path) -> None:
+    """What was acknowledged ahead waits with the rest, and is stored with it."""
+    desk = Desk(path, flush_interval=0.25)
+    desk.faults.away = True
+    assert desk.submit("ahead").settled
+    desk.clock.advance(0.25)
+    waiting = desk.submit("waiting")
+    desk.clock.advance(1)
+    assert not waiting.settled
+    desk.faults.away = False
+    desk.clock.advance(5)
+    assert kinds([waiting]) == [None]
+    assert desk.stored() == {"ahead": "v", "waiting": "v"}
+
+
+def test_async_what_cannot_be_stored_is_logged_and_counted(path: Path, errors: list[LogEvent]) -> None:
+    desk = Desk(path, flush_interval=2.0)
+    desk.submit("a", POISON)
+    desk.clock.advance(2)
+    assert desk.writer.counters.failed == 1
+    assert len(errors) == 1
+
+
+# --- what cancels out -----------------------------------------------------------------------------------------------
+
+
+def test_a_fresh_row_deleted_while_it_waits_never_reaches_the_disk(path: Path) -> None:
+    """Both writes are forgotten; their tickets are settled with the batch, which has nothing to commit."""
+    desk = Desk(path, manual=True)
+    desk.submit("first")
+    tickets = [desk.writer.submit(Write(desk.notes, "a", "v", 5, 0, fresh=True)), desk.submit("a", None)]
+    assert desk.writer.pending_bytes == 1
+    desk.bridge.stop()
+    assert kinds(tickets) == [None, None]
+    assert desk.stored() == {"first": "v"}
+    assert (desk.writer.counters.commits, desk.writer.counters.cancelled) == (1, 1)
+    assert desk.writer.pending_bytes == 0
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_row_that_may_be_there_is_deleted_whatever_came_after(path: Path, again: bool) -> None:
+    """A row under way, or stored, is deleted even if it was written and deleted again meanwhile."""
+    desk = Desk(path, manual=True)
+    desk.writer.submit(Write(desk.notes, "a", "v", 1, 0, fresh=True))  # its commit runs
+    desk.submit("a", None)
+    if again:
+        desk.writer.submit(Write(desk.notes, "a", "w", 1, 0, fresh=True))
+        desk.submit("a", None)
+    desk.bridge.stop()
+    assert desk.stored() == {}
+    assert desk.writer.counters.cancelled == 0
+
+
+def test_a_fresh_row_replaced_while_it_waits_is_still_fresh(path: Path) -> None:
+    """Insert, replace, delete: nothing is left to write."""
+    desk = Desk(path, manual=True)
+    desk.submit("first")
+    desk.writer.submit(Write(desk.notes, "a", "v", 1, 0, fresh=True))
+    desk.submit("a", "w")
+    desk.submit("a", None)
+    desk.bridge.stop()
+    assert desk.stored() == {"first": "v"}
+    assert desk.writer.counters.rows == 1
+
+
+def test_writes_nobody_waits_for_are_stored(path: Path) -> None:
+    """``add`` takes writes without tickets, until the writer is closed."""
+    desk = Desk(path)
+    desk.writer.add(Write(desk.notes, "a", "v", 1))
+    assert desk.stored() == {"a": "v"}
+    result_of(desk.writer.close())
+    desk.writer.add(Write(desk.notes, "b", "v", 1))
+    assert desk.stored() == {"a": "v"}
+
+
+def test_kinds_are_told_which_of_their_writes_failed(path: Path) -> None:
+    """Once, with the kind of failure, before the tickets are settled."""
+    desk = Desk(path)
+    desk.submit("a", POISON)
+    assert desk.notes.told == ["a refused"]
