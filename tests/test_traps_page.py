@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 TESTS = Path(__file__).parent
+NAMED = re.compile(r"((?:[a-z0-9_]+/)+[a-z0-9_]+\.py)|(test_[a-z0-9_]+)(?!\.py)\b")
 PAGE = TESTS.parent / "docs" / "developer" / "testing.md"
 
 
@@ -17,7 +18,7 @@ def test_every_test_on_the_page_is_there() -> None:
     for row in rows:
         text = ""
         named = 0
-        for path, name in re.findall(r"((?:[a-z0-9_]+/)+[a-z0-9_]+\.py)|(test_[a-z0-9_]+)(?!\.py)\b", row.split("|")[2]):
+        for path, name in NAMED.findall(row.split("|")[2]):
             if path:
                 text = (TESTS / path).read_text()
             else:
