@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.wire import MalformedPacket, PacketParser, ProtocolError, encode
+from holdfast.wire import (
+    MalformedPacket,
+    PacketParser,
+    ProtocolError,
+    encode,
+    encode_variable_byte_integer,
+    read_variable_byte_integer,
+)
 from holdfast.wire import packets as p
 from tests.strategies import fragments, packets
 
@@ -97,3 +104,23 @@ def test_damaged_packets_raise_only_the_two_errors(version: int, data: st.DataOb
     parser.receive_data(bytes(stream))
     with contextlib.suppress(MalformedPacket, ProtocolError):
         parse(parser)
+
+
+@given(st.integers(0, 268_435_455), st.binary(max_size=5), st.binary(max_size=5))
+def test_an_integer_is_read_where_it_stands(value: int, before: bytes, after: bytes) -> None:
+    """The reader returns the value and the position after it, whatever surrounds the integer."""
+    encoded = encode_variable_byte_integer(value)
+    end = len(before) + len(encoded)
+    assert read_variable_byte_integer(before + encoded + after, len(before)) == (value, end)
+
+
+@pytest.mark.parametrize("data", [b"\x80\0", b"\xff\x80\0", b"\x80\x80\x80\x80", b"\xff\xff\xff\xff\x7f"])
+def test_a_longer_form_of_an_integer_is_malformed(data: bytes) -> None:
+    with pytest.raises(MalformedPacket):
+        read_variable_byte_integer(data, 0)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x80", b"\xff\xff\xff"])
+def test_an_incomplete_integer_is_an_index_error(data: bytes) -> None:
+    with pytest.raises(IndexError):
+        read_variable_byte_integer(data, 0)

@@ -1,6 +1,6 @@
 """MQTT Control Packets as bytes and as values: no I/O, no clock, no callbacks."""
 
-from holdfast.wire.datatypes import encode_variable_byte_integer
+from holdfast.wire.datatypes import encode_variable_byte_integer, read_variable_byte_integer
 from holdfast.wire.encoding import encode, encode_publish
 from holdfast.wire.errors import MalformedPacket, ProtocolError, WireError
 from holdfast.wire.parser import PacketParser
@@ -22,4 +22,5 @@ __all__ = [
     "encode_properties",
     "encode_publish",
     "encode_variable_byte_integer",
+    "read_variable_byte_integer",
 ]

@@ -21,6 +21,27 @@ def encode_variable_byte_integer(value: int) -> bytes:
     return bytes(encoded)
 
 
+def read_variable_byte_integer(data: bytes, position: int) -> tuple[int, int]:
+    """Read the Variable Byte Integer at ``position``; return its value and the position after it.
+
+    Raises :class:`MalformedPacket` for more than four bytes and for more bytes than the value needs [MQTT5-1.5.5-1],
+    IndexError if the data ends before the integer does.
+    """
+    value = data[position]
+    if value < 128:
+        return value, position + 1
+    value &= 127
+    for shift in (7, 14, 21):
+        position += 1
+        byte = data[position]
+        value |= (byte & 127) << shift
+        if byte < 128:
+            if not byte:
+                raise MalformedPacket("a Variable Byte Integer uses the fewest bytes")
+            return value, position + 1
+    raise MalformedPacket("a Variable Byte Integer has at most four bytes")
+
+
 def encode_binary(value: bytes) -> bytes:
     """Encode Binary Data with its two-byte length. Raises ValueError over 65,535 bytes."""
     if len(value) > 65535:
@@ -76,17 +97,14 @@ class Cursor:
 
     def variable_byte_integer(self) -> int:
         """Read a Variable Byte Integer of at most four bytes, in its shortest form [MQTT5-1.5.5-1]."""
-        value = shift = 0
-        while True:
-            byte = self.byte()
-            value |= (byte & 127) << shift
-            if byte < 128:
-                if byte == 0 and shift:
-                    raise MalformedPacket("a Variable Byte Integer uses the fewest bytes")
-                return value
-            shift += 7
-            if shift > 21:
-                raise MalformedPacket("a Variable Byte Integer has at most four bytes")
+        try:
+            value, position = read_variable_byte_integer(self.data, self.position)
+        except IndexError:
+            raise MalformedPacket("the packet ends inside a field") from None
+        if position > self.end:  # the data can be longer than the part that this cursor reads
+            raise MalformedPacket("the packet ends inside a field")
+        self.position = position
+        return value
 
     def binary(self) -> bytes:
         """Read Binary Data."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from holdfast.wire import packets as p
+from holdfast.wire.datatypes import read_variable_byte_integer
 from holdfast.wire.decoding import decode, decode_publish
-from holdfast.wire.errors import MalformedPacket, ProtocolError, WireError
+from holdfast.wire.errors import ProtocolError, WireError
 from holdfast.wire.reasons import ReasonCode
 
 _PUBLISH_FLAGS = range(0x30, 0x40)
@@ -59,7 +60,7 @@ class PacketParser:
     def next_packet(self) -> p.Packet | None:
         """Return the next whole packet, or None when more data is needed.
 
-        Raises :class:`MalformedPacket` or :class:`ProtocolError`.
+        Raises :class:`holdfast.wire.MalformedPacket` or :class:`ProtocolError`.
         """
         if self._error is not None:
             raise self._error
@@ -78,8 +79,9 @@ class PacketParser:
             if version is None and first >> 4 != 1:  # known from the first byte: nothing of it need be buffered
                 raise ProtocolError("the first packet is not CONNECT")  # [MQTT5-3.1.0-1]
             if length > 127:
-                start, length = self._long_length(data, position, size)
-                if not start:
+                try:
+                    length, start = read_variable_byte_integer(data, position + 1)
+                except IndexError:  # the rest of the Remaining Length has not arrived yet
                     return None
             end = start + length
             if end - position > self.max_packet_size:
@@ -113,18 +115,3 @@ class PacketParser:
         self._chunks.clear()
         self._waiting = self._missing = 0
         return True
-
-    def _long_length(self, data: bytes, position: int, size: int) -> tuple[int, int]:
-        """Read a Remaining Length of more than one byte; (0, 0) while it is incomplete."""
-        length = shift = 0
-        for index in range(position + 1, position + 5):
-            if index >= size:
-                return 0, 0
-            byte = data[index]
-            length |= (byte & 127) << shift
-            if byte < 128:
-                if not byte:
-                    raise MalformedPacket("the Remaining Length uses the fewest bytes")  # [MQTT5-1.5.5-1]
-                return index + 1, length
-            shift += 7
-        raise MalformedPacket("the Remaining Length has at most four bytes")

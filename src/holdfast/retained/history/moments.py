@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,11 +13,14 @@ from holdfast.retained.history.entries import Entry, HistoryEvent, event_of
 from holdfast.retained.history.periods import Period, read_periods, read_state
 from holdfast.retained.wildcards.plan import plan
 from holdfast.storage.driver import Cursor
+from holdfast.storage.writing.bulk import split
 from holdfast.topics import EVERY_TOPIC, matches
 
 # Built from constants and counts alone: values are always bound.
 # ruff: noqa: S608
 
+#: The most rows of one statement.
+_MOST_ROWS = 200
 _COLUMNS = ", ".join(Entry._fields)
 _FROM = "SELECT seq, changed_at FROM retained_history WHERE seq >= ? AND seq <= ? ORDER BY seq LIMIT 1"
 _EVENTS = "SELECT seq, topic, size FROM retained_history WHERE {topic}seq > ? AND seq <= ? ORDER BY seq{order} LIMIT ?"
@@ -144,7 +147,7 @@ def states(cursor: Cursor, topic_filter: str, after: str, moments: Sequence[Mome
 def sets(cursor: Cursor, places: Iterable[int | None], at: int) -> dict[int, int]:
     """Return those of the entries by which something was retained at a moment, with the sizes of their payloads."""
     found: dict[int, int] = {}
-    for part in _parts([seq for seq in places if seq is not None]):
+    for part in split([seq for seq in places if seq is not None], _MOST_ROWS):
         cursor.execute(
             "SELECT seq, size FROM retained_history WHERE op = ? AND (expires_at IS NULL OR expires_at > ?) "
             f"AND seq IN ({', '.join('?' * len(part))})",
@@ -157,7 +160,7 @@ def sets(cursor: Cursor, places: Iterable[int | None], at: int) -> dict[int, int
 def fetch(cursor: Cursor, places: Sequence[int]) -> dict[int, HistoryEvent]:
     """Return the events at these places, as far as they are still there."""
     found: dict[int, HistoryEvent] = {}
-    for part in _parts(places):
+    for part in split(places, _MOST_ROWS):
         cursor.execute(
             f"SELECT {_COLUMNS} FROM retained_history WHERE seq IN ({', '.join('?' * len(part))})", list(part)
         )
@@ -226,8 +229,3 @@ def _walk(bounded: bool, moments: int) -> str:
         f"{high} ORDER BY topic LIMIT 1), number + 1 FROM walk WHERE walk.topic IS NOT NULL AND number < :topics) "
         f"SELECT walk.topic{found} FROM walk WHERE walk.topic IS NOT NULL ORDER BY walk.topic"
     )
-
-
-def _parts(places: Sequence[int], most: int = 200) -> Iterator[Sequence[int]]:
-    for start in range(0, len(places), most):
-        yield places[start : start + most]

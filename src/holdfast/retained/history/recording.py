@@ -16,7 +16,7 @@ from holdfast.retained.store.upserts import RetainedUpserts
 from holdfast.retained.store.usage import UsageTable
 from holdfast.storage import tables
 from holdfast.storage.driver import Cursor
-from holdfast.storage.writing.bulk import MOST_ROWS, Bulk
+from holdfast.storage.writing.bulk import MOST_ROWS, Bulk, split
 from holdfast.storage.writing.writes import IWriteKind, Write
 
 # Built from constants and counts alone: values are always bound.
@@ -57,8 +57,7 @@ def append_stored(cursor: Cursor, topics: Sequence[str], changed_at: int, origin
     """Write an entry for what is stored of each topic, which has been changed in this transaction."""
     last_seq, last_at = take_turn(cursor)
     changed_at = max(last_at, changed_at)
-    for start in range(0, len(topics), MOST_ROWS):
-        part = topics[start : start + MOST_ROWS]
+    for part in split(topics, MOST_ROWS):
         places = ", ".join("?" * len(part))
         cursor.execute(_MEASURE.format(places=places), list(part))
         ((weight,),) = cursor.fetchall()
@@ -108,8 +107,7 @@ class RecordedUpserts(RetainedUpserts):
 def _missing(cursor: Cursor, entries: Sequence[Entry]) -> list[Entry]:
     """Leave out what is in the history: a commit whose outcome was unknown had succeeded."""
     present: set[tuple[str, int]] = set()
-    for start in range(0, len(entries), MOST_ROWS):
-        part = entries[start : start + MOST_ROWS]
+    for part in split(entries, MOST_ROWS):
         pairs = ", ".join(["(?, ?)"] * len(part))
         cursor.execute(
             f"SELECT topic, revision FROM retained_history WHERE (topic, revision) IN (VALUES {pairs})",

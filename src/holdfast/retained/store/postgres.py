@@ -19,7 +19,7 @@ from holdfast.storage import tables
 from holdfast.storage.driver import Connection, Cursor
 from holdfast.storage.postgres.arrays import Integers, Texts, columns_of
 from holdfast.storage.revisions import HIGHEST_NODE, after
-from holdfast.storage.writing.bulk import parameter_of
+from holdfast.storage.writing.bulk import parameter_of, split
 
 # Built from constants and counts alone: values are always bound.
 # ruff: noqa: S608
@@ -241,8 +241,8 @@ class PostgresStatements:
         Raises SerializationFailure when another node has come between the look and the write: the transaction is to be
         done again.
         """
-        for start in range(0, len(rows), MOST_ROWS):
-            self._write(cursor, rows[start : start + MOST_ROWS], node, change)
+        for part in split(rows, MOST_ROWS):
+            self._write(cursor, part, node, change)
 
     def add_levels(self, cursor: Cursor, levels: Collection[int]) -> None:
         """Record level counts."""

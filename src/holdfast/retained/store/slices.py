@@ -9,6 +9,7 @@ from collections.abc import Container, Iterator
 from itertools import islice, takewhile
 
 from holdfast.retained.store.values import Slice
+from holdfast.wire.datatypes import read_variable_byte_integer
 
 
 def packets_of(
@@ -19,19 +20,10 @@ def packets_of(
     data = messages.packets
     start, size = 0, len(data)
     while start < size:
-        position = start + 1
-        length = data[position]
-        if length > 127:
-            length &= 127
-            shift = 7
-            while True:
-                position += 1
-                byte = data[position]
-                length |= (byte & 127) << shift
-                if byte < 128:
-                    break
-                shift += 7
-        position += 1
+        length = data[start + 1]
+        position = start + 2
+        if length > 127:  # the loop runs once a message: a short length costs no call
+            length, position = read_variable_byte_integer(data, start + 1)
         end = position + length
         topic_start = position + 2
         topic_end = topic_start + (data[position] << 8 | data[position + 1])
@@ -72,19 +64,8 @@ def portions(messages: Slice, most: int, protocol_version: int) -> list[Slice]:
 
 def _end_of(data: bytes, start: int) -> int:
     """Return where the packet that begins at ``start`` ends."""
-    position = start + 1
-    length = data[position]
-    if length > 127:
-        length &= 127
-        shift = 7
-        while True:
-            position += 1
-            byte = data[position]
-            length |= (byte & 127) << shift
-            if byte < 128:
-                break
-            shift += 7
-    return position + 1 + length
+    length, position = read_variable_byte_integer(data, start + 1)
+    return position + length
 
 
 def topics_of(messages: Slice, protocol_version: int) -> list[str]:

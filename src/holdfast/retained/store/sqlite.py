@@ -19,6 +19,7 @@ from holdfast.retained.store.statements import Check, Found, Leap, Totals
 from holdfast.retained.store.values import Usage
 from holdfast.retained.wildcards.plan import JUST_AFTER, Plan, plan
 from holdfast.storage.driver import Cursor
+from holdfast.storage.writing.bulk import split_in_powers_of_two
 
 # Built from constants and counts alone: values are always bound.
 # ruff: noqa: S608
@@ -86,7 +87,7 @@ _TOPICS = (
 )
 _QOS = bytes.maketrans(b"012", b"\0\1\2")
 
-#: The most rows of one statement. Smaller ones are powers of two, so that few texts have to be prepared.
+#: The most rows of one statement.
 MOST_ROWS = 512
 #: Virtual machine instructions between two looks at the clock: some hundred rows.
 _INSTRUCTIONS = 10_000
@@ -218,22 +219,22 @@ class SQLiteStatements:
 
     def write(self, cursor: Cursor, rows: Sequence[Row], node: int, change: Totals) -> None:
         """Write rows; a stored row of the same or a higher revision stays as it is."""
-        for chunk in _chunks(rows):
-            cursor.execute(_replaced(len(chunk)), [row.topic for row in chunk])
+        for part in split_in_powers_of_two(rows, MOST_ROWS):
+            cursor.execute(_replaced(len(part)), [row.topic for row in part])
             count, size, highest = cursor.fetchone()
-            if highest >= min(row.revision for row in chunk):
-                newer = _winners(cursor, chunk)
-                change.lost |= {row.topic for row in chunk} - {row.topic for row in newer}
-                for winners in _chunks(newer):
+            if highest >= min(row.revision for row in part):
+                newer = _winners(cursor, part)
+                change.lost |= {row.topic for row in part} - {row.topic for row in newer}
+                for winners in split_in_powers_of_two(newer, MOST_ROWS):
                     self.write(cursor, winners, node, change)
                 continue
-            cursor.execute(_upsert(len(chunk)), list(chain.from_iterable(chunk)))
+            cursor.execute(_upsert(len(part)), list(chain.from_iterable(part)))
             change.add(
                 Totals(
-                    len(chunk) - sum(row.tombstone for row in chunk) - count,
-                    sum(row.size for row in chunk) - size,
-                    max(map(longest_packet, chunk)),
-                    frozenset(row.levels for row in chunk),
+                    len(part) - sum(row.tombstone for row in part) - count,
+                    sum(row.size for row in part) - size,
+                    max(map(longest_packet, part)),
+                    frozenset(row.levels for row in part),
                 )
             )
 
@@ -389,12 +390,3 @@ def _winners(cursor: Cursor, rows: Sequence[Row]) -> list[Row]:
     cursor.execute(_revisions(len(rows)), [row.topic for row in rows])
     stored = dict(cursor.fetchall())
     return [row for row in rows if row.revision > stored.get(row.topic, -1)]
-
-
-def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    start, left = 0, len(rows)
-    while left:
-        count = min(MOST_ROWS, 1 << left.bit_length() - 1)
-        yield rows[start : start + count]
-        start += count
-        left -= count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from holdfast.wire import ProtocolError, ReasonCode, encode_variable_byte_integer
+from holdfast.wire import ProtocolError, ReasonCode, encode_variable_byte_integer, read_variable_byte_integer
 
 #: Bytes of Topic Names remembered for one Network Connection and direction.
 MOST_BYTES = 16 << 20
@@ -85,15 +85,8 @@ class OutgoingAliases:
         else:
             number = self._assign(topic)
             name = packet[start:topic_end]
-        position = properties = topic_end + 2 if packet[0] & 6 else topic_end
-        length = shift = 0
-        while True:
-            byte = packet[position]
-            position += 1
-            length |= (byte & 127) << shift
-            if byte < 128:
-                break
-            shift += 7
+        properties = topic_end + 2 if packet[0] & 6 else topic_end
+        length, position = read_variable_byte_integer(packet, properties)
         head = b"%b%b%b\x23%c%c" % (
             name,
             packet[topic_end:properties],

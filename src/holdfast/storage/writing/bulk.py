@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Column, Table
 
@@ -15,9 +15,10 @@ from holdfast.storage.postgres.arrays import array_of, columns_of
 # Built from table definitions and counts alone: values are always bound.
 # ruff: noqa: S608
 
-#: The most rows of one statement. Smaller ones are powers of two, so that few texts have to be prepared.
+#: The most rows of one statement.
 MOST_ROWS = 256
 
+T = TypeVar("T")
 Rows = Sequence[Sequence[Any]]
 
 
@@ -36,13 +37,13 @@ class SQLiteBulk:
 
     def upsert(self, cursor: Cursor, table: Table, rows: Rows) -> None:
         """Insert or replace."""
-        for chunk in _chunks(rows):
-            cursor.execute(_sqlite_upsert(table, len(chunk)), list(chain.from_iterable(chunk)))
+        for part in split_in_powers_of_two(rows, MOST_ROWS):
+            cursor.execute(_sqlite_upsert(table, len(part)), list(chain.from_iterable(part)))
 
     def delete(self, cursor: Cursor, table: Table, key: tuple[str, ...], keys: Rows) -> None:
         """Delete by key."""
-        for chunk in _chunks(keys):
-            cursor.execute(_sqlite_delete(table, key, len(chunk)), list(chain.from_iterable(chunk)))
+        for part in split_in_powers_of_two(keys, MOST_ROWS):
+            cursor.execute(_sqlite_delete(table, key, len(part)), list(chain.from_iterable(part)))
 
 
 class PostgresBulk:
@@ -113,10 +114,21 @@ def _on_conflict(table: Table) -> str:
     return f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changed}"
 
 
-def _chunks(rows: Rows) -> Iterator[Rows]:
-    start, left = 0, len(rows)
+def split(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
+    """Yield the items in order, in parts of ``most`` items; the last part has the rest."""
+    for start in range(0, len(items), most):
+        yield items[start : start + most]
+
+
+def split_in_powers_of_two(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
+    """Yield the items in order, in parts of ``most`` items (a power of two), then in ever smaller powers of two.
+
+    A statement has a parameter for each value, so each number of rows needs a text of its own. With powers of two there
+    are few texts, and both SQLite and this process keep them prepared.
+    """
+    start, left = 0, len(items)
     while left:
-        count = min(MOST_ROWS, 1 << left.bit_length() - 1)
-        yield rows[start : start + count]
+        count = min(most, 1 << left.bit_length() - 1)
+        yield items[start : start + count]
         start += count
         left -= count
