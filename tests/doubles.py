@@ -18,15 +18,16 @@ from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.sessions.connection.backpressure import Pressure
 from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.connection.outbox import INetworkConnection, Turns
-from holdfast.sessions.connection.services import Services
 from holdfast.sessions.counters import Counters
+from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.sessions.monitoring.figures import Figures
 from holdfast.sessions.monitoring.sys_topics import SysTopics
+from holdfast.sessions.registry.registry import SessionRegistry
 from holdfast.sessions.routing.router import Router
 from holdfast.sessions.routing.wills import Wills
-from holdfast.sessions.session.registry import SessionRegistry
-from holdfast.sessions.session.states import ISessionStates, MemorySessionStates
+from holdfast.sessions.state.interfaces import ISessionStates
+from holdfast.sessions.state.memory import MemorySessionStates
 from holdfast.storage.revisions import RevisionClock
 from holdfast.wire import NO_PROPERTIES, PacketParser, Properties, encode
 from holdfast.wire import packets as p
@@ -123,7 +124,7 @@ class MemoryBroker:
         figures = Figures("1.2.3", self.clock, self.registry, self.router, self.retained, self.counters)
         self.sys_topics = SysTopics(self.clock, self.router, chosen, figures.measure, sys_msg_interval)
         self.sys_topics.startService()
-        self.services = Services(
+        self.services = BrokerParts(
             self.clock,
             self.now,
             Turns(self.clock),

@@ -18,7 +18,7 @@ from holdfast.retained.history.history import RetainedHistory
 from holdfast.retained.service import RetainedMessages
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.monitoring.sys_topics import SysTopics
-from holdfast.sessions.session.registry import SessionRegistry
+from holdfast.sessions.registry.registry import SessionRegistry
 from holdfast.storage.database import StoreUnusable
 from holdfast.storage.lock import DirectoryLock, DirectoryUnusable
 

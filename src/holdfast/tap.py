@@ -44,15 +44,15 @@ from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.sessions.connection.backpressure import Pressure
 from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.connection.outbox import INetworkConnection, Turns
-from holdfast.sessions.connection.services import Services
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.durable.states import DurableSessionStates
+from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.limits import Limits, RetainMode, WhenFull
 from holdfast.sessions.monitoring.figures import Figures
 from holdfast.sessions.monitoring.sys_topics import SysTopics
+from holdfast.sessions.registry.registry import SessionRegistry
 from holdfast.sessions.routing.router import Router
 from holdfast.sessions.routing.wills import Wills
-from holdfast.sessions.session.registry import SessionRegistry
 from holdfast.storage.database import Durability
 from holdfast.storage.lock import DirectoryLock
 from holdfast.storage.sqlite.quarantine import OnCorruption
@@ -271,7 +271,7 @@ def make_broker(config: Config, reactor: Any, announce: Callable[[str], None] | 
         partial(storage_figures, durable, durability, config.storage.flush_interval),
     )
     sys_topics = SysTopics(reactor, router, authorizer, figures.measure, config.sys_topics.sys_msg_interval)
-    services = Services(
+    services = BrokerParts(
         reactor,
         now,
         Turns(reactor),

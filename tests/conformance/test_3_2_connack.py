@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.auth.interfaces import Principal
 from holdfast.sessions.limits import Limits
-from holdfast.sessions.session.states import MemorySessionStates
+from holdfast.sessions.state.memory import MemorySessionStates
 from holdfast.tickets import CommitTicket
 from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p

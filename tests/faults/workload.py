@@ -22,8 +22,8 @@ from holdfast.retained.replay.flow_control import Flow
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.sessions.durable.states import DurableSessionStates
-from holdfast.sessions.routing.subscriptions import Subscription
-from holdfast.sessions.session.states import DeliveryState, KeptMessage
+from holdfast.sessions.state.interfaces import DeliveryState, KeptMessage
+from holdfast.sessions.state.subscription import Subscription
 from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability
 from holdfast.storage.store import DurableStore

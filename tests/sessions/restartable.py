@@ -10,7 +10,7 @@ from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.sessions.durable.states import DurableSessionStates
-from holdfast.sessions.session.states import ISessionStates
+from holdfast.sessions.state.interfaces import ISessionStates
 from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability
 from holdfast.storage.store import DurableStore, OpenStore

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.sessions.routing.subscriptions import Subscription, SubscriptionTree
+from holdfast.sessions.routing.subscriptions import SubscriptionTree
+from holdfast.sessions.state.subscription import Subscription
 from holdfast.topics import InvalidTopicFilter, check_topic_filter, matches
 
 LEVELS = st.sampled_from(["", "a", "b", "$x", "é", "*", "?"])

@@ -15,12 +15,12 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from holdfast.sessions.admission.admission import Admission, admit
 from holdfast.sessions.connection.acknowledgements import Acknowledgements
-from holdfast.sessions.connection.admission import Admission, admit
 from holdfast.sessions.connection.aliases import OutgoingAliases
 from holdfast.sessions.connection.explanations import Explanations
 from holdfast.sessions.connection.outbox import INetworkConnection, Outbox
-from holdfast.sessions.connection.services import Services
+from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.exchange.exchange import Exchange
 from holdfast.sessions.exchange.publishing import failure_reason
 from holdfast.sessions.limits import Limits
@@ -48,7 +48,7 @@ class Connection:
 
     _log = Logger()
 
-    def __init__(self, services: Services, network: INetworkConnection, limits: Limits, listener: str) -> None:
+    def __init__(self, services: BrokerParts, network: INetworkConnection, limits: Limits, listener: str) -> None:
         self.services = services
         self.limits = limits
         self.listener = listener

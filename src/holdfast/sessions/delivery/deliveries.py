@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.sessions.delivery.inflight import Delivery
 from holdfast.sessions.delivery.outgoing import OutgoingMessage
-from holdfast.sessions.session.states import ISessionRecord, ISessionStates
+from holdfast.sessions.state.interfaces import ISessionRecord, ISessionStates
 from holdfast.tickets import COMMITTED, CommitTicket
 
 

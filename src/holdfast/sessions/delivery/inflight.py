@@ -7,7 +7,7 @@ from attrs import define
 
 from holdfast.messages import seconds_left
 from holdfast.sessions.delivery.outgoing import OutgoingMessage
-from holdfast.sessions.session.states import DeliveryState, KeptMessage
+from holdfast.sessions.state.interfaces import DeliveryState, KeptMessage
 from holdfast.wire import PacketParser, Properties, encode
 from holdfast.wire.packets import Publish
 

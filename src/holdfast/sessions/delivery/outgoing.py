@@ -6,7 +6,7 @@ import attrs
 
 from holdfast.hot_values import hot_frozen
 from holdfast.messages import ApplicationMessage, seconds_left
-from holdfast.sessions.session.states import ISessionStates, KeptMessage
+from holdfast.sessions.state.interfaces import ISessionStates, KeptMessage
 from holdfast.tickets import COMMITTED, CommitTicket
 from holdfast.wire import NO_PROPERTIES, PacketParser, encode_properties, encode_publish
 from holdfast.wire.packets import Publish

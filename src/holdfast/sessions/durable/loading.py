@@ -9,7 +9,7 @@ from sqlalchemy import Table
 from holdfast.auth.interfaces import Principal
 from holdfast.messages import ApplicationMessage
 from holdfast.sessions.durable.rows import Row, delivery_of, message_of, subscription_of, will_of
-from holdfast.sessions.session.states import ISessionRecord, KeptMessage, StoredDelivery, StoredSession, StoredWill
+from holdfast.sessions.state.interfaces import ISessionRecord, KeptMessage, StoredDelivery, StoredSession, StoredWill
 from holdfast.storage import tables
 from holdfast.storage.driver import Connection
 from holdfast.tickets import COMMITTED

@@ -6,8 +6,8 @@ from typing import Any
 
 from holdfast.auth.interfaces import Principal
 from holdfast.messages import ApplicationMessage
-from holdfast.sessions.routing.subscriptions import Subscription
-from holdfast.sessions.session.states import DeliveryState, StoredWill
+from holdfast.sessions.state.interfaces import DeliveryState, StoredWill
+from holdfast.sessions.state.subscription import Subscription
 from holdfast.topics import split_shared
 from holdfast.wire.packets import Will
 from holdfast.wire.properties import NO_PROPERTIES, WILL, Properties, decode_properties, encode_properties

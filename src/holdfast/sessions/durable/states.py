@@ -13,8 +13,7 @@ from holdfast.messages import ApplicationMessage
 from holdfast.sessions.durable.kinds import EndedSessions, RowKind
 from holdfast.sessions.durable.loading import Loading
 from holdfast.sessions.durable.rows import delivery_row, message_row, subscription_row, will_row
-from holdfast.sessions.routing.subscriptions import Subscription
-from holdfast.sessions.session.states import (
+from holdfast.sessions.state.interfaces import (
     DeliveryState,
     ISessionRecord,
     ISessionStates,
@@ -22,6 +21,7 @@ from holdfast.sessions.session.states import (
     StoredSession,
     StoredWill,
 )
+from holdfast.sessions.state.subscription import Subscription
 from holdfast.storage import tables
 from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.storage.writing.bulk import bulk_for

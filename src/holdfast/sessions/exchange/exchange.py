@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from holdfast.sessions.connection.authentication import Reauthentication
-from holdfast.sessions.connection.handshake import Handshake
+from holdfast.sessions.admission.authentication import Reauthentication
+from holdfast.sessions.admission.handshake import Handshake
 from holdfast.sessions.exchange.publishing import Publications
 from holdfast.sessions.exchange.subscribing import Subscriptions
 from holdfast.sessions.session.session import Session

@@ -11,9 +11,9 @@ from twisted.logger import Logger
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.quota.limits import OnLimit, RetainRefused
 from holdfast.sessions.connection.aliases import IncomingAliases
-from holdfast.sessions.exchange.unretained import not_retained
 from holdfast.sessions.limits import RetainMode
 from holdfast.sessions.routing.router import QueueFull
+from holdfast.sessions.routing.unretained import not_retained
 from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure, both
 from holdfast.topics import is_sys
 from holdfast.wire import NO_PROPERTIES, Properties, ProtocolError, ReasonCode

@@ -12,10 +12,10 @@ from twisted.logger import Logger
 
 from holdfast.retained.replay.replay import Replay
 from holdfast.sessions.connection.explanations import why_refused
-from holdfast.sessions.delivery.replay_delivery import ReplayDelivery
 from holdfast.sessions.delivery.replay_position import ReplayPosition
 from holdfast.sessions.exchange.publishing import failure_reason
-from holdfast.sessions.routing.subscriptions import Subscription
+from holdfast.sessions.replays.replay_delivery import ReplayDelivery
+from holdfast.sessions.state.subscription import Subscription
 from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
 from holdfast.topics import (
     InvalidShare,

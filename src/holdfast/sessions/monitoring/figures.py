@@ -11,8 +11,8 @@ from twisted.internet.interfaces import IReactorTime
 from holdfast.retained.service import RetainedMessages
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.monitoring.load_average import Load
+from holdfast.sessions.registry.registry import SessionRegistry
 from holdfast.sessions.routing.router import Router
-from holdfast.sessions.session.registry import SessionRegistry
 
 #: totals by the name mosquitto gives them
 _TOTALS = {

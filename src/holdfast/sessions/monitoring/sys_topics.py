@@ -20,8 +20,8 @@ from holdfast.auth.interfaces import IAuthorizer
 from holdfast.messages import ApplicationMessage
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
 from holdfast.sessions.routing.router import Router
-from holdfast.sessions.routing.subscriptions import Subscription
 from holdfast.sessions.session.session import Session
+from holdfast.sessions.state.subscription import Subscription
 from holdfast.topics import SYS_PREFIX, matches
 
 _ROOT = f"{SYS_PREFIX}broker/"

@@ -17,8 +17,9 @@ from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
 from holdfast.sessions.limits import RetainMode, WhenFull
 from holdfast.sessions.routing.shared import SharedGroup
-from holdfast.sessions.routing.subscriptions import Subscription, SubscriptionTree
+from holdfast.sessions.routing.subscriptions import SubscriptionTree
 from holdfast.sessions.session.session import Session
+from holdfast.sessions.state.subscription import Subscription
 from holdfast.tickets import COMMITTED, CommitTicket, both
 from holdfast.topics import split_shared
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.sessions.routing.subscriptions import Subscription
+from holdfast.sessions.state.subscription import Subscription
 
 if TYPE_CHECKING:
     from holdfast.sessions.session.session import Session

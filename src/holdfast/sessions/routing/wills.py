@@ -16,9 +16,9 @@ from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.quota.limits import RetainRefused
 from holdfast.retained.service import IRetainedMessages
 from holdfast.sessions.counters import Counters
-from holdfast.sessions.exchange.unretained import not_retained
 from holdfast.sessions.routing.router import Router
-from holdfast.sessions.session.states import ISessionStates, StoredWill
+from holdfast.sessions.routing.unretained import not_retained
+from holdfast.sessions.state.interfaces import ISessionStates, StoredWill
 from holdfast.tickets import CommitTicket
 from holdfast.wire.packets import Will
 

@@ -14,8 +14,8 @@ from holdfast.sessions.delivery.outgoing import DeliveryOptions, Expired, Outgoi
 from holdfast.sessions.delivery.queue import MessageQueue, Queued
 from holdfast.sessions.delivery.replay_position import ReplayPosition
 from holdfast.sessions.limits import Limits, WhenFull
-from holdfast.sessions.routing.subscriptions import Subscription
-from holdfast.sessions.session.states import ISessionRecord, ISessionStates
+from holdfast.sessions.state.interfaces import ISessionRecord, ISessionStates
+from holdfast.sessions.state.subscription import Subscription
 from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
 
 

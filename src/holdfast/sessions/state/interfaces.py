@@ -1,20 +1,20 @@
 """The seam between Sessions and where Session State is kept [MQTT5-4.1]. Every change returns a commit ticket.
 
 What of a Session must outlive the process is written to its *record*. A Session that ends with its Network Connection
-has the record :data:`UNRECORDED`, which keeps nothing and costs nothing.
+has the record :data:`~holdfast.sessions.state.memory.UNRECORDED`, which keeps nothing and costs nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from zope.interface import Attribute, Interface, implementer
+from zope.interface import Attribute, Interface
 
 from holdfast.auth.interfaces import Principal
 from holdfast.hot_values import hot_frozen
 from holdfast.messages import ApplicationMessage
-from holdfast.sessions.routing.subscriptions import Subscription
-from holdfast.tickets import COMMITTED, CommitTicket
+from holdfast.sessions.state.subscription import Subscription
+from holdfast.tickets import CommitTicket
 from holdfast.wire.packets import Will
 
 
@@ -151,72 +151,3 @@ class ISessionStates(Interface):
 
     def load() -> tuple[Sequence[StoredSession], Sequence[StoredWill]]:
         """Return all that is kept, and discard what belongs to nothing. Called once, before anything else."""
-
-
-@implementer(ISessionRecord)
-class Unrecorded:
-    """The record of Sessions that end with their Network Connection, or with the process."""
-
-    durable = False
-
-    def attached(self, principal: Principal, listener: str, expiry_interval: float | None) -> CommitTicket:
-        """Answer that nothing has to be committed."""
-        return COMMITTED
-
-    def detached(self, expiry_interval: float | None, expires_at: int | None) -> CommitTicket:
-        """Answer that nothing has to be committed."""
-        return COMMITTED
-
-    def ended(self) -> CommitTicket:
-        """Answer that nothing has to be committed."""
-        return COMMITTED
-
-    def subscribed(self, topic_filter: str, subscription: Subscription, replay_after: str | None) -> CommitTicket:
-        """Answer that nothing has to be committed."""
-        return COMMITTED
-
-    def unsubscribed(self, topic_filter: str) -> CommitTicket:
-        """Answer that nothing has to be committed."""
-        return COMMITTED
-
-    def delivering(self, delivery: DeliveryState, fresh: bool) -> CommitTicket:
-        """Answer that nothing has to be committed."""
-        return COMMITTED
-
-    def delivered(self, seq: int) -> None:
-        """Keep nothing."""
-
-    def received(self, packet_identifier: int, at: int, fresh: bool) -> CommitTicket:
-        """Answer that nothing has to be committed."""
-        return COMMITTED
-
-    def released(self, packet_identifier: int) -> CommitTicket:
-        """Answer that nothing has to be committed."""
-        return COMMITTED
-
-
-UNRECORDED = Unrecorded()
-
-
-@implementer(ISessionStates)
-class MemorySessionStates:
-    """Keeps Session State in the Sessions themselves: it lives as long as the process."""
-
-    def record(self, client_id: str) -> ISessionRecord:
-        """Return a record that keeps nothing."""
-        return UNRECORDED
-
-    def keep(self, message: ApplicationMessage) -> KeptMessage:
-        """Keep nothing."""
-        return KeptMessage(0, COMMITTED, lambda _: None)
-
-    def will_kept(self, principal: Principal, will: Will, delay: float, due_at: int | None) -> CommitTicket:
-        """Answer that nothing has to be committed."""
-        return COMMITTED
-
-    def will_over(self, client_id: str) -> None:
-        """Keep nothing."""
-
-    def load(self) -> tuple[Sequence[StoredSession], Sequence[StoredWill]]:
-        """Return nothing."""
-        return (), ()

@@ -13,12 +13,12 @@ from holdfast.sessions.connection.backpressure import Pressure
 from holdfast.sessions.connection.outbox import Turns
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.monitoring.sys_topics import SysTopics
+from holdfast.sessions.registry.registry import SessionRegistry
 from holdfast.sessions.routing.router import Router
-from holdfast.sessions.session.registry import SessionRegistry
 
 
 @frozen
-class Services:
+class BrokerParts:
     """The parts a connection needs. ``now`` gives milliseconds since the epoch.
 
     Without an ``enhanced_authenticator`` no Authentication Method is offered.

@@ -8,8 +8,8 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from holdfast.auth.interfaces import Principal
-from holdfast.sessions.connection.authentication import Authentication, credentials_of
-from holdfast.sessions.connection.handshake import Handshake, Refused
+from holdfast.sessions.admission.authentication import Authentication, credentials_of
+from holdfast.sessions.admission.handshake import Handshake, Refused
 from holdfast.sessions.exchange.exchange import Exchange
 from holdfast.sessions.exchange.publishing import failure_reason
 from holdfast.tickets import StorageFailure

@@ -15,7 +15,7 @@ from holdfast.retained.store.values import Slice
 from holdfast.sessions.connection.outbox import LOW_WATER
 from holdfast.sessions.delivery.inflight import Inflight
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
-from holdfast.sessions.routing.subscriptions import Subscription
+from holdfast.sessions.state.subscription import Subscription
 from holdfast.topics import matches
 from holdfast.wire import PacketParser, ReasonCode, encode_variable_byte_integer
 from holdfast.wire.packets import Publish

@@ -10,7 +10,7 @@ from holdfast.sessions.delivery.outgoing import OutgoingMessage
 from holdfast.sessions.delivery.replay_position import ReplayPosition
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.session.session import Session
-from holdfast.sessions.session.states import ISessionStates, StoredSession
+from holdfast.sessions.state.interfaces import ISessionStates, StoredSession
 
 
 def restored(

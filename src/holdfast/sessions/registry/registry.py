@@ -11,12 +11,13 @@ from twisted.logger import Logger
 from holdfast.auth.interfaces import Principal
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.limits import Limits
+from holdfast.sessions.registry.restoring import restored
 from holdfast.sessions.routing.router import Router
-from holdfast.sessions.routing.subscriptions import Subscription
 from holdfast.sessions.routing.wills import Wills
-from holdfast.sessions.session.restoring import restored
 from holdfast.sessions.session.session import Session
-from holdfast.sessions.session.states import UNRECORDED, ISessionStates
+from holdfast.sessions.state.interfaces import ISessionStates
+from holdfast.sessions.state.memory import UNRECORDED
+from holdfast.sessions.state.subscription import Subscription
 from holdfast.tickets import COMMITTED, CommitTicket, both
 from holdfast.wire import ReasonCode
 from holdfast.wire.packets import Will

@@ -19,7 +19,7 @@ from holdfast.auth.interfaces import (
     IAuthenticationExchange,
     Principal,
 )
-from holdfast.sessions.connection.handshake import Handshake
+from holdfast.sessions.admission.handshake import Handshake
 from holdfast.wire import Properties, ProtocolError, ReasonCode, encode
 from holdfast.wire import packets as p
 from holdfast.wire.reasons import PERMITTED

@@ -1,0 +1,90 @@
+"""Session State that ends with the process: the Sessions hold it themselves, and nothing is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zope.interface import implementer
+
+from holdfast.auth.interfaces import Principal
+from holdfast.messages import ApplicationMessage
+from holdfast.sessions.state.interfaces import (
+    DeliveryState,
+    ISessionRecord,
+    ISessionStates,
+    KeptMessage,
+    StoredSession,
+    StoredWill,
+)
+from holdfast.sessions.state.subscription import Subscription
+from holdfast.tickets import COMMITTED, CommitTicket
+from holdfast.wire.packets import Will
+
+
+@implementer(ISessionRecord)
+class Unrecorded:
+    """The record of Sessions that end with their Network Connection, or with the process."""
+
+    durable = False
+
+    def attached(self, principal: Principal, listener: str, expiry_interval: float | None) -> CommitTicket:
+        """Answer that nothing has to be committed."""
+        return COMMITTED
+
+    def detached(self, expiry_interval: float | None, expires_at: int | None) -> CommitTicket:
+        """Answer that nothing has to be committed."""
+        return COMMITTED
+
+    def ended(self) -> CommitTicket:
+        """Answer that nothing has to be committed."""
+        return COMMITTED
+
+    def subscribed(self, topic_filter: str, subscription: Subscription, replay_after: str | None) -> CommitTicket:
+        """Answer that nothing has to be committed."""
+        return COMMITTED
+
+    def unsubscribed(self, topic_filter: str) -> CommitTicket:
+        """Answer that nothing has to be committed."""
+        return COMMITTED
+
+    def delivering(self, delivery: DeliveryState, fresh: bool) -> CommitTicket:
+        """Answer that nothing has to be committed."""
+        return COMMITTED
+
+    def delivered(self, seq: int) -> None:
+        """Keep nothing."""
+
+    def received(self, packet_identifier: int, at: int, fresh: bool) -> CommitTicket:
+        """Answer that nothing has to be committed."""
+        return COMMITTED
+
+    def released(self, packet_identifier: int) -> CommitTicket:
+        """Answer that nothing has to be committed."""
+        return COMMITTED
+
+
+UNRECORDED = Unrecorded()
+
+
+@implementer(ISessionStates)
+class MemorySessionStates:
+    """Keeps Session State in the Sessions themselves: it lives as long as the process."""
+
+    def record(self, client_id: str) -> ISessionRecord:
+        """Return a record that keeps nothing."""
+        return UNRECORDED
+
+    def keep(self, message: ApplicationMessage) -> KeptMessage:
+        """Keep nothing."""
+        return KeptMessage(0, COMMITTED, lambda _: None)
+
+    def will_kept(self, principal: Principal, will: Will, delay: float, due_at: int | None) -> CommitTicket:
+        """Answer that nothing has to be committed."""
+        return COMMITTED
+
+    def will_over(self, client_id: str) -> None:
+        """Keep nothing."""
+
+    def load(self) -> tuple[Sequence[StoredSession], Sequence[StoredWill]]:
+        """Return nothing."""
+        return (), ()

@@ -1,0 +1,21 @@
+"""One subscription, as it was granted."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+
+@frozen
+class Subscription:
+    """One subscription's options [MQTT5-3.8.3.1], as granted.
+
+    ``qos`` is the maximum QoS; ``identifier`` the Subscription Identifier (1..268,435,455) or None.
+    """
+
+    topic_filter: str
+    qos: int
+    no_local: bool = False
+    retain_as_published: bool = False
+    retain_handling: int = 0
+    identifier: int | None = None
+    group: str | None = None
