@@ -1,8 +1,8 @@
 """Draw the rooms of Holdfast from its imports: ``python docs/developer/draw_rooms.py > docs/developer/rooms.svg``.
 
 A room is a package or module directly below ``holdfast``, or a package inside such a package. Rows are the layers that
-import-linter holds (``setup.cfg``): a module imports from rows below its own only. Inside a package, a room stands above
-the rooms that it imports. An arrow shows such an import, unless a chain of other arrows shows it already.
+import-linter holds (``setup.cfg``): a module imports only from rows below its own. Inside a package, a room stands
+above the rooms that it imports. An arrow shows such an import, unless a chain of other arrows already shows it.
 """
 
 from __future__ import annotations
