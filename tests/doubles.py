@@ -11,7 +11,7 @@ from zope.interface import implementer
 from holdfast.auth.anonymous import AnonymousAuthenticator, UnrestrictedAuthorizer
 from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator
 from holdfast.retained.quota.limits import RetainerLimits
-from holdfast.retained.replay.flow_control import Flow
+from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.memory import MemoryRetainedStore
@@ -90,7 +90,7 @@ class MemoryBroker:
         store: Callable[[Callable[[], int]], IRetainedStore] | None = None,
         limits: Limits | None = None,
         retainer: RetainerLimits | None = None,
-        flow: Flow | None = None,
+        flow: FlowSettings | None = None,
         authenticator: IAuthenticator | None = None,
         authorizer: IAuthorizer | None = None,
         states: ISessionStates | None = None,
@@ -104,7 +104,9 @@ class MemoryBroker:
         self.limits = limits or Limits(stop_publish_clear_msg=stop_publish_clear_msg)
         self.counters = Counters()
         self.store: Any = store(self.now) if store is not None else self.make_store()
-        self.retained = RetainedMessages(self.store, self.clock, self.now, retainer or RetainerLimits(), flow or Flow())
+        self.retained = RetainedMessages(
+            self.store, self.clock, self.now, retainer or RetainerLimits(), flow or FlowSettings()
+        )
         self.retained.startService()
         chosen = authorizer or UnrestrictedAuthorizer()
         rejecting = self.limits.mqueue_full is WhenFull.REJECT

@@ -25,7 +25,7 @@ from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.sink.merging import Target
 from holdfast.pipeline.sources.tables import read_retained
 from holdfast.retained.history.periods import read_state
-from holdfast.retained.replay.flow_control import Flow
+from holdfast.retained.replay.flow_settings import FlowSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -153,7 +153,7 @@ def filtering(here: Place) -> Figure:
 
     def work() -> None:
         with snapshot_of(here.retained) as snapshot:
-            filters(here.spark, snapshot, asked, Flow())
+            filters(here.spark, snapshot, asked, FlowSettings())
 
     return here.rate("filters", "topics/s", here.rows, work, None, f"{FILTERS} Topic Filters")
 

@@ -33,7 +33,7 @@ from holdfast.listening import Listener, Listening
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.protocol import MQTTServerFactory
 from holdfast.retained.administration import Administration
-from holdfast.retained.configured import change, flow_of, store_of
+from holdfast.retained.configured import apply_settings, flow_of, store_of
 from holdfast.retained.configured import limits_of as retainer_limits_of
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.history.restoring import Restorer
@@ -186,7 +186,7 @@ def control_of(
         retained,
         history,
         Restorer(history, retained, publish, now),
-        Settings(config.retainer, partial(change, retained)),
+        Settings(config.retainer, partial(apply_settings, retained)),
         shown(config.storage.url),
         health,
         Merger(retained, store, now, pause, hold=HOLD),

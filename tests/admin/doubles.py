@@ -14,7 +14,7 @@ from holdfast.admin.settings import Settings
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.administration import Administration
-from holdfast.retained.configured import change
+from holdfast.retained.configured import apply_settings
 from holdfast.retained.history.moments import HistoryUnavailable
 from holdfast.retained.history.restoring import Restorer
 from holdfast.tickets import CommitTicket
@@ -50,7 +50,7 @@ class Desk:
         self.administration = Administration(self.broker.retained, self.broker.store, self.broker.now, self._pause)
         self.history = _no_history() if history is None else history
         restorer = Restorer(self.history, self.broker.retained, self._publish, self.broker.now)
-        settings = Settings(config or RetainerConfig(), partial(change, self.broker.retained))
+        settings = Settings(config or RetainerConfig(), partial(apply_settings, self.broker.retained))
         self.api = RetainerAPI(
             self.administration, self.broker.retained, self.history, restorer, settings, "memory"
         )  # fmt: skip

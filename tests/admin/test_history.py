@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.rates import Rate
-from holdfast.retained.replay.flow_control import Flow
+from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.times import BadTime, moment_of
 from holdfast.wire.packets import Publish
 from tests.admin.doubles import Desk
@@ -176,7 +176,7 @@ def test_times_are_read_in_several_forms() -> None:
 
 def test_replays_are_listed_and_cancelled() -> None:
     """With what has been sent and what is read and waits; a cancelled one takes its connection along."""
-    desk = Desk(flow=Flow(batch_read_number=10, batch_deliver_number=5, delivery_rate=Rate(3, 1.0)))
+    desk = Desk(flow=FlowSettings(batch_read_number=10, batch_deliver_number=5, delivery_rate=Rate(3, 1.0)))
     for number in range(30):
         desk.retain(f"t/{number:02}")
     slow = desk.broker.client("slow", 5)

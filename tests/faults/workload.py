@@ -18,7 +18,7 @@ from holdfast.auth.interfaces import Principal
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.quota.limits import RetainerLimits
-from holdfast.retained.replay.flow_control import Flow
+from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.sessions.durable.states import DurableSessionStates
@@ -62,7 +62,7 @@ class Workload:
         self.store = SQLRetainedStore(self.durable, counted_filters=[FILTER], counted_clients=True, recorded=True)
         limits = HistoryLimits(enable=True, keep=0.025)
         self.history = RetainedHistory(self.durable, self.store.flushed, self.clock, self.wall, limits)
-        self.retained = RetainedMessages(self.store, self.clock, self.wall, RetainerLimits(), Flow())
+        self.retained = RetainedMessages(self.store, self.clock, self.wall, RetainerLimits(), FlowSettings())
         self.states = DurableSessionStates(self.durable, self.clock)
 
     def open(self) -> Workload:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.retained.quota.limits import OnLimit, Quota, RetainerLimits
-from holdfast.retained.replay.flow_control import Flow
+from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.store import DurableStore
@@ -41,16 +41,16 @@ def limits_of(retainer: RetainerConfig) -> RetainerLimits:
     )
 
 
-def change(retained: RetainedMessages, retainer: RetainerConfig) -> None:
+def apply_settings(retained: RetainedMessages, retainer: RetainerConfig) -> None:
     """Let flow control and the publish rate be as configured, from now on."""
     retained.change_flow(flow_of(retainer))
     retained.change_publish_rate(limits_of(retainer).max_publish_rate)
 
 
-def flow_of(retainer: RetainerConfig) -> Flow:
+def flow_of(retainer: RetainerConfig) -> FlowSettings:
     """Return the settings of flow control."""
     flow = retainer.flow_control
-    return Flow(
+    return FlowSettings(
         batch_read_number=flow.read_rows,
         batch_deliver_number=flow.batch_deliver_number,
         max_batch_bytes=flow.max_batch_bytes,

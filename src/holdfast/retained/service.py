@@ -17,7 +17,8 @@ from holdfast.retained.quota.ledger import Ledger
 from holdfast.retained.quota.limits import Limit, NotRetained, OnLimit, RetainerLimits, RetainRefused, size_refusal
 from holdfast.retained.quota.publish_rate import PublishRate
 from holdfast.retained.replay.change_feed import Change, ChangeFeed
-from holdfast.retained.replay.flow_control import Flow, FlowControl
+from holdfast.retained.replay.flow_control import FlowControl
+from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.replay.interfaces import IDelivery
 from holdfast.retained.replay.replay import Replay
 from holdfast.retained.replay.status import ReplayState, ReplayStatus
@@ -76,7 +77,12 @@ class RetainedMessages(Service):
     _log = Logger()
 
     def __init__(
-        self, store: IRetainedStore, clock: IReactorTime, now: Callable[[], int], limits: RetainerLimits, flow: Flow
+        self,
+        store: IRetainedStore,
+        clock: IReactorTime,
+        now: Callable[[], int],
+        limits: RetainerLimits,
+        flow: FlowSettings,
     ) -> None:
         self.feed = ChangeFeed()
         self.control = FlowControl(clock, flow)
@@ -219,11 +225,11 @@ class RetainedMessages(Service):
         return self._limits.refuse_unavailable and not self._store.available
 
     @property
-    def flow(self) -> Flow:
+    def flow(self) -> FlowSettings:
         """The settings of flow control."""
         return self.control.flow
 
-    def change_flow(self, flow: Flow) -> None:
+    def change_flow(self, flow: FlowSettings) -> None:
         """Go on with other settings of flow control: the rates at once, the rest from the next read or replay on.
 
         A lower number of concurrent replays ends none of those that run.

@@ -9,7 +9,7 @@ import pytest
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.filters.replay_cost import deliveries, expected, flow, reads
 from holdfast.rates import Rate
-from holdfast.retained.replay.flow_control import Flow
+from holdfast.retained.replay.flow_settings import FlowSettings
 
 
 @pytest.mark.parametrize(
@@ -19,25 +19,25 @@ from holdfast.retained.replay.flow_control import Flow
 def test_batches_end_at_a_number_of_messages_and_at_a_number_of_bytes(
     messages: int, size: int, expected_reads: int, slices: int
 ) -> None:
-    found = Flow(batch_read_number=1000, batch_deliver_number=100, max_batch_bytes=1 << 20)
+    found = FlowSettings(batch_read_number=1000, batch_deliver_number=100, max_batch_bytes=1 << 20)
     assert (reads(found, messages, size), deliveries(found, messages)) == (expected_reads, slices)
-    assert deliveries(Flow(batch_read_number=50, batch_deliver_number=0), 101) == 3
+    assert deliveries(FlowSettings(batch_read_number=50, batch_deliver_number=0), 101) == 3
 
 
 def test_the_slower_rate_says_how_long_a_replay_lasts_at_least() -> None:
     """A rate's amount comes at once, the rest evenly; without any rate the client sets the pace."""
-    assert expected(Flow(), 10**6) is None
-    assert expected(Flow(delivery_rate=Rate(1000, 1.0)), 5000) == 4.0
-    assert expected(Flow(delivery_rate=Rate(1000, 1.0)), 999) == 0.0
-    assert expected(Flow(delivery_rate=Rate(1000, 1.0), client_rate=Rate(10, 0.1)), 5000) == pytest.approx(49.9)
+    assert expected(FlowSettings(), 10**6) is None
+    assert expected(FlowSettings(delivery_rate=Rate(1000, 1.0)), 5000) == 4.0
+    assert expected(FlowSettings(delivery_rate=Rate(1000, 1.0)), 999) == 0.0
+    assert expected(FlowSettings(delivery_rate=Rate(1000, 1.0), client_rate=Rate(10, 0.1)), 5000) == pytest.approx(49.9)
 
 
 def test_settings_are_those_of_the_file_unless_others_are_given(tmp_path: Path) -> None:
     file = tmp_path / "holdfast.toml"
     file.write_text('[retainer]\ndelivery_rate = "500/s"\n[retainer.flow_control]\nbatch_read_number = 300\n')
-    assert flow(None) == Flow()
-    assert flow(str(file)) == Flow(batch_read_number=300, delivery_rate=Rate(500, 1.0))
-    assert flow(str(file), 200, 50, "infinity") == Flow(batch_read_number=200, batch_deliver_number=50)
+    assert flow(None) == FlowSettings()
+    assert flow(str(file)) == FlowSettings(batch_read_number=300, delivery_rate=Rate(500, 1.0))
+    assert flow(str(file), 200, 50, "infinity") == FlowSettings(batch_read_number=200, batch_deliver_number=50)
 
 
 def test_settings_that_make_no_sense_are_refused_with_what_is_allowed(tmp_path: Path) -> None:

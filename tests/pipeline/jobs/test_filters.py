@@ -19,7 +19,7 @@ from holdfast.pipeline.filters.requested import Replayed, of_lines
 from holdfast.pipeline.jobs.filters import Delivery, filters
 from holdfast.pipeline.output.folder import Folder
 from holdfast.rates import Rate
-from holdfast.retained.replay.flow_control import Flow
+from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.topics import matches
 from tests.pipeline.stores import Filled, message
 from tests.strategies import topic_filters, topic_names
@@ -72,7 +72,7 @@ def test_every_filter_is_told_of_also_where_nothing_matches(spark: SparkSession,
     """The most bytes first; what is not replayed at all says why."""
     filled.put(*(message(topic, b"x" * len(topic)) for topic in TOPICS))
     with snapshot_of(filled.url) as snapshot:
-        found = filters(spark, snapshot, of_lines([*FILTERS, "a/b"]), Flow(2, 1, 1 << 20, Rate(2, 1.0)))
+        found = filters(spark, snapshot, of_lines([*FILTERS, "a/b"]), FlowSettings(2, 1, 1 << 20, Rate(2, 1.0)))
     assert found.taken_at == snapshot.taken_at
     told = {one.topic_filter: one for one in found.deliveries}
     assert set(told) == set(FILTERS)
@@ -89,7 +89,7 @@ def test_every_filter_is_told_of_also_where_nothing_matches(spark: SparkSession,
 def test_all_of_it_is_written(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
     filled.put(message("a/b", b"xyz"))
     with snapshot_of(filled.url) as snapshot:
-        filters(spark, snapshot, of_lines(["a/+", "b"]), Flow(), Folder(str(tmp_path / "out")), "json")
+        filters(spark, snapshot, of_lines(["a/+", "b"]), FlowSettings(), Folder(str(tmp_path / "out")), "json")
     found = spark.read.json(str(tmp_path / "out" / "data")).orderBy("topic_filter").collect()
     assert [(row.topic_filter, row.messages, row.bytes, row.seconds) for row in found] == [
         ("a/+", 1, 3, None), ("b", 0, 0, None),

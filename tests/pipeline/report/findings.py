@@ -21,11 +21,11 @@ from holdfast.pipeline.report.findings import (
     Talker,
     Totals,
 )
-from holdfast.retained.replay.flow_control import Flow
+from holdfast.retained.replay.flow_settings import FlowSettings
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000
-FLOW = Flow()
+FLOW = FlowSettings()
 HOSTILE = (
     "<script>document.title='owned'</script>",
     '"><img src=x onerror="document.title=\'owned\'">',
@@ -45,7 +45,7 @@ def branch(prefix: str, messages: int, size: int = 0) -> Branch:
     return Branch(prefix.count("/") + 1, prefix, messages, size or messages * 10, 400, 40, 4, messages // 3, NOW + DAY)
 
 
-def delivery(topic_filter: str, subscriptions: int, messages: int, size: int, flow: Flow = FLOW) -> Delivery:
+def delivery(topic_filter: str, subscriptions: int, messages: int, size: int, flow: FlowSettings = FLOW) -> Delivery:
     return Delivery(
         topic_filter, subscriptions, Replayed.YES, messages, size,
         reads(flow, messages, size), deliveries(flow, messages), expected(flow, messages),

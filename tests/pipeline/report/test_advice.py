@@ -13,11 +13,11 @@ from holdfast.pipeline.jobs.filters import Deliveries, Delivery
 from holdfast.pipeline.report.advice import Advice, advice
 from holdfast.pipeline.report.findings import Findings, Totals
 from holdfast.rates import Rate
-from holdfast.retained.replay.flow_control import Flow
+from holdfast.retained.replay.flow_settings import FlowSettings
 from tests.pipeline.report.findings import NOW, delivery, empty
 
 
-def found(flow: Flow, *deliveries: Delivery) -> Findings:
+def found(flow: FlowSettings, *deliveries: Delivery) -> Findings:
     return evolve(empty(), flow=flow, deliveries=Deliveries(NOW, deliveries, ()))
 
 
@@ -33,33 +33,33 @@ def set_to(given: list[Advice], word: str) -> str:
 
 def test_where_little_is_replayed_there_is_nothing_to_change() -> None:
     """Nor where nothing is known of subscriptions."""
-    assert advice(found(Flow(), delivery("a/#", 10, 1000, 100_000))) == []
+    assert advice(found(FlowSettings(), delivery("a/#", 10, 1000, 100_000))) == []
     assert advice(empty()) == []
 
 
 def test_subscriptions_to_everything_are_told_apart_from_large_ones() -> None:
-    given = advice(found(Flow(), delivery("#", 3, 1000, 100_000), delivery("a/#", 1, 1000, 100_000)))
+    given = advice(found(FlowSettings(), delivery("#", 3, 1000, 100_000), delivery("a/#", 1, 1000, 100_000)))
     one = about(given, "min_replay_levels")
     assert one is not None
     assert "3 of 4 subscriptions" in one.why
     assert "75 %" in one.why
     assert "3,000 messages fewer" in one.brings
-    assert about(advice(found(Flow(), delivery("a/#", 9, 1000, 100_000))), "min_replay_levels") is None
+    assert about(advice(found(FlowSettings(), delivery("a/#", 9, 1000, 100_000))), "min_replay_levels") is None
 
 
 def test_a_rate_spreads_what_would_come_at_once_over_minutes() -> None:
     """And it says how long that takes, truly; what is not worth holding back needs none."""
     much = delivery("a/#", 50, 100_000, 100 << 20)
-    rate = parse_rate(set_to(advice(found(Flow(), much)), "delivery_rate"))
+    rate = parse_rate(set_to(advice(found(FlowSettings(), much)), "delivery_rate"))
     assert 270 <= (seconds(rate, 5_000_000) or 0) <= 300
-    one = about(advice(found(Flow(), much)), "delivery_rate")
+    one = about(advice(found(FlowSettings(), much)), "delivery_rate")
     assert one is not None
     assert "It takes them 4 min" in one.brings
-    assert about(advice(found(Flow(delivery_rate=rate), much)), "delivery_rate") is None
+    assert about(advice(found(FlowSettings(delivery_rate=rate), much)), "delivery_rate") is None
 
 
 def test_a_rate_at_which_replays_take_hours_is_too_low() -> None:
-    slow = Flow(delivery_rate=Rate(100, 1.0))
+    slow = FlowSettings(delivery_rate=Rate(100, 1.0))
     given = advice(found(slow, delivery("a/#", 50, 100_000, 1 << 20)))
     assert parse_rate(set_to(given, "delivery_rate")).per_second > 200
     one = about(given, "delivery_rate")
@@ -68,46 +68,48 @@ def test_a_rate_at_which_replays_take_hours_is_too_low() -> None:
 
 
 def test_no_rate_is_advised_that_holds_nothing_back() -> None:
-    given = advice(found(Flow(), delivery("a/#", 10_000, 1_000_000, 1 << 30)))
+    given = advice(found(FlowSettings(), delivery("a/#", 10_000, 1_000_000, 1 << 30)))
     assert parse_rate(set_to(given, "delivery_rate")).per_second == 50_000
 
 
 def test_one_client_need_not_take_it_all() -> None:
     """Only where a rate is, or is advised."""
     large = delivery("a/#", 1, 2_000_000, 1 << 30)
-    rate = parse_rate(set_to(advice(found(Flow(), large)), "delivery_rate"))
-    own = parse_rate(set_to(advice(found(Flow(), large)), "client_rate"))
+    rate = parse_rate(set_to(advice(found(FlowSettings(), large)), "delivery_rate"))
+    own = parse_rate(set_to(advice(found(FlowSettings(), large)), "client_rate"))
     assert own.per_second <= rate.per_second / 9
-    assert about(advice(found(Flow(client_rate=own), large)), "client_rate") is None
+    assert about(advice(found(FlowSettings(client_rate=own), large)), "client_rate") is None
 
 
 def test_replays_at_once_fit_into_memory_when_advice_is_taken() -> None:
     many = delivery("a/#", 5000, 10_000, 10 << 20)
-    most = int(set_to(advice(found(Flow(), many)), "max_concurrent_replays"))
+    most = int(set_to(advice(found(FlowSettings(), many)), "max_concurrent_replays"))
     assert most * (1 << 20) <= 256 << 20
-    assert about(advice(found(Flow(max_concurrent_replays=most), many)), "max_concurrent_replays") is None
-    assert about(advice(found(Flow(), delivery("a/#", 100, 10_000, 10 << 20))), "max_concurrent_replays") is None
+    assert about(advice(found(FlowSettings(max_concurrent_replays=most), many)), "max_concurrent_replays") is None
+    assert (
+        about(advice(found(FlowSettings(), delivery("a/#", 100, 10_000, 10 << 20))), "max_concurrent_replays") is None
+    )
 
 
 def test_reads_become_fewer_by_the_setting_that_ends_them() -> None:
     """The number of messages, where they are small; the bytes, where they are large."""
     small, large = delivery("a/#", 1, 1_000_000, 100_000_000), delivery("a/#", 1, 100_000, 2_000_000_000)
-    number = int(set_to(advice(found(Flow(), small)), "batch_read_number"))
-    fewer = reads(Flow(batch_read_number=number), small.messages, small.bytes)
-    one = about(advice(found(Flow(), small)), "batch_read_number")
+    number = int(set_to(advice(found(FlowSettings(), small)), "batch_read_number"))
+    fewer = reads(FlowSettings(batch_read_number=number), small.messages, small.bytes)
+    one = about(advice(found(FlowSettings(), small)), "batch_read_number")
     assert one is not None
     assert one.brings.startswith(f"{fewer} reads instead of 1,000")
-    megabytes = set_to(advice(found(Flow(), large)), "max_batch_bytes")
+    megabytes = set_to(advice(found(FlowSettings(), large)), "max_batch_bytes")
     match = re.fullmatch(r"(\d+)MB", megabytes)
     assert match is not None
-    flow = Flow(max_batch_bytes=int(match[1]) << 20)
-    assert reads(flow, large.messages, large.bytes) < 0.2 * reads(Flow(), large.messages, large.bytes)
+    flow = FlowSettings(max_batch_bytes=int(match[1]) << 20)
+    assert reads(flow, large.messages, large.bytes) < 0.2 * reads(FlowSettings(), large.messages, large.bytes)
     assert about(advice(found(flow, large)), "max_batch_bytes") is None
 
 
 def test_what_is_not_replayed_counts_for_nothing() -> None:
     shared = Delivery("$share/g/#", 10**6, Replayed.SHARED, 0, 0, 0, 0, None)
-    assert advice(found(Flow(), shared, delivery("a/#", 10, 1000, 100_000))) == []
+    assert advice(found(FlowSettings(), shared, delivery("a/#", 10, 1000, 100_000))) == []
 
 
 def test_what_is_old_and_never_expires_is_worth_a_word() -> None:

@@ -15,7 +15,7 @@ from holdfast.pipeline.filters.requested import of_lines
 from holdfast.pipeline.jobs.changes import step_of
 from holdfast.pipeline.jobs.report import report
 from holdfast.pipeline.report.findings import Findings, One, Part, Talker
-from holdfast.retained.replay.flow_control import Flow
+from holdfast.retained.replay.flow_settings import FlowSettings
 from tests.pipeline.stores import NOW, Filled, message
 
 pytestmark = pytest.mark.spark
@@ -44,7 +44,7 @@ def test_what_is_retained_is_told_by_size_age_publisher_and_expiry(spark: SparkS
     ):
         filled.put(one, at=now - age)
     with snapshot_of(filled.url) as snapshot:
-        found = report(spark, snapshot, Flow(), of_lines(["a/#", "none"]))
+        found = report(spark, snapshot, FlowSettings(), of_lines(["a/#", "none"]))
     assert found.history is None
     assert (found.totals.messages, found.totals.bytes, found.totals.largest, found.totals.clients) == (5, 110, 100, 2)
     assert (found.totals.expiring, found.totals.stale, found.totals.lasting_bytes) == (2, 2, 101)
@@ -129,4 +129,4 @@ def _prepared(filled: Filled) -> Filled:
 
 def _found(spark: SparkSession, filled: Filled) -> Findings:
     with snapshot_of(filled.url) as snapshot:
-        return report(spark, snapshot, Flow())
+        return report(spark, snapshot, FlowSettings())

@@ -19,7 +19,7 @@ from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.history.moments import Moment
 from holdfast.retained.history.restoring import Restored, Restorer
 from holdfast.retained.quota.limits import RetainerLimits
-from holdfast.retained.replay.flow_control import Flow
+from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.bridge import SynchronousBridge
@@ -64,7 +64,7 @@ class Past:
         )
         self.store = SQLRetainedStore(self.durable, recorded=self.limits.enable)
         self.history = RetainedHistory(self.durable, self.store.flushed, self.clock, self.wall, self.limits)
-        self.retained = RetainedMessages(self.store, self.clock, self.wall, RetainerLimits(), Flow())
+        self.retained = RetainedMessages(self.store, self.clock, self.wall, RetainerLimits(), FlowSettings())
 
     def open(self, started: bool = True) -> Past:
         """Open the store; with ``started``, let the history write its baseline."""

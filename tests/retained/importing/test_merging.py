@@ -33,7 +33,7 @@ from holdfast.retained.importing.staging import (
 from holdfast.retained.importing.verdicts import Merge
 from holdfast.retained.quota.limits import RetainerLimits, RetainRefused
 from holdfast.retained.replay.change_feed import Change
-from holdfast.retained.replay.flow_control import Flow
+from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.rows import Row, row_of
 from holdfast.retained.store.sql import SQLRetainedStore
@@ -85,7 +85,7 @@ class Place:
     def opened(self, limits: RetainerLimits | None = None, rows: int = merging.ROWS) -> Iterator[Desk]:
         """Open the database as a broker does."""
         with self.filled.store() as store:
-            retained = RetainedMessages(store, Clock(), lambda: NOW, limits or RetainerLimits(), Flow())
+            retained = RetainedMessages(store, Clock(), lambda: NOW, limits or RetainerLimits(), FlowSettings())
             yield Desk(store, retained, Merger(retained, store, lambda: NOW, lambda: succeed(None), rows))
 
 
@@ -243,7 +243,7 @@ def test_chunks_follow_the_time_they_take(place: Place) -> None:
         return NOW
 
     with place.filled.store() as store:
-        retained = RetainedMessages(store, Clock(), now, RetainerLimits(), Flow())
+        retained = RetainedMessages(store, Clock(), now, RetainerLimits(), FlowSettings())
         merger = Merger(retained, store, now, lambda: succeed(None), 100, HOLD, lambda: passed[0])
         staging = place.stage(staged(*(message(f"t/{number:03}") for number in range(800))))
         whole, sizes = staging.take, []

@@ -11,16 +11,17 @@ import pytest
 from holdfast.config import load
 from holdfast.rates import Rate
 from holdfast.retained.configured import flow_of
-from holdfast.retained.replay.flow_control import Flow, FlowControl
+from holdfast.retained.replay.flow_control import FlowControl
+from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.replay.status import ReplayState
 from holdfast.sessions.limits import Limits
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
 
-PAIRS = Flow(batch_read_number=4, batch_deliver_number=2)
+PAIRS = FlowSettings(batch_read_number=4, batch_deliver_number=2)
 
 
-def filled(count: int, flow: Flow, prefix: str = "t", **options: Any) -> MemoryBroker:
+def filled(count: int, flow: FlowSettings, prefix: str = "t", **options: Any) -> MemoryBroker:
     """Return a broker with retained messages t/000, t/001, ..."""
     broker = MemoryBroker(flow=flow, **options)
     filler = broker.client("filler")
@@ -29,7 +30,7 @@ def filled(count: int, flow: Flow, prefix: str = "t", **options: Any) -> MemoryB
     return broker
 
 
-def limited(key: str, rate: Rate | None) -> Flow:
+def limited(key: str, rate: Rate | None) -> FlowSettings:
     """Return the settings with this rate."""
     changes: dict[str, Any] = {key: rate}
     return attrs.evolve(PAIRS, **changes)
@@ -115,7 +116,7 @@ def test_rates_change_at_once_for_the_replays_that_run(key: str) -> None:
     client = broker.client("c")
     change = broker.retained.change_flow
 
-    def rate(amount: int | None) -> Flow:
+    def rate(amount: int | None) -> FlowSettings:
         return limited(key, None if amount is None else Rate(amount, 1))
 
     change(rate(10))
@@ -147,7 +148,7 @@ def test_while_settings_change_everything_is_stored_and_no_replay_begins_again(q
     (number,) = broker.retained.control.replays
     for step in range(20):
         publisher.publish(f"u/{step}", b"before", qos, True)
-        broker.retained.change_flow(Flow(1 + step, 1 + step, client_rate=Rate(1 + step % 7, 1)))
+        broker.retained.change_flow(FlowSettings(1 + step, 1 + step, client_rate=Rate(1 + step % 7, 1)))
         publisher.publish(f"v/{step}", b"after", qos, True)
         assert list(broker.retained.control.replays) in ([number], [])
         broker.advance(1)
@@ -160,10 +161,10 @@ def test_while_settings_change_everything_is_stored_and_no_replay_begins_again(q
 
 
 def test_batches_change_with_the_next_read() -> None:
-    broker = filled(10, Flow(2, 2, client_rate=Rate(2, 1)))
+    broker = filled(10, FlowSettings(2, 2, client_rate=Rate(2, 1)))
     client = broker.client("c")
     ask(client, "t/#")
-    broker.retained.change_flow(Flow(5, 5, client_rate=Rate(5, 1)))
+    broker.retained.change_flow(FlowSettings(5, 5, client_rate=Rate(5, 1)))
     came = []
     for _ in range(5):
         came.append(count(client))
@@ -244,7 +245,7 @@ def test_ten_replays_have_fair_shares(rate: Rate | None, qos: int) -> None:
 def test_what_is_replayed_never_stands_in_a_queue_that_drops(qos: int) -> None:
     """However short the queues: a client that takes a message at a time gets all, and is not shut down."""
     limits = Limits(max_inflight=1, max_mqueue_len=0, max_buffered_messages=2, max_buffered_bytes=100_000)
-    broker = filled(100, Flow(50, 50), limits=limits)
+    broker = filled(100, FlowSettings(50, 50), limits=limits)
     client = broker.client("c", 4, clean=False)
     (session,) = [session for session in broker.registry if session.client_id == "c"]
     ask(client, "t/#", qos=qos)
@@ -389,6 +390,6 @@ def test_every_setting_comes_from_the_file(tmp_path: Path) -> None:
         client_rate = "7/s"
         """
     )
-    assert flow_of(load(path).retainer) == Flow(20, 10, 2048, Rate(100, 2), Rate(7, 1), 5)
+    assert flow_of(load(path).retainer) == FlowSettings(20, 10, 2048, Rate(100, 2), Rate(7, 1), 5)
     path.write_text("")
-    assert flow_of(load(path).retainer) == Flow()
+    assert flow_of(load(path).retainer) == FlowSettings()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.rates import Rate
-from holdfast.retained.replay.flow_control import Flow
+from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.replay.status import ReplayState
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode
@@ -23,9 +23,9 @@ VERSIONS = pytest.mark.parametrize("version", [4, 5])
 
 #: what holds the replay up, by the state it is in then
 HELD_UP: dict[ReplayState, dict[str, Any]] = {
-    ReplayState.RESTING: {"flow": Flow(4, 2), "limits": Limits(max_inflight=2)},
-    ReplayState.THROTTLED: {"flow": Flow(4, 2, delivery_rate=Rate(2, 1), client_rate=Rate(3, 1))},
-    ReplayState.WAITING: {"flow": Flow(4, 2, max_concurrent_replays=1), "limits": Limits(max_inflight=2)},
+    ReplayState.RESTING: {"flow": FlowSettings(4, 2), "limits": Limits(max_inflight=2)},
+    ReplayState.THROTTLED: {"flow": FlowSettings(4, 2, delivery_rate=Rate(2, 1), client_rate=Rate(3, 1))},
+    ReplayState.WAITING: {"flow": FlowSettings(4, 2, max_concurrent_replays=1), "limits": Limits(max_inflight=2)},
 }
 STATES = pytest.mark.parametrize("state", list(HELD_UP))
 

@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred, fail
 from holdfast.messages import ChangeKind, ChangeOrigin, RetainedChange, RetainedMessage
 from holdfast.rates import Rate
 from holdfast.retained.replay.change_feed import Change
-from holdfast.retained.replay.flow_control import Flow
+from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.retained.store.values import Batch
 from holdfast.sessions.limits import Limits
@@ -25,7 +25,7 @@ from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
 from tests.retained.store.late import LateStore
 
-SMALL = Flow(batch_read_number=4, batch_deliver_number=2)
+SMALL = FlowSettings(batch_read_number=4, batch_deliver_number=2)
 
 
 def filled(count: int = 10, qos: int = 1, **options: Any) -> MemoryBroker:
@@ -85,7 +85,7 @@ def test_a_client_that_does_not_acknowledge_is_not_read_for() -> None:
 
 def test_a_transport_that_is_full_stops_the_reading() -> None:
     """QoS 0: nothing is read while the transport has not sent what it has."""
-    broker = MemoryBroker(flow=Flow(10, 5))
+    broker = MemoryBroker(flow=FlowSettings(10, 5))
     publisher = broker.client("filler")
     for number in range(100):
         publisher.publish(f"t/{number:02}", b"x" * 10_000, retain=True)
@@ -400,7 +400,7 @@ def test_overlapping_replays_are_not_stale_when_another_node_writes(
     filters: tuple[str, str], rows: int, moment: int
 ) -> None:
     """Of two replays to one client, the one that has read first delivers nothing older than the other has."""
-    broker = filled(6, store=SharedStore, flow=Flow(rows, 1), limits=Limits(max_inflight=1))
+    broker = filled(6, store=SharedStore, flow=FlowSettings(rows, 1), limits=Limits(max_inflight=1))
     client = broker.client("c", 5)
     seen: list[tuple[str, bytes]] = []
 
@@ -444,7 +444,7 @@ def test_a_failed_commit_leaves_no_stale_value_behind_a_live_one() -> None:
 @pytest.mark.parametrize("qos", [0, 1])
 def test_what_expires_while_it_waits_for_room_is_not_delivered(version: int, qos: int) -> None:
     """Expiry is checked again at delivery, in both versions, whatever had been read."""
-    broker = MemoryBroker(flow=Flow(100, 1), limits=Limits(max_inflight=1))
+    broker = MemoryBroker(flow=FlowSettings(100, 1), limits=Limits(max_inflight=1))
     publisher = broker.client("p", 5)
     for number in range(4):
         interval = Properties(message_expiry_interval=10) if number == 2 else Properties()
@@ -472,7 +472,7 @@ def test_nothing_comes_both_live_and_replayed(steps: list[str], joins_at: int, q
     """Whatever is published before, while and after a client subscribes: each value at most once, the newest surely."""
     store = LateStore(lambda: 0)
     store.read_later, store.acknowledge_at_once = True, at_once
-    broker = MemoryBroker(store=lambda _: store, flow=Flow(2, 1), limits=Limits(max_inflight=2))
+    broker = MemoryBroker(store=lambda _: store, flow=FlowSettings(2, 1), limits=Limits(max_inflight=2))
     publisher, client = broker.client("p"), broker.client("c")
     request = encode(p.Subscribe(99, (p.SubscriptionRequest("t/#", qos),)), 4)
     seen: list[tuple[str, bytes]] = []
@@ -590,7 +590,7 @@ def test_what_was_read_ahead_for_a_client_that_has_stopped_reading_is_given_up(w
 def test_nothing_is_read_ahead_that_might_be_too_much(payload: int, most: int) -> None:
     """What a stalled client costs is bounded, by ``max_batch_bytes`` too: beyond, the next batch is read later."""
     broker = far_away(payload=payload, limits=Limits(max_inflight=1))
-    broker.retained.change_flow(Flow(4, 2, most))
+    broker.retained.change_flow(FlowSettings(4, 2, most))
     client = broker.client("c", 5)
     client.subscribe("t/#", qos=1)
     for _ in range(5):
@@ -730,10 +730,12 @@ def test_never_stale_after_fresh(data: st.DataObject) -> None:
         store = LateStore(now)
         return store
 
-    def drawn_flow() -> Flow:
+    def drawn_flow() -> FlowSettings:
         rates = st.sampled_from([None, None, Rate(1, 1), Rate(3, 2)])
         places = st.sampled_from([None, 1])
-        return Flow(draw(st.integers(1, 5)), draw(st.integers(0, 3)), 1 << 20, draw(rates), draw(rates), draw(places))
+        return FlowSettings(
+            draw(st.integers(1, 5)), draw(st.integers(0, 3)), 1 << 20, draw(rates), draw(rates), draw(places)
+        )
 
     broker = MemoryBroker(store=late, flow=drawn_flow(), limits=Limits(max_inflight=draw(st.integers(1, 3))))
     assert store is not None

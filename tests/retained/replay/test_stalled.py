@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from twisted.internet.task import Clock
 
-from holdfast.retained.replay.flow_control import Flow
-from holdfast.retained.replay.stalled import PATIENCE, Resting
+from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.retained.replay.stalled import PATIENCE, StalledReplays
 from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.retained.store.values import Selection
 from holdfast.storage.revisions import RevisionClock
@@ -27,7 +27,7 @@ class Guest:
 def test_each_is_asked_once_when_it_has_rested_long_enough() -> None:
     """Not those that have begun to rest anew, or hold nothing any more; no timer is left behind."""
     clock = Clock()
-    resting = Resting(clock)
+    resting = StalledReplays(clock)
     still, anew, gone = guests = [Guest(), Guest(), Guest()]
     for guest in guests:
         resting.note(guest)
@@ -58,7 +58,7 @@ class CountingStore(MemoryRetainedStore):
 
 def stalled(qos: int = 0) -> tuple[MemoryBroker, Client]:
     """Return a broker with ten retained messages, and a client that has taken but the first piece of them."""
-    broker = MemoryBroker(lambda now: CountingStore(RevisionClock(1, 0, now)), flow=Flow(10, 2))
+    broker = MemoryBroker(lambda now: CountingStore(RevisionClock(1, 0, now)), flow=FlowSettings(10, 2))
     publisher = broker.client("filler")
     for number in range(10):
         publisher.publish(f"t/{number}", b"x" * 70_000, qos=1, retain=True)

@@ -9,7 +9,7 @@ from zope.interface import implementer
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.auth.interfaces import IAuthorizer, Principal
 from holdfast.messages import ApplicationMessage
-from holdfast.retained.replay.flow_control import Flow
+from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
@@ -47,7 +47,7 @@ class Selective(UnrestrictedAuthorizer):
 def test_a_long_replay_goes_on_after_every_answer(mode: str) -> None:
     """Slice after slice, also where everything of a slice is denied."""
     authorizer = Selective(mode)
-    broker = MemoryBroker(authorizer=authorizer, flow=Flow(4, 2))
+    broker = MemoryBroker(authorizer=authorizer, flow=FlowSettings(4, 2))
     publisher = broker.client("p")
     for number in range(20):
         topic = f"t/{number:02}" + ("/secret" if 6 <= number < 12 else "")

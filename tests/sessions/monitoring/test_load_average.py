@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.sessions.monitoring.load_average import Load
+from holdfast.sessions.monitoring.load_average import LoadAverage
 
 
-def rounded(load: Load, total: int, interval: float) -> tuple[float, ...]:
+def rounded(load: LoadAverage, total: int, interval: float) -> tuple[float, ...]:
     return tuple(round(value, 2) for value in load.update(total, interval).values())
 
 
 def test_averages_over_one_five_and_fifteen_minutes() -> None:
     """v = r + exp(-t / T) * (v - r) for a growth of r per minute, an interval of t and periods T of 60, 300, 900 s."""
-    load = Load()
+    load = LoadAverage()
     # 100 in 10 s are 600 a minute: 600 * (1 - e**(-1/6), 1 - e**(-1/30), 1 - e**(-1/90))
     assert rounded(load, 100, 10) == (92.11, 19.67, 6.63)
     # nothing in the next 10 s: times e**(-1/6), e**(-1/30), e**(-1/90)
@@ -23,7 +23,7 @@ def test_averages_over_one_five_and_fifteen_minutes() -> None:
 
 
 def test_a_steady_growth_is_told_as_it_is_after_a_while() -> None:
-    load = Load()
+    load = LoadAverage()
     for minute in range(1, 200):
         load.update(30 * minute, 60)
     assert rounded(load, 6000, 60) == (30.0, 30.0, 30.0)
@@ -32,6 +32,6 @@ def test_a_steady_growth_is_told_as_it_is_after_a_while() -> None:
 @pytest.mark.parametrize("interval", [0, -5])
 def test_an_interval_that_is_none_changes_nothing(interval: float) -> None:
     """As at the start, or when the clock has been set back; what grew meanwhile counts in the next."""
-    load = Load()
+    load = LoadAverage()
     assert rounded(load, 50, interval) == (0.0, 0.0, 0.0)
     assert rounded(load, 100, 10) == (92.11, 19.67, 6.63)

@@ -13,7 +13,7 @@ from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.auth.interfaces import IAuthorizer, Principal
 from holdfast.messages import ApplicationMessage
 from holdfast.rates import Rate
-from holdfast.retained.replay.flow_control import Flow
+from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.monitoring.figures import resident_memory
 from holdfast.wire import ConnectReturnCode, Properties, ReasonCode
@@ -168,7 +168,7 @@ def test_uptime_and_running_replays(broker: MemoryBroker) -> None:
 
 
 def test_replays_that_wait_for_a_rate_and_for_others() -> None:
-    flow = Flow(4, 2, delivery_rate=Rate(2, 60), max_concurrent_replays=1)
+    flow = FlowSettings(4, 2, delivery_rate=Rate(2, 60), max_concurrent_replays=1)
     broker = MemoryBroker(flow=flow, sys_msg_interval=INTERVAL)
     publisher = broker.client("p")
     for number in range(5):

@@ -11,7 +11,7 @@ from holdfast.config.units import parse_rate
 from holdfast.pipeline.errors import PipelineError
 from holdfast.rates import Rate
 from holdfast.retained.configured import flow_of
-from holdfast.retained.replay.flow_control import Flow
+from holdfast.retained.replay.flow_settings import FlowSettings
 
 
 def flow(
@@ -19,12 +19,12 @@ def flow(
     batch_read_number: int | None = None,
     batch_deliver_number: int | None = None,
     delivery_rate: str | None = None,
-) -> Flow:
+) -> FlowSettings:
     """Return the settings of a broker's file (the defaults without one), where nothing else is given.
 
     ``delivery_rate`` is written as in the file: "1000/s", or "infinity". Raises :class:`PipelineError`.
     """
-    found = Flow()
+    found = FlowSettings()
     if config is not None:
         try:
             found = flow_of(load(Path(config), allow_anonymous=True).retainer)
@@ -44,12 +44,12 @@ def flow(
     return found
 
 
-def reads(flow: Flow, messages: int, payload_bytes: int) -> int:
+def reads(flow: FlowSettings, messages: int, payload_bytes: int) -> int:
     """Return how many batches are read at least: each ends at ``batch_read_number`` or ``max_batch_bytes``."""
     return max(_times(messages, flow.batch_read_number), _times(payload_bytes, flow.max_batch_bytes))
 
 
-def deliveries(flow: Flow, messages: int) -> int:
+def deliveries(flow: FlowSettings, messages: int) -> int:
     """Return in how many slices at least messages are delivered, with other Clients' turns in between."""
     return _times(messages, flow.batch_deliver_number or flow.batch_read_number)
 
@@ -59,7 +59,7 @@ def seconds(rate: Rate | None, messages: int) -> float | None:
     return None if rate is None else max(0.0, (messages - rate.amount) / rate.per_second)
 
 
-def expected(flow: Flow, messages: int) -> float | None:
+def expected(flow: FlowSettings, messages: int) -> float | None:
     """Return the seconds which the rates make one replay last at least when it runs alone; None without rates."""
     found = [seconds(rate, messages) for rate in (flow.delivery_rate, flow.client_rate)]
     return max((one for one in found if one is not None), default=None)

@@ -17,7 +17,7 @@ from holdfast.pipeline.jobs import table
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.overwriting import vacate
 from holdfast.pipeline.sources.tables import read_retained
-from holdfast.retained.replay.flow_control import Flow
+from holdfast.retained.replay.flow_settings import FlowSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,7 +72,7 @@ def filters(
     spark: SparkSession,
     snapshot: Snapshot,
     questions: Questions,
-    flow: Flow,
+    flow: FlowSettings,
     out: Folder | None = None,
     form: str = "parquet",
     overwrite: bool = False,
@@ -90,7 +90,7 @@ def filters(
     return result
 
 
-def delivered(retained: DataFrame, questions: Questions, flow: Flow, taken_at: int) -> Deliveries:
+def delivered(retained: DataFrame, questions: Questions, flow: FlowSettings, taken_at: int) -> Deliveries:
     """Tell the same of a table with the columns :data:`NEEDED`."""
     replayed = [one.topic_filter for one in questions.asked if one.replayed is Replayed.YES]
     counted = matched(retained, replayed).groupBy("place").agg(F.count("*"), F.sum("size"))
@@ -100,7 +100,7 @@ def delivered(retained: DataFrame, questions: Questions, flow: Flow, taken_at: i
     return Deliveries(taken_at, tuple(rows), questions.refused)
 
 
-def _delivery(one: Asked, messages: int, size: int, flow: Flow) -> Delivery:
+def _delivery(one: Asked, messages: int, size: int, flow: FlowSettings) -> Delivery:
     return Delivery(
         one.topic_filter, one.subscriptions, one.replayed, messages, size,
         reads(flow, messages, size), deliveries(flow, messages), expected(flow, messages),

@@ -13,7 +13,7 @@ from holdfast.pipeline.jobs.filters import delivered
 from holdfast.pipeline.jobs.tree import Branch, branches
 from holdfast.pipeline.report.findings import AGE_BANDS, DAYS, HOURS, Expiry, Findings, One, Part, Talker, Totals
 from holdfast.pipeline.sources.tables import read_retained
-from holdfast.retained.replay.flow_control import Flow
+from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.storage.url import shown
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _CANDIDATES = 500
 def report(
     spark: SparkSession,
     snapshot: Snapshot,
-    flow: Flow,
+    flow: FlowSettings,
     questions: Questions | None = None,
     depth: int = 5,
     stale_after: int = 30 * 86_400,

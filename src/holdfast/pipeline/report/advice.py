@@ -15,7 +15,7 @@ from holdfast.pipeline.formatting import number, share, size, span, visible
 from holdfast.pipeline.jobs.filters import Deliveries, Delivery
 from holdfast.pipeline.report.findings import Findings
 from holdfast.rates import Rate
-from holdfast.retained.replay.flow_control import Flow
+from holdfast.retained.replay.flow_settings import FlowSettings
 
 #: All Subscriptions made at once should be served within so many seconds, and need no rate below so many bytes.
 _SPREAD = 300
@@ -81,7 +81,7 @@ def _everything(found: Deliveries) -> Advice | None:
     )
 
 
-def _delivery_rate(found: Deliveries, flow: Flow) -> Advice | None:
+def _delivery_rate(found: Deliveries, flow: FlowSettings) -> Advice | None:
     """Advise a rate where there is none and much to send, or where the rate there is takes very long."""
     proposed = _spread(found)
     mean = found.bytes / found.messages
@@ -113,7 +113,7 @@ def _delivery_rate(found: Deliveries, flow: Flow) -> Advice | None:
     )
 
 
-def _client_rate(found: Deliveries, costliest: Delivery, flow: Flow, rate: Rate) -> Advice | None:
+def _client_rate(found: Deliveries, costliest: Delivery, flow: FlowSettings, rate: Rate) -> Advice | None:
     """Advise a rate of each client where one subscription takes much of what there is."""
     needs_none = flow.delivery_rate is None and found.bytes < _HARMLESS
     if flow.client_rate is not None or needs_none or costliest.messages < _LION * rate.per_second * _SPREAD:
@@ -130,7 +130,7 @@ def _client_rate(found: Deliveries, costliest: Delivery, flow: Flow, rate: Rate)
     )
 
 
-def _concurrent(found: Deliveries, flow: Flow) -> Advice | None:
+def _concurrent(found: Deliveries, flow: FlowSettings) -> Advice | None:
     """Advise a limit where replays may hold too much memory together."""
     subscriptions = _replayed(found)
     held = [
@@ -155,7 +155,7 @@ def _concurrent(found: Deliveries, flow: Flow) -> Advice | None:
     )
 
 
-def _batches(costliest: Delivery, flow: Flow) -> Advice | None:
+def _batches(costliest: Delivery, flow: FlowSettings) -> Advice | None:
     """Advise larger reads where one replay takes very many."""
     now = reads(flow, costliest.messages, costliest.bytes)
     if now < _MANY_READS:

@@ -6,7 +6,7 @@ from attrs import frozen
 
 from holdfast.pipeline.jobs.filters import Deliveries
 from holdfast.pipeline.jobs.tree import Branch
-from holdfast.retained.replay.flow_control import Flow
+from holdfast.retained.replay.flow_settings import FlowSettings
 
 #: Ages at which messages are told apart, in seconds, with what they are called.
 AGE_BANDS: tuple[tuple[int, str], ...] = (
@@ -122,6 +122,6 @@ class Findings:
     oldest: tuple[One, ...]
     clients: tuple[Talker, ...]
     expiry: Expiry
-    flow: Flow
+    flow: FlowSettings
     deliveries: Deliveries | None
     history: History | None

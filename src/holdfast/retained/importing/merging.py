@@ -20,7 +20,7 @@ from holdfast.retained.importing.chunk_size import Pace
 from holdfast.retained.importing.jobs import DONE, REJECTED, Job, advance, take_turn
 from holdfast.retained.importing.staging import Staging
 from holdfast.retained.importing.verdicts import Merge, Verdict, prevails, was_cleared_since
-from holdfast.retained.quota.import_quota import Room
+from holdfast.retained.quota.import_quota import ImportQuota
 from holdfast.retained.quota.limits import NotRetained, RetainerLimits, size_refusal
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.rows import MESSAGE_COLUMNS, Row
@@ -134,18 +134,18 @@ class MergedChunk:
         self.job = evolve(job, position=staged[-1].topic)
         standing = self._standing(cursor, statements, [row.topic for row in staged])
         same = _same(cursor, [row for row in staged if (found := standing.get(row.topic)) and found.is_like(row)])
-        room = Room(cursor, self.limits, usage)
+        quota = ImportQuota(cursor, self.limits, usage)
         rows = []
         for row, stamp in zip(staged, self.stamps, strict=False):
             known = standing.get(row.topic)
             verdict = verdict_of(row, known, self.merge, self.now, row.topic in same)
             if verdict is Verdict.IMPORTED:
                 before = None if known is None or known.tombstone else (known.size, known.client_id)
-                refusal = size_refusal(self.limits, row.topic, row.size) or room.refusal(row, before)
+                refusal = size_refusal(self.limits, row.topic, row.size) or quota.refusal(row, before)
                 if refusal is not None:
                     self.rejects.append(Reject(row.topic, str(refusal)))
                     continue
-                room.take(row, before)
+                quota.take(row, before)
                 rows.append(Row._make((row.topic, stamp, *row[2:])))  # half as long as _replace
             else:
                 self._counts[verdict.value] += 1

@@ -16,7 +16,7 @@ from holdfast.topics import matches
 Before = tuple[int, str | None] | None
 
 
-class Room:
+class ImportQuota:
     """How much room there is within one transaction. Where nothing is limited, nothing is asked."""
 
     def __init__(self, cursor: Cursor, limits: RetainerLimits, usage: UsageTable) -> None:

@@ -5,40 +5,22 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING
 
-from attrs import frozen
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from holdfast.rates import Rate
-from holdfast.retained.replay.concurrency import Line
-from holdfast.retained.replay.limiter import Limiter
-from holdfast.retained.replay.stalled import Resting
+from holdfast.retained.replay.concurrency_limit import ConcurrencyLimit
+from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.retained.replay.rate_limiter import RateLimiter
+from holdfast.retained.replay.stalled import StalledReplays
 from holdfast.retained.replay.turns import ReplayTurns
 
 if TYPE_CHECKING:
     from holdfast.retained.replay.replay import Replay
 
 
-@frozen
-class Flow:
-    """Settings of flow control.
-
-    ``batch_read_number`` (1 or more) and ``batch_deliver_number`` (0: all that was read) are retained messages,
-    ``max_batch_bytes`` is the most one read may bring. The rates are retained messages of all replays together and of
-    all replays of one Client; None stands for unlimited, as it does for ``max_concurrent_replays``.
-    """
-
-    batch_read_number: int = 1000
-    batch_deliver_number: int = 100
-    max_batch_bytes: int = 1 << 20
-    delivery_rate: Rate | None = None
-    client_rate: Rate | None = None
-    max_concurrent_replays: int | None = None
-
-
 class _Client:
     """One Client's limiter, and what it is kept for."""
 
-    def __init__(self, limiter: Limiter) -> None:
+    def __init__(self, limiter: RateLimiter) -> None:
         self.limiter = limiter
         self.replays: set[Replay] = set()
         self.forgetting: IDelayedCall | None = None
@@ -47,17 +29,17 @@ class _Client:
 class FlowControl:
     """Which replays there are, whose turn it is, how many may run, and how much may be delivered now."""
 
-    def __init__(self, clock: IReactorTime, flow: Flow) -> None:
+    def __init__(self, clock: IReactorTime, flow: FlowSettings) -> None:
         self.flow = flow
         self.turns = ReplayTurns(clock)
-        self.line = Line(flow.max_concurrent_replays)
-        self.resting = Resting(clock)
+        self.line = ConcurrencyLimit(flow.max_concurrent_replays)
+        self.resting = StalledReplays(clock)
         #: all that are not over, by their number
         self.replays: dict[int, Replay] = {}
         #: whether any rate applies: where none does, replays need not ask
         self.limited = False
         self._clock = clock
-        self._node = Limiter(clock, None)
+        self._node = RateLimiter(clock, None)
         self._clients: dict[str, _Client] = {}
         self._last_number = 0
         #: replays that are over, since the start
@@ -67,7 +49,7 @@ class FlowControl:
         self.moment = count(1).__next__
         self.change(flow)
 
-    def change(self, flow: Flow) -> None:
+    def change(self, flow: FlowSettings) -> None:
         """Go on with other settings, at once, also for the replays that run."""
         self.flow = flow
         self.limited = flow.delivery_rate is not None or flow.client_rate is not None
@@ -80,7 +62,7 @@ class FlowControl:
         """Take in a new replay; return its number."""
         client = self._clients.get(replay.client_id)
         if client is None:
-            client = self._clients[replay.client_id] = _Client(Limiter(self._clock, self.flow.client_rate))
+            client = self._clients[replay.client_id] = _Client(RateLimiter(self._clock, self.flow.client_rate))
         elif client.forgetting is not None:
             client.forgetting.cancel()
             client.forgetting = None

@@ -17,6 +17,6 @@ def _trim() -> Callable[[int], object]:
 _malloc_trim = _trim()
 
 
-def give_back() -> None:
+def trim_heap() -> None:
     """Give what is free to the system: milliseconds for tens of megabytes, microseconds when there is little."""
     _malloc_trim(0)

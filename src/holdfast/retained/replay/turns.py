@@ -8,7 +8,7 @@ from typing import Protocol
 from twisted.internet.interfaces import IReactorTime
 
 
-class Steps(Protocol):
+class Stepper(Protocol):
     """Something that advances by steps."""
 
     def step(self) -> bool:
@@ -23,11 +23,11 @@ class ReplayTurns:
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
-        self._ready: deque[Steps] = deque()
+        self._ready: deque[Stepper] = deque()
         self._members: set[int] = set()
         self._scheduled = False
 
-    def join(self, steps: Steps) -> None:
+    def join(self, steps: Stepper) -> None:
         """Queue for a step, unless queued already."""
         if id(steps) in self._members:
             return
@@ -35,7 +35,7 @@ class ReplayTurns:
         self._ready.append(steps)
         self._schedule()
 
-    def leave(self, steps: Steps) -> None:
+    def leave(self, steps: Stepper) -> None:
         """Give up the place in the queue."""
         if id(steps) in self._members:
             self._members.discard(id(steps))

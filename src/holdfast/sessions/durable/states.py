@@ -10,9 +10,9 @@ from zope.interface import implementer
 
 from holdfast.auth.interfaces import Principal
 from holdfast.messages import ApplicationMessage
-from holdfast.sessions.durable.kinds import EndedSessions, RowKind
 from holdfast.sessions.durable.loading import Loading
 from holdfast.sessions.durable.rows import delivery_row, message_row, subscription_row, will_row
+from holdfast.sessions.durable.write_kinds import EndedSessions, RowKind
 from holdfast.sessions.state.interfaces import (
     DeliveryState,
     ISessionRecord,

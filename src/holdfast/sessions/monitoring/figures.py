@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from holdfast.retained.service import RetainedMessages
 from holdfast.sessions.counters import Counters
-from holdfast.sessions.monitoring.load_average import Load
+from holdfast.sessions.monitoring.load_average import LoadAverage
 from holdfast.sessions.registry.registry import SessionRegistry
 from holdfast.sessions.routing.router import Router
 
@@ -67,7 +67,7 @@ class Figures:
         self._storage = storage
         self._started = self._measured = clock.seconds()
         self._most_clients = 0
-        self._loads: dict[str, Load] = {name: Load() for name in [*_LOADS, "publish/dropped"]}
+        self._loads: dict[str, LoadAverage] = {name: LoadAverage() for name in [*_LOADS, "publish/dropped"]}
 
     def measure(self) -> dict[str, str]:
         """Return every figure, as text, by its topic below ``$SYS/broker/``."""

@@ -8,7 +8,7 @@ from math import exp
 PERIODS = {"1min": 60.0, "5min": 300.0, "15min": 900.0}
 
 
-class Load:
+class LoadAverage:
     """The growth of one running total per minute, as averages that forget exponentially, the way mosquitto has them.
 
     An average moves towards the growth of the last interval by ``1 - exp(-interval / period)``. All begin at 0.

@@ -16,7 +16,7 @@ from holdfast.retained.service import IRetainedMessages
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
 from holdfast.sessions.limits import RetainMode, WhenFull
-from holdfast.sessions.routing.shared import SharedGroup
+from holdfast.sessions.routing.shared_subscriptions import SharedGroup
 from holdfast.sessions.routing.subscriptions import SubscriptionTree
 from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.subscription import Subscription

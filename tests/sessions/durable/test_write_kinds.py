@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Table
 
-from holdfast.sessions.durable.kinds import EndedSessions, RowKind
+from holdfast.sessions.durable.write_kinds import EndedSessions, RowKind
 from holdfast.storage import tables
 from holdfast.storage.writing import bulk
 from holdfast.storage.writing.bulk import SQLiteBulk

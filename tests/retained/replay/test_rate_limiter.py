@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
 from holdfast.rates import Rate
-from holdfast.retained.replay.limiter import Limiter
+from holdfast.retained.replay.rate_limiter import RateLimiter
 
 
 class Asker:
     """Takes what it wants as soon as it may, and notes when that was."""
 
-    def __init__(self, limiter: Limiter, clock: Clock, wanted: int) -> None:
+    def __init__(self, limiter: RateLimiter, clock: Clock, wanted: int) -> None:
         self.limiter = limiter
         self.clock = clock
         self.wanted = wanted
@@ -64,7 +64,7 @@ def test_the_rate_is_kept_in_every_span_and_nobody_waits_without_need(
     somebody could be served, and nobody starves.
     """
     clock = Clock()
-    limiter = Limiter(clock, rate)
+    limiter = RateLimiter(clock, rate)
     askers: list[Asker] = []
     asked: list[tuple[Fraction, int]] = []
     moment = Fraction(0)
@@ -91,7 +91,7 @@ def test_the_rate_is_kept_in_every_span_and_nobody_waits_without_need(
 def test_nobody_polls() -> None:
     """One timer runs for all who wait; each is told once, when its tokens are there."""
     clock = Clock()
-    limiter = Limiter(clock, Rate(1, 1))
+    limiter = RateLimiter(clock, Rate(1, 1))
     askers = [Asker(limiter, clock, 1) for _ in range(5)]
     for asker in askers:
         asker.ask()
@@ -104,7 +104,7 @@ def test_nobody_polls() -> None:
 def test_who_leaves_makes_room_for_the_next() -> None:
     """Also when it had been told to proceed; and a small wish behind a large one is not served before it."""
     clock = Clock()
-    limiter = Limiter(clock, Rate(10, 1))
+    limiter = RateLimiter(clock, Rate(10, 1))
     Asker(limiter, clock, 10).ask()
     large, small = Asker(limiter, clock, 10), Asker(limiter, clock, 1)
     large.ask()
@@ -120,7 +120,7 @@ def test_who_leaves_makes_room_for_the_next() -> None:
 
 def test_a_changed_rate_counts_at_once_for_those_who_wait() -> None:
     clock = Clock()
-    limiter = Limiter(clock, Rate(1, 60))
+    limiter = RateLimiter(clock, Rate(1, 60))
     first, second = Asker(limiter, clock, 1), Asker(limiter, clock, 100)
     Asker(limiter, clock, 1).ask()
     first.ask()

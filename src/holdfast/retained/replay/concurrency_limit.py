@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.retained.replay.limiter import Waiter
+from holdfast.retained.replay.rate_limiter import Waiter
 
 
-class Line:
+class ConcurrencyLimit:
     """Lets at most so many in at once (None for any number), and the others in their order, as places get free."""
 
     def __init__(self, places: int | None) -> None:

@@ -16,7 +16,7 @@ class Waiter(Protocol):
         """Go on: what was waited for is there."""
 
 
-class Limiter:
+class RateLimiter:
     """Lets those who ask go on at a rate (None for any), in the order in which they asked.
 
     One timer runs for the first in the queue, for the moment at which there are tokens enough for it; the others are

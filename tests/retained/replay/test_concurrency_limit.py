@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.retained.replay.concurrency import Line
+from holdfast.retained.replay.concurrency_limit import ConcurrencyLimit
 
 
 class Guest:
@@ -15,7 +15,7 @@ class Guest:
         self.inside = True
 
 
-def entered(line: Line, count: int) -> list[Guest]:
+def entered(line: ConcurrencyLimit, count: int) -> list[Guest]:
     guests = [Guest() for _ in range(count)]
     for guest in guests:
         guest.inside = line.enter(guest)
@@ -28,7 +28,7 @@ def inside(guests: list[Guest]) -> list[bool]:
 
 def test_those_beyond_the_places_come_in_as_others_go() -> None:
     """First in, first out; who gives up waiting is passed over."""
-    line = Line(2)
+    line = ConcurrencyLimit(2)
     guests = entered(line, 5)
     assert inside(guests) == [True, True, False, False, False]
     line.leave(guests[2])
@@ -39,7 +39,7 @@ def test_those_beyond_the_places_come_in_as_others_go() -> None:
 
 
 def test_more_places_let_in_at_once_and_fewer_send_nobody_out() -> None:
-    line = Line(1)
+    line = ConcurrencyLimit(1)
     guests = entered(line, 4)
     line.change(2)
     assert inside(guests) == [True, True, False, False]
