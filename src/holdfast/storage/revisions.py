@@ -7,6 +7,8 @@ from collections.abc import Callable
 #: A revision is ``milliseconds << 20 | counter (12 bits) << 8 | node (8 bits)``.
 NODE_BITS = 8
 COUNTER_BITS = 12
+#: The bits below the milliseconds.
+TIME_SHIFT = NODE_BITS + COUNTER_BITS
 HIGHEST_NODE = (1 << NODE_BITS) - 1
 
 
@@ -17,7 +19,7 @@ def after(revision: int, node: int) -> int:
 
 def time_of(revision: int) -> int:
     """Return when a revision was stamped, in milliseconds since the epoch."""
-    return revision >> NODE_BITS + COUNTER_BITS
+    return revision >> TIME_SHIFT
 
 
 class RevisionClock:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import random
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from holdfast.messages import ChangeOrigin, RetainedChange
 from holdfast.pipeline import Source, snapshot_of
 from holdfast.pipeline.cli.time_option import milliseconds
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.jobs.asof import asof, moment_at, state_at
 from holdfast.pipeline.jobs.audit import Findings, audit
 from holdfast.pipeline.output.folder import Folder
+from holdfast.retained.history.entries import retained_by
+from holdfast.retained.history.history import HistoryLimits
 from holdfast.retained.history.moments import HistoryUnavailable, present_moment
+from holdfast.topics import EVERY_TOPIC
 from tests.pipeline.stores import NOW, Filled, fill, message
+from tests.retained.history.past import Past
+from tests.storage.doubles import Wall, result_of
 
 
 @pytest.mark.spark
@@ -39,6 +46,52 @@ def test_as_of_any_time_is_what_a_plain_replay_of_the_changes_gives(spark: Spark
     for at, expected in states.items():
         found = state_at(spark, source, moment_at(source, at), partitions=2).collect()
         assert {row.topic: bytes(row.payload) for row in found} == expected
+
+
+@pytest.mark.spark
+def test_the_pipeline_and_the_broker_agree_about_any_moment(spark: SparkSession, recorded: Filled) -> None:
+    """Both see the same messages, whatever wrote the entries: a baseline, clients, imports, overrides of expiry."""
+    chance, topics = random.Random(11), [f"t/{number}" for number in range(10)]
+    before = Past(recorded.url, limits=HistoryLimits()).open(started=False)
+    for topic in topics[:5]:
+        before.set(topic, b"before the history")
+    before.close()
+    past = Past(recorded.url, wall=Wall(before.wall.now + 60_000)).open()
+    moments = [past.wall.now]
+    for _ in range(60):
+        past.wall.now += 1000
+        topic = chance.choice(topics)
+        match chance.randrange(5):
+            case 0:
+                past.clear(topic)
+            case 1:
+                past.set(topic, b"%d" % chance.randrange(9), expires_at=past.wall.now + chance.choice([4000, 90_000]))
+            case 2:
+                past.set(topic, b"%d" % chance.randrange(9))
+            case 3:
+                imported = message(topic, stored_at=past.wall.now - 5000, revision=past.store.next_revision())
+                past.store.put(
+                    RetainedChange(topic, imported.revision, past.wall.now, imported, origin=ChangeOrigin.IMPORT)
+                )
+            case 4:
+                lifetime = chance.choice([10_000, 50_000])
+                result_of(past.store.cap_expiry(lifetime, chance.random() < 0.5, "", 100))
+        moments.append(past.wall.now)
+    origins = {event.origin for event in past.events()}
+    assert origins >= {ChangeOrigin.BASELINE, ChangeOrigin.OVERRIDE, ChangeOrigin.IMPORT}
+    source = Source(recorded.url)
+    for at in [*chance.sample(moments, 5), past.wall.now]:
+        of_broker = [retained_by(event) for event in past.messages(at, EVERY_TOPIC)]
+        of_pipeline = state_at(spark, source, moment_at(source, at)).collect()
+        assert {
+            row.topic: (bytes(row.payload), millis(row.stored_at), millis(row.expires_at)) for row in of_pipeline
+        } == {one.topic: (one.payload, one.stored_at, one.expires_at) for one in of_broker}
+    past.close()
+
+
+def millis(time: datetime | None) -> int | None:
+    """Return a time of Spark's in milliseconds since the epoch."""
+    return None if time is None else round(time.timestamp() * 1000)
 
 
 @pytest.mark.spark

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from attrs import frozen
 
 from holdfast.messages import ChangeKind, ChangeOrigin, RetainedMessage
+from holdfast.retained.history.entry_rules import stored_at_of
 from holdfast.retained.store.rows import Row
-from holdfast.storage.revisions import time_of
 from holdfast.wire.properties import NO_PROPERTIES, Properties, decode_properties
 
 #: What an entry counts for towards ``retainer.history.max_bytes`` beside its payload, topic and properties, in bytes.
@@ -108,8 +108,7 @@ def event_of(columns: tuple[Any, ...]) -> HistoryEvent:
 
 def retained_by(event: HistoryEvent) -> RetainedMessage:
     """Return the message that an event of the kind SET has retained."""
-    found_then = event.origin in (ChangeOrigin.BASELINE, ChangeOrigin.OVERRIDE)
-    stored_at = time_of(event.revision) if found_then else event.changed_at
+    stored_at = stored_at_of(event.origin, event.changed_at, event.revision)
     return RetainedMessage(
         event.topic, event.payload, event.qos, event.properties, event.client_id, event.username, stored_at,
         event.expires_at, event.revision,

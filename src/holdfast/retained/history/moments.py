@@ -8,8 +8,8 @@ from typing import Any
 
 from attrs import frozen
 
-from holdfast.messages import ChangeKind
 from holdfast.retained.history.entries import Entry, HistoryEvent, event_of
+from holdfast.retained.history.entry_rules import retained_sql
 from holdfast.retained.history.periods import Period, read_periods, read_state
 from holdfast.retained.wildcards.plan import plan
 from holdfast.storage.driver import Cursor
@@ -149,9 +149,9 @@ def sets(cursor: Cursor, places: Iterable[int | None], at: int) -> dict[int, int
     found: dict[int, int] = {}
     for part in split([seq for seq in places if seq is not None], _MOST_ROWS):
         cursor.execute(
-            "SELECT seq, size FROM retained_history WHERE op = ? AND (expires_at IS NULL OR expires_at > ?) "
+            f"SELECT seq, size FROM retained_history WHERE {retained_sql('?')} "
             f"AND seq IN ({', '.join('?' * len(part))})",
-            [ChangeKind.SET.value, at, *part],
+            [at, *part],
         )
         found.update(dict(cursor.fetchall()))
     return found

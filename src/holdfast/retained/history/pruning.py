@@ -6,8 +6,8 @@ from typing import Any
 
 from attrs import frozen
 
-from holdfast.messages import ChangeKind
 from holdfast.retained.history.entries import WEIGHT
+from holdfast.retained.history.entry_rules import retained_sql
 from holdfast.retained.history.periods import Period, read_periods, read_state, take_turn
 from holdfast.storage.driver import Cursor
 
@@ -26,10 +26,7 @@ _SUPERSEDED = (
     "AND older.seq > :first"
 )
 #: Of what is left of the slice: that nothing is retained need not be remembered.
-_DEAD = (
-    f"SELECT seq FROM retained_history WHERE seq > :after AND seq <= :upto AND (op <> '{ChangeKind.SET.value}' "
-    "OR expires_at <= :since)"
-)
+_DEAD = f"SELECT seq FROM retained_history WHERE seq > :after AND seq <= :upto AND NOT {retained_sql(':since')}"
 _ANY = "SELECT seq FROM retained_history WHERE seq > :first AND seq <= :last ORDER BY seq LIMIT :rows"
 _MEASURE = f"SELECT CAST(coalesce(sum({WEIGHT}), 0) AS BIGINT) FROM retained_history WHERE seq IN "
 _DELETE = "DELETE FROM retained_history WHERE seq IN "
