@@ -10,6 +10,8 @@ from twisted.internet.task import Clock
 
 from holdfast.messages import RetainedChange, RetainedMessage
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
+from holdfast.retained.history.recording import HistoryRecorder
+from holdfast.retained.store.recorder import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability
@@ -52,7 +54,7 @@ def fill(url: str, rows: int, changes: int = 1, recorded: bool = False) -> None:
     durable = DurableStore(
         url, Durability.PROCESS, 1.0, _PENDING, 1, clock, lambda: now[0], None, bridge, SynchronousBridge
     )
-    store = SQLRetainedStore(durable, recorded=recorded)
+    store = SQLRetainedStore(durable, recorder=HistoryRecorder(durable.dialect) if recorded else NO_RECORDER)
     history = RetainedHistory(
         durable, store.flushed, clock, lambda: now[0], HistoryLimits(enable=recorded, keep=None)
     )  # fmt: skip

@@ -17,6 +17,7 @@ from twisted.internet.task import Clock
 from holdfast.auth.interfaces import Principal
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
+from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.service import RetainedMessages
@@ -59,7 +60,9 @@ class Workload:
         self.durable = DurableStore(
             self.url, Durability.PROCESS, 1.0, 0, 1, self.clock, self.wall, None, self.bridge, SynchronousBridge
         )
-        self.store = SQLRetainedStore(self.durable, counted_filters=[FILTER], counted_clients=True, recorded=True)
+        self.store = SQLRetainedStore(
+            self.durable, counted_filters=[FILTER], counted_clients=True, recorder=HistoryRecorder(self.durable.dialect)
+        )
         limits = HistoryLimits(enable=True, keep=0.025)
         self.history = RetainedHistory(self.durable, self.store.flushed, self.clock, self.wall, limits)
         self.retained = RetainedMessages(self.store, self.clock, self.wall, RetainerLimits(), FlowSettings())

@@ -12,6 +12,8 @@ from twisted.internet.task import Clock
 
 from holdfast.messages import RetainedChange, RetainedMessage
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
+from holdfast.retained.history.recording import HistoryRecorder
+from holdfast.retained.store.recorder import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability
@@ -38,7 +40,8 @@ class Filled:
         durable = DurableStore(
             self.url, Durability.PROCESS, 1.0, 0, 1, clock, lambda: NOW, None, bridge, SynchronousBridge
         )
-        store = SQLRetainedStore(durable, recorded=self.recorded)
+        recorder = HistoryRecorder(durable.dialect) if self.recorded else NO_RECORDER
+        store = SQLRetainedStore(durable, recorder=recorder)
         history = None
         if self.recorded:
             history = RetainedHistory(durable, store.flushed, clock, lambda: NOW, HistoryLimits(enable=True, keep=None))

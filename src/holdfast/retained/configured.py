@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from holdfast.config.sections.retainer import RetainerConfig
+from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.quota.limits import OnLimit, Quota, RetainerLimits
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.service import RetainedMessages
+from holdfast.retained.store.recorder import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.store import DurableStore
 
@@ -15,7 +17,10 @@ def store_of(retainer: RetainerConfig, durable: DurableStore) -> SQLRetainedStor
     topic_filters = sorted({topic_filter for topic_filter, _ in _topic_quotas(retainer)})
     counts_clients = _client_quota(retainer) is not None
     return SQLRetainedStore(
-        durable, counted_filters=topic_filters, counted_clients=counts_clients, recorded=retainer.history.enable
+        durable,
+        counted_filters=topic_filters,
+        counted_clients=counts_clients,
+        recorder=HistoryRecorder(durable.dialect) if retainer.history.enable else NO_RECORDER,
     )
 
 

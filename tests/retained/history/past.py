@@ -17,10 +17,12 @@ from holdfast.messages import ApplicationMessage, ChangeOrigin, RetainedChange, 
 from holdfast.retained.history.entries import HistoryEvent
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.history.moments import Moment
+from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.history.restoring import Restored, Restorer
 from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.service import RetainedMessages
+from holdfast.retained.store.recorder import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability
@@ -62,7 +64,8 @@ class Past:
             self.bridge,
             SynchronousBridge,
         )
-        self.store = SQLRetainedStore(self.durable, recorded=self.limits.enable)
+        recorder = HistoryRecorder(self.durable.dialect) if self.limits.enable else NO_RECORDER
+        self.store = SQLRetainedStore(self.durable, recorder=recorder)
         self.history = RetainedHistory(self.durable, self.store.flushed, self.clock, self.wall, self.limits)
         self.retained = RetainedMessages(self.store, self.clock, self.wall, RetainerLimits(), FlowSettings())
 

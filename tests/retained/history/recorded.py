@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
+from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.history.restoring import Restorer
 from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.retained.store.interfaces import IRetainedStore
@@ -34,7 +35,12 @@ class RecordedBroker(MemoryBroker):
             limits = HistoryLimits(enable=True, keep=None)
             self.history = RetainedHistory(self.durable, self._flushed, self.clock, now, limits)
             clients = bool(counted)
-            kept = SQLRetainedStore(self.durable, counted_filters=counted, counted_clients=clients, recorded=True)
+            kept = SQLRetainedStore(
+                self.durable,
+                counted_filters=counted,
+                counted_clients=clients,
+                recorder=HistoryRecorder(self.durable.dialect),
+            )
             self.durable.open()
             return kept
 

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
+from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.quota.limits import NotRetained, RetainerLimits
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.tickets import CommitTicket
@@ -63,7 +64,7 @@ def test_live_subscribers_and_new_ones_get_what_was_restored(broker: RecordedBro
 def test_the_history_is_looked_after_once_a_minute(tmp_path: Path) -> None:
     """The baseline at once, pruning at every round; and nothing after the service has stopped."""
     bench = Bench(fresh_file(tmp_path))
-    store = SQLRetainedStore(bench.store, recorded=True)
+    store = SQLRetainedStore(bench.store, recorder=HistoryRecorder(bench.store.dialect))
     limits = HistoryLimits(enable=True, keep=30)
     history = RetainedHistory(bench.store, store.flushed, bench.clock, bench.wall, limits)
     bench.store.open()

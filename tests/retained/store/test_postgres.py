@@ -14,6 +14,7 @@ import pytest
 from zope.interface.verify import verifyObject
 
 from holdfast.messages import RetainedChange
+from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.store import bounded_read as reading
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.postgres import PostgresStatements
@@ -72,7 +73,7 @@ class TestRecordedPostgresRetainedStore(StoreContract):
 
     @contextmanager
     def opened(self) -> Iterator[IRetainedStore]:
-        with opened(recorded=True) as store:
+        with opened(recorder=HistoryRecorder("postgresql")) as store:
             yield store
 
 

@@ -14,6 +14,7 @@ import pytest
 from zope.interface.verify import verifyObject
 
 from holdfast.messages import RetainedChange
+from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.store import bounded_read as reading
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.sql import SQLRetainedStore
@@ -82,7 +83,7 @@ class TestRecordedSQLRetainedStore(StoreContract):
 
     @contextmanager
     def opened(self) -> Iterator[IRetainedStore]:
-        with opened(recorded=True) as (_, store):
+        with opened(recorder=HistoryRecorder("sqlite")) as (_, store):
             yield store
 
 

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Hashable, Sequence
 
-from zope.interface import implementer
-
-from holdfast.messages import ChangeKind, ChangeOrigin
-from holdfast.retained.history.entries import WEIGHT, Entry, entry_of
+from holdfast.messages import ChangeKind, ChangeOrigin, RetainedChange
+from holdfast.retained.history.entries import WEIGHT, Entry, entry_of, expiry_of
 from holdfast.retained.history.periods import advance, take_turn
-from holdfast.retained.store.rows import Row
-from holdfast.retained.store.statements import Statements, Totals
-from holdfast.retained.store.upserts import RetainedUpserts
-from holdfast.retained.store.usage import UsageTable
+from holdfast.retained.store.recorder import ChangedRow
 from holdfast.storage import tables
 from holdfast.storage.driver import Cursor
-from holdfast.storage.writing.bulk import MOST_ROWS, Bulk, split
-from holdfast.storage.writing.writes import IWriteKind, Write
+from holdfast.storage.writing.bulk import MOST_ROWS, bulk_for, split
 
 # Built from constants and counts alone: values are always bound.
 # ruff: noqa: S608
@@ -30,82 +23,68 @@ _COPY = (
 )
 
 
-class RecordedRow(NamedTuple):
-    """What a recorded write stores: the row, when it was changed (milliseconds since the epoch), and by whom."""
+class HistoryRecorder:
+    """Appends an entry for every change, in the transaction that changes the retained messages.
 
-    row: Row
-    changed_at: int
-    origin: ChangeOrigin
-
-
-def append(cursor: Cursor, bulk: Bulk, entries: Sequence[Entry]) -> None:
-    """Give entries their places in the history, in this order and behind all that is there, and write them.
-
-    Whatever their clocks said, no entry is earlier than the one before it.
-    """
-    last_seq, last_at = take_turn(cursor)
-    placed = []
-    for entry in entries:
-        last_seq += 1
-        last_at = max(last_at, entry.changed_at)
-        placed.append(entry._replace(seq=last_seq, changed_at=last_at))
-    bulk.upsert(cursor, tables.retained_history, placed)
-    advance(cursor, last_seq, last_at, sum(entry.weight for entry in entries))
-
-
-def append_stored(cursor: Cursor, topics: Sequence[str], changed_at: int, origin: ChangeOrigin) -> None:
-    """Write an entry for what is stored of each topic, which has been changed in this transaction."""
-    last_seq, last_at = take_turn(cursor)
-    changed_at = max(last_at, changed_at)
-    for part in split(topics, MOST_ROWS):
-        places = ", ".join("?" * len(part))
-        cursor.execute(_MEASURE.format(places=places), list(part))
-        ((weight,),) = cursor.fetchall()
-        cursor.execute(_COPY.format(places=places), [last_seq, origin.value, changed_at, *part])
-        last_seq += len(part)
-        advance(cursor, last_seq, changed_at, weight)
-
-
-@implementer(IWriteKind)
-class RecordedUpserts(RetainedUpserts):
-    """The write kind of retained messages that are recorded: one write is the live row and the entry, whole or not.
-
-    Its keys are (topic, revision), so that no change replaces another while they wait for a commit; its rows are
-    :class:`RecordedRow`, put in the order of their revisions.
+    So a change and its entry are committed together or not at all. The store has one recorder, and the recorder is
+    told about a write only after it succeeded within the transaction.
     """
 
-    def __init__(
-        self, statements: Statements, node: int, observe: Callable[[int], None], usage: UsageTable, bulk: Bulk
-    ) -> None:
-        super().__init__(statements, node, observe, usage)
-        self._bulk = bulk
-        #: the highest revision ever given to ``apply``: what is not above it may have been written before
-        self._attempted = 0
+    def __init__(self, dialect: str) -> None:
+        self._bulk = bulk_for(dialect)
+        # The highest revision given to record(). A lower one may come from a commit that is repeated.
+        self._highest_recorded = 0
 
-    def apply(self, cursor: Cursor, writes: Sequence[Write]) -> Totals:
-        """Write the newest row of each topic, and an entry for every one that is not too late.
+    def key_of(self, change: RetainedChange) -> Hashable:
+        """Return topic and revision, so that no change replaces another before the commit: each gets an entry."""
+        return change.topic, change.revision
 
-        Too late is what was stamped before a change that is stored already: it never takes effect.
-        """
-        recorded: list[RecordedRow] = [write.row for write in writes]
-        newest: dict[str, Row] = {}
-        for row, _, _ in recorded:
-            before = newest.get(row.topic)
-            if before is None or before.revision < row.revision:
-                newest[row.topic] = row
-        change = self.write(cursor, newest.values())
-        entries = [entry_of(*each) for each in recorded if each.row.topic not in change.lost]
-        lowest, highest = min(each.row.revision for each in recorded), max(each.row.revision for each in recorded)
-        if lowest <= self._attempted:
+    def record(self, cursor: Cursor, changes: Sequence[ChangedRow]) -> None:
+        """Append an entry for each change, unless the history has it."""
+        if not changes:
+            return
+        entries = [entry_of(*change) for change in changes]
+        revisions = [entry.revision for entry in entries]
+        if min(revisions) <= self._highest_recorded:
             entries = _missing(cursor, entries)
-        self._attempted = max(self._attempted, highest)
-        if entries:
-            append(cursor, self._bulk, entries)
-        return change
+        self._highest_recorded = max(self._highest_recorded, *revisions)
+        self._append(cursor, entries)
+
+    def record_stored(self, cursor: Cursor, topics: Sequence[str], changed_at: int, origin: ChangeOrigin) -> None:
+        """Append an entry for the present row of each topic, copied by the database."""
+        last_seq, last_at = take_turn(cursor)
+        changed_at = max(last_at, changed_at)
+        for part in split(topics, MOST_ROWS):
+            places = ", ".join("?" * len(part))
+            cursor.execute(_MEASURE.format(places=places), list(part))
+            ((weight,),) = cursor.fetchall()
+            cursor.execute(_COPY.format(places=places), [last_seq, origin.value, changed_at, *part])
+            last_seq += len(part)
+            advance(cursor, last_seq, changed_at, weight)
+
+    def record_expired(self, cursor: Cursor, topics: Sequence[str], now: int, revision: int) -> None:
+        """Append an entry for each message that expired."""
+        self._append(cursor, [expiry_of(topic, now, revision) for topic in topics])
+
+    def _append(self, cursor: Cursor, entries: Sequence[Entry]) -> None:
+        """Number the entries in this order, behind the last one of the history, and write them.
+
+        No entry is earlier than the one before it, even if the clocks of two nodes disagree.
+        """
+        if not entries:
+            return
+        last_seq, last_at = take_turn(cursor)
+        placed = []
+        for entry in entries:
+            last_seq += 1
+            last_at = max(last_at, entry.changed_at)
+            placed.append(entry._replace(seq=last_seq, changed_at=last_at))
+        self._bulk.upsert(cursor, tables.retained_history, placed)
+        advance(cursor, last_seq, last_at, sum(entry.weight for entry in entries))
 
 
 def _missing(cursor: Cursor, entries: Sequence[Entry]) -> list[Entry]:
-    """Leave out what is in the history: a commit whose outcome was unknown had succeeded."""
+    """Leave out entries that the history has: a commit whose outcome was unknown had succeeded."""
     present: set[tuple[str, int]] = set()
     for part in split(entries, MOST_ROWS):
         pairs = ", ".join(["(?, ?)"] * len(part))

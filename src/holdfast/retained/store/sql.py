@@ -13,11 +13,10 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from holdfast.messages import ChangeOrigin, RetainedChange, RetainedMessage
-from holdfast.retained.history.entries import entry_of, expiry_of
-from holdfast.retained.history.recording import RecordedRow, RecordedUpserts, append, append_stored
 from holdfast.retained.store.bounded_read import Bounds, Reading
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.listing import ListReading, standing_of
+from holdfast.retained.store.recorder import NO_RECORDER, ChangedRow, Recorder
 from holdfast.retained.store.rows import Row, message_of, row_of
 from holdfast.retained.store.sqlite import SQLiteStatements
 from holdfast.retained.store.statements import Statements, Totals
@@ -29,7 +28,6 @@ from holdfast.retained.wildcards.scan_size import Stride
 from holdfast.storage.driver import Connection, Cursor
 from holdfast.storage.revisions import time_of
 from holdfast.storage.store import DurableStore, OpenStore
-from holdfast.storage.writing.bulk import bulk_for
 from holdfast.storage.writing.meta import add_to_totals, raise_mark, read_meta
 from holdfast.storage.writing.writes import Write
 from holdfast.tickets import CommitTicket, FailureKind, StorageFailure
@@ -61,7 +59,7 @@ class Chunk(Protocol):
 class SQLRetainedStore:
     """The retained messages of a durable store, usable while that is open.
 
-    With ``recorded``, every change is appended to the history in the same transaction.
+    The ``recorder`` is told about every change in the same transaction.
 
     A read scans at most ``scan_rows`` topics per statement when their number says nothing about the matches, jumps over
     what cannot match where a jump gains ``jump_rows`` topics, and ends early when it has taken ``read_time`` seconds of
@@ -78,7 +76,7 @@ class SQLRetainedStore:
         seconds: Callable[[], float] = monotonic,
         counted_filters: Sequence[str] = (),
         counted_clients: bool = False,
-        recorded: bool = False,
+        recorder: Recorder = NO_RECORDER,
     ) -> None:
         self.node = store.node
         self.shared = store.shared
@@ -88,13 +86,8 @@ class SQLRetainedStore:
         self._stride_of = lru_cache(maxsize=_STRIDES)(lambda topic_filter: Stride(jump_rows, scan_rows))  # noqa: ARG005
         self._statements = statements_for(store.dialect)
         self._usage = UsageTable(self._statements, counted_filters, counted_clients)
-        self._recorded = recorded
-        self._bulk = bulk_for(store.dialect)
-        self._upserts = (
-            RecordedUpserts(self._statements, store.node, self._observe, self._usage, self._bulk)
-            if recorded
-            else RetainedUpserts(self._statements, store.node, self._observe, self._usage)
-        )
+        self._recorder = recorder
+        self._upserts = RetainedUpserts(self._statements, store.node, self._observe, self._usage, recorder)
         self._parts: OpenStore
         store.when_open(self._opened)
 
@@ -119,11 +112,9 @@ class SQLRetainedStore:
             ticket = CommitTicket()
             ticket.settle(StorageFailure(FailureKind.REFUSED, f"{change.topic!a} cannot be stored: {error}"))
             return ticket
+        key, changed = self._recorder.key_of(change), ChangedRow(row, change.changed_at, change.origin)
         size = len(row.payload) + _ROW_OVERHEAD
-        if self._recorded:
-            key, recorded = (change.topic, change.revision), RecordedRow(row, change.changed_at, change.origin)
-            return self._parts.writer.submit(Write(self._upserts, key, recorded, size, change.revision))
-        return self._parts.writer.submit(Write(self._upserts, change.topic, row, size, change.revision))
+        return self._parts.writer.submit(Write(self._upserts, key, changed, size, change.revision))
 
     def flushed(self) -> CommitTicket:
         """A ticket settled when everything put before is committed or refused."""
@@ -201,8 +192,8 @@ class SQLRetainedStore:
         def work(connection: Connection) -> str | None:
             cursor = connection.cursor()
             end, topics = self._statements.cap_expiry(cursor, lifetime, never_too, after, limit)
-            if self._recorded and topics:
-                append_stored(cursor, topics, now, ChangeOrigin.OVERRIDE)
+            if topics:
+                self._recorder.record_stored(cursor, topics, now, ChangeOrigin.OVERRIDE)
             return end
 
         return self._parts.writer.run(work)
@@ -235,14 +226,8 @@ class SQLRetainedStore:
         def work(connection: Connection) -> Totals:
             cursor = connection.cursor()
             rows = chunk.decide(cursor, self._statements, self._usage)
-            change = self._upserts.write(cursor, rows)
+            change = self._upserts.store(cursor, [ChangedRow(row, chunk.now, ChangeOrigin.IMPORT) for row in rows])
             raise_mark(cursor, self.node, max((row.revision for row in rows), default=0))
-            if self._recorded:
-                entries = [
-                    entry_of(row, chunk.now, ChangeOrigin.IMPORT) for row in rows if row.topic not in change.lost
-                ]
-                if entries:
-                    append(cursor, self._bulk, entries)
             chunk.note(cursor, [row.topic for row in rows if row.topic not in change.lost])
             return change
 
@@ -290,8 +275,7 @@ class SQLRetainedStore:
             watched = self._usage.watch(cursor, topics)
             self._statements.bury(cursor, topics, now, revision)
             self._usage.change(cursor, watched, topics)
-            if self._recorded:
-                append(cursor, self._bulk, [expiry_of(topic, now, revision) for topic in topics])
+            self._recorder.record_expired(cursor, topics, now, revision)
             add_to_totals(cursor, self.node, change.count, change.payload_bytes, 0)
         return topics, change
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from zope.interface import implementer
 
+from holdfast.retained.store.recorder import ChangedRow, Recorder
 from holdfast.retained.store.rows import Row
 from holdfast.retained.store.statements import Statements, Totals
 from holdfast.retained.store.usage import UsageTable
@@ -18,26 +19,57 @@ from holdfast.tickets import StorageFailure
 
 @implementer(IWriteKind)
 class RetainedUpserts:
-    """The write kind of retained messages: keys are topics, rows are those of :mod:`holdfast.retained.store.rows`.
+    """The write kind of retained messages. A write carries a :class:`ChangedRow` under the recorder's key.
 
-    ``totals`` are as of the last commit the reactor thread knows of. ``observe`` is told the highest revision met.
+    ``totals`` are as of the last commit that the reactor thread knows. ``observe`` is told the highest revision met.
     """
 
     name = "retained"
     order = 10
 
-    def __init__(self, statements: Statements, node: int, observe: Callable[[int], None], usage: UsageTable) -> None:
+    def __init__(
+        self,
+        statements: Statements,
+        node: int,
+        observe: Callable[[int], None],
+        usage: UsageTable,
+        recorder: Recorder,
+    ) -> None:
         self.totals = Totals()
         self._statements = statements
         self._node = node
         self._observe = observe
         self._usage = usage
+        self._recorder = recorder
 
     def apply(self, cursor: Cursor, writes: Sequence[Write]) -> Totals:
-        """Write the rows; return what that adds to the totals."""
-        return self.write(cursor, [write.row for write in writes])
+        """Write the newest row of each topic, and record the changes; return the change of the totals."""
+        return self.store(cursor, [write.row for write in writes])
 
-    def write(self, cursor: Cursor, found: Iterable[Row]) -> Totals:
+    def store(self, cursor: Cursor, changes: Sequence[ChangedRow]) -> Totals:
+        """Write the newest row of each topic, and record the changes; return the change of the totals.
+
+        A change older than the stored row is skipped and not recorded: it never takes effect.
+        """
+        newest: dict[str, Row] = {}
+        for row, _, _ in changes:
+            before = newest.get(row.topic)
+            if before is None or before.revision < row.revision:
+                newest[row.topic] = row
+        change = self._write(cursor, newest.values())
+        self._recorder.record(cursor, [each for each in changes if each.row.topic not in change.lost])
+        return change
+
+    def committed(self, account: Any) -> None:
+        """Add a committed change to the totals."""
+        self.totals.add(account)
+        if account.highest:
+            self._observe(account.highest)
+
+    def failed(self, writes: Sequence[Write], failure: StorageFailure) -> None:
+        """Nothing to do: whoever waits for the tickets is told, and what was retained before stays."""
+
+    def _write(self, cursor: Cursor, found: Iterable[Row]) -> Totals:
         """Write rows of distinct topics; return what that adds to the totals."""
         change = Totals()
         # In key order, neighbours share pages, and two nodes that write the same topics wait for each other in turn.
@@ -56,15 +88,6 @@ class RetainedUpserts:
             raise_mark(cursor, self._node, change.highest)
         add_to_totals(cursor, self._node, change.count, change.payload_bytes, change.largest_packet)
         return change
-
-    def committed(self, account: Any) -> None:
-        """Add a committed change to the totals."""
-        self.totals.add(account)
-        if account.highest:
-            self._observe(account.highest)
-
-    def failed(self, writes: Sequence[Write], failure: StorageFailure) -> None:
-        """Nothing to do: whoever waits for the tickets is told, and what was retained before stays."""
 
 
 def _topic(row: Row) -> str:
