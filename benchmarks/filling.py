@@ -40,8 +40,8 @@ def fill(config: Config, first: int, end: int) -> None:
     try:
         clock, bridge = Clock(), SynchronousBridge(gathers=True)
         durable = DurableStore(
-            config.storage.url, Durability.PROCESS, 0, 0, config.node.id, clock, _milliseconds, None, bridge,
-            SynchronousBridge,
+            config.storage.url, durability=Durability.PROCESS, flush_interval=0, max_pending=0, node=config.node.id,
+            reactor=clock, now=_milliseconds, bridge=bridge, reading_bridge=SynchronousBridge,
         )  # fmt: skip
         store = store_of(config.retainer, durable)
         durable.open()

@@ -53,8 +53,9 @@ def opened(url: str) -> Iterator[tuple[DurableStore, SQLRetainedStore, Synchrono
     """Open an empty store whose work is done in this thread."""
     bridge = SynchronousBridge()
     durable = DurableStore(
-        url, Durability.PROCESS, 1.0, _PENDING, 1, Clock(), lambda: _NOW, None, bridge, SynchronousBridge
-    )
+        url, durability=Durability.PROCESS, flush_interval=1.0, max_pending=_PENDING, node=1, reactor=Clock(),
+        now=lambda: _NOW, bridge=bridge, reading_bridge=SynchronousBridge,
+    )  # fmt: skip
     store = SQLRetainedStore(durable)
     durable.open()
     try:

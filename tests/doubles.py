@@ -10,6 +10,7 @@ from zope.interface import implementer
 
 from holdfast.auth.anonymous import AnonymousAuthenticator, UnrestrictedAuthorizer
 from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator
+from holdfast.compose import compose_sessions
 from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.service import RetainedMessages
@@ -17,15 +18,8 @@ from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.sessions.connection.backpressure import Pressure
 from holdfast.sessions.connection.connection import Connection
-from holdfast.sessions.connection.outbox import INetworkConnection, Turns
-from holdfast.sessions.counters import Counters
-from holdfast.sessions.exchange.broker_parts import BrokerParts
+from holdfast.sessions.connection.outbox import INetworkConnection
 from holdfast.sessions.limits import Limits, WhenFull
-from holdfast.sessions.monitoring.figures import Figures
-from holdfast.sessions.monitoring.sys_topics import SysTopics
-from holdfast.sessions.registry.registry import SessionRegistry
-from holdfast.sessions.routing.router import Router
-from holdfast.sessions.routing.wills import Wills
 from holdfast.sessions.state.interfaces import ISessionStates
 from holdfast.sessions.state.memory import MemorySessionStates
 from holdfast.storage.revisions import RevisionClock
@@ -102,44 +96,32 @@ class MemoryBroker:
         self.clock = TurnClock()
         self.clock.advance(start)
         self.limits = limits or Limits(stop_publish_clear_msg=stop_publish_clear_msg)
-        self.counters = Counters()
         self.store: Any = store(self.now) if store is not None else self.make_store()
         self.retained = RetainedMessages(
-            self.store, self.clock, self.now, retainer or RetainerLimits(), flow or FlowSettings()
+            self.store, clock=self.clock, now=self.now, limits=retainer or RetainerLimits(), flow=flow or FlowSettings()
         )
         self.retained.startService()
-        chosen = authorizer or UnrestrictedAuthorizer()
-        rejecting = self.limits.mqueue_full is WhenFull.REJECT
-        self.router = Router(self.retained, chosen, self.counters, rejecting)
-        kept = states or self.make_states()
-        self.wills = Wills(
-            self.clock,
-            self.now,
-            self.router,
-            chosen,
-            kept,
-            self.counters,
-            self.retained,
+        parts = compose_sessions(
+            clock=self.clock,
+            now=self.now,
+            retained=self.retained,
+            states=states or self.make_states(),
+            authorizer=authorizer or UnrestrictedAuthorizer(),
+            authenticator=authenticator or AnonymousAuthenticator(),
+            enhanced_authenticator=enhanced_authenticator,
+            pressure=Pressure(),
+            rejects_when_full=self.limits.mqueue_full is WhenFull.REJECT,
             silent_clears=stop_publish_clear_msg,
+            broker_version="1.2.3",
+            sys_msg_interval=sys_msg_interval,
         )
-        self.registry = SessionRegistry(self.clock, self.now, self.router, self.wills, kept, self.counters)
-        figures = Figures("1.2.3", self.clock, self.registry, self.router, self.retained, self.counters)
-        self.sys_topics = SysTopics(self.clock, self.router, chosen, figures.measure, sys_msg_interval)
+        self.counters = parts.counters
+        self.router = parts.router
+        self.wills = parts.wills
+        self.registry = parts.registry
+        self.sys_topics = parts.sys_topics
+        self.services = parts.services
         self.sys_topics.startService()
-        self.services = BrokerParts(
-            self.clock,
-            self.now,
-            Turns(self.clock),
-            self.registry,
-            self.router,
-            self.retained,
-            authenticator or AnonymousAuthenticator(),
-            chosen,
-            Pressure(),
-            self.counters,
-            self.sys_topics,
-            enhanced_authenticator,
-        )
 
     def make_store(self) -> IRetainedStore:
         """Return the retained store."""

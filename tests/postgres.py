@@ -80,5 +80,15 @@ def synchronous(url: str, node: int = 1, manual: bool = False, now: Callable[[],
 ]:  # fmt: skip
     """Return a store whose work is done in the calling thread."""
     bridge = SynchronousBridge(manual)
-    store = DurableStore(url, Durability.PROCESS, 1.0, 0, node, Clock(), now or Wall(), None, bridge, SynchronousBridge)
+    store = DurableStore(
+        url,
+        durability=Durability.PROCESS,
+        flush_interval=1.0,
+        max_pending=0,
+        node=node,
+        reactor=Clock(),
+        now=now or Wall(),
+        bridge=bridge,
+        reading_bridge=SynchronousBridge,
+    )
     return store, bridge

@@ -52,11 +52,13 @@ def fill(url: str, rows: int, changes: int = 1, recorded: bool = False) -> None:
     """
     clock, bridge, now = Clock(), SynchronousBridge(), [_START]
     durable = DurableStore(
-        url, Durability.PROCESS, 1.0, _PENDING, 1, clock, lambda: now[0], None, bridge, SynchronousBridge
-    )
+        url, durability=Durability.PROCESS, flush_interval=1.0, max_pending=_PENDING, node=1, reactor=clock,
+        now=lambda: now[0], bridge=bridge, reading_bridge=SynchronousBridge,
+    )  # fmt: skip
     store = SQLRetainedStore(durable, recorder=HistoryRecorder(durable.dialect) if recorded else NO_RECORDER)
     history = RetainedHistory(
-        durable, store.flushed, clock, lambda: now[0], HistoryLimits(enable=recorded, keep=None)
+        durable, flushed=store.flushed, clock=clock, now=lambda: now[0],
+        limits=HistoryLimits(enable=recorded, keep=None),
     )  # fmt: skip
     durable.open()
     if recorded:

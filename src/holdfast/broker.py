@@ -1,19 +1,18 @@
-"""The root service: starts and stops the broker's parts in order, and tells the operator how that went."""
+"""The root service: starts and stops the parts of the broker in order, and reports this to the operator."""
 
 from __future__ import annotations
 
-import signal
-import sys
 from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList, inlineCallbacks
-from twisted.internet.interfaces import IReactorCore, IReactorTime
 from twisted.logger import Logger
 
 from holdfast.admin.control import ControlSocket, ControlUnusable
 from holdfast.listening import CannotListen, Listening
+from holdfast.process import complain
+from holdfast.protocol import OpenConnections
 from holdfast.retained.history.history import RetainedHistory
 from holdfast.retained.service import RetainedMessages
 from holdfast.sessions.limits import Limits
@@ -22,38 +21,34 @@ from holdfast.sessions.registry.registry import SessionRegistry
 from holdfast.storage.database import StoreUnusable
 from holdfast.storage.lock import DirectoryLock, DirectoryUnusable
 
+#: seconds that clients have to receive their last packets when the broker stops
+DRAIN_TIME = 2.0
+
 
 class Store(Protocol):
-    """The durable store as the root service sees it."""
+    """The methods of the durable store that the root service calls."""
 
     def open(self) -> None:
         """Open the store. Raises StoreUnusable."""
 
     def close(self) -> Deferred[None]:
-        """Commit what is pending, and close."""
-
-
-class IBrokerReactor(IReactorCore, IReactorTime):
-    """What the root service needs of a reactor."""
-
-
-#: seconds clients are given to take their last packets when the broker stops
-DRAIN_TIME = 2.0
+        """Commit pending changes, and close."""
 
 
 class BrokerService(Service):
-    """Store open -> listeners open ... listeners closed -> sessions drained -> writer flushed -> store closed.
+    """Starts and stops the broker.
 
-    The control socket is open while the listeners are.
+    Start: lock the data directory, open the store, restore Sessions, open the listeners and the control socket. A
+    problem in any of these steps ends the process with status 1 and one message on stderr, before the reactor runs.
 
-    Everything that can go wrong at the start goes wrong before the reactor runs: one message on stderr, and the
-    process ends with status 1.
+    Stop: close the listeners and the control socket, disconnect clients, flush the writer, close the store.
     """
 
     _log = Logger()
 
     def __init__(
         self,
+        *,
         reactor: Any,
         lock: DirectoryLock,
         store: Store,
@@ -63,9 +58,10 @@ class BrokerService(Service):
         registry: SessionRegistry,
         limits_of: Callable[[str], Limits],
         listening: Listening,
+        connections: OpenConnections,
         control: ControlSocket,
         description: str,
-        announce: Callable[[str], None] | None = None,
+        announce: Callable[[str], None],
     ) -> None:
         self._reactor = reactor
         self._lock = lock
@@ -76,9 +72,10 @@ class BrokerService(Service):
         self._registry = registry
         self._limits_of = limits_of
         self._listening = listening
+        self._connections = connections
         self._control = control
         self._description = description
-        self._announce = announce or announce_on_stdout
+        self._announce = announce
         self._lines: list[str] = []
         self._stopping = False
 
@@ -97,7 +94,7 @@ class BrokerService(Service):
         Service.privilegedStartService(self)
 
     def startService(self) -> None:
-        """Begin to serve, and say so once the reactor runs."""
+        """Start the services, and announce that the broker is ready once the reactor runs."""
         Service.startService(self)
         self._retained.startService()
         self._history.startService()
@@ -115,53 +112,15 @@ class BrokerService(Service):
         closing = [self._control.close(), *self._listening.close()]
         self._registry.shut_down()
         yield DeferredList(closing)
-        yield self._drained()
+        yield self._connections.all_closed(DRAIN_TIME)
         self._retained.stopService()
         self._history.stopService()
         yield self._store.close()
         self._lock.release()
         self._log.info("everything accepted is stored; stopped")
 
-    def _drained(self) -> Deferred[None]:
-        """Give clients a moment to take their last packets; fires early when none is left."""
-        waiting: Deferred[None] = Deferred()
-        deadline = self._reactor.seconds() + DRAIN_TIME
-
-        def look() -> None:
-            left = [reader for reader in self._reactor.getWriters() if hasattr(reader, "getPeer")]
-            if left and self._reactor.seconds() < deadline:
-                self._reactor.callLater(0.02, look)
-            else:
-                waiting.callback(None)
-
-        self._reactor.callLater(0, look)
-        return waiting
-
     def _ready(self) -> None:
-        self._catch_signals()
         for line in self._lines:
             self._announce(f"listening {line}")
         self._announce("ready")
         self._log.info("{description}", description=self._description)
-
-    def _catch_signals(self) -> None:
-        """End with status 0 on SIGTERM and SIGINT: twistd's own handlers end the process by the signal."""
-
-        def stop(number: int, _frame: object) -> None:
-            signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
-            self._reactor.callFromThread(self._reactor.stop)
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, stop)
-
-
-def announce_on_stdout(line: str) -> None:
-    """Print a line for whoever waits for the broker, past the log that twistd makes of stdout."""
-    out = sys.__stdout__
-    if out is not None:
-        print(line, file=out, flush=True)
-
-
-def complain(message: str) -> None:
-    """Print one message for the operator on stderr, past the log that twistd makes of it."""
-    print(f"holdfast: {message}", file=sys.__stderr__, flush=True)

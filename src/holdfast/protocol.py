@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import cast
 
 from twisted.internet.address import IPv4Address, IPv6Address
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IAddress, IDelayedCall, IPullProducer, IReactorTime
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.internet.tcp import Connection as TCPTransport
@@ -19,6 +20,45 @@ from holdfast.sessions.connection.outbox import INetworkConnection
 CLOSING_TIME = 5.0
 
 
+class OpenConnections:
+    """The open connections of all listeners."""
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._open: set[MQTTServerProtocol] = set()
+        self._all_closed: Deferred[None] | None = None
+
+    def add(self, protocol: MQTTServerProtocol) -> None:
+        """Count a connection that was accepted."""
+        self._open.add(protocol)
+
+    def remove(self, protocol: MQTTServerProtocol) -> None:
+        """Count a connection no more: it is lost."""
+        self._open.discard(protocol)
+        if not self._open and self._all_closed is not None:
+            self._all_closed.callback(None)
+
+    def all_closed(self, seconds: float) -> Deferred[None]:
+        """Fire when no connection is open, or after ``seconds``.
+
+        Connections that are not closing are aborted: their clients have not sent CONNECT, so no packet is due to them.
+        """
+        for protocol in tuple(self._open):
+            if not protocol.is_closing:
+                protocol.abort()
+        if not self._open:
+            return succeed(None)
+        closed = self._all_closed = Deferred()
+        timeout = self._clock.callLater(seconds, closed.callback, None)
+
+        def fired(_: None) -> None:
+            self._all_closed = None
+            if timeout.active():
+                timeout.cancel()
+
+        return closed.addCallback(fired)
+
+
 @implementer(INetworkConnection, IPullProducer)
 class MQTTServerProtocol(Protocol):
     """One accepted transport.
@@ -27,8 +67,11 @@ class MQTTServerProtocol(Protocol):
     has sent everything: the broker then knows exactly what is still in this process.
     """
 
-    def __init__(self, build: Callable[[INetworkConnection], Connection], clock: IReactorTime) -> None:
+    def __init__(
+        self, build: Callable[[INetworkConnection], Connection], connections: OpenConnections, clock: IReactorTime
+    ) -> None:
         self._build = build
+        self._connections = connections
         self._clock = clock
         self._connection: Connection | None = None
         self._direct: TCPTransport | None = None
@@ -42,6 +85,7 @@ class MQTTServerProtocol(Protocol):
         if isinstance(transport.getHost(), (IPv4Address, IPv6Address)):
             transport.setTcpNoDelay(True)
             transport.setTcpKeepAlive(True)
+        self._connections.add(self)
         self._connection = self._build(self)
         transport.registerProducer(self, False)
 
@@ -54,6 +98,11 @@ class MQTTServerProtocol(Protocol):
         assert self._connection is not None
         self._connection.receive(data)
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether the broker has asked the transport to close."""
+        return self._closing is not None
+
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Hand the end on."""
         self._direct = None
@@ -61,6 +110,7 @@ class MQTTServerProtocol(Protocol):
             self._closing.cancel()
         if self._connection is not None:
             self._connection.lost()
+        self._connections.remove(self)
 
     # IPullProducer
 
@@ -115,10 +165,13 @@ class MQTTServerFactory(Factory):
 
     noisy = False
 
-    def __init__(self, build: Callable[[INetworkConnection], Connection], clock: IReactorTime) -> None:
+    def __init__(
+        self, build: Callable[[INetworkConnection], Connection], connections: OpenConnections, clock: IReactorTime
+    ) -> None:
         self._build = build
+        self._connections = connections
         self._clock = clock
 
     def buildProtocol(self, addr: IAddress | None) -> MQTTServerProtocol:
         """Return a new protocol."""
-        return MQTTServerProtocol(self._build, self._clock)
+        return MQTTServerProtocol(self._build, self._connections, self._clock)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
 
+from holdfast.admin.address import API_PREFIX
 from holdfast.admin.calls import Answer, Call
-from holdfast.admin.retainer import PREFIX, RetainerAPI
-from holdfast.admin.settings import Settings
+from holdfast.compose import compose_api
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.administration import Administration
-from holdfast.retained.configured import apply_settings
 from holdfast.retained.history.moments import HistoryUnavailable
-from holdfast.retained.history.restoring import Restorer
 from holdfast.tickets import CommitTicket
 from tests.doubles import MemoryBroker
 from tests.storage.doubles import result_of
@@ -49,11 +46,15 @@ class Desk:
         self.pauses = 0
         self.administration = Administration(self.broker.retained, self.broker.store, self.broker.now, self._pause)
         self.history = _no_history() if history is None else history
-        restorer = Restorer(self.history, self.broker.retained, self._publish, self.broker.now)
-        settings = Settings(config or RetainerConfig(), partial(apply_settings, self.broker.retained))
-        self.api = RetainerAPI(
-            self.administration, self.broker.retained, self.history, restorer, settings, "memory"
-        )  # fmt: skip
+        self.api = compose_api(
+            config or RetainerConfig(),
+            administration=self.administration,
+            retained=self.broker.retained,
+            history=self.history,
+            publish=self._publish,
+            can_change=True,
+            location="memory",
+        )
 
     def _publish(self, message: ApplicationMessage, origin: ChangeOrigin) -> CommitTicket:
         return self.broker.router.publish(message, origin)[0]
@@ -67,7 +68,7 @@ class Desk:
         if isinstance(body, dict):
             body = json.dumps(body)
         sent = body.encode() if isinstance(body, str) else body
-        answering = self.api.answer(Call(method, PREFIX + path, arguments, sent))
+        answering = self.api.answer(Call(method, API_PREFIX + path, arguments, sent))
         self.broker.settle()
         answer: Answer = result_of(answering)
         return answer

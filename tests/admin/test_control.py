@@ -12,8 +12,9 @@ from twisted.internet.defer import succeed
 from twisted.internet.error import CannotListenError
 from twisted.internet.task import Clock
 
+from holdfast.admin.address import SocketAddress
 from holdfast.admin.calls import answer
-from holdfast.admin.control import ControlSocket, ControlUnusable, Place
+from holdfast.admin.control import ControlSocket, ControlUnusable
 from holdfast.admin.site import APISite
 from tests.storage.doubles import result_of
 
@@ -65,9 +66,9 @@ def test_it_is_nobody_else_s_from_the_first_moment(tmp_path: Path) -> None:
 
 def test_a_socket_left_behind_is_removed(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as left:
-        place = Place(tmp_path / "control.sock")
-        left.bind(place.address)
-        place.close()
+        address = SocketAddress(tmp_path / "control.sock")
+        left.bind(address.text)
+        address.close()
     control(tmp_path, Reactor()).open()
     assert (tmp_path / "control.sock").is_file()  # what the double makes
 

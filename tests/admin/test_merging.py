@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.admin.access import Access, Inaccessible, standing_in
+from holdfast.access.interfaces import Access, Inaccessible
+from holdfast.access.stand_in import standing_in
 from holdfast.config import default
 from holdfast.messages import RetainedChange
 from holdfast.retained.importing.staging import FILE_INSERT, FILE_SCHEMA

@@ -13,8 +13,8 @@ from twisted.internet.defer import Deferred, fail
 from twisted.logger import LogEvent
 
 from holdfast.admin import messages
+from holdfast.admin.address import API_PREFIX
 from holdfast.admin.calls import Answer, Call
-from holdfast.admin.retainer import PREFIX
 from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.retained.store.values import Listing
 from holdfast.tickets import FailureKind, StorageFailure
@@ -373,7 +373,7 @@ def test_a_change_that_could_not_be_stored_is_told() -> None:
     desk = Desk(store=LateStore)
     answers: list[Answer] = []
     body = json.dumps({"topic": "a", "payload": "1"}).encode()
-    desk.api.answer(Call("POST", PREFIX + "/messages", {}, body)).addCallback(answers.append)
+    desk.api.answer(Call("POST", API_PREFIX + "/messages", {}, body)).addCallback(answers.append)
     assert answers == []
     desk.broker.store.commit(StorageFailure(FailureKind.FULL, "no space left"))
     assert (answers[0].status, json.loads(answers[0].body)["message"]) == (503, "no space left")
@@ -399,7 +399,7 @@ def test_a_call_that_is_cancelled_goes_no_further() -> None:
 
     desk.broker.store.listing = listing
     outcome: list[object] = []
-    answering = desk.api.answer(Call("GET", PREFIX + "/messages", {})).addBoth(outcome.append)
+    answering = desk.api.answer(Call("GET", API_PREFIX + "/messages", {})).addBoth(outcome.append)
     answering.cancel()
     assert len(outcome) == 1
     assert len(waiting) == 1

@@ -181,7 +181,7 @@ def test_one_who_ends_as_it_is_asked_is_waited_for(folder: Path, monkeypatch: py
     lock = DirectoryLock(folder / "data")
     lock.acquire()
     monkeypatch.setattr("time.sleep", lambda _seconds: lock.release())
-    monkeypatch.setattr("holdfast.admin.access._Connection", _Ending)
+    monkeypatch.setattr("holdfast.access.client.SocketConnection", _Ending)
     ok("info")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.admin.access import standing_in
+from holdfast.access.stand_in import standing_in
 from holdfast.config import default
 from holdfast.pipeline.sink.merging import Target
 from holdfast.pipeline.sink.rows import ready

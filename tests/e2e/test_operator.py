@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.admin.control import Place
+from holdfast.admin.address import SocketAddress
 from tests.paho import PahoClient
 from tests.processes import BrokerProcess
 
@@ -123,10 +123,10 @@ def test_it_stops_in_the_middle_of_an_export(broker: BrokerProcess) -> None:
         json.dumps({"topic": f"t/{number}", "payload": "eHh4" * 2500}).encode() + b"\n" for number in range(1000)
     )
     said(folder, "retainer", "import", "-", given=lines)
-    place = Place(folder / "data" / "control.sock")
+    address = SocketAddress(folder / "data" / "control.sock")
     with socket.socket(socket.AF_UNIX) as reader:
-        reader.connect(place.address)
-        place.close()
+        reader.connect(address.text)
+        address.close()
         reader.sendall(b"GET /api/v5/mqtt/retainer/export HTTP/1.1\r\nHost: x\r\n\r\n")
         received = reader.recv(1000)
         assert received.startswith(b"HTTP/1.1 200")

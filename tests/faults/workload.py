@@ -58,14 +58,19 @@ class Workload:
 
     def __attrs_post_init__(self) -> None:
         self.durable = DurableStore(
-            self.url, Durability.PROCESS, 1.0, 0, 1, self.clock, self.wall, None, self.bridge, SynchronousBridge
-        )
+            self.url, durability=Durability.PROCESS, flush_interval=1.0, max_pending=0, node=1, reactor=self.clock,
+            now=self.wall, bridge=self.bridge, reading_bridge=SynchronousBridge,
+        )  # fmt: skip
         self.store = SQLRetainedStore(
             self.durable, counted_filters=[FILTER], counted_clients=True, recorder=HistoryRecorder(self.durable.dialect)
         )
         limits = HistoryLimits(enable=True, keep=0.025)
-        self.history = RetainedHistory(self.durable, self.store.flushed, self.clock, self.wall, limits)
-        self.retained = RetainedMessages(self.store, self.clock, self.wall, RetainerLimits(), FlowSettings())
+        self.history = RetainedHistory(
+            self.durable, flushed=self.store.flushed, clock=self.clock, now=self.wall, limits=limits
+        )
+        self.retained = RetainedMessages(
+            self.store, clock=self.clock, now=self.wall, limits=RetainerLimits(), flow=FlowSettings()
+        )
         self.states = DurableSessionStates(self.durable, self.clock)
 
     def open(self) -> Workload:

@@ -38,13 +38,15 @@ class Filled:
         """Open it as a broker does."""
         clock, bridge = Clock(), SynchronousBridge()
         durable = DurableStore(
-            self.url, Durability.PROCESS, 1.0, 0, 1, clock, lambda: NOW, None, bridge, SynchronousBridge
-        )
+            self.url, durability=Durability.PROCESS, flush_interval=1.0, max_pending=0, node=1, reactor=clock,
+            now=lambda: NOW, bridge=bridge, reading_bridge=SynchronousBridge,
+        )  # fmt: skip
         recorder = HistoryRecorder(durable.dialect) if self.recorded else NO_RECORDER
         store = SQLRetainedStore(durable, recorder=recorder)
         history = None
         if self.recorded:
-            history = RetainedHistory(durable, store.flushed, clock, lambda: NOW, HistoryLimits(enable=True, keep=None))
+            limits = HistoryLimits(enable=True, keep=None)
+            history = RetainedHistory(durable, flushed=store.flushed, clock=clock, now=lambda: NOW, limits=limits)
         durable.open()
         if history is not None:
             history.running = True

@@ -32,8 +32,9 @@ class RestartableBroker(MemoryBroker):
     def make_store(self) -> IRetainedStore:
         """Open the file's store."""
         self.durable = DurableStore(
-            f"sqlite:///{self._path}", Durability.PROCESS, 1, 0, 1, self.clock, self.now, None, self.bridge
-        )
+            f"sqlite:///{self._path}", durability=Durability.PROCESS, flush_interval=1, max_pending=0, node=1,
+            reactor=self.clock, now=self.now, bridge=self.bridge,
+        )  # fmt: skip
         limits = self._options.get("retainer") or RetainerLimits()
         topic_filters = [topic_filter for topic_filter, _ in limits.topic_quotas]
         return SQLRetainedStore(

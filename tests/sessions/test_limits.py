@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.config.document import load
 from holdfast.config.sections.mqtt import MQTTConfig
+from holdfast.sessions.configured import limits_of
 from holdfast.sessions.limits import Limits
-from holdfast.tap import limits_of
 from holdfast.wire import Properties
 from holdfast.wire import packets as p
 from tests.doubles import MemoryBroker

@@ -48,14 +48,14 @@ class Bench:
         self.bridge = SynchronousBridge(self.manual)
         self.store = DurableStore(
             f"sqlite:///{self.path}",
-            self.durability,
-            1.0,
-            self.max_pending,
-            self.node,
-            self.clock,
-            self.wall,
-            self.pressure.append,
-            self.bridge,
+            durability=self.durability,
+            flush_interval=1.0,
+            max_pending=self.max_pending,
+            node=self.node,
+            reactor=self.clock,
+            now=self.wall,
+            on_pressure=self.pressure.append,
+            bridge=self.bridge,
         )
 
 

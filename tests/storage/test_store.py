@@ -97,7 +97,9 @@ def test_pressure_is_passed_on(tmp_path: Path) -> None:
 def test_with_a_real_thread_everything_acknowledged_is_in_the_file(tmp_path: Path, durability: Durability) -> None:
     clock = ThreadedClock()
     path = fresh_file(tmp_path)
-    store = DurableStore(f"sqlite:///{path}", durability, 1.0, 0, 1, clock, Wall())
+    store = DurableStore(
+        f"sqlite:///{path}", durability=durability, flush_interval=1.0, max_pending=0, node=1, reactor=clock, now=Wall()
+    )
     retained = SQLRetainedStore(store)
     store.open()
     tickets = []

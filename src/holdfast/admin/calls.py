@@ -14,7 +14,7 @@ JSON = "application/json"
 NDJSON = "application/x-ndjson"
 
 
-class Refused(Exception):
+class RefusedCall(Exception):
     """The call is not answered with what it asked for, but with ``{"code": ..., "message": ...}``."""
 
     def __init__(self, status: int, code: str, message: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
@@ -28,14 +28,14 @@ class Refused(Exception):
         return answer({"code": self.code, "message": str(self)}, self.status, self.headers)
 
 
-def bad_request(message: str) -> Refused:
+def bad_request(message: str) -> RefusedCall:
     """Return the refusal of a call that makes no sense."""
-    return Refused(http.BAD_REQUEST, "BAD_REQUEST", message)
+    return RefusedCall(http.BAD_REQUEST, "BAD_REQUEST", message)
 
 
-def not_found(message: str) -> Refused:
+def not_found(message: str) -> RefusedCall:
     """Return the refusal of a call for what is not there."""
-    return Refused(http.NOT_FOUND, "NOT_FOUND", message)
+    return RefusedCall(http.NOT_FOUND, "NOT_FOUND", message)
 
 
 @frozen

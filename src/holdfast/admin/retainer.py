@@ -10,8 +10,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import http
 
+from holdfast.admin.address import API_PREFIX
 from holdfast.admin.arguments import decoded
-from holdfast.admin.calls import Answer, Call, Refused, Routes, answer, bad_request, not_found
+from holdfast.admin.calls import Answer, Call, RefusedCall, Routes, answer, bad_request, not_found
 from holdfast.admin.history import HistoryCalls
 from holdfast.admin.merging import MergeCalls
 from holdfast.admin.messages import MessageCalls
@@ -27,7 +28,6 @@ from holdfast.retained.records import BadRecord
 from holdfast.retained.service import RetainedMessages
 from holdfast.tickets import FailureKind, StorageFailure
 
-PREFIX = "/api/v5/mqtt/retainer"
 #: paths that may end with an argument, and its name
 _LAST = {"/message": "topic", "/replay": "id"}
 
@@ -42,6 +42,7 @@ class RetainerAPI:
 
     def __init__(
         self,
+        *,
         administration: Administration,
         retained: RetainedMessages,
         history: IRetainedHistory,
@@ -67,9 +68,9 @@ class RetainerAPI:
         return maybeDeferred(self._answer, call).addErrback(self._failed)
 
     def _answer(self, call: Call) -> Deferred[Answer]:
-        if not call.path.startswith(PREFIX):
+        if not call.path.startswith(API_PREFIX):
             raise not_found("there is no such path")
-        path = call.path[len(PREFIX) :]
+        path = call.path[len(API_PREFIX) :]
         for start, name in _LAST.items():
             if path.startswith(f"{start}/"):
                 arguments = {**call.arguments, name: decoded(path.removeprefix(f"{start}/"))}
@@ -82,7 +83,7 @@ class RetainerAPI:
         known = methods.get(call.method)
         if known is None:
             allowed = ", ".join(methods)
-            raise Refused(http.NOT_ALLOWED, "METHOD_NOT_ALLOWED", f"allowed here: {allowed}", (("Allow", allowed),))
+            raise RefusedCall(http.NOT_ALLOWED, "METHOD_NOT_ALLOWED", f"allowed here: {allowed}", (("Allow", allowed),))
         handler, names = known
         for name in call.arguments:
             if name not in names:
@@ -91,23 +92,23 @@ class RetainerAPI:
 
     def _failed(self, failure: Failure) -> Answer:
         error = failure.value
-        if isinstance(error, Refused):
+        if isinstance(error, RefusedCall):
             return error.answer()
         if isinstance(error, BadRecord):
             return bad_request(str(error)).answer()
         if isinstance(error, NotRetained):
-            return Refused(http.BAD_REQUEST, "EXCEED_LIMIT", str(error)).answer()
+            return RefusedCall(http.BAD_REQUEST, "EXCEED_LIMIT", str(error)).answer()
         if isinstance(error, HistoryUnavailable):
-            return Refused(http.BAD_REQUEST, "HISTORY_UNAVAILABLE", str(error)).answer()
+            return RefusedCall(http.BAD_REQUEST, "HISTORY_UNAVAILABLE", str(error)).answer()
         if isinstance(error, StorageFailure):
             if error.kind is FailureKind.REFUSED:
                 return bad_request(str(error)).answer()
-            return Refused(http.SERVICE_UNAVAILABLE, "SERVICE_UNAVAILABLE", str(error)).answer()
+            return RefusedCall(http.SERVICE_UNAVAILABLE, "SERVICE_UNAVAILABLE", str(error)).answer()
         failure.trap(Exception)  # not those that end the program
         if failure.check("twisted.internet.defer.CancelledError"):
             failure.raiseException()
         self._log.failure("a call failed", failure)
-        return Refused(
+        return RefusedCall(
             http.INTERNAL_SERVER_ERROR, "INTERNAL_ERROR", "this is a fault of the broker; see its log"
         ).answer()
 

@@ -10,7 +10,7 @@ from attrs import evolve
 from twisted.logger import Logger
 from twisted.web import http
 
-from holdfast.admin.calls import Refused
+from holdfast.admin.calls import RefusedCall
 from holdfast.admin.settings_view import shown
 from holdfast.config.reader import Reader
 from holdfast.config.sections.retainer import RetainerConfig
@@ -46,7 +46,7 @@ class Settings:
     def change(self, body: bytes) -> dict[str, Any]:
         """Change what the body, a JSON object with keys of ``[retainer]``, says, and leave the rest as it is.
 
-        Raises :class:`Refused` with all that is wrong, and then has changed nothing.
+        Raises :class:`RefusedCall` with all that is wrong, and then has changed nothing.
         """
         if self._apply is None:
             raise _refused(["no broker runs, so there is nothing to change: change its configuration file"])
@@ -117,5 +117,5 @@ def options_of(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, 
             yield path + name, value
 
 
-def _refused(problems: list[str]) -> Refused:
-    return Refused(http.BAD_REQUEST, "UPDATE_FAILED", ascii_only("; ".join(problems)))
+def _refused(problems: list[str]) -> RefusedCall:
+    return RefusedCall(http.BAD_REQUEST, "UPDATE_FAILED", ascii_only("; ".join(problems)))

@@ -17,7 +17,7 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 from zope.interface import implementer
 
-from holdfast.admin.calls import JSON, Answer, Call, Refused, bad_request
+from holdfast.admin.calls import JSON, Answer, Call, RefusedCall, bad_request
 
 #: seconds a connection may be idle, or take to send a request
 _TIMEOUT = 60
@@ -149,7 +149,7 @@ class APIResource(Resource):
         """Answer a request, now or later."""
         try:
             call = call_of(request)
-        except Refused as refused:
+        except RefusedCall as refused:
             self._respond(refused.answer(), request)
             return NOT_DONE_YET
         answering = self._answering(call)
@@ -221,7 +221,7 @@ def longest_body(max_payload_size: int) -> int:
 
 
 def call_of(request: Any) -> Call:
-    """Return the call in a request. Raises :class:`Refused`."""
+    """Return the call in a request. Raises :class:`RefusedCall`."""
     try:
         path, _, query = request.uri.decode("ascii").partition("?")
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_MOST_ARGUMENTS)

@@ -7,7 +7,8 @@ from tempfile import TemporaryDirectory
 
 import click
 
-from holdfast.admin.access import Inaccessible, standing_in
+from holdfast.access.interfaces import Inaccessible
+from holdfast.access.stand_in import standing_in
 from holdfast.cli.broker_options import configured, place, refuse
 from holdfast.cli.progress import progress
 from holdfast.config import ConfigError

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from holdfast.admin.access import Access, Inaccessible
+from holdfast.access.interfaces import Access, Inaccessible
 from holdfast.cli.progress import Report, progress
 from holdfast.cli.retainer import with_access
 from holdfast.cli.time_option import moment

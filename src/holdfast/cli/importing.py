@@ -9,7 +9,7 @@ from typing import IO
 
 from attrs import define, field
 
-from holdfast.admin.access import Access
+from holdfast.access.interfaces import Access
 from holdfast.cli.progress import Report
 
 #: Lines and bytes sent at once.
@@ -35,7 +35,7 @@ class Import:
     _number: int = 0
 
     def run(self, source: IO[bytes], report: Report) -> None:
-        """Import all lines. Raises :class:`holdfast.admin.access.Inaccessible`."""
+        """Import all lines. Raises :class:`holdfast.access.interfaces.Inaccessible`."""
         done = 0
         for lines in self._chunks(source):
             answer = self.access.call("POST", "/import", {"merge": self.merge}, b"".join(lines))

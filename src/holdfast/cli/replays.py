@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from holdfast.admin.access import Access
+from holdfast.access.interfaces import Access
 from holdfast.admin.settings import CHANGEABLE, UNTIL_RESTART, options_of
 from holdfast.cli.history import printable
 from holdfast.cli.retainer import with_access

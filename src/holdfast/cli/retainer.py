@@ -15,7 +15,8 @@ from typing import IO, Any
 
 import click
 
-from holdfast.admin.access import Access, Inaccessible, access_to
+from holdfast.access.interfaces import Access, Inaccessible
+from holdfast.access.opening import access_to
 from holdfast.cli.broker_options import configured, place, refuse
 from holdfast.cli.importing import Import
 from holdfast.cli.progress import progress

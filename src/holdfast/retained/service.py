@@ -79,6 +79,7 @@ class RetainedMessages(Service):
     def __init__(
         self,
         store: IRetainedStore,
+        *,
         clock: IReactorTime,
         now: Callable[[], int],
         limits: RetainerLimits,

@@ -58,6 +58,7 @@ class DurableStore:
     def __init__(
         self,
         url: str,
+        *,
         durability: Durability,
         flush_interval: float,
         max_pending: int,

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from holdfast.admin.control import NAME
-from holdfast.admin.retainer import PREFIX
+from holdfast.admin.address import API_PREFIX, SOCKET_NAME
 
 
 class Tool:
     """Makes calls of the operators' API to the broker with this data directory."""
 
     def __init__(self, data_dir: Path) -> None:
-        self._path = data_dir / NAME
+        self._path = data_dir / SOCKET_NAME
 
     async def clean(self, topic_filter: str) -> None:
         """Clear what matches, as ``holdfast retainer clean`` does; return when it is done."""
@@ -35,7 +34,7 @@ class Tool:
     async def _call(self, method: str, path: str, body: bytes = b"") -> Any:
         reader, writer = await asyncio.open_unix_connection(self._path)
         try:
-            head = f"{method} {PREFIX}{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+            head = f"{method} {API_PREFIX}{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
             writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
             answer = await reader.read()
         finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.admin.access import standing_in
+from holdfast.access.stand_in import standing_in
 from holdfast.cli.importing import Import
 from holdfast.config import default
 from holdfast.pipeline.jobs.imports import import_messages

@@ -53,21 +53,17 @@ class Past:
 
     def __attrs_post_init__(self) -> None:
         self.durable = DurableStore(
-            self.url,
-            Durability.PROCESS,
-            1.0,
-            0,
-            self.node,
-            self.clock,
-            self.wall,
-            None,
-            self.bridge,
-            SynchronousBridge,
-        )
+            self.url, durability=Durability.PROCESS, flush_interval=1.0, max_pending=0, node=self.node,
+            reactor=self.clock, now=self.wall, bridge=self.bridge, reading_bridge=SynchronousBridge,
+        )  # fmt: skip
         recorder = HistoryRecorder(self.durable.dialect) if self.limits.enable else NO_RECORDER
         self.store = SQLRetainedStore(self.durable, recorder=recorder)
-        self.history = RetainedHistory(self.durable, self.store.flushed, self.clock, self.wall, self.limits)
-        self.retained = RetainedMessages(self.store, self.clock, self.wall, RetainerLimits(), FlowSettings())
+        self.history = RetainedHistory(
+            self.durable, flushed=self.store.flushed, clock=self.clock, now=self.wall, limits=self.limits
+        )
+        self.retained = RetainedMessages(
+            self.store, clock=self.clock, now=self.wall, limits=RetainerLimits(), flow=FlowSettings()
+        )
 
     def open(self, started: bool = True) -> Past:
         """Open the store; with ``started``, let the history write its baseline."""

@@ -33,7 +33,9 @@ class RecordedBroker(MemoryBroker):
         def store(now: Callable[[], int]) -> IRetainedStore:
             self.durable = make(now)
             limits = HistoryLimits(enable=True, keep=None)
-            self.history = RetainedHistory(self.durable, self._flushed, self.clock, now, limits)
+            self.history = RetainedHistory(
+                self.durable, flushed=self._flushed, clock=self.clock, now=now, limits=limits
+            )
             clients = bool(counted)
             kept = SQLRetainedStore(
                 self.durable,

@@ -66,7 +66,7 @@ def test_the_history_is_looked_after_once_a_minute(tmp_path: Path) -> None:
     bench = Bench(fresh_file(tmp_path))
     store = SQLRetainedStore(bench.store, recorder=HistoryRecorder(bench.store.dialect))
     limits = HistoryLimits(enable=True, keep=30)
-    history = RetainedHistory(bench.store, store.flushed, bench.clock, bench.wall, limits)
+    history = RetainedHistory(bench.store, flushed=store.flushed, clock=bench.clock, now=bench.wall, limits=limits)
     bench.store.open()
     history.startService()
     assert result_of(history.moment(bench.wall.now)).at == bench.wall.now

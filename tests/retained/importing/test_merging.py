@@ -85,8 +85,12 @@ class Place:
     def opened(self, limits: RetainerLimits | None = None, rows: int = merging.ROWS) -> Iterator[Desk]:
         """Open the database as a broker does."""
         with self.filled.store() as store:
-            retained = RetainedMessages(store, Clock(), lambda: NOW, limits or RetainerLimits(), FlowSettings())
-            yield Desk(store, retained, Merger(retained, store, lambda: NOW, lambda: succeed(None), rows))
+            retained = RetainedMessages(
+                store, clock=Clock(), now=lambda: NOW, limits=limits or RetainerLimits(), flow=FlowSettings()
+            )
+            yield Desk(
+                store, retained, Merger(retained, store, now=lambda: NOW, pause=lambda: succeed(None), rows=rows)
+            )
 
 
 @define
@@ -243,8 +247,10 @@ def test_chunks_follow_the_time_they_take(place: Place) -> None:
         return NOW
 
     with place.filled.store() as store:
-        retained = RetainedMessages(store, Clock(), now, RetainerLimits(), FlowSettings())
-        merger = Merger(retained, store, now, lambda: succeed(None), 100, HOLD, lambda: passed[0])
+        retained = RetainedMessages(store, clock=Clock(), now=now, limits=RetainerLimits(), flow=FlowSettings())
+        merger = Merger(
+            retained, store, now=now, pause=lambda: succeed(None), rows=100, hold=HOLD, seconds=lambda: passed[0]
+        )
         staging = place.stage(staged(*(message(f"t/{number:03}") for number in range(800))))
         whole, sizes = staging.take, []
 
@@ -371,7 +377,10 @@ def test_who_stops_waiting_stops_no_chunk(place: Place) -> None:
     """A caller that is gone leaves the totals, the feed and the job as they must be."""
     with place.opened() as desk:
         waiting: list[Deferred[None]] = []
-        merger = Merger(desk.retained, desk.store, lambda: NOW, lambda: waiting.append(Deferred()) or waiting[-1])  # type: ignore[func-returns-value]
+        merger = Merger(
+            desk.retained, desk.store, now=lambda: NOW,
+            pause=lambda: waiting.append(Deferred()) or waiting[-1],  # type: ignore[func-returns-value]
+        )  # fmt: skip
         step = merger.step("j", place.stage(staged(message("t"))), Merge.NEWER)
         step.addErrback(lambda _: None)
         step.cancel()

@@ -6,7 +6,8 @@ import json
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from holdfast.admin.access import Inaccessible, access_to
+from holdfast.access.interfaces import Inaccessible
+from holdfast.access.opening import access_to
 from holdfast.pipeline.errors import PipelineError
 from holdfast.retained.history.periods import confirm
 from holdfast.storage.database import Durability, StoreUnusable

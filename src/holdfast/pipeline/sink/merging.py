@@ -10,7 +10,9 @@ from typing import Any
 
 from attrs import frozen
 
-from holdfast.admin.access import Access, Inaccessible, access_to, standing_in
+from holdfast.access.interfaces import Access, Inaccessible
+from holdfast.access.opening import access_to
+from holdfast.access.stand_in import standing_in
 from holdfast.config import Config, ConfigError, default, load
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.sources.options import url_of

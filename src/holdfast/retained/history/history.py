@@ -133,6 +133,7 @@ class RetainedHistory(Service):
     def __init__(
         self,
         store: DurableStore,
+        *,
         flushed: Callable[[], CommitTicket],
         clock: IReactorTime,
         now: Callable[[], int],

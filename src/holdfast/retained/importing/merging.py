@@ -217,6 +217,7 @@ class Merger:
         self,
         retained: RetainedMessages,
         store: SQLRetainedStore,
+        *,
         now: Callable[[], int],
         pause: Callable[[], Deferred[None]],
         rows: int = ROWS,

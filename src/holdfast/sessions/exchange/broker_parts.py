@@ -17,7 +17,7 @@ from holdfast.sessions.registry.registry import SessionRegistry
 from holdfast.sessions.routing.router import Router
 
 
-@frozen
+@frozen(kw_only=True)
 class BrokerParts:
     """The parts a connection needs. ``now`` gives milliseconds since the epoch.
 

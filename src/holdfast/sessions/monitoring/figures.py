@@ -50,6 +50,7 @@ class Figures:
 
     def __init__(
         self,
+        *,
         version: str,
         clock: IReactorTime,
         registry: SessionRegistry,

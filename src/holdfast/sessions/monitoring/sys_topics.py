@@ -37,6 +37,7 @@ class SysTopics(Service):
 
     def __init__(
         self,
+        *,
         clock: IReactorTime,
         router: Router,
         authorizer: IAuthorizer,

@@ -40,6 +40,7 @@ class SessionRegistry:
 
     def __init__(
         self,
+        *,
         clock: IReactorTime,
         now: Callable[[], int],
         router: Router,

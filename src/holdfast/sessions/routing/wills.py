@@ -43,6 +43,7 @@ class Wills:
 
     def __init__(
         self,
+        *,
         clock: IReactorTime,
         now: Callable[[], int],
         router: Router,

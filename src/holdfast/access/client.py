@@ -1,0 +1,109 @@
+"""A client of the running broker's API, over the control socket. It imports no Twisted, so Spark jobs can use it."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlencode
+
+from holdfast.access.interfaces import NO_ARGUMENTS, Arguments, Inaccessible, content_of
+from holdfast.admin.address import API_PREFIX, SOCKET_NAME, SocketAddress
+from holdfast.config import Config
+from holdfast.storage.url import shown
+
+#: seconds that the broker may send nothing
+_TIMEOUT = 60.0
+#: bytes read at once of a long answer
+_READ_SIZE = 1 << 16
+
+
+class ConnectionBroken(Inaccessible):
+    """The connection to the broker broke."""
+
+
+class SocketConnection(http.client.HTTPConnection):
+    """HTTP over the control socket."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__("localhost", timeout=_TIMEOUT)
+        self._path = config.data_dir / SOCKET_NAME
+
+    def connect(self) -> None:
+        """Connect to the socket."""
+        address = SocketAddress(self._path)
+        try:
+            self.sock = socket.socket(socket.AF_UNIX)
+            self.sock.settimeout(self.timeout)
+            self.sock.connect(address.text)
+        finally:
+            address.close()
+
+
+class BrokerClient:
+    """Makes calls to the running broker."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._connection = SocketConnection(config)
+
+    def answers(self) -> bool:
+        """Tell whether a broker answers.
+
+        Raises :class:`Inaccessible` if this user may not use the socket, or if the broker uses another database.
+        """
+        try:
+            self._connection.connect()
+        except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
+            return False
+        except OSError as error:
+            path = self._config.data_dir / SOCKET_NAME
+            raise Inaccessible(f"{path}: {error.strerror}; run this as the broker's user") from error
+        try:
+            store, wanted = self.call("GET", "/info")["store"], shown(self._config.storage.url)
+        except ConnectionBroken:
+            return False  # the broker accepted the connection and then began to stop
+        if store != wanted:
+            raise Inaccessible(
+                f"the broker of {self._config.data_dir} has its messages in {store}, not in {wanted}; "
+                "name a --data-dir of its own for the other database"
+            )
+        return True
+
+    def call(self, method: str, path: str, arguments: Arguments = NO_ARGUMENTS, body: bytes = b"") -> Any:
+        """Return the content of the answer."""
+        with self._explained():
+            response = self._request(method, path, arguments, body)
+            return content_of(response.status, response.read())
+
+    def pieces(
+        self, path: str, arguments: Arguments = NO_ARGUMENTS, method: str = "GET", body: bytes = b""
+    ) -> Iterator[bytes]:
+        """Yield a long answer piece by piece."""
+        with self._explained():
+            response = self._request(method, path, arguments, body)
+            if response.status != http.client.OK:
+                content_of(response.status, response.read())
+            while piece := response.read1(_READ_SIZE):
+                yield piece
+
+    def _request(self, method: str, path: str, arguments: Arguments, body: bytes) -> http.client.HTTPResponse:
+        uri = f"{API_PREFIX}{path}?{urlencode(arguments)}" if arguments else f"{API_PREFIX}{path}"
+        self._connection.request(method, uri, body or None)
+        return self._connection.getresponse()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Raise failures of the connection as :class:`Inaccessible`."""
+        try:
+            yield
+        except TimeoutError as error:
+            self._connection.close()
+            raise Inaccessible(f"the broker has said nothing for {_TIMEOUT:g} seconds; see its log") from error
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            raise ConnectionBroken(
+                f"the connection to the broker broke ({error!r}): the answer is not complete"
+            ) from error

@@ -1,0 +1,37 @@
+"""Calls of the API, whoever answers them."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Protocol
+
+Arguments = Mapping[str, str]
+NO_ARGUMENTS: Arguments = MappingProxyType({})
+
+
+class Inaccessible(Exception):
+    """A call was not answered, or was refused; the text says why."""
+
+
+class Access(Protocol):
+    """Makes calls of the API."""
+
+    def call(self, method: str, path: str, arguments: Arguments = ..., body: bytes = ...) -> Any:
+        """Return the content of the answer, decoded from JSON. Raises :class:`Inaccessible`."""
+
+    def pieces(self, path: str, arguments: Arguments = ..., method: str = ..., body: bytes = ...) -> Iterator[bytes]:
+        """Yield a long answer piece by piece. Raises :class:`Inaccessible`, also after some pieces."""
+
+
+def content_of(status: int, body: bytes) -> Any:
+    """Return the content of an answer. Raises :class:`Inaccessible` if the answer is a refusal."""
+    try:
+        content = json.loads(body) if body else None
+    except ValueError as error:
+        raise Inaccessible(f"the answer (status {status}) is not JSON: {body[:60]!r}") from error
+    if status >= http.client.BAD_REQUEST:
+        raise Inaccessible(content["message"] if isinstance(content, dict) and "message" in content else f"{status}")
+    return content

@@ -1,0 +1,58 @@
+"""Chooses between the running broker and a stand-in for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from holdfast.access.client import BrokerClient
+from holdfast.access.interfaces import Access
+from holdfast.admin.address import SOCKET_NAME
+from holdfast.config import Config
+from holdfast.storage.lock import DirectoryInUse, DirectoryLock, DirectoryUnusable
+
+#: how often the holder of the data directory's lock is asked to answer, and the seconds between
+_ATTEMPTS = 50
+_PAUSE = 0.1
+
+
+@contextmanager
+def access_to(config: Config) -> Iterator[Access]:
+    """Give access to the retained messages of a broker, running or not.
+
+    Raises :class:`holdfast.access.interfaces.Inaccessible`, StoreUnusable or DirectoryUnusable.
+    """
+    broker = BrokerClient(config)
+    lock = DirectoryLock(config.data_dir)
+    if not _locked(broker, lock):
+        yield broker
+        return
+    from holdfast.access.stand_in import standing_in  # only here: it imports the whole broker
+
+    try:
+        with standing_in(config) as stand_in:
+            yield stand_in
+    finally:
+        lock.release()
+
+
+def _locked(broker: BrokerClient, lock: DirectoryLock) -> bool:
+    """Lock the data directory, unless a broker answers. Raises Inaccessible or DirectoryUnusable.
+
+    If the lock holder does not answer, it is starting or stopping: a broker, or the last process of a job that was
+    killed. Wait for it.
+    """
+    for left in reversed(range(_ATTEMPTS)):
+        if broker.answers():
+            return False
+        try:
+            if lock.directory.is_dir():  # a broker always makes its data directory, so without one none runs
+                lock.acquire()
+        except DirectoryInUse as error:
+            if not left:
+                raise DirectoryUnusable(f"{error}; nobody answers at {lock.directory / SOCKET_NAME}") from error
+            time.sleep(_PAUSE)
+        else:
+            break
+    return True

@@ -1,0 +1,166 @@
+"""A stand-in for the broker: opens the store in this process and answers the calls of the API at once.
+
+The parts are the broker's. Only time differs: a fake clock runs the calls that wait for the end of a reactor turn, and
+each change is committed before the call returns. No reactor runs.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from attrs import evolve
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+
+from holdfast.access.interfaces import NO_ARGUMENTS, Access, Arguments, Inaccessible, content_of
+from holdfast.admin.address import API_PREFIX
+from holdfast.admin.calls import Answer, Call
+from holdfast.admin.retainer import RetainerAPI
+from holdfast.compose import compose_api, compose_retainer
+from holdfast.config import Config
+from holdfast.config.sections.retainer import RetainerConfig
+from holdfast.retained.administration import Administration
+from holdfast.retained.history.periods import is_recorded
+from holdfast.retained.importing.merging import Merger
+from holdfast.storage.bridge import SynchronousBridge
+from holdfast.storage.database import Durability, StoreUnusable
+from holdfast.storage.engine import database_at
+from holdfast.storage.status import soundness
+from holdfast.storage.store import DurableStore
+from holdfast.storage.url import shown
+
+#: rows merged in one transaction: more than in a broker, since no client waits here
+_ROWS = 5_000
+#: the node number of changes that commands make
+_NODE = 0
+
+
+class StandIn:
+    """The API in this process, over the store itself."""
+
+    def __init__(self, api: RetainerAPI, store: str, clock: Clock) -> None:
+        self._api = api
+        self._store = store
+        self._clock = clock
+        self._interrupted = False
+
+    def call(self, method: str, path: str, arguments: Arguments = NO_ARGUMENTS, body: bytes = b"") -> Any:
+        """Return the content of the answer."""
+        with self._uninterrupted():
+            answer: Answer = self._result(self._api.answer(Call(method, API_PREFIX + path, arguments, body)))
+        return content_of(answer.status, answer.body)
+
+    def pieces(
+        self, path: str, arguments: Arguments = NO_ARGUMENTS, method: str = "GET", body: bytes = b""
+    ) -> Iterator[bytes]:
+        """Yield a long answer piece by piece."""
+        answer: Answer = self._result(self._api.answer(Call(method, API_PREFIX + path, arguments, body)))
+        if answer.more is None:
+            content_of(answer.status, answer.body)
+            return
+        while True:
+            with self._uninterrupted():
+                piece = self._result(answer.more())
+            if not piece:
+                return
+            yield piece
+
+    @contextmanager
+    def _uninterrupted(self) -> Iterator[None]:
+        """Postpone Ctrl-C until the next call. A call does bounded work, so it is finished and its result reported."""
+        if self._interrupted:
+            raise KeyboardInterrupt
+
+        def interrupt(_number: int, _frame: object) -> None:
+            self._interrupted = True
+
+        before = signal.signal(signal.SIGINT, interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _result(self, deferred: Deferred[Any]) -> Any:
+        """Run the turns that a call takes, and return its result."""
+        results: list[Any] = []
+        deferred.addBoth(results.append)
+        while not results and self._is_due():
+            self._clock.advance(0)
+        if not results:
+            raise Inaccessible(f"{self._store}: cannot be reached any more")
+        if isinstance(results[0], Failure):
+            raise Inaccessible(results[0].getErrorMessage())
+        return results[0]
+
+    def _is_due(self) -> bool:
+        """Tell whether a call waits for the end of the turn. The writer does, to gather a batch."""
+        return any(call.getTime() <= self._clock.seconds() for call in self._clock.getDelayedCalls())
+
+
+@contextmanager
+def standing_in(config: Config) -> Iterator[Access]:
+    """Open the store in this process. No broker may have it open. Raises StoreUnusable."""
+    database = database_at(config.storage.url, Durability.FULL, _NODE, 1.0)
+    database.check_present()
+    if not database.remote:
+        with database.explained(), database.exclusive().begin():
+            pass  # fails if a broker has the database open, whatever data directory that broker uses
+    clock = Clock()
+    durable = DurableStore(
+        config.storage.url, durability=Durability.FULL, flush_interval=0, max_pending=0, node=_NODE, reactor=clock,
+        now=_milliseconds, bridge=SynchronousBridge(gathers=True), reading_bridge=SynchronousBridge,
+        upgrade_command=config.upgrade_command,
+    )  # fmt: skip
+    durable.open()
+    try:
+        yield StandIn(_api_of(config, durable, clock), shown(config.storage.url), clock)
+    finally:
+        failures: list[Failure] = []
+        durable.close().addErrback(failures.append)
+    if failures:
+        raise StoreUnusable(failures[0].getErrorMessage())
+
+
+def _api_of(config: Config, durable: DurableStore, clock: Clock) -> RetainerAPI:
+    def pause() -> Deferred[None]:
+        return succeed(None)
+
+    retainer = _recorded(config.retainer, durable)
+    parts = compose_retainer(retainer, durable=durable, clock=clock, now=_milliseconds, keeps_history=False)
+    return compose_api(
+        config.retainer,
+        administration=Administration(parts.retained, parts.store, _milliseconds, pause),
+        retained=parts.retained,
+        history=parts.history,
+        publish=parts.retained.retain,  # there are no subscribers here
+        can_change=False,
+        location=shown(config.storage.url),
+        health=partial(soundness, durable),
+        merger=Merger(parts.retained, parts.store, now=_milliseconds, pause=pause, rows=_ROWS),
+    )
+
+
+def _recorded(retainer: RetainerConfig, durable: DurableStore) -> RetainerConfig:
+    """Return the configuration with the history enabled if the database has an open period, whatever the file says.
+
+    A change that is not recorded would be a gap in that period.
+    """
+    assert durable.parts is not None
+    database = durable.parts.database
+    with database.explained():
+        connection = database.connect_reader()
+        try:
+            recorded = is_recorded(connection.cursor())
+        finally:
+            connection.close()
+    return evolve(retainer, history=evolve(retainer.history, enable=True)) if recorded else retainer
+
+
+def _milliseconds() -> int:
+    return time.time_ns() // 1_000_000

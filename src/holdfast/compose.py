@@ -1,0 +1,307 @@
+"""Builds the broker from its parts. This is the only module that knows all of them.
+
+Each function builds one group of parts and takes everything by keyword. :func:`compose_broker` builds the whole broker,
+for twistd. The commands' stand-in for a broker uses :func:`compose_retainer` and :func:`compose_api`, and tests use
+:func:`compose_sessions` and :func:`compose_api`, so that commands and tests run what the broker runs.
+
+Building opens nothing and changes nothing outside the parts: no file, no port, no setting of the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+from attrs import asdict, frozen
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+
+from holdfast.admin.control import ControlSocket
+from holdfast.admin.retainer import RetainerAPI
+from holdfast.admin.settings import Settings
+from holdfast.admin.site import APISite, longest_body
+from holdfast.auth.anonymous import AnonymousAuthenticator, GuestAuthenticator, UnrestrictedAuthorizer
+from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator
+from holdfast.auth.scram import ScramAuthenticator
+from holdfast.auth.secret_file import lasting_secret
+from holdfast.auth.users_file import UsersFile
+from holdfast.broker import BrokerService
+from holdfast.config import Config
+from holdfast.config.sections.retainer import RetainerConfig
+from holdfast.listening import Listener, Listening
+from holdfast.messages import ApplicationMessage, ChangeOrigin
+from holdfast.protocol import MQTTServerFactory, OpenConnections
+from holdfast.retained.administration import Administration
+from holdfast.retained.configured import apply_settings, flow_of, store_of
+from holdfast.retained.configured import limits_of as retainer_limits_of
+from holdfast.retained.history.history import HistoryLimits, RetainedHistory
+from holdfast.retained.history.restoring import Publish, Restorer
+from holdfast.retained.importing.chunk_size import HOLD
+from holdfast.retained.importing.merging import Merger
+from holdfast.retained.service import RetainedMessages
+from holdfast.retained.store.sql import SQLRetainedStore
+from holdfast.sessions.configured import limits_of
+from holdfast.sessions.connection.backpressure import Pressure
+from holdfast.sessions.connection.connection import Connection
+from holdfast.sessions.connection.outbox import INetworkConnection, Turns
+from holdfast.sessions.counters import Counters
+from holdfast.sessions.durable.states import DurableSessionStates
+from holdfast.sessions.exchange.broker_parts import BrokerParts
+from holdfast.sessions.limits import Limits, WhenFull
+from holdfast.sessions.monitoring.figures import Figures
+from holdfast.sessions.monitoring.sys_topics import SysTopics
+from holdfast.sessions.registry.registry import SessionRegistry
+from holdfast.sessions.routing.router import Router
+from holdfast.sessions.routing.wills import Wills
+from holdfast.sessions.state.interfaces import ISessionStates
+from holdfast.storage.database import Durability
+from holdfast.storage.lock import DirectoryLock
+from holdfast.storage.sqlite.quarantine import OnCorruption
+from holdfast.storage.status import figures as storage_figures
+from holdfast.storage.status import soundness
+from holdfast.storage.store import DurableStore
+from holdfast.storage.url import shown
+from holdfast.tickets import CommitTicket
+
+#: Seconds that a replay waits for an unavailable database where ``when_unavailable`` is ``refuse``.
+READ_PATIENCE = 5.0
+
+
+@frozen(kw_only=True)
+class RetainerParts:
+    """The parts that keep retained messages."""
+
+    store: SQLRetainedStore
+    retained: RetainedMessages
+    history: RetainedHistory
+
+
+@frozen(kw_only=True)
+class SessionParts:
+    """The parts that serve clients."""
+
+    counters: Counters
+    router: Router
+    wills: Wills
+    registry: SessionRegistry
+    sys_topics: SysTopics
+    services: BrokerParts
+
+
+def compose_retainer(
+    config: RetainerConfig,
+    *,
+    durable: DurableStore,
+    clock: IReactorTime,
+    now: Callable[[], int],
+    keeps_history: bool = True,
+) -> RetainerParts:
+    """Build the parts that keep retained messages in ``durable``. ``now`` returns milliseconds since the epoch."""
+
+    def flushed() -> CommitTicket:
+        return store.flushed()
+
+    # The history comes first: each part is called when the database opens, in this order, and the history must have
+    # read its state before the retained store prepares its first write.
+    history = RetainedHistory(
+        durable, flushed=flushed, clock=clock, now=now, limits=HistoryLimits(**asdict(config.history)),
+        keeping=keeps_history,
+    )  # fmt: skip
+    store = store_of(config, durable)
+    retained = RetainedMessages(
+        store, clock=clock, now=now, limits=retainer_limits_of(config), flow=flow_of(config)
+    )  # fmt: skip
+    return RetainerParts(store=store, retained=retained, history=history)
+
+
+def compose_sessions(
+    *,
+    clock: IReactorTime,
+    now: Callable[[], int],
+    retained: RetainedMessages,
+    states: ISessionStates,
+    authorizer: IAuthorizer,
+    authenticator: IAuthenticator,
+    enhanced_authenticator: IEnhancedAuthenticator | None = None,
+    pressure: Pressure,
+    rejects_when_full: bool,
+    silent_clears: bool,
+    will_restart_grace: float = 60,
+    broker_version: str,
+    sys_msg_interval: float,
+    storage: Callable[[], Mapping[str, object]] = dict,
+) -> SessionParts:
+    """Build the parts that serve clients."""
+    counters = Counters()
+    router = Router(retained, authorizer, counters, rejects_when_full)
+    wills = Wills(
+        clock=clock, now=now, router=router, authorizer=authorizer, states=states, counters=counters,
+        retained=retained, restart_grace=will_restart_grace, silent_clears=silent_clears,
+    )  # fmt: skip
+    registry = SessionRegistry(clock=clock, now=now, router=router, wills=wills, states=states, counters=counters)
+    figures = Figures(
+        version=broker_version, clock=clock, registry=registry, router=router, retained=retained, counters=counters,
+        storage=storage,
+    )  # fmt: skip
+    sys_topics = SysTopics(
+        clock=clock, router=router, authorizer=authorizer, measure=figures.measure, interval=sys_msg_interval
+    )
+    services = BrokerParts(
+        clock=clock, now=now, turns=Turns(clock), registry=registry, router=router, retained=retained,
+        authenticator=authenticator, authorizer=authorizer, pressure=pressure, counters=counters,
+        sys_topics=sys_topics, enhanced_authenticator=enhanced_authenticator,
+    )  # fmt: skip
+    return SessionParts(
+        counters=counters, router=router, wills=wills, registry=registry, sys_topics=sys_topics, services=services
+    )
+
+
+def compose_api(
+    config: RetainerConfig,
+    *,
+    administration: Administration,
+    retained: RetainedMessages,
+    history: RetainedHistory,
+    publish: Publish,
+    can_change: bool,
+    location: str,
+    health: Callable[[], Mapping[str, object]] = dict,
+    merger: Merger | None = None,
+) -> RetainerAPI:
+    """Build the API for operators.
+
+    ``publish`` receives messages that a restore puts back. ``can_change`` says that settings may be changed.
+    """
+    return RetainerAPI(
+        administration=administration,
+        retained=retained,
+        history=history,
+        restorer=Restorer(history, retained, publish, administration.now),
+        settings=Settings(config, partial(apply_settings, retained) if can_change else None),
+        store=location,
+        health=health,
+        merger=merger,
+    )
+
+
+def compose_broker(
+    config: Config, *, reactor: Any, now: Callable[[], int], announce: Callable[[str], None]
+) -> BrokerService:
+    """Build the whole broker. Raises ConfigError if a file that the configuration names cannot be used."""
+    pressure = Pressure()
+    durability = Durability(config.storage.durability)
+    durable = DurableStore(
+        config.storage.url,
+        durability=durability,
+        flush_interval=config.storage.flush_interval,
+        max_pending=config.storage.max_pending,
+        node=config.node.id,
+        reactor=reactor,
+        now=now,
+        on_pressure=pressure.change,
+        patience=READ_PATIENCE if config.retainer.when_unavailable == "refuse" else None,
+        upgrade_command=config.upgrade_command,
+        on_corruption=OnCorruption(config.storage.on_corruption),
+    )
+    parts = compose_retainer(config.retainer, durable=durable, clock=reactor, now=now)
+    limits = {name: limits_of(config.zone(listener.zone)) for name, listener in config.listeners.items()}
+    sessions = compose_sessions(
+        clock=reactor,
+        now=now,
+        retained=parts.retained,
+        states=DurableSessionStates(durable, reactor),
+        authorizer=UnrestrictedAuthorizer(),
+        authenticator=_authenticator_of(config),
+        enhanced_authenticator=_scram_of(config),
+        pressure=pressure,
+        rejects_when_full=any(one.mqueue_full is WhenFull.REJECT for one in limits.values()),
+        silent_clears=config.retainer.stop_publish_clear_msg,
+        will_restart_grace=config.mqtt.will_restart_grace,
+        broker_version=version("holdfast"),
+        sys_msg_interval=config.sys_topics.sys_msg_interval,
+        storage=partial(storage_figures, durable, durability, config.storage.flush_interval),
+    )
+    connections = OpenConnections(reactor)
+    listeners = []
+    for name, listener in config.listeners.items():
+        factory = _factory(sessions.services, limits[name], name, connections, reactor)
+        listeners.append(Listener(name, listener.endpoint, factory))
+    default_limits = limits_of(config.zone(""))  # of a stored Session whose listener is no longer configured
+    return BrokerService(
+        reactor=reactor,
+        lock=DirectoryLock(config.data_dir),
+        store=durable,
+        retained=parts.retained,
+        history=parts.history,
+        sys_topics=sessions.sys_topics,
+        registry=sessions.registry,
+        limits_of=lambda listener: limits.get(listener, default_limits),
+        listening=Listening(reactor, listeners),
+        connections=connections,
+        control=_control_of(config, reactor, now, parts, sessions.router, partial(soundness, durable)),
+        description=(
+            f"Holdfast {version('holdfast')}, store {shown(config.storage.url)}, durability {durability.value}: "
+            f"{durability.loss_window(config.storage.flush_interval)}"
+        ),
+        announce=announce,
+    )
+
+
+def _factory(
+    services: BrokerParts, limits: Limits, listener: str, connections: OpenConnections, reactor: IReactorTime
+) -> MQTTServerFactory:
+    """Return the factory of one listener's connections."""
+
+    def build(network: INetworkConnection) -> Connection:
+        return Connection(services, network, limits, listener)
+
+    return MQTTServerFactory(build, connections, reactor)
+
+
+def _control_of(
+    config: Config,
+    reactor: Any,
+    now: Callable[[], int],
+    parts: RetainerParts,
+    router: Router,
+    health: Callable[[], Mapping[str, object]],
+) -> ControlSocket:
+    """Return the control socket, which serves the API."""
+
+    def pause() -> Deferred[None]:
+        return deferLater(reactor, 0)
+
+    def publish(message: ApplicationMessage, origin: ChangeOrigin) -> CommitTicket:
+        return router.publish(message, origin)[0]
+
+    api = compose_api(
+        config.retainer,
+        administration=Administration(parts.retained, parts.store, now, pause),
+        retained=parts.retained,
+        history=parts.history,
+        publish=publish,
+        can_change=True,
+        location=shown(config.storage.url),
+        health=health,
+        merger=Merger(parts.retained, parts.store, now=now, pause=pause, hold=HOLD),
+    )
+    site = APISite(api.answer, longest_body(config.retainer.max_payload_size), reactor)
+    return ControlSocket(reactor, config.data_dir, site)
+
+
+def _authenticator_of(config: Config) -> IAuthenticator:
+    """Return the authenticator of clients that name no Authentication Method."""
+    if not config.authentication.is_configured:
+        return AnonymousAuthenticator()
+    return GuestAuthenticator({name for name, listener in config.listeners.items() if listener.allow_anonymous})
+
+
+def _scram_of(config: Config) -> IEnhancedAuthenticator | None:
+    """Return the authenticator for SCRAM-SHA-256, if it is configured. Raises ConfigError if its file is unusable."""
+    if config.scram_file is None:
+        return None
+    users = UsersFile(config.scram_file)
+    return ScramAuthenticator(users.users, lasting_secret(config.data_dir / "holdfast.secret"))

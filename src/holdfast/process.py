@@ -1,0 +1,58 @@
+"""Settings of the whole process: interpreter, clock, signals, and the lines that the operator reads.
+
+Only ``twistd holdfast`` and ``holdfast run`` apply these. Tests, commands and jobs share their process with other code.
+"""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+from typing import Any
+
+from holdfast.clock import SteadyClock
+
+#: How long one thread may keep the interpreter from another: short, so that the writer never delays live messages.
+SWITCH_INTERVAL = 0.0005
+
+#: Collect rarely: messages and tickets make no cycles, and the default thresholds cost a fifth of a busy broker's time.
+COLLECTION_THRESHOLDS = (50_000, 20, 50)
+
+
+def tune_interpreter() -> None:
+    """Set the switch interval and the thresholds of the garbage collector."""
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    gc.set_threshold(*COLLECTION_THRESHOLDS)
+
+
+def give_steady_clock(reactor: Any) -> SteadyClock:
+    """Let the reactor's timers use a steady clock, and return that clock."""
+    clock = SteadyClock()
+    reactor.seconds = clock.seconds  # else timers would jump when the machine's clock is set
+    return clock
+
+
+def end_on_signals(reactor: Any) -> None:
+    """End with status 0 on SIGTERM and SIGINT. Call this while the reactor runs.
+
+    Twistd installs its own handlers when the reactor starts. They end the process by the signal.
+    """
+
+    def stop(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)  # a second signal ends the process at once
+        reactor.callFromThread(reactor.stop)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+
+
+def announce(line: str) -> None:
+    """Print a line on the real stdout. Twistd redirects ``sys.stdout`` to its log."""
+    out = sys.__stdout__
+    if out is not None:
+        print(line, file=out, flush=True)
+
+
+def complain(message: str) -> None:
+    """Print one message for the operator on the real stderr. Twistd redirects ``sys.stderr`` to its log."""
+    print(f"holdfast: {message}", file=sys.__stderr__, flush=True)

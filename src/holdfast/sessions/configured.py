@@ -1,0 +1,42 @@
+"""The limits of Sessions and connections as the configuration sets them."""
+
+from __future__ import annotations
+
+from holdfast.config.document import Zone
+from holdfast.sessions.limits import Limits, RetainMode, WhenFull
+
+
+def limits_of(zone: Zone) -> Limits:
+    """Return a zone's limits as the Session layer takes them."""
+    mqtt, shutdown = zone.mqtt, zone.force_shutdown
+    return Limits(
+        max_packet_size=mqtt.max_packet_size,
+        max_clientid_len=mqtt.max_clientid_len,
+        max_topic_levels=mqtt.max_topic_levels,
+        max_qos_allowed=mqtt.max_qos_allowed,
+        max_topic_alias=mqtt.max_topic_alias,
+        retain_available=mqtt.retain_available,
+        retained_messages_mode=RetainMode(zone.retainer.retained_messages_mode),
+        stop_publish_clear_msg=zone.retainer.stop_publish_clear_msg,
+        wildcard_subscription=mqtt.wildcard_subscription,
+        shared_subscription=mqtt.shared_subscription,
+        subscription_identifiers=mqtt.subscription_identifiers,
+        response_information=mqtt.response_information,
+        min_replay_levels=mqtt.min_replay_levels,
+        server_keepalive=mqtt.server_keepalive,
+        keepalive_multiplier=mqtt.keepalive_multiplier,
+        max_inflight=mqtt.max_inflight,
+        max_awaiting_rel=mqtt.max_awaiting_rel,
+        await_rel_timeout=mqtt.await_rel_timeout,
+        max_subscriptions=mqtt.max_subscriptions,
+        max_mqueue_len=mqtt.max_mqueue_len,
+        max_mqueue_bytes=mqtt.max_mqueue_bytes,
+        mqueue_full=WhenFull(mqtt.mqueue_full),
+        mqueue_store_qos0=mqtt.mqueue_store_qos0,
+        session_expiry_interval=mqtt.session_expiry_interval,
+        idle_timeout=mqtt.idle_timeout,
+        upgrade_qos=mqtt.upgrade_qos,
+        ignore_loop_deliver=mqtt.ignore_loop_deliver,
+        max_buffered_messages=shutdown.max_mailbox_size if shutdown.enable else 0,
+        max_buffered_bytes=shutdown.max_bytes if shutdown.enable else 0,
+    )
