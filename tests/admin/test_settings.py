@@ -75,8 +75,8 @@ def test_a_change_holds_at_once_and_says_until_when() -> None:
         "PUT", "", {"delivery_rate": "5/s", "max_publish_rate": "2/s", "flow_control": {"client_rate": "3/s"}}
     )
     assert told["until_restart"] == ["max_publish_rate", "delivery_rate", "flow_control.client_rate"]
-    assert desk.broker.retained.flow.delivery_rate == Rate(5, 1.0)
-    assert desk.broker.retained.flow.client_rate == Rate(3, 1.0)
+    assert desk.broker.retained.replays.flow.settings.delivery_rate == Rate(5, 1.0)
+    assert desk.broker.retained.replays.flow.settings.client_rate == Rate(3, 1.0)
     for number in range(3):
         desk.retain(f"t/{number}")
     assert desk.broker.retained.refusals[Limit.PUBLISH_RATE] == 1
@@ -84,8 +84,8 @@ def test_a_change_holds_at_once_and_says_until_when() -> None:
         "max_publish_rate",
         "flow_control.client_rate",
     ]
-    assert desk.broker.retained.flow.delivery_rate is None
-    assert desk.broker.retained.flow.client_rate == Rate(3, 1.0)
+    assert desk.broker.retained.replays.flow.settings.delivery_rate is None
+    assert desk.broker.retained.replays.flow.settings.client_rate == Rate(3, 1.0)
 
 
 def test_what_was_shown_may_be_sent_back() -> None:
@@ -133,4 +133,4 @@ def test_a_change_that_cannot_be_made_is_refused_with_all_that_is_wrong(body: An
         assert one in message
     assert message.isascii()
     assert desk.ask("GET") == before
-    assert desk.broker.retained.flow.max_concurrent_replays is None
+    assert desk.broker.retained.replays.flow.settings.max_concurrent_replays is None

@@ -34,14 +34,14 @@ class FlowCalls:
 
     def replays(self, _call: Call) -> Deferred[Answer]:
         """List the replays that are not over, the oldest first."""
-        return succeed(answer({"data": [_record_of(status) for status in self._retained.replays()]}))
+        return succeed(answer({"data": [_record_of(status) for status in self._retained.replays.statuses()]}))
 
     def cancel(self, call: Call) -> Deferred[Answer]:
         """End a replay, and the Network Connection with it."""
         number = call.arguments.get("id", "")
         if not (number.isascii() and number.isdigit() and len(number) < 19):
             raise bad_request("id is the number of a replay, as listed by GET /replays")
-        if not self._retained.cancel_replay(int(number)):
+        if not self._retained.replays.cancel(int(number)):
             raise not_found(f"there is no replay {number}; it may be over")
         return succeed(DONE)
 

@@ -73,7 +73,7 @@ class Administration:
     @property
     def replay_count(self) -> int:
         """How many replays run."""
-        return self._retained.replay_count
+        return len(self._retained.replays)
 
     def statistics(self) -> RetainedStatistics:
         """Return how much is retained."""

@@ -48,7 +48,7 @@ def limits_of(retainer: RetainerConfig) -> RetainerLimits:
 
 def apply_settings(retained: RetainedMessages, retainer: RetainerConfig) -> None:
     """Let flow control and the publish rate be as configured, from now on."""
-    retained.change_flow(flow_of(retainer))
+    retained.replays.flow.change(flow_of(retainer))
     retained.change_publish_rate(limits_of(retainer).max_publish_rate)
 
 

@@ -21,7 +21,7 @@ from holdfast.retained.replay.flow_control import FlowControl
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.replay.interfaces import IDelivery
 from holdfast.retained.replay.replay import Replay
-from holdfast.retained.replay.status import ReplayState, ReplayStatus
+from holdfast.retained.replay.replays import Replays
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import RetainedStatistics
 from holdfast.retained.sweep import Sweep
@@ -86,7 +86,7 @@ class RetainedMessages(Service):
         flow: FlowSettings,
     ) -> None:
         self.feed = ChangeFeed()
-        self.control = FlowControl(clock, flow)
+        self.replays = Replays(store=store, feed=self.feed, flow=FlowControl(clock, flow), now=now)
         self._store = store
         self._clock = clock
         self._now = now
@@ -184,8 +184,7 @@ class RetainedMessages(Service):
         What replays read from now on includes them as soon as they are committed, before :meth:`merged` tells of them.
         Until then, whether a message of a Client's fits is known to the store alone.
         """
-        for replay in self.control.replays.values():
-            replay.include(revision)
+        self.replays.include(revision)
         if self._ledger is not None:
             self._ledger.suspend()
 
@@ -196,8 +195,7 @@ class RetainedMessages(Service):
         if len(self.feed):
             for topic in topics:
                 self.feed.announce(Change(topic, revision, ChangeKind.SET, ChangeOrigin.IMPORT, False, COMMITTED))
-        for replay in tuple(self.control.replays.values()):
-            replay.included(revision)
+        self.replays.included(revision)
 
     def drop(self, message: ApplicationMessage, origin: ChangeOrigin) -> tuple[CommitTicket, bool]:
         """Clear the topic of a message that was refused, unless nothing is retained: better none than a stale one."""
@@ -214,7 +212,7 @@ class RetainedMessages(Service):
 
     def replay(self, topic_filter: str, delivery: IDelivery, cursor: str = "") -> Replay:
         """Start to deliver what matches a (non-shared) Topic Filter, after the topic ``cursor``."""
-        return Replay(topic_filter, delivery, self._store, self.feed, self.control, self._now, cursor)
+        return self.replays.start(topic_filter, delivery, cursor)
 
     def statistics(self) -> RetainedStatistics:
         """Return how much is retained, as of the last commit."""
@@ -225,60 +223,12 @@ class RetainedMessages(Service):
         """Whether a subscription that needs a replay is to be refused now, because the store cannot be read."""
         return self._limits.refuse_unavailable and not self._store.available
 
-    @property
-    def flow(self) -> FlowSettings:
-        """The settings of flow control."""
-        return self.control.flow
-
-    def change_flow(self, flow: FlowSettings) -> None:
-        """Go on with other settings of flow control: the rates at once, the rest from the next read or replay on.
-
-        A lower number of concurrent replays ends none of those that run.
-        """
-        self.control.change(flow)
-
     def change_publish_rate(self, per_second: float | None) -> None:
         """Go on with another limit on how many messages per second Clients may have retained; None for none."""
         if per_second == self._limits.max_publish_rate:
             return
         self._limits = evolve(self._limits, max_publish_rate=per_second)
         self._rate = None if per_second is None else PublishRate(per_second, self._clock.seconds)
-
-    def replays(self) -> list[ReplayStatus]:
-        """Return how every replay stands that is not over, the oldest first."""
-        return [replay.status() for replay in self.control.replays.values()]
-
-    def cancel_replay(self, number: int) -> bool:
-        """End a replay and, with a reason, its Network Connection; tell whether there was one of this number.
-
-        A Session that outlives its connection goes on with the replay where it was when its Client is back.
-        """
-        replay = self.control.replays.get(number)
-        if replay is None:
-            return False
-        self._log.warn(
-            "the replay of {filter!r} to {client!r} is cancelled", filter=replay.topic_filter, client=replay.client_id
-        )
-        replay.cancel()
-        return True
-
-    @property
-    def replay_count(self) -> int:
-        """How many replays there are that are not over."""
-        return len(self.control.replays)
-
-    def replay_counts(self) -> dict[str, int]:
-        """Return how many replays run (``running``), how many of those wait for a rate, and how many wait in line."""
-        waiting = len(self.control.line)
-        return {
-            "running": len(self.control.replays) - waiting,
-            "throttled": sum(replay.state is ReplayState.THROTTLED for replay in self.control.replays.values()),
-            "waiting": waiting,
-        }
-
-    def replay_totals(self) -> dict[str, int]:
-        """Return how many replays are over (``ended``) and how many messages were replayed, since the start."""
-        return {"ended": self.control.ended, "messages": self.control.delivered}
 
     def _clear(self, message: ApplicationMessage, now: int, origin: ChangeOrigin) -> CommitTicket:
         revision = self._store.next_revision()

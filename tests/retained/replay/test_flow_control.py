@@ -62,7 +62,7 @@ def test_a_rate_makes_wait_and_drops_nothing(key: str, version: int, qos: int) -
         broker.advance(0.5)
         came.append(count(client))
     assert came == [1, 0, 1, 0, 1]
-    assert broker.retained.control.replays == {}
+    assert broker.retained.replays.running == {}
 
 
 def test_the_rate_of_all_replays_is_what_they_get_together() -> None:
@@ -76,7 +76,7 @@ def test_the_rate_of_all_replays_is_what_they_get_together() -> None:
         broker.advance(1)
         totals.append(sum(map(count, clients)))
     assert totals == [10] * 9
-    assert broker.retained.control.waiting == 0
+    assert broker.retained.replays.flow.waiting == 0
 
 
 def test_the_rate_of_a_client_is_its_own() -> None:
@@ -114,7 +114,7 @@ def test_rates_change_at_once_for_the_replays_that_run(key: str) -> None:
     """Slower, faster, none, and one again."""
     broker = filled(60, PAIRS)
     client = broker.client("c")
-    change = broker.retained.change_flow
+    change = broker.retained.replays.flow.change
 
     def rate(amount: int | None) -> FlowSettings:
         return limited(key, None if amount is None else Rate(amount, 1))
@@ -129,9 +129,9 @@ def test_rates_change_at_once_for_the_replays_that_run(key: str) -> None:
     broker.advance(1)
     assert 18 <= count(client) <= 20
     change(rate(None))
-    assert broker.retained.flow == rate(None)
+    assert broker.retained.replays.flow.settings == rate(None)
     broker.settle()
-    assert broker.retained.control.replays == {}
+    assert broker.retained.replays.running == {}
     assert count(client) >= 28
     change(rate(4))
     ask(client, "t/#")
@@ -145,17 +145,17 @@ def test_while_settings_change_everything_is_stored_and_no_replay_begins_again(q
     client, publisher = broker.client("c"), broker.client("p")
     ask(client, "t/#")
     came = client.messages()
-    (number,) = broker.retained.control.replays
+    (number,) = broker.retained.replays.running
     for step in range(20):
         publisher.publish(f"u/{step}", b"before", qos, True)
-        broker.retained.change_flow(FlowSettings(1 + step, 1 + step, client_rate=Rate(1 + step % 7, 1)))
+        broker.retained.replays.flow.change(FlowSettings(1 + step, 1 + step, client_rate=Rate(1 + step % 7, 1)))
         publisher.publish(f"v/{step}", b"after", qos, True)
-        assert list(broker.retained.control.replays) in ([number], [])
+        assert list(broker.retained.replays.running) in ([number], [])
         broker.advance(1)
         came += client.messages()
     assert [topic for topic, _, _, _ in came] == [f"t/{number:03}" for number in range(30)]
     reader = broker.client("r")
-    broker.retained.change_flow(PAIRS)
+    broker.retained.replays.flow.change(PAIRS)
     ask(reader, "u/#", "v/#")
     assert count(reader) == 40
 
@@ -164,7 +164,7 @@ def test_batches_change_with_the_next_read() -> None:
     broker = filled(10, FlowSettings(2, 2, client_rate=Rate(2, 1)))
     client = broker.client("c")
     ask(client, "t/#")
-    broker.retained.change_flow(FlowSettings(5, 5, client_rate=Rate(5, 1)))
+    broker.retained.replays.flow.change(FlowSettings(5, 5, client_rate=Rate(5, 1)))
     came = []
     for _ in range(5):
         came.append(count(client))
@@ -296,24 +296,24 @@ def test_replays_beyond_the_limit_begin_in_their_order_as_others_end() -> None:
 
     def begun() -> list[str]:
         waiting = ReplayState.WAITING
-        return [status.client_id for status in broker.retained.replays() if status.state is not waiting]
+        return [status.client_id for status in broker.retained.replays.statuses() if status.state is not waiting]
 
     assert begun() == ["c0", "c1"]
-    assert broker.retained.replay_counts() == {"running": 2, "throttled": 0, "waiting": 5}
+    assert broker.retained.replays.counts() == {"running": 2, "throttled": 0, "waiting": 5}
     assert count(clients[1]) == 4
     assert begun() == ["c0", "c2"]
     clients[3].drop()
     clients[0].send(p.Unsubscribe(2, ("t/#",)))
     assert begun() == ["c2", "c4"]
-    broker.retained.change_flow(attrs.evolve(flow, max_concurrent_replays=3))
+    broker.retained.replays.flow.change(attrs.evolve(flow, max_concurrent_replays=3))
     assert begun() == ["c2", "c4", "c5"]
-    broker.retained.change_flow(attrs.evolve(flow, max_concurrent_replays=1))
+    broker.retained.replays.flow.change(attrs.evolve(flow, max_concurrent_replays=1))
     assert begun() == ["c2", "c4", "c5"]
     for client in (clients[2], clients[4], clients[5]):
         assert count(client) == 4
     assert begun() == ["c6"]
     assert count(clients[6]) == 4
-    assert broker.retained.control.waiting == 0
+    assert broker.retained.replays.flow.waiting == 0
 
 
 # --- looking at them
@@ -331,14 +331,14 @@ def test_replays_can_be_looked_at() -> None:
     broker.advance(1)
     ask(waiting, "#")
     broker.advance(0.5)
-    told = [attrs.astuple(status)[1:] for status in broker.retained.replays()]
+    told = [attrs.astuple(status)[1:] for status in broker.retained.replays.statuses()]
     assert told == [
         ("stalled", "t/#", 0, 0, "", ReplayState.RESTING, 3.5),
         ("throttled", "t/+", 2, 2, "t/001", ReplayState.THROTTLED, 1.5),
         ("waiting", "#", 0, 0, "", ReplayState.WAITING, 0.5),
     ]
-    assert len({status.number for status in broker.retained.replays()}) == 3
-    assert broker.retained.replay_counts() == {"running": 2, "throttled": 1, "waiting": 1}
+    assert len({status.number for status in broker.retained.replays.statuses()}) == 3
+    assert broker.retained.replays.counts() == {"running": 2, "throttled": 1, "waiting": 1}
 
 
 # --- which subscriptions are sent what is retained
@@ -351,7 +351,7 @@ def test_subscriptions_to_too_much_at_once_get_live_messages_only(version: int) 
     client = broker.client("c", version)
     came = client.subscribe("#", "a/#", "a/+/000", "+/b/000", qos=1)
     assert came == [p.Suback(1, (1, 1, 1, 1))]
-    assert broker.retained.control.replays == {}
+    assert broker.retained.replays.running == {}
     assert broker.counters.replays_denied == 4
     broker.client("p").publish("a/b/001", b"live", qos=1, retain=True)
     assert {(topic, retain) for topic, _, _, retain in client.messages()} == {("a/b/001", False)}

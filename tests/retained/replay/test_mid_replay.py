@@ -56,7 +56,7 @@ class Scene:
         return self.broker.client("c", self.version, clean=self.clean, properties=expiry)
 
     def status_of_client(self) -> ReplayState | None:
-        states = [status.state for status in self.broker.retained.replays() if status.client_id == "c"]
+        states = [status.state for status in self.broker.retained.replays.statuses() if status.client_id == "c"]
         assert len(states) <= 1
         return states[0] if states else None
 
@@ -86,10 +86,10 @@ class Scene:
         """Tell whether nothing is left of any replay, neither at once nor once all tokens are back."""
         if self.hog is not None:
             self.hog.drop()
-        control = self.broker.retained.control
-        gone = (len(self.broker.retained.feed), control.waiting, control.replays) == (0, 0, {})
+        replays = self.broker.retained.replays
+        gone = (len(self.broker.retained.feed), replays.flow.waiting, replays.running) == (0, 0, {})
         self.broker.advance(60)
-        return gone and not control._clients and not control.line._inside
+        return gone and not replays.flow._clients and not replays.flow.concurrency._running
 
 
 @pytest.fixture
@@ -131,9 +131,9 @@ def test_resubscribing_with_retain_handling_1_or_2_lets_the_replay_go_on(
 ) -> None:
     """It is neither cancelled nor begun again, keeps its place, and takes on the new options."""
     here = scene(state, 5)
-    before = here.broker.retained.replays()
+    before = here.broker.retained.replays.statuses()
     here.client.send(p.Subscribe(9, (p.SubscriptionRequest("t/#", qos, retain_handling=handling),)))
-    assert [status.number for status in here.broker.retained.replays()] == [status.number for status in before]
+    assert [status.number for status in here.broker.retained.replays.statuses()] == [status.number for status in before]
     assert here.release() == TOPICS
     assert here.is_clear()
 
@@ -249,13 +249,13 @@ def test_a_cancelled_replay_ends_its_connection_with_a_reason(
 ) -> None:
     """Never a silent truncation; and a Session that is kept goes on where the replay was."""
     here = scene(state, version)
-    (number,) = [status.number for status in here.broker.retained.replays() if status.client_id == "c"]
-    assert here.broker.retained.cancel_replay(number)
+    (number,) = [status.number for status in here.broker.retained.replays.statuses() if status.client_id == "c"]
+    assert here.broker.retained.replays.cancel(number)
     assert here.client.network.closed
     said = here.client.got(p.Disconnect)
     assert [packet.reason_code for packet in said] == [ReasonCode.ADMINISTRATIVE_ACTION] * (version == 5)
     assert here.status_of_client() is None
-    assert not here.broker.retained.cancel_replay(number)
+    assert not here.broker.retained.replays.cancel(number)
     here.reconnect()
     assert here.release() == TOPICS
     assert here.is_clear()

@@ -123,7 +123,7 @@ def test_unsubscribe_stops_a_replay_at_once() -> None:
     client.send(p.Unsubscribe(9, ("t/#",)))
     client.send(*(p.Puback(m.packet_identifier) for m in first))
     assert client.messages() == []
-    assert len(broker.retained.feed) == broker.retained.control.waiting == 0
+    assert len(broker.retained.feed) == broker.retained.replays.flow.waiting == 0
 
 
 def test_losing_the_connection_stops_its_replays() -> None:
@@ -133,7 +133,7 @@ def test_losing_the_connection_stops_its_replays() -> None:
     client.subscribe("t/#", "t/+", qos=1)
     assert len(broker.retained.feed) == 2
     client.drop()
-    assert len(broker.retained.feed) == broker.retained.control.waiting == 0
+    assert len(broker.retained.feed) == broker.retained.replays.flow.waiting == 0
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -302,7 +302,7 @@ def test_a_tools_change_does_not_let_a_replay_overtake_what_is_queued(window: in
     values = [int(packet.payload) for packet in seen if packet.topic == "t/03" and packet.qos]
     assert values == sorted(values)
     assert {packet.topic for packet in seen} == {f"t/{number:02}" for number in range(5)}
-    assert broker.retained.control.replays == {}
+    assert broker.retained.replays.running == {}
 
 
 @pytest.mark.parametrize("origin", [ChangeOrigin.IMPORT, ChangeOrigin.API])
@@ -369,7 +369,7 @@ def test_a_merge_that_is_under_way_does_not_let_a_replay_overtake_what_is_queued
     publisher = broker.client("p")
     for value in range(10, 30):
         publisher.publish("t/03", b"%d" % value, qos=1, retain=True)
-    (replay,) = broker.retained.control.replays.values()
+    (replay,) = broker.retained.replays.running.values()
     replay.reread()
     broker.retained.merging(broker.store.next_revision())
     seen = take_all(broker, client, seen)
@@ -498,7 +498,7 @@ def test_nothing_comes_both_live_and_replayed(steps: list[str], joins_at: int, q
         store.answer_reads()
         broker.settle()
         seen += [message[:2] for message in client.messages()]
-    assert broker.retained.control.replays == {}
+    assert broker.retained.replays.running == {}
     assert len(seen) == len(set(seen))
     assert {topic: payload for topic, payload in seen if newest[topic] == payload} == newest
 
@@ -553,7 +553,7 @@ def test_the_next_batch_is_read_while_the_present_one_is_delivered() -> None:
     assert len(client.got(p.Publish)) == SMALL.batch_deliver_number
     assert len(take_all(broker, client, [])) == 8
     assert broker.store.read_count == 3
-    assert len(broker.retained.feed) == broker.retained.control.waiting == 0
+    assert len(broker.retained.feed) == broker.retained.replays.flow.waiting == 0
 
 
 def test_a_client_that_stalls_has_one_batch_read_ahead() -> None:
@@ -577,11 +577,11 @@ def test_what_was_read_ahead_for_a_client_that_has_stopped_reading_is_given_up(w
     came = arrived(broker, client)
     if read:
         broker.store.answer_reads()
-    (status,) = broker.retained.replays()
+    (status,) = broker.retained.replays.statuses()
     assert status.held == 4 - window + (4 if read else 0)
     broker.advance(5)
     broker.store.answer_reads()
-    (status,) = broker.retained.replays()
+    (status,) = broker.retained.replays.statuses()
     assert status.held == 0
     assert [m.topic for m in take_all(broker, client, came)] == [f"t/{n:02}" for n in range(12)]
 
@@ -590,7 +590,7 @@ def test_what_was_read_ahead_for_a_client_that_has_stopped_reading_is_given_up(w
 def test_nothing_is_read_ahead_that_might_be_too_much(payload: int, most: int) -> None:
     """What a stalled client costs is bounded, by ``max_batch_bytes`` too: beyond, the next batch is read later."""
     broker = far_away(payload=payload, limits=Limits(max_inflight=1))
-    broker.retained.change_flow(FlowSettings(4, 2, most))
+    broker.retained.replays.flow.change(FlowSettings(4, 2, most))
     client = broker.client("c", 5)
     client.subscribe("t/#", qos=1)
     for _ in range(5):
@@ -658,13 +658,13 @@ def test_a_change_is_forgotten_once_nothing_read_before_its_commit_is_held() -> 
     client.subscribe("t/#", qos=1)
     came = arrived(broker, client)
     publisher = broker.client("p")
-    (replay,) = broker.retained.control.replays.values()
+    (replay,) = broker.retained.replays.running.values()
     for number in range(20):
         publisher.publish(f"t/{99 - number}", b"new", retain=True)
         broker.store.commit()
         client.send(*(p.Puback(m.packet_identifier) for m in came + client.got(p.Publish) if m.qos))
         came = arrived(broker, client)
-        assert len(replay._marks) <= 2 * SMALL.batch_read_number
+        assert len(replay.held.marks) <= 2 * SMALL.batch_read_number
     assert replay.delivered > 5 * SMALL.batch_read_number
 
 
@@ -692,7 +692,7 @@ def test_unsubscribing_lets_go_of_what_is_being_read_ahead() -> None:
     assert len(broker.store.reads) == 1
     client.send(p.Unsubscribe(3, ("t/#",)))
     assert take_all(broker, client, came) == came
-    assert len(broker.retained.feed) == broker.retained.control.waiting == 0
+    assert len(broker.retained.feed) == broker.retained.replays.flow.waiting == 0
 
 
 @pytest.mark.parametrize("over", [True, False], ids=["a failure that is over by then", "one that is not"])
@@ -855,7 +855,7 @@ def test_never_stale_after_fresh(data: st.DataObject) -> None:
             case "wait":
                 broker.clock.advance(2)
             case "flow":
-                broker.retained.change_flow(drawn_flow())
+                broker.retained.replays.flow.change(drawn_flow())
         watcher.take()
     hog.drop()
     for _ in range(500):  # everything comes to rest
@@ -863,7 +863,7 @@ def test_never_stale_after_fresh(data: st.DataObject) -> None:
         store.answer_reads()
         broker.advance(0.5)
         watcher.take()
-        if not watcher.waiting and not store.reads and not store.pending and not broker.retained.control.replays:
+        if not watcher.waiting and not store.reads and not store.pending and not broker.retained.replays.running:
             break
         watcher.answer()
     else:
@@ -873,6 +873,6 @@ def test_never_stale_after_fresh(data: st.DataObject) -> None:
     for _ in range(200):
         store.answer_reads()
         broker.advance(0.1)
-    assert broker.retained.control.waiting == 0
+    assert broker.retained.replays.flow.waiting == 0
     found = {topic: int(payload) for topic, payload, _, retain in final.messages() if retain}
     assert found == {topic: newest[topic] for topic, kept in current.items() if kept}

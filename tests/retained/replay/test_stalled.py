@@ -27,20 +27,20 @@ class Guest:
 def test_each_is_asked_once_when_it_has_rested_long_enough() -> None:
     """Not those that have begun to rest anew, or hold nothing any more; no timer is left behind."""
     clock = Clock()
-    resting = StalledReplays(clock)
+    stalled_replays = StalledReplays(clock)
     still, anew, gone = guests = [Guest(), Guest(), Guest()]
     for guest in guests:
-        resting.note(guest)
+        stalled_replays.add(guest)
     clock.advance(PATIENCE / 2)
-    resting.note(anew)
-    resting.forget(gone)
+    stalled_replays.add(anew)
+    stalled_replays.remove(gone)
     clock.advance(PATIENCE / 2)
     assert [guest.asked for guest in guests] == [1, 0, 0]
     clock.advance(PATIENCE)
     assert [guest.asked for guest in guests] == [1, 1, 0]
     assert clock.getDelayedCalls() == []
-    resting.note(still)
-    resting.forget(still)
+    stalled_replays.add(still)
+    stalled_replays.remove(still)
     assert clock.getDelayedCalls() == []
 
 
@@ -112,4 +112,4 @@ def test_a_client_that_leaves_leaves_no_timer() -> None:
     timers = len(broker.clock.getDelayedCalls())
     client.connection.lost()
     assert len(broker.clock.getDelayedCalls()) < timers
-    assert len(broker.retained.feed) == broker.retained.control.waiting == 0
+    assert len(broker.retained.feed) == broker.retained.replays.flow.waiting == 0

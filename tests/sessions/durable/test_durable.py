@@ -741,7 +741,7 @@ def test_what_a_tool_replaces_does_not_leave_with_qos_2_when_that_is_known(
     assert before == []
     broker.commit()
     assert [(packet.payload, packet.qos) for packet in client.got(p.Publish)] == ([(payload, 2)] if payload else [])
-    assert broker.retained.control.replays == {}
+    assert broker.retained.replays.running == {}
 
 
 def _changed(broker: RestartableBroker, folder: Path, way: str, payload: bytes) -> Callable[[], bool]:

@@ -1,5 +1,5 @@
-"""Replays: the retained messages that match a new subscription, delivered as the client has room for them.
+"""Replays: the retained messages that match a new subscription, delivered while the client has room for them.
 
-Flow control bounds what all replays together may cost; the change feed keeps them from sending stale values.
-May import ``store``; knows no quota, history or import, and no sessions.
+``replays`` starts them, ``replay`` is one of them, ``flow_control`` bounds the cost of all of them together.
+May import the values, slices and interfaces of ``retained.store``; knows no quota, history, import or session.
 """

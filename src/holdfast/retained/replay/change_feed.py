@@ -1,4 +1,4 @@
-"""The change feed: every accepted change of the retained messages, announced once, in order."""
+"""The change feed: it announces every accepted change of the retained messages once."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from holdfast.tickets import CommitTicket
 
 @hot_frozen
 class Change:
-    """One accepted change, readable in the store once ``ticket`` is settled.
+    """One accepted change. The store can read it once ``ticket`` is settled.
 
-    ``live`` tells that matching subscribers were handed it (or that it was withheld from them on purpose).
+    ``live`` tells that matching subscribers were sent the message live, or were not allowed to get it.
     """
 
     topic: str
@@ -25,14 +25,14 @@ class Change:
 
 
 class ChangeFeed:
-    """Tells every listener of every change, as they are made: in the order of revisions, but for those of operators."""
+    """Tells every listener of every change at once. Only operators' changes may be out of the order of revisions."""
 
     def __init__(self) -> None:
         self._listeners: dict[int, Callable[[Change], None]] = {}
         self._next = 0
 
     def listen(self, listener: Callable[[Change], None]) -> int:
-        """Add a listener; returns the key to give to :meth:`forget`."""
+        """Add a listener. Returns the key for :meth:`forget`."""
         self._next += 1
         self._listeners[self._next] = listener
         return self._next

@@ -1,4 +1,4 @@
-"""How many may run at once: the others wait in line."""
+"""The limit on concurrent replays: further replays wait, first in, first out."""
 
 from __future__ import annotations
 
@@ -6,38 +6,41 @@ from holdfast.retained.replay.rate_limiter import Waiter
 
 
 class ConcurrencyLimit:
-    """Lets at most so many in at once (None for any number), and the others in their order, as places get free."""
+    """Lets at most ``limit`` waiters run at once (None for any number). The others wait in order of arrival."""
 
-    def __init__(self, places: int | None) -> None:
-        self._places = places
-        self._inside: set[Waiter] = set()
+    def __init__(self, limit: int | None) -> None:
+        self._limit = limit
+        self._running: set[Waiter] = set()
         self._waiting: dict[Waiter, None] = {}
 
     def enter(self, waiter: Waiter) -> bool:
-        """Tell whether there is a place; if not, the waiter is in the line."""
-        if self._places is not None and len(self._inside) >= self._places:
+        """Return whether the waiter may run now. If not, it waits and is told to proceed."""
+        if self._is_full():
             self._waiting[waiter] = None
             return False
-        self._inside.add(waiter)
+        self._running.add(waiter)
         return True
 
     def leave(self, waiter: Waiter) -> None:
-        """Give up the place, inside or in the line."""
+        """Remove a waiter, whether it runs or waits."""
         self._waiting.pop(waiter, None)
-        if waiter in self._inside:
-            self._inside.discard(waiter)
-            self._let_in()
+        if waiter in self._running:
+            self._running.discard(waiter)
+            self._admit()
 
-    def change(self, places: int | None) -> None:
-        """Go on with another number of places; who is inside stays."""
-        self._places = places
-        self._let_in()
+    def change(self, limit: int | None) -> None:
+        """Use another limit. A lower one removes no running waiter."""
+        self._limit = limit
+        self._admit()
 
-    def _let_in(self) -> None:
-        while self._waiting and (self._places is None or len(self._inside) < self._places):
+    def _is_full(self) -> bool:
+        return self._limit is not None and len(self._running) >= self._limit
+
+    def _admit(self) -> None:
+        while self._waiting and not self._is_full():
             waiter = next(iter(self._waiting))
             del self._waiting[waiter]
-            self._inside.add(waiter)
+            self._running.add(waiter)
             waiter.proceed()
 
     def __len__(self) -> int:

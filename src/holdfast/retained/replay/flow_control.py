@@ -1,127 +1,125 @@
-"""Flow control: what all replays share, and its settings, which may change while they run."""
+"""Flow control: the turns, rates and places that all replays share.
+
+Who shares what. The *in-flight window* of one client is shared by its replays and its live messages: its delivery
+answers ``room()`` from it, half for each side while both wait, and this module knows nothing of it. Here replays
+share the *broker* with each other: one step per reactor turn (``turns``), so many replays at once (``concurrency``),
+and so many messages per second, of one client and of all clients.
+
+A replay that may not go on stands in one queue at a time and is told when it may: no replay polls. Tokens are taken
+only for messages that the client has room for, so a client without room holds none. Without any rate, no limiter is
+asked (``is_limited``).
+
+By default there is no limit on concurrent replays. A replay reads only what its client has room for, and with a limit
+clients that stopped reading keep other clients waiting.
+"""
 
 from __future__ import annotations
 
-from itertools import count
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from attrs import define
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from holdfast.retained.replay.concurrency_limit import ConcurrencyLimit
 from holdfast.retained.replay.flow_settings import FlowSettings
-from holdfast.retained.replay.rate_limiter import RateLimiter
-from holdfast.retained.replay.stalled import StalledReplays
-from holdfast.retained.replay.turns import ReplayTurns
-
-if TYPE_CHECKING:
-    from holdfast.retained.replay.replay import Replay
+from holdfast.retained.replay.rate_limiter import RateLimiter, Waiter
+from holdfast.retained.replay.stalled import Releasable, StalledReplays
+from holdfast.retained.replay.turns import ReplayTurns, Stepper
 
 
-class _Client:
-    """One Client's limiter, and what it is kept for."""
+class FlowControlled(Stepper, Waiter, Releasable, Protocol):
+    """A replay, as flow control sees it."""
 
-    def __init__(self, limiter: RateLimiter) -> None:
-        self.limiter = limiter
-        self.replays: set[Replay] = set()
-        self.forgetting: IDelayedCall | None = None
+    client_id: str
+
+
+@define(eq=False)
+class _ClientRate:
+    """The limiter of one client. It outlives the client's last replay until its tokens are back."""
+
+    limiter: RateLimiter
+    forgetting: IDelayedCall | None = None
 
 
 class FlowControl:
-    """Which replays there are, whose turn it is, how many may run, and how much may be delivered now."""
+    """Decides whose turn it is, how many replays run, and how many messages each may deliver now."""
 
-    def __init__(self, clock: IReactorTime, flow: FlowSettings) -> None:
-        self.flow = flow
+    def __init__(self, clock: IReactorTime, settings: FlowSettings) -> None:
+        self.settings = settings
         self.turns = ReplayTurns(clock)
-        self.line = ConcurrencyLimit(flow.max_concurrent_replays)
-        self.resting = StalledReplays(clock)
-        #: all that are not over, by their number
-        self.replays: dict[int, Replay] = {}
-        #: whether any rate applies: where none does, replays need not ask
-        self.limited = False
+        self.concurrency = ConcurrencyLimit(settings.max_concurrent_replays)
+        self.stalled = StalledReplays(clock)
         self._clock = clock
-        self._node = RateLimiter(clock, None)
-        self._clients: dict[str, _Client] = {}
-        self._last_number = 0
-        #: replays that are over, since the start
-        self.ended = 0
-        self._delivered_by_ended = 0
-        #: counts when reads begin and end, so that of two it can be told which has seen more
-        self.moment = count(1).__next__
-        self.change(flow)
+        self._all = RateLimiter(clock, settings.delivery_rate)
+        self._clients: dict[str, _ClientRate] = {}
 
-    def change(self, flow: FlowSettings) -> None:
-        """Go on with other settings, at once, also for the replays that run."""
-        self.flow = flow
-        self.limited = flow.delivery_rate is not None or flow.client_rate is not None
-        self._node.change(flow.delivery_rate)
+    @property
+    def is_limited(self) -> bool:
+        """Whether any rate applies: without one, replays need not ask."""
+        return self.settings.delivery_rate is not None or self.settings.client_rate is not None
+
+    def change(self, settings: FlowSettings) -> None:
+        """Use other settings: the rates at once, the rest from the next read or replay on.
+
+        A lower number of concurrent replays ends no running replay.
+        """
+        self.settings = settings
+        self._all.change(settings.delivery_rate)
         for client in self._clients.values():
-            client.limiter.change(flow.client_rate)
-        self.line.change(flow.max_concurrent_replays)
+            client.limiter.change(settings.client_rate)
+        self.concurrency.change(settings.max_concurrent_replays)
 
-    def begin(self, replay: Replay) -> int:
-        """Take in a new replay; return its number."""
-        client = self._clients.get(replay.client_id)
+    def add_client(self, client_id: str) -> None:
+        """Keep a limiter for a client that starts a replay."""
+        client = self._clients.get(client_id)
         if client is None:
-            client = self._clients[replay.client_id] = _Client(RateLimiter(self._clock, self.flow.client_rate))
+            self._clients[client_id] = _ClientRate(RateLimiter(self._clock, self.settings.client_rate))
         elif client.forgetting is not None:
             client.forgetting.cancel()
             client.forgetting = None
-        client.replays.add(replay)
-        self._last_number += 1
-        self.replays[self._last_number] = replay
-        return self._last_number
 
-    def end(self, replay: Replay) -> None:
-        """Forget a replay that is over: it waits for nothing any more."""
-        del self.replays[replay.number]
-        self.ended += 1
-        self._delivered_by_ended += replay.delivered
+    def remove_client(self, client_id: str) -> None:
+        """Forget the limiter of a client without replays, but not before the tokens that it took are back.
+
+        Otherwise a client would get a full bucket with every SUBSCRIBE.
+        """
+        client = self._clients[client_id]
+        seconds = client.limiter.seconds_until_full()
+        if seconds:
+            client.forgetting = self._clock.callLater(seconds, self._clients.pop, client_id)
+        else:
+            del self._clients[client_id]
+
+    def remove(self, replay: FlowControlled) -> None:
+        """Remove a replay that is over from every queue."""
         self.turns.leave(replay)
-        self.line.leave(replay)
-        self.resting.forget(replay)
+        self.concurrency.leave(replay)
+        self.stalled.remove(replay)
         self.leave_queues(replay)
-        client = self._clients[replay.client_id]
-        client.replays.discard(replay)
-        if not client.replays:  # what it has used up counts until it would be there again
-            rest = client.limiter.rest()
-            if rest:
-                client.forgetting = self._clock.callLater(rest, self._clients.pop, replay.client_id)
-            else:
-                del self._clients[replay.client_id]
 
-    def others(self, replay: Replay) -> list[Replay]:
-        """Return the other replays of its Client that are not over."""
-        replays = self._clients[replay.client_id].replays
-        return [other for other in replays if other is not replay] if len(replays) > 1 else []
+    def grant(self, replay: FlowControlled, wanted: int) -> int:
+        """Take tokens for at most ``wanted`` messages. At 0 the replay waits in a queue, and is told to proceed.
 
-    def grant(self, replay: Replay, wanted: int) -> int:
-        """Take as many of the messages wanted as the rates allow now; at 0 the replay is told when to ask again.
-
-        A replay waits in one queue at a time: first for the rate of its Client, then for that of all.
+        A replay waits in one queue at a time: first for the rate of its client, then for that of all replays.
         """
         own = self._clients[replay.client_id].limiter
         allowed = own.allows(replay, wanted)
         if not allowed:
-            self._node.leave(replay)
+            self._all.leave(replay)
             return 0
-        allowed = self._node.allows(replay, allowed)
+        allowed = self._all.allows(replay, allowed)
         if allowed:
             own.take(allowed)
-            self._node.take(allowed)
+            self._all.take(allowed)
         return allowed
 
-    def leave_queues(self, replay: Replay) -> None:
-        """Let a replay give up its place in the queue for a rate."""
+    def leave_queues(self, replay: FlowControlled) -> None:
+        """Give up the replay's place in the queue for a rate."""
         self._clients[replay.client_id].limiter.leave(replay)
-        self._node.leave(replay)
-
-    @property
-    def delivered(self) -> int:
-        """Messages delivered by all replays, since the start."""
-        return self._delivered_by_ended + sum(replay.delivered for replay in self.replays.values())
+        self._all.leave(replay)
 
     @property
     def waiting(self) -> int:
-        """How many turns, places and tokens are waited for."""
+        """How many replays wait for a turn, a place or tokens."""
         queues = (client.limiter for client in self._clients.values())
-        return len(self.turns) + len(self.line) + len(self._node) + sum(map(len, queues))
+        return len(self.turns) + len(self.concurrency) + len(self._all) + sum(map(len, queues))

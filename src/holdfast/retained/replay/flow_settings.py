@@ -1,4 +1,4 @@
-"""The settings of flow control, as plain values: the pipeline reads them too, without Twisted."""
+"""The settings of flow control, as plain values. The pipeline reads them too, without Twisted."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from holdfast.rates import Rate
 
 @frozen
 class FlowSettings:
-    """Settings of flow control.
+    """The settings of flow control.
 
-    ``batch_read_number`` (1 or more) and ``batch_deliver_number`` (0: all that was read) are retained messages,
-    ``max_batch_bytes`` is the most one read may bring. The rates are retained messages of all replays together and of
-    all replays of one Client; None stands for unlimited, as it does for ``max_concurrent_replays``.
+    ``batch_read_number`` (1 or more) and ``batch_deliver_number`` (0 for the whole batch) count retained messages.
+    ``max_batch_bytes`` bounds one read. ``delivery_rate`` is for all replays together, ``client_rate`` for all replays
+    of one client. None means unlimited, also for ``max_concurrent_replays``.
     """
 
     batch_read_number: int = 1000

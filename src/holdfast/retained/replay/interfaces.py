@@ -10,7 +10,10 @@ from holdfast.retained.store.values import Slice
 
 @frozen
 class ReplayForm:
-    """In which form a subscriber takes its replay (see :class:`Selection`), under its present options."""
+    """The form of the packets that a subscriber asks for under its present options (see :class:`Selection`).
+
+    ``detailed`` asks for the QoS and the expiry of each message.
+    """
 
     protocol_version: int
     detailed: bool
@@ -19,36 +22,36 @@ class ReplayForm:
 
 
 class IDelivery(Interface):
-    """The subscriber's end of a replay: says how much room it has, and takes packets."""
+    """The subscriber's end of a replay. It says how many messages may be delivered now, and takes them."""
 
     client_id = Attribute("The subscriber's Client Identifier.")
 
     def form() -> ReplayForm:
-        """Return the form in which the next read is wanted."""
+        """Return the form for the next read."""
 
     def room() -> int:
-        """Return how many messages may be delivered now. At 0, the replay rests until it is woken."""
+        """Return how many messages may be delivered now. At 0, the subscriber later calls :meth:`Replay.wake`."""
 
     def is_leaving(after: str, last: str) -> bool:
-        """Tell whether a replayed message still waits to leave, of a topic that matches, after one and up to another.
+        """Tell whether a replayed message has yet to leave, of a matching topic above ``after`` and up to ``last``.
 
-        The replay is woken when it has left.
+        The subscriber wakes the replay when that message has left.
         """
 
     def awaits_commits() -> bool:
-        """Tell whether a message taken now may leave after a commit only, behind all that waits for one."""
+        """Tell whether a message delivered now may leave only after the next commit, as with QoS 2."""
 
     def yield_to_queue() -> None:
-        """Have no room until all that waits for the subscriber now has been sent."""
+        """Report no room until all messages that wait for the subscriber now have been sent."""
 
     def deliver(messages: Slice) -> None:
-        """Take a slice of at most ``room()`` messages, read in the form asked for last."""
+        """Take a slice of at most ``room()`` messages, read in the form that was asked for last."""
 
     def finished() -> None:
-        """Take note that everything has been delivered."""
+        """Take note that all messages have been delivered."""
 
     def failed(error: BaseException) -> None:
         """Take note that the store could not be read: the replay is over and incomplete."""
 
     def cancelled() -> None:
-        """Take note that an operator has ended the replay: it is over and incomplete."""
+        """Take note that an operator ended the replay: it is over and incomplete."""

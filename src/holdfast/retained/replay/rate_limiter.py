@@ -1,4 +1,4 @@
-"""At what rate replays may deliver: those that must wait are served first in, first out, and nothing is dropped."""
+"""The limiter of a rate: waiters get tokens first in, first out, and none is turned away."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from holdfast.rates import Rate, TokenBucket
 
 
 class Waiter(Protocol):
-    """Something that waits for its turn."""
+    """Something that waits for permission."""
 
     def proceed(self) -> None:
-        """Go on: what was waited for is there."""
+        """Ask again: the permission is there."""
 
 
 class RateLimiter:
-    """Lets those who ask go on at a rate (None for any), in the order in which they asked.
+    """Grants tokens at a rate (None for any number), in the order in which the waiters asked.
 
-    One timer runs for the first in the queue, for the moment at which there are tokens enough for it; the others are
-    not looked at. Whoever has been told to proceed asks again, or leaves: nobody passes it meanwhile.
+    One timer runs, for the moment at which the first waiter's tokens are there; the other waiters cost nothing. A
+    waiter that was told to proceed stays first until it asks again or leaves, so no other waiter passes it.
     """
 
     def __init__(self, clock: IReactorTime, rate: Rate | None) -> None:
         self._clock = clock
         self._bucket = None if rate is None else TokenBucket(rate, clock.seconds())
-        self._queue: dict[Waiter, int] = {}  # in order of arrival, with how many tokens each wants
+        self._queue: dict[Waiter, int] = {}  # in order of arrival: how many tokens each waiter wants
         self._timer: IDelayedCall | None = None
 
-    def rest(self) -> float:
-        """Return the seconds until nothing is left of what was taken; 0 when that is so."""
+    def seconds_until_full(self) -> float:
+        """Return the seconds until all tokens that were taken are back, 0 if they are."""
         bucket = self._bucket
         return 0.0 if bucket is None else bucket.wait(bucket.rate.amount, self._clock.seconds())
 
     def allows(self, waiter: Waiter, wanted: int) -> int:
-        """Return how many may be taken now, at most ``wanted``; at 0 the waiter is in the queue."""
+        """Return how many tokens may be taken now, at most ``wanted``. At 0 the waiter is in the queue."""
         bucket = self._bucket
         if bucket is None:
             return wanted
@@ -46,37 +46,37 @@ class RateLimiter:
             return count
         self._queue[waiter] = wanted
         if first is waiter:
-            self._watch_first()
+            self._set_timer()
         return 0
 
     def take(self, count: int) -> None:
         """Take tokens that were allowed in this turn."""
         if self._bucket is not None:
             self._bucket.take(count, self._clock.seconds())
-            self._watch_first()
+            self._set_timer()
 
     def leave(self, waiter: Waiter) -> None:
-        """Give up the place in the queue, if there is one."""
+        """Remove a waiter from the queue, if it is there."""
         if waiter in self._queue:
             del self._queue[waiter]
-            self._watch_first()
+            self._set_timer()
 
     def change(self, rate: Rate | None) -> None:
-        """Go on with another rate, at once."""
+        """Use another rate at once."""
         if rate is None:
             self._bucket = None
             queue, self._queue = self._queue, {}
-            self._watch_first()
+            self._set_timer()
             for waiter in queue:
                 waiter.proceed()
         elif self._bucket is None:
             self._bucket = TokenBucket(rate, self._clock.seconds())
         else:
             self._bucket.change(rate, self._clock.seconds())
-            self._watch_first()
+            self._set_timer()
 
-    def _watch_first(self) -> None:
-        """Set the timer for whoever is first now."""
+    def _set_timer(self) -> None:
+        """Set the timer for the first waiter, or for none."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,90 +1,120 @@
-"""One replay: the retained messages that match a new subscription, read and delivered as the client has room.
+"""One replay: the retained messages that match a new subscription, read and delivered while the client has room.
 
-A replay is a cursor over the store, not entries in a queue: nothing is read before there is room for it, so a slow
-client costs one batch, one that has stopped reading soon not even that, and nothing is ever dropped. Where reading
-takes its time elsewhere (``reads_ahead``), a client that takes what it is given finds the next batch read when the
-present one has been delivered.
+How it works. A replay is a cursor over the store, not a list of entries in a queue. Each step, one per reactor turn:
 
-Never stale after fresh: the replay hears the change feed from its start. A change handed to this client live marks
-its topic, and a copy of the topic read before is dropped; the changed row itself is left out of later reads by its
-revision. A change *not* handed live lets later reads include it instead, and what was read before is read again once
-it is committed; until then the older message counts, and is not withheld, unless it would leave after that commit only,
-as with QoS 2. That begins before the first read: a replay that waits for its place among those that run hears the feed
-already.
-Where other nodes change what is retained, which is not in the feed, a batch is also read again when another replay to
-the same Client has delivered any of it from a later read.
+    1. ask the delivery how much room the client has; without room, rest
+    2. when no slice is held, take the batch that was read ahead, or read one: the rows after the cursor that match
+    3. take the first slice, without copies that are stale, and as much of it as room and rates allow
+    4. deliver it, move the cursor to its last topic, and queue for the next step
+
+So a slow client costs one batch, a client that stopped reading costs nothing after a second, and nothing is dropped.
+
+| state | waits for | woken by |
+|---|---|---|
+| COMMITTING | the commit of all changes accepted before the SUBSCRIBE | the ticket of ``store.flushed()`` |
+| WAITING | a place, where the number of concurrent replays is limited | ``ConcurrencyLimit``: ``proceed`` |
+| READY | its turn | ``ReplayTurns``: ``step`` |
+| READING | a batch that it needs now | the answer of the store |
+| RESTING | room: the socket's buffer, the in-flight window, earlier messages | the connection: ``wake`` |
+| THROTTLED | the rate of its client, then the rate of all replays | ``RateLimiter``: ``proceed`` |
+| OVER | nothing | |
+
+**Never stale after fresh.** A client must not get an older message of a topic after a newer one. A replay hears the
+change feed from its first moment on, in every state. Say ``c`` subscribes to ``plant/#`` with QoS 1, the replay's
+``_start`` is revision 100, and it holds ``plant/a`` (revision 40), ``plant/b`` (50) and ``plant/c`` (60):
+
+- A client publishes to ``plant/b``: revision 107, sent live to ``c``. The held copy (50) is dropped, and later reads
+  leave out the new row, since 107 is above ``_start``. ``c`` gets 107 once.
+- An operator sets ``plant/b`` instead: revision 107, sent live to nobody. ``_start`` rises to 107, so that later
+  reads include the row. Until the commit the held copy counts and may be delivered; after the commit the held batch is
+  read again. ``c`` gets 107, perhaps 50 before it, never 50 after it.
+- As before, but with QoS 2: a copy (50) delivered now would leave after the *next* commit, which is the operator's.
+  So it is not delivered while that change is on its way (``_would_leave_late``).
+- Another node writes ``plant/b``: its changes are not in this feed. A later read finds the row whatever its revision.
+  When two replays of one client overlap, the one that read earlier reads again (``_reread_if_older``), and neither
+  delivers while an earlier message of the other still waits to leave (``_would_overtake``).
+
+The invariant: for every topic, the messages that leave for the client have rising revisions.
+
+**Expiry** is checked three times: by the statement that reads, here before a slice is delivered (``_has_expired``),
+and for each message when the delivery rewrites its packet.
+
+Tried and left out: messages in the order of publication (one more index over all rows, and positions that move);
+reading in a thread for SQLite (slower by an order of magnitude); waking replays by polling.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from holdfast.retained.replay.change_feed import Change, ChangeFeed
 from holdfast.retained.replay.flow_control import FlowControl
-from holdfast.retained.replay.interfaces import IDelivery, ReplayForm
+from holdfast.retained.replay.held_messages import MOST_MARKS, BatchRead, HeldMessages
+from holdfast.retained.replay.interfaces import IDelivery
 from holdfast.retained.replay.status import ReplayState, ReplayStatus
 from holdfast.retained.store.interfaces import IRetainedStore
-from holdfast.retained.store.slices import cut, portions, without
-from holdfast.retained.store.values import Batch, Selection, Slice
+from holdfast.retained.store.values import Batch, Selection
 from holdfast.tickets import StorageFailure
 from holdfast.topics import matches, overlap
 
-#: Marks of one replay above which its held batch is given up and read again, so that a stalled client costs little.
-_MOST_MARKS = 1000
-#: Bytes delivered at once, for what is delivered to a client that has stopped reading stays in this process.
-_MOST_BYTES = 128 << 10
-#: Bytes of packets that what is held and what is read ahead may have together, but for a single larger message.
-_AHEAD = 256 << 10
-#: The next batch is read ahead once this much is left for it: a thousand ordinary messages.
-_ENOUGH_AHEAD = 192 << 10
+
+class Registry(Protocol):
+    """The list of all replays, as one of them sees it."""
+
+    def others(self, replay: Replay) -> Iterable[Replay]:
+        """Return the other replays of the same client that are not over."""
+
+    def ended(self, replay: Replay) -> None:
+        """Remove a replay that is over."""
+
+    def next_count(self) -> int:
+        """Return the next number of the counter that orders the beginnings and ends of reads."""
 
 
 class Replay:
-    """Delivers the retained messages matching one Topic Filter, in topic order, after the topic ``cursor``."""
+    """Delivers the retained messages that match one Topic Filter, in topic order, after the topic ``cursor``."""
 
     def __init__(
         self,
         topic_filter: str,
         delivery: IDelivery,
+        *,
+        number: int,
         store: IRetainedStore,
         feed: ChangeFeed,
-        control: FlowControl,
+        flow: FlowControl,
+        registry: Registry,
         now: Callable[[], int],
         cursor: str = "",
     ) -> None:
         self.topic_filter = topic_filter
         self.client_id = delivery.client_id
-        self.cursor = cursor
+        self.number = number
         self.delivered = 0
+        self.held = HeldMessages(cursor)
         self._delivery = delivery
         self._store = store
         self._feed = feed
-        self._control = control
-        self._turns = control.turns
+        self._flow = flow
+        self._registry = registry
         self._now = now
         self._began = now()
-        self._read_after = cursor
-        self._everything_read = False
-        self._held: deque[Slice] = deque()
-        self._form: ReplayForm | None = None
-        self._next: Batch | None = None  # read ahead
-        self._reading = 0  # counts reads, so that the answer to a given-up read is recognised
-        self._read_from = self._read_until = 0  # moments: of the last read
-        self._held_from = self._held_until = 0  # and of the one that what is held comes from
-        self._asked = False  # whether an answer is on its way that has not been given up
-        self._passing: list[Change] = []  # committed before the last read: its answer needs no marks of these
-        self._marks: dict[str, Change] = {}
-        #: changes to come that this client is not handed live: their revisions and topics, None for any
-        self._coming: set[tuple[int, str | None]] = set()
+        #: revisions and topics (None for any) of changes on their way that this client is not sent live
+        self._unsent: set[tuple[int, str | None]] = set()
         self._start = store.next_revision()
         self._state = ReplayState.COMMITTING
+        # The replay listens before it waits, so that no change falls between the wait and the first read.
         self._listening = feed.listen(self._changed)
-        self.number = control.begin(self)
-        store.flushed().when_settled(self._begin)
+        store.flushed().when_settled(self._committed)
+
+    @property
+    def state(self) -> ReplayState:
+        """The present state."""
+        return self._state
 
     @property
     def over(self) -> bool:
@@ -92,185 +122,176 @@ class Replay:
         return self._state is ReplayState.OVER
 
     @property
-    def state(self) -> ReplayState:
-        """What it is doing."""
-        return self._state
+    def cursor(self) -> str:
+        """The last topic that was delivered or skipped."""
+        return self.held.cursor
 
     def status(self) -> ReplayStatus:
-        """Return how it stands."""
-        age = (self._now() - self._began) / 1000
-        ahead = self._next.slices if self._next is not None else ()
-        held = sum(piece.count for piece in (*self._held, *ahead))
+        """Return the progress and the state."""
         return ReplayStatus(
-            self.number, self.client_id, self.topic_filter, self.delivered, held, self.cursor, self._state, age
+            number=self.number,
+            client_id=self.client_id,
+            topic_filter=self.topic_filter,
+            delivered=self.delivered,
+            held=self.held.count,
+            cursor=self.cursor,
+            state=self._state,
+            age=(self._now() - self._began) / 1000,
         )
 
     def wake(self) -> None:
-        """There may be room again."""
+        """Look for room again."""
         if self._state is ReplayState.RESTING:
             self._get_ready()
 
     def proceed(self) -> None:
-        """Its place in the line, or in the queue for a rate, has come."""
+        """Go on: a place or the tokens that the replay waited for are there."""
         if self._state in (ReplayState.WAITING, ReplayState.THROTTLED):
             self._get_ready()
 
     def release(self) -> bool:
-        """Give up what is held, if there is still no room for it: a client that has stopped reading costs little."""
+        """Give up the held messages if there is still no room for them. Returns whether they were given up."""
         if self._state is not ReplayState.RESTING:
             return False
         self.reread()
         return True
 
     def reread(self) -> None:
-        """Give up what has been read and not delivered; it is read again, in the form then asked for.
+        """Give up the held messages, and read them again in the form that the delivery then asks for.
 
-        A place in a queue is kept: who makes a replay read again and again cannot keep it from its turn.
+        The replay keeps its place in a queue: a client that makes it read again and again does not delay it.
         """
-        self._held.clear()
-        self._next = None
-        self._read_after = self.cursor
-        self._everything_read = False
-        self._give_up_reading()
+        self.held.give_up()
+        self._stop_awaiting()
 
     def include(self, revision: int, topic: str | None = None) -> None:
-        """Let reads from now on see what is stored up to a revision, though it is not handed to this client live.
+        """Let later reads see changes up to a revision, though this client is not sent them live.
 
-        They see others too that it was handed before that one, and may not have been sent yet. ``topic`` is the one
-        that is changed, None for any; until :meth:`included`, what the change replaces is not sent where that would
-        leave after it only.
+        ``topic`` is the topic that changes, None for any. :meth:`included` has to follow.
         """
-        if self._state is ReplayState.OVER:
+        if self.over:
             return
-        self._coming.add((revision, topic))
+        self._unsent.add((revision, topic))
         if revision > self._start:
             self._start = revision
+            # Later reads now also see live changes below the revision. Those may still wait in the client's queue.
             self._delivery.yield_to_queue()
-            self._give_up_reading()  # it may leave out a topic whose older message is replaced meanwhile
+            # A read under way used the lower _start. It may miss the old row and leave out the new one.
+            self.held.give_up_reading()
+            self._stop_awaiting()
 
     def included(self, revision: int, topic: str | None = None) -> None:
-        """What was to come with a revision can be read, or never will be."""
-        if (revision, topic) in self._coming:
-            self._coming.remove((revision, topic))
+        """Take note that a change given to :meth:`include` can be read now, or failed."""
+        if (revision, topic) in self._unsent:
+            self._unsent.remove((revision, topic))
             self.wake()
 
     def cancel(self) -> None:
-        """End at once, and the Network Connection with it: nobody takes what has come for everything."""
-        if self._state is not ReplayState.OVER:
+        """End at once, and end the Network Connection: the client must not take the messages so far for all."""
+        if not self.over:
             self.stop()
             self._delivery.cancelled()
 
     def stop(self) -> None:
-        """End at once: nothing more is read or delivered, nothing stays behind."""
-        if self._state is ReplayState.OVER:
+        """End at once: the replay reads and delivers nothing more, and leaves nothing behind."""
+        if self.over:
             return
         self._state = ReplayState.OVER
         self._feed.forget(self._listening)
-        self._control.end(self)
-        self._held.clear()
-        self._next = None
-        self._marks.clear()
-        self._coming.clear()
-        self._passing.clear()
+        self._registry.ended(self)
+        self.held.give_up()
+        self.held.marks.clear()
+        self._unsent.clear()
 
     def step(self) -> bool:
-        """Read a batch when none is held, then deliver one slice of it, if there is room."""
+        """Read a batch if none is held, else deliver one slice. Returns whether another step can follow at once."""
         if self._state is not ReplayState.READY:
             return False
         room = self._delivery.room()
         if room <= 0:
             return self._rest()
         now = self._now()
-        if not self._held and self._next is not None:
-            self._take(self._next)
-        if self._held and 0 < self._held[0].soonest_expiry <= now:
-            self.reread()  # a message has expired while it waited for room
-        if self._held:
-            return self._rest() if self._would_overtake() or self._would_be_late() else self._deliver(room, now)
-        if self._everything_read:
+        self.held.take_next()
+        if self._has_expired(now):
+            self.reread()
+        if self.held.slices:
+            return self._rest() if self._would_overtake() or self._would_leave_late() else self._deliver(room, now)
+        if self.held.is_complete:
             self.stop()
             self._delivery.finished()
-        else:
-            self._state = ReplayState.READING
-            if not self._asked:
-                self._read(now, self._control.flow.max_batch_bytes)
+            return False
+        self._state = ReplayState.READING
+        if not self.held.is_reading:
+            self._read(now, self._flow.settings.max_batch_bytes)
         return False
 
+    def _has_expired(self, now: int) -> bool:
+        """Tell whether a message of the first slice has expired since it was read: the client had no room for it."""
+        return bool(self.held.slices) and 0 < self.held.slices[0].soonest_expiry <= now
+
     def _rest(self) -> bool:
-        """Do nothing until there is room."""
+        """Do nothing until there is room. A replay at rest holds no tokens and no place in a queue."""
         self._state = ReplayState.RESTING
-        if self._held or self._next or self._asked:
-            self._control.resting.note(self)
-        if self._control.limited:
-            self._control.leave_queues(self)
+        if self.held:
+            self._flow.stalled.add(self)
+        if self._flow.is_limited:
+            self._flow.leave_queues(self)
         return False
 
     def _deliver(self, room: int, now: int) -> bool:
-        assert self._form is not None
-        piece = self._held.popleft()
-        if self._marks:
-            last = piece.last
-            piece = without(piece, self._marks, self._form.protocol_version)
-            if not piece.count:
-                self.cursor = last
-                return self._goes_on()
-        if self._control.limited:
-            room = self._control.grant(self, min(room, piece.count))
+        held = self.held
+        piece = held.take_slice()
+        if not piece.count:  # all of its messages were stale
+            held.cursor = piece.last
+            return self._goes_on()
+        if self._flow.is_limited:
+            room = self._flow.grant(self, min(room, piece.count))
             if not room:
-                self._held.appendleft(piece)
+                held.slices.appendleft(piece)
                 self._state = ReplayState.THROTTLED
                 return False
         if piece.count > room:
-            piece, rest = cut(piece, room, self._form.protocol_version)
-            self._held.appendleft(rest)
+            piece = held.keep_rest(piece, room)
         if self._store.shared:
-            for other in self._control.others(self):
-                other._outrun(self, piece.last)
+            for other in self._registry.others(self):
+                other._reread_if_older(self, piece.last)
         self.delivered += piece.count
-        self.cursor = piece.last
-        if self._store.reads_ahead and not (self._asked or self._everything_read or self._next):
-            self._read_ahead(now)
+        held.cursor = piece.last
+        if self._store.reads_ahead:  # asked for before it is delivered, so that the next batch is there when needed
+            most_bytes = held.bytes_to_read_ahead(self._flow.settings.max_batch_bytes)
+            if most_bytes:
+                self._read(now, most_bytes)
         self._delivery.deliver(piece)
         return self._goes_on()
 
-    def _would_overtake(self) -> bool:
-        """Tell whether what comes next may be newer, by another node's change, than what has still to leave."""
-        return self._store.shared and self._delivery.is_leaving(self.cursor, self._held[0].last)
-
-    def _would_be_late(self) -> bool:
-        """Tell whether what comes next might leave only when it is known to be replaced: the next commit does that."""
-        if not self._coming or not self._delivery.awaits_commits():
+    def _goes_on(self) -> bool:
+        """Pass the end of a delivered batch. Returns whether another step can follow: delivering may have ended all."""
+        if self._state is not ReplayState.READY:
             return False
-        last = self._held[0].last
-        return any(topic is None or self.cursor < topic <= last for _, topic in self._coming)
+        self.held.pass_delivered()
+        return True
 
-    def _outrun(self, other: Replay, last: str) -> None:
-        """Another replay to this Client is about to deliver what matches this one's filter too, up to a topic.
+    def _would_overtake(self) -> bool:
+        """Tell whether the next slice may hold another node's newer message of a topic that has still to leave."""
+        return self._store.shared and self._delivery.is_leaving(self.cursor, self.held.slices[0].last)
 
-        What other nodes change is not in the feed: what was not certainly read later than that may be older.
+    def _would_leave_late(self) -> bool:
+        """Tell whether the next slice might leave only after a commit that replaces one of its messages."""
+        if not self._unsent or not self._delivery.awaits_commits():
+            return False
+        last = self.held.slices[0].last
+        return any(topic is None or self.cursor < topic <= last for _, topic in self._unsent)
+
+    def _reread_if_older(self, other: Replay, last: str) -> None:
+        """Read again unless the held messages are certainly not older than those another replay of this client has.
+
+        The other one is about to deliver messages up to the topic ``last``, which may match this Topic Filter too.
         """
-        if last <= self.cursor or (self._held_from if self._held else self._read_from) > other._held_until:
-            return
-        read_to = self._read_after if self._next is None else self._next.after
-        held = (bool(self._held) or self._next is not None) and other.cursor < read_to
-        if (self._asked or held) and overlap(self.topic_filter, other.topic_filter):
+        if last > self.cursor and self.held.may_be_older(other.held) and overlap(self.topic_filter, other.topic_filter):
             self.reread()
 
-    def _goes_on(self) -> bool:
-        """Go to the next step; a batch delivered in full moves the cursor to where its scan ended."""
-        if not self._held:
-            self.cursor = max(self.cursor, self._read_after)
-        return self._state is ReplayState.READY
-
-    def _read_ahead(self, now: int) -> None:
-        most = min(_AHEAD, self._control.flow.max_batch_bytes)
-        left = most - sum(len(piece.packets) for piece in self._held)
-        if left >= _ENOUGH_AHEAD:
-            self._read(now, left)
-
     def _read(self, now: int, most_bytes: int) -> None:
-        self._passing = self._committed()
-        form = self._form = self._delivery.form()
+        form = self._delivery.form()
         selection = Selection(
             self.topic_filter,
             form.protocol_version,
@@ -280,65 +301,45 @@ class Replay:
             form.except_client,
             form.max_packet_size,
         )
-        flow = self._control.flow
-        rows = flow.batch_read_number
-        self._asked = True
-        self._reading += 1
-        self._read_from = self._control.moment()
-        reading: Deferred[Batch] = self._store.read(
-            selection, self._read_after, rows, flow.batch_deliver_number or rows, most_bytes, form.detailed
-        )
-        number = self._reading
-        reading.addCallbacks(self._arrived, self._unreadable, callbackArgs=(number,), errbackArgs=(number,))
+        settings = self._flow.settings
+        rows = settings.batch_read_number
+        slice_rows = settings.batch_deliver_number or rows
+        read = BatchRead(form.protocol_version, self._registry.next_count(), self.held.committed())
+        after = self.held.read_after
+        self.held.read_began(read)
+        reading: Deferred[Batch] = self._store.read(selection, after, rows, slice_rows, most_bytes, form.detailed)
+        reading.addCallbacks(self._arrived, self._unreadable, callbackArgs=(read,), errbackArgs=(read,))
 
-    def _arrived(self, batch: Batch, number: int) -> None:
-        if self._is_over_or_given_up(number):
-            return
-        self._read_until = self._control.moment()
-        self._asked = False
-        self._next = batch
-        if self._state is ReplayState.READING:
+    def _arrived(self, batch: Batch, read: BatchRead) -> None:
+        if self.held.arrived(read, batch, self._registry.next_count()) and self._state is ReplayState.READING:
             self._get_ready()
 
-    def _take(self, batch: Batch) -> None:
-        """Go on with a batch, all before it having been delivered."""
-        assert self._form is not None
-        self._next = None
-        self._held_from, self._held_until = self._read_from, self._read_until
-        for one in batch.slices:
-            self._held.extend(portions(one, _MOST_BYTES, self._form.protocol_version))
-        self._read_after = batch.after
-        self._everything_read = batch.done
-        self._forget(self._passing)
-        if not self._held:
-            self.cursor = max(self.cursor, batch.after)
-
-    def _unreadable(self, failure: Failure, number: int) -> None:
-        if self._is_over_or_given_up(number):
-            return
-        self._asked = False
-        if self._state is ReplayState.READING:
+    def _unreadable(self, failure: Failure, read: BatchRead) -> None:
+        # A batch that failed while it was read ahead is not needed yet. It is read once more when it is needed.
+        if self.held.read_failed(read) and self._state is ReplayState.READING:
             self.stop()
             self._delivery.failed(failure.value or RuntimeError(failure.getErrorMessage()))
-        # else it is not needed yet, and is read once more when it is
 
-    def _is_over_or_given_up(self, number: int) -> bool:
-        return self._state is ReplayState.OVER or number != self._reading
-
-    def _begin(self, _failure: StorageFailure | None) -> None:
+    def _committed(self, _failure: StorageFailure | None) -> None:
+        """Begin: all changes accepted before the SUBSCRIBE are committed or refused."""
         if self._state is not ReplayState.COMMITTING:
             return
-        if self._control.line.enter(self):
+        if self._flow.concurrency.enter(self):
             self._get_ready()
         else:
             self._state = ReplayState.WAITING
 
     def _get_ready(self) -> None:
         self._state = ReplayState.READY
-        self._turns.join(self)
+        self._flow.turns.join(self)
+
+    def _stop_awaiting(self) -> None:
+        """Take a step again if the state was READING: the answer is not awaited any more."""
+        if self._state is ReplayState.READING:
+            self._get_ready()
 
     def _changed(self, change: Change) -> None:
-        """Hear of a change: what was read of its topic before is stale from now on."""
+        """Hear of a change: copies of its topic that were read before are stale now."""
         topic = change.topic
         if topic <= self.cursor or not matches(self.topic_filter, topic):
             return
@@ -346,32 +347,14 @@ class Replay:
             self.include(change.revision, topic)
             change.ticket.when_settled(lambda failure: self._stored(change, failure))
             return
-        self._marks[topic] = change
-        if len(self._marks) > _MOST_MARKS:
+        held = self.held
+        held.marks[topic] = change
+        if len(held.marks) > MOST_MARKS:
             self.reread()
-            self._forget(self._committed())
+            held.forget(held.committed())
 
     def _stored(self, change: Change, failure: StorageFailure | None) -> None:
-        """A change that this client was not handed live can be read: what was read before and is held is older."""
-        if failure is None and self._state is not ReplayState.OVER and change.topic > self.cursor:
+        """Read again after a commit: the held copy is older than a row that this client was not sent live."""
+        if failure is None and not self.over and change.topic > self.cursor:
             self.reread()
         self.included(change.revision, change.topic)
-
-    def _give_up_reading(self) -> None:
-        """Wait for no answer that is on its way: it will not fit any more."""
-        if self._asked:
-            self._reading += 1
-            self._asked = False
-        if self._state is ReplayState.READING:
-            self._get_ready()
-
-    def _committed(self) -> list[Change]:
-        """Return the marked changes that whatever is read from now on has seen."""
-        return [c for c in self._marks.values() if c.ticket.settled and c.ticket.failure is None]
-
-    def _forget(self, changes: list[Change]) -> None:
-        """Drop marks no longer needed: nothing is held that was read before their commit."""
-        for change in changes:
-            if self._marks.get(change.topic) is change:
-                del self._marks[change.topic]
-        changes.clear()

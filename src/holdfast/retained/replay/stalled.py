@@ -1,51 +1,70 @@
-"""Replays without room: after a while each gives up what it holds, so that a client that reads nothing costs little."""
+"""Replays that wait for room: after a second each gives up its held messages and the memory of these.
+
+A client that reads nothing then costs only the bytes that its transport holds, however large the messages are.
+"""
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
 from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from holdfast.retained.replay.heap_trim import trim_heap
-
-#: Seconds without room after which what was read is given up: a client that is merely slow has room again sooner.
+#: Seconds without room after which held messages are given up. A client that is merely slow has room again sooner.
 PATIENCE = 1.0
 
 
 class Releasable(Protocol):
-    """Something that may hold what it cannot deliver."""
+    """Something that may hold messages which it cannot deliver."""
 
     def release(self) -> bool:
-        """Give up what is held, if it still cannot be delivered, and tell whether it was; it can be had again."""
+        """Give up the held messages if they still cannot be delivered. Returns whether they were given up."""
 
 
 class StalledReplays:
-    """Those that rest, and one timer for all of them."""
+    """The replays that wait for room, and one timer for all of them."""
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
         self._since: dict[Releasable, float] = {}
         self._timer: IDelayedCall | None = None
 
-    def note(self, one: Releasable) -> None:
-        """Take note that one begins to rest: it is asked to release what it holds unless it rests anew meanwhile."""
-        self._since[one] = self._clock.seconds()
+    def add(self, replay: Releasable) -> None:
+        """Ask the replay to release its messages after a while. A replay that is added again waits anew."""
+        self._since[replay] = self._clock.seconds()
         if self._timer is None:
-            self._timer = self._clock.callLater(PATIENCE, self._look)
+            self._timer = self._clock.callLater(PATIENCE, self._check)
 
-    def forget(self, one: Releasable) -> None:
-        """It holds nothing any more."""
-        self._since.pop(one, None)
+    def remove(self, replay: Releasable) -> None:
+        """Remove a replay that is over."""
+        self._since.pop(replay, None)
         if not self._since and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now = self._clock.seconds()
         released = False
-        for one in [one for one, since in self._since.items() if since + PATIENCE <= now]:
-            del self._since[one]
-            released = one.release() or released
+        for replay in [replay for replay, since in self._since.items() if since + PATIENCE <= now]:
+            del self._since[replay]
+            released = replay.release() or released
         if released:
-            trim_heap()
-        self._timer = self._clock.callLater(PATIENCE, self._look) if self._since else None
+            _malloc_trim(0)
+        self._timer = self._clock.callLater(PATIENCE, self._check) if self._since else None
+
+
+def _find_malloc_trim() -> Callable[[int], object]:
+    """Return the function that gives freed memory back to the system.
+
+    The GNU C library keeps large freed blocks resident as long as a younger block lies above them. A trim takes
+    microseconds if little is free, milliseconds for tens of megabytes. Other C libraries give memory back themselves.
+    """
+    try:
+        trim: Callable[[int], object] = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError):
+        return lambda _: None
+    return trim
+
+
+_malloc_trim = _find_malloc_trim()

@@ -1,36 +1,33 @@
-"""How far a replay has come, and what it is doing."""
+"""The state of a replay, and its status for operators."""
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, auto
 
 from attrs import frozen
 
 
 class ReplayState(Enum):
-    """What a replay is doing."""
+    """The states of a replay. ``replay.py`` has the table of what each waits for. Operators see the names."""
 
-    COMMITTING = "waits until what was accepted before it is committed"
-    WAITING = "waits in line until another replay is over"
-    READY = "may take a step"
-    READING = "waits for the store"
-    RESTING = "waits for room"
-    THROTTLED = "waits for the rates"
-    OVER = "finished, failed or stopped"
+    COMMITTING = auto()  #: waits for the commit of changes accepted before the SUBSCRIBE
+    WAITING = auto()  #: waits until another replay ends
+    READY = auto()  #: waits for its turn
+    READING = auto()  #: waits for the store
+    RESTING = auto()  #: waits for room
+    THROTTLED = auto()  #: waits for a rate
+    OVER = auto()  #: finished, failed or stopped
 
 
 @frozen
 class ReplayStatus:
-    """A replay as of now: messages delivered so far and read but not delivered, the last topic passed, and its age.
-
-    The age is in seconds.
-    """
+    """A replay as of now. ``held`` messages are read and not delivered; ``age`` is in seconds."""
 
     number: int
     client_id: str
     topic_filter: str
     delivered: int
     held: int
-    cursor: str
+    cursor: str  #: the last topic that was delivered or skipped
     state: ReplayState
     age: float

@@ -1,4 +1,4 @@
-"""Whose turn it is: running replays take steps one at a time, round-robin, one per reactor turn."""
+"""The turns of replays: one step per reactor turn, round-robin."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ class Stepper(Protocol):
     """Something that advances by steps."""
 
     def step(self) -> bool:
-        """Do a bounded amount of work; return whether another step can follow at once."""
+        """Do a bounded amount of work. Returns whether another step can follow at once."""
 
 
 class ReplayTurns:
-    """A first-in first-out queue of those ready for a step.
+    """A first-in first-out queue of the replays that are ready for a step.
 
-    One step is taken per reactor turn, so that live traffic waits for at most one of them however many replays run.
+    One step is taken per reactor turn, so live messages wait for at most one step however many replays run.
     """
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
         self._ready: deque[Stepper] = deque()
-        self._members: set[int] = set()
+        self._members: set[int] = set()  # the ids of those in the queue: a deque is slow to search
         self._scheduled = False
 
-    def join(self, steps: Stepper) -> None:
+    def join(self, stepper: Stepper) -> None:
         """Queue for a step, unless queued already."""
-        if id(steps) in self._members:
+        if id(stepper) in self._members:
             return
-        self._members.add(id(steps))
-        self._ready.append(steps)
+        self._members.add(id(stepper))
+        self._ready.append(stepper)
         self._schedule()
 
-    def leave(self, steps: Stepper) -> None:
-        """Give up the place in the queue."""
-        if id(steps) in self._members:
-            self._members.discard(id(steps))
-            self._ready.remove(steps)
+    def leave(self, stepper: Stepper) -> None:
+        """Leave the queue."""
+        if id(stepper) in self._members:
+            self._members.discard(id(stepper))
+            self._ready.remove(stepper)
 
     def _schedule(self) -> None:
         if self._ready and not self._scheduled:
@@ -49,10 +49,10 @@ class ReplayTurns:
     def _run(self) -> None:
         self._scheduled = False
         if self._ready:
-            steps = self._ready.popleft()
-            self._members.discard(id(steps))
-            if steps.step():
-                self.join(steps)
+            stepper = self._ready.popleft()
+            self._members.discard(id(stepper))
+            if stepper.step():
+                self.join(stepper)
         self._schedule()
 
     def __len__(self) -> int:

@@ -88,7 +88,7 @@ class Figures:
             figures[f"holdfast/counters/{name}"] = getattr(counters, name)
         for limit, refused in self._retained.refusals.items():
             figures[f"holdfast/counters/retained_over_{limit.value}"] = refused
-        for name, count in (self._retained.replay_counts() | self._retained.replay_totals()).items():
+        for name, count in (self._retained.replays.counts() | self._retained.replays.totals()).items():
             figures[f"holdfast/replays/{name}"] = count
         figures["holdfast/retained/bytes"] = self._retained.statistics().payload_bytes
         for kind, count in self._retained.changes.items():

@@ -1,0 +1,115 @@
+"""All replays that are not over: started, counted, listed and cancelled here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+from twisted.logger import Logger
+
+from holdfast.retained.replay.change_feed import ChangeFeed
+from holdfast.retained.replay.flow_control import FlowControl
+from holdfast.retained.replay.interfaces import IDelivery
+from holdfast.retained.replay.replay import Replay
+from holdfast.retained.replay.status import ReplayState, ReplayStatus
+from holdfast.retained.store.interfaces import IRetainedStore
+
+
+class Replays:
+    """Starts replays and keeps them until they are over."""
+
+    _log = Logger()
+
+    def __init__(self, *, store: IRetainedStore, feed: ChangeFeed, flow: FlowControl, now: Callable[[], int]) -> None:
+        self.flow = flow
+        #: by number, the oldest first
+        self.running: dict[int, Replay] = {}
+        #: orders the beginnings and ends of all reads, so that of two reads the later one is known
+        self.next_count = count(1).__next__
+        self._store = store
+        self._feed = feed
+        self._now = now
+        self._by_client: dict[str, set[Replay]] = {}
+        self._last_number = 0
+        self._ended = 0
+        self._delivered_by_ended = 0
+
+    def start(self, topic_filter: str, delivery: IDelivery, cursor: str) -> Replay:
+        """Start a replay of a (non-shared) Topic Filter, after the topic ``cursor``."""
+        self._last_number += 1
+        self.flow.add_client(delivery.client_id)
+        replay = Replay(
+            topic_filter,
+            delivery,
+            number=self._last_number,
+            store=self._store,
+            feed=self._feed,
+            flow=self.flow,
+            registry=self,
+            now=self._now,
+            cursor=cursor,
+        )
+        self.running[replay.number] = replay
+        self._by_client.setdefault(replay.client_id, set()).add(replay)
+        return replay
+
+    def ended(self, replay: Replay) -> None:
+        """Remove a replay that is over."""
+        del self.running[replay.number]
+        self._ended += 1
+        self._delivered_by_ended += replay.delivered
+        self.flow.remove(replay)
+        replays = self._by_client[replay.client_id]
+        replays.discard(replay)
+        if not replays:
+            del self._by_client[replay.client_id]
+            self.flow.remove_client(replay.client_id)
+
+    def others(self, replay: Replay) -> list[Replay]:
+        """Return the other replays of the same client that are not over."""
+        return [other for other in self._by_client[replay.client_id] if other is not replay]
+
+    def include(self, revision: int) -> None:
+        """Let every replay read changes up to a revision, of any topic, that no client is sent live."""
+        for replay in self.running.values():
+            replay.include(revision)
+
+    def included(self, revision: int) -> None:
+        """Tell every replay that changes given to :meth:`include` can be read now, or failed."""
+        for replay in tuple(self.running.values()):
+            replay.included(revision)
+
+    def statuses(self) -> list[ReplayStatus]:
+        """Return the status of every replay that is not over, the oldest first."""
+        return [replay.status() for replay in self.running.values()]
+
+    def cancel(self, number: int) -> bool:
+        """End a replay and, with a reason, its Network Connection. Returns False if no replay has this number.
+
+        A Session that outlives its connection resumes the replay at its cursor when the client is back.
+        """
+        replay = self.running.get(number)
+        if replay is None:
+            return False
+        self._log.warn(
+            "the replay of {filter!r} to {client!r} is cancelled", filter=replay.topic_filter, client=replay.client_id
+        )
+        replay.cancel()
+        return True
+
+    def counts(self) -> dict[str, int]:
+        """Return how many replays run, how many of these wait for a rate, and how many wait for a place."""
+        waiting = len(self.flow.concurrency)
+        return {
+            "running": len(self.running) - waiting,
+            "throttled": sum(replay.state is ReplayState.THROTTLED for replay in self.running.values()),
+            "waiting": waiting,
+        }
+
+    def totals(self) -> dict[str, int]:
+        """Return how many replays ended, and how many messages all replays delivered, since the start."""
+        delivered = self._delivered_by_ended + sum(replay.delivered for replay in self.running.values())
+        return {"ended": self._ended, "messages": delivered}
+
+    def __len__(self) -> int:
+        return len(self.running)
