@@ -18,8 +18,8 @@ from holdfast.config import Config
 from holdfast.messages import RetainedChange, RetainedMessage
 from holdfast.retained.configured import store_of
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability, StoreUnusable
+from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.lock import DirectoryLock, DirectoryUnusable
 from holdfast.storage.store import DurableStore
 from holdfast.tap import Options
@@ -38,10 +38,10 @@ def fill(config: Config, first: int, end: int) -> None:
     lock = DirectoryLock(config.data_dir)
     lock.acquire()
     try:
-        clock, bridge = Clock(), SynchronousBridge(gathers=True)
+        clock, executor = Clock(), SynchronousExecutor(waits_for_turn=True)
         durable = DurableStore(
             config.storage.url, durability=Durability.PROCESS, flush_interval=0, max_pending=0, node=config.node.id,
-            reactor=clock, now=_milliseconds, bridge=bridge, reading_bridge=SynchronousBridge,
+            reactor=clock, now=_milliseconds, executor=executor, reading_executor=SynchronousExecutor,
         )  # fmt: skip
         store = store_of(config.retainer, durable)
         durable.open()

@@ -24,8 +24,8 @@ from holdfast.messages import RetainedChange, RetainedMessage
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.store.values import Selection
 from holdfast.retained.wildcards.plan import GLOB, LIKE, plan
-from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability
+from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.store import DurableStore
 from holdfast.wire.properties import NO_PROPERTIES
 from tests.postgres import drop, empty_database
@@ -49,31 +49,31 @@ _PENDING = 1 << 40
 
 
 @contextmanager
-def opened(url: str) -> Iterator[tuple[DurableStore, SQLRetainedStore, SynchronousBridge]]:
+def opened(url: str) -> Iterator[tuple[DurableStore, SQLRetainedStore, SynchronousExecutor]]:
     """Open an empty store whose work is done in this thread."""
-    bridge = SynchronousBridge()
+    executor = SynchronousExecutor()
     durable = DurableStore(
         url, durability=Durability.PROCESS, flush_interval=1.0, max_pending=_PENDING, node=1, reactor=Clock(),
-        now=lambda: _NOW, bridge=bridge, reading_bridge=SynchronousBridge,
+        now=lambda: _NOW, executor=executor, reading_executor=SynchronousExecutor,
     )  # fmt: skip
     store = SQLRetainedStore(durable)
     durable.open()
     try:
-        yield durable, store, bridge
+        yield durable, store, executor
     finally:
         durable.close()
 
 
-def fill(store: SQLRetainedStore, bridge: SynchronousBridge, rows: int) -> None:
+def fill(store: SQLRetainedStore, executor: SynchronousExecutor, rows: int) -> None:
     """Retain so many messages, ten thousand in a commit."""
     for start in range(0, rows, 10_000):
-        bridge.manual = True
+        executor.manual = True
         for number in range(start, min(start + 10_000, rows)):
             topic, revision = f"site/{number % 1000}/dev/{number}/temp", store.next_revision()
             message = RetainedMessage(topic, b"%020d" % number, 0, NO_PROPERTIES, None, None, _NOW, None, revision)
             store.put(RetainedChange(topic, revision, _NOW, message))
-        bridge.stop()
-        bridge.manual = False
+        executor.stop()
+        executor.manual = False
 
 
 def replay(store: SQLRetainedStore, topic_filter: str) -> tuple[float, float, float, int]:
@@ -118,8 +118,8 @@ def seconds_of(connection: Any, statement: str) -> float:
 
 def measure(url: str, rows: int, rounds: int) -> None:
     """Fill a store, and print a line for each filter."""
-    with opened(url) as (durable, store, bridge):
-        fill(store, bridge, rows)
+    with opened(url) as (durable, store, executor):
+        fill(store, executor, rows)
         assert durable.parts is not None
         with closing(durable.parts.database.connect_reader()) as connection:
             dialect = durable.dialect

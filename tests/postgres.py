@@ -12,8 +12,8 @@ import psycopg
 from sqlalchemy.engine import make_url
 from twisted.internet.task import Clock
 
-from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability
+from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.store import DurableStore
 from tests.storage.doubles import Wall
 
@@ -76,10 +76,10 @@ def _template() -> str:
 
 
 def synchronous(url: str, node: int = 1, manual: bool = False, now: Callable[[], int] | None = None) -> tuple[
-    DurableStore, SynchronousBridge
+    DurableStore, SynchronousExecutor
 ]:  # fmt: skip
     """Return a store whose work is done in the calling thread."""
-    bridge = SynchronousBridge(manual)
+    executor = SynchronousExecutor(manual)
     store = DurableStore(
         url,
         durability=Durability.PROCESS,
@@ -88,7 +88,7 @@ def synchronous(url: str, node: int = 1, manual: bool = False, now: Callable[[],
         node=node,
         reactor=Clock(),
         now=now or Wall(),
-        bridge=bridge,
-        reading_bridge=SynchronousBridge,
+        executor=executor,
+        reading_executor=SynchronousExecutor,
     )
-    return store, bridge
+    return store, executor

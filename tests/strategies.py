@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from holdfast.wire import packets as p
-from holdfast.wire.properties import _TABLE, NO_PROPERTIES, WILL, Properties, _Type
+from holdfast.wire.properties import NO_PROPERTIES, WILL, Properties
+from holdfast.wire.property_codec import PROPERTY_TABLE, PropertyType
 from holdfast.wire.reasons import PERMITTED
 
 _LEVEL = st.text(alphabet=st.sampled_from("ab$é*?[]%_\\ \U0001f30a"), max_size=3)
@@ -30,14 +31,14 @@ def topic_filters(draw: st.DrawFn) -> str:
     return "/".join(levels) or "#"
 
 
-_VALUES: dict[_Type, st.SearchStrategy[Any]] = {
-    _Type.BYTE: st.integers(0, 1),
-    _Type.TWO_BYTE: st.integers(1, 65535),
-    _Type.FOUR_BYTE: st.integers(1, 0xFFFFFFFF),
-    _Type.VARIABLE: st.integers(1, 268_435_455),
-    _Type.STRING: st.text(alphabet="abcé/", max_size=10),
-    _Type.BINARY: st.binary(max_size=20),
-    _Type.PAIR: st.tuples(_TEXT, _TEXT),
+_VALUES: dict[PropertyType, st.SearchStrategy[Any]] = {
+    PropertyType.BYTE: st.integers(0, 1),
+    PropertyType.TWO_BYTE: st.integers(1, 65535),
+    PropertyType.FOUR_BYTE: st.integers(1, 0xFFFFFFFF),
+    PropertyType.VARIABLE: st.integers(1, 268_435_455),
+    PropertyType.STRING: st.text(alphabet="abcé/", max_size=10),
+    PropertyType.BINARY: st.binary(max_size=20),
+    PropertyType.PAIR: st.tuples(_TEXT, _TEXT),
 }
 
 
@@ -45,7 +46,7 @@ _VALUES: dict[_Type, st.SearchStrategy[Any]] = {
 def properties(draw: st.DrawFn, packet_type: int) -> Properties:
     """Properties that this packet type may carry."""
     values: dict[str, Any] = {}
-    for definition in _TABLE:
+    for definition in PROPERTY_TABLE:
         if packet_type not in definition.packets or draw(st.integers(0, 3)):
             continue
         value = _VALUES[definition.type]

@@ -7,18 +7,18 @@ from typing import cast
 from twisted.internet.task import Clock
 from twisted.logger import ILogObserver, LogEvent, Logger, formatEvent
 
-from holdfast.log_throttle import Complaints
+from holdfast.log_throttle import LogThrottle
 
 
 def test_a_subject_is_logged_once_per_interval_and_what_was_left_out_is_counted() -> None:
     events: list[LogEvent] = []
     clock = Clock()
-    complaints = Complaints(Logger(observer=cast(ILogObserver, events.append)), clock.seconds, interval=10.0)
+    throttle = LogThrottle(Logger(observer=cast(ILogObserver, events.append)), clock.seconds, interval=10.0)
     for _ in range(3):
-        complaints.complain("full", "no space")
-    complaints.complain("locked", "busy")
+        throttle.log("full", "no space")
+    throttle.log("locked", "busy")
     assert [formatEvent(event) for event in events] == ["no space", "busy"]
     clock.advance(10)
-    complaints.complain("full", "no space")
-    complaints.complain("locked", "busy")
+    throttle.log("full", "no space")
+    throttle.log("locked", "busy")
     assert [formatEvent(event) for event in events[2:]] == ["no space (2 more like it before)", "busy"]

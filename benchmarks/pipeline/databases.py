@@ -13,8 +13,8 @@ from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.store.recorder import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability
+from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.store import DurableStore
 from holdfast.wire.properties import NO_PROPERTIES
 from tests.postgres import drop, empty_database
@@ -50,12 +50,12 @@ def fill(url: str, rows: int, changes: int = 1, recorded: bool = False) -> None:
 
     With no rows, only the schema is made.
     """
-    clock, bridge, now = Clock(), SynchronousBridge(), [_START]
+    clock, executor, now = Clock(), SynchronousExecutor(), [_START]
     durable = DurableStore(
         url, durability=Durability.PROCESS, flush_interval=1.0, max_pending=_PENDING, node=1, reactor=clock,
-        now=lambda: now[0], bridge=bridge, reading_bridge=SynchronousBridge,
+        now=lambda: now[0], executor=executor, reading_executor=SynchronousExecutor,
     )  # fmt: skip
-    store = SQLRetainedStore(durable, recorder=HistoryRecorder(durable.dialect) if recorded else NO_RECORDER)
+    store = SQLRetainedStore(durable, recorder=HistoryRecorder(durable.bulk) if recorded else NO_RECORDER)
     history = RetainedHistory(
         durable, flushed=store.flushed, clock=clock, now=lambda: now[0],
         limits=HistoryLimits(enable=recorded, keep=None),
@@ -71,12 +71,12 @@ def fill(url: str, rows: int, changes: int = 1, recorded: bool = False) -> None:
     for change in range(changes):
         for start in range(0, rows, _BATCH):
             now[0] += 1000
-            bridge.manual = True
+            executor.manual = True
             for number in range(start, min(start + _BATCH, rows)):
                 topic, revision = topic_of(number), store.next_revision()
                 payload = b"%0120d" % (number + change)
                 message = RetainedMessage(topic, payload, 0, NO_PROPERTIES, "bench", None, now[0], None, revision)
                 store.put(RetainedChange(topic, revision, now[0], message, "bench"))
-            bridge.stop()
-            bridge.manual = False
+            executor.stop()
+            executor.manual = False
     durable.close()

@@ -1,7 +1,7 @@
-"""The broker's time of day: the machine's when the broker starts, then as steady as time passes.
+"""The broker's time of day: the machine's time at the start, then a monotonic clock.
 
-What expires is stored with a time of day. Were that read from the machine each time, setting the machine's clock would
-make messages vanish, or bring back those that are gone.
+Messages are stored with the time of day at which they expire. If the broker read the machine's clock each time, then
+setting that clock would make messages expire too early, or would bring expired messages back.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ import time
 from collections.abc import Callable
 
 #: Linux has a clock that also counts while the machine sleeps.
-_STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-def _steady_ns() -> int:
-    return time.clock_gettime_ns(_STEADY)
+def _monotonic_ns() -> int:
+    return time.clock_gettime_ns(_MONOTONIC)
 
 
-class SteadyClock:
-    """Tells the time. ``wall`` and ``steady`` return nanoseconds; ``wall`` is asked but once."""
+class MonotonicClock:
+    """The time of day. ``wall`` and ``monotonic`` return nanoseconds; ``wall`` is read once."""
 
-    def __init__(self, wall: Callable[[], int] = time.time_ns, steady: Callable[[], int] = _steady_ns) -> None:
-        self._steady = steady
-        self._ahead = wall() - steady()
+    def __init__(self, wall: Callable[[], int] = time.time_ns, monotonic: Callable[[], int] = _monotonic_ns) -> None:
+        self._monotonic = monotonic
+        self._offset = wall() - monotonic()
 
     def now(self) -> int:
         """Return the time in milliseconds since the epoch."""
-        return (self._ahead + self._steady()) // 1_000_000
+        return (self._offset + self._monotonic()) // 1_000_000
 
     def seconds(self) -> float:
         """Return the time in seconds since the epoch."""
-        return (self._ahead + self._steady()) / 1_000_000_000
+        return (self._offset + self._monotonic()) / 1_000_000_000

@@ -60,8 +60,6 @@ from holdfast.sessions.state.interfaces import ISessionStates
 from holdfast.storage.database import Durability
 from holdfast.storage.lock import DirectoryLock
 from holdfast.storage.sqlite.quarantine import OnCorruption
-from holdfast.storage.status import figures as storage_figures
-from holdfast.storage.status import soundness
 from holdfast.storage.store import DurableStore
 from holdfast.storage.url import shown
 from holdfast.tickets import CommitTicket
@@ -222,7 +220,7 @@ def compose_broker(
         will_restart_grace=config.mqtt.will_restart_grace,
         broker_version=version("holdfast"),
         sys_msg_interval=config.sys_topics.sys_msg_interval,
-        storage=partial(storage_figures, durable, durability, config.storage.flush_interval),
+        storage=durable.status,
     )
     connections = OpenConnections(reactor)
     listeners = []
@@ -241,7 +239,7 @@ def compose_broker(
         limits_of=lambda listener: limits.get(listener, default_limits),
         listening=Listening(reactor, listeners),
         connections=connections,
-        control=_control_of(config, reactor, now, parts, sessions.router, partial(soundness, durable)),
+        control=_control_of(config, reactor, now, parts, sessions.router, durable.soundness),
         description=(
             f"Holdfast {version('holdfast')}, store {shown(config.storage.url)}, durability {durability.value}: "
             f"{durability.loss_window(config.storage.flush_interval)}"

@@ -1,4 +1,4 @@
-"""Complaints: log lines that do not flood the log while a fault lasts."""
+"""LogThrottle: log lines that do not flood the log while a fault lasts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from twisted.logger import Logger
 
 
-class Complaints:
+class LogThrottle:
     """Logs at most one line per subject and ``interval`` seconds; says how many it left out.
 
     The lines are errors, unless ``write`` is the log's method for another level.
@@ -26,7 +26,7 @@ class Complaints:
         self._quiet_until: dict[str, float] = {}
         self._left_out: dict[str, int] = {}
 
-    def complain(self, subject: str, message: str) -> None:
+    def log(self, subject: str, message: str) -> None:
         """Log the message, unless one on this subject was logged just before."""
         now = self._seconds()
         if now < self._quiet_until.get(subject, now):

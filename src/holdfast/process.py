@@ -10,7 +10,7 @@ import signal
 import sys
 from typing import Any
 
-from holdfast.clock import SteadyClock
+from holdfast.clock import MonotonicClock
 
 #: How long one thread may keep the interpreter from another: short, so that the writer never delays live messages.
 SWITCH_INTERVAL = 0.0005
@@ -25,9 +25,9 @@ def tune_interpreter() -> None:
     gc.set_threshold(*COLLECTION_THRESHOLDS)
 
 
-def give_steady_clock(reactor: Any) -> SteadyClock:
+def give_steady_clock(reactor: Any) -> MonotonicClock:
     """Let the reactor's timers use a steady clock, and return that clock."""
-    clock = SteadyClock()
+    clock = MonotonicClock()
     reactor.seconds = clock.seconds  # else timers would jump when the machine's clock is set
     return clock
 

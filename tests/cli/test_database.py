@@ -100,12 +100,12 @@ def test_without_a_backup_nothing_is_changed(data: Path, monkeypatch: pytest.Mon
     """Where there is no room for one, the message says how to do without it."""
 
     def full(*_: object) -> None:
-        raise StoreUnusable(f"{data}/holdfast.db.x: there is no space left on its disk; make room")
+        raise StoreUnusable(f"{data}/holdfast.db.x: there is no space left on its disk; free some space")
 
     monkeypatch.setattr(database, "back_up", full)
     assert refused("upgrade") == (
         f"no backup could be made, so nothing was changed: {data}/holdfast.db.x: there is no space left on its disk;"
-        " make room. To have it elsewhere, run holdfast db backup, then holdfast db upgrade --no-backup"
+        " free some space. To have it elsewhere, run holdfast db backup, then holdfast db upgrade --no-backup"
     )
     assert rows(data / "holdfast.db", "alembic_version") == [("0001",)]
     assert db("upgrade", "--no-backup").exit_code == 0

@@ -14,15 +14,15 @@ from typing import Any
 from twisted.scripts.twistd import run
 
 from holdfast.storage.driver import Connection
-from holdfast.storage.writing.batches import BatchStore
+from holdfast.storage.writing.committer import Committer
 
 _FILE = Path(os.environ["HOLDFAST_TEST_FAULT"])
 _UNLIMITED = 4294967294
 
-transact = BatchStore.transact
+transact = Committer.transact
 
 
-def meet(self: BatchStore, work: Callable[[Connection], Any]) -> Any:
+def meet(self: Committer, work: Callable[[Connection], Any]) -> Any:
     """Do the work on a connection with the fault of the day."""
     fault = _FILE.read_text().strip()
     cursor = self._connected().cursor()
@@ -34,5 +34,5 @@ def meet(self: BatchStore, work: Callable[[Connection], Any]) -> Any:
 
 
 if __name__ == "__main__":
-    BatchStore.transact = meet  # type: ignore[method-assign]
+    Committer.transact = meet  # type: ignore[method-assign]
     run()

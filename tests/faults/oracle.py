@@ -74,7 +74,7 @@ def examine(url: str, facts: Facts) -> list[str]:
         ]
     finally:
         connection.close()
-    damages = database.damages()
+    damages = database.find_damage()
     wrong += [f"{check}: {line}" for check, lines in damages.items() for line in lines]
     return wrong + _out_of_step(found)
 

@@ -25,8 +25,8 @@ from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.sessions.durable.states import DurableSessionStates
 from holdfast.sessions.state.interfaces import DeliveryState, KeptMessage
 from holdfast.sessions.state.subscription import Subscription
-from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability
+from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.store import DurableStore
 from holdfast.tickets import CommitTicket, StorageFailure
 from holdfast.wire.packets import Will
@@ -48,7 +48,7 @@ class Workload:
     turns: int = 3
     wall: Wall = field(factory=Wall)
     clock: Clock = field(factory=Clock)
-    bridge: SynchronousBridge = field(factory=SynchronousBridge)
+    executor: SynchronousExecutor = field(factory=SynchronousExecutor)
     durable: DurableStore = field(init=False)
     store: SQLRetainedStore = field(init=False)
     history: RetainedHistory = field(init=False)
@@ -59,10 +59,10 @@ class Workload:
     def __attrs_post_init__(self) -> None:
         self.durable = DurableStore(
             self.url, durability=Durability.PROCESS, flush_interval=1.0, max_pending=0, node=1, reactor=self.clock,
-            now=self.wall, bridge=self.bridge, reading_bridge=SynchronousBridge,
+            now=self.wall, executor=self.executor, reading_executor=SynchronousExecutor,
         )  # fmt: skip
         self.store = SQLRetainedStore(
-            self.durable, counted_filters=[FILTER], counted_clients=True, recorder=HistoryRecorder(self.durable.dialect)
+            self.durable, counted_filters=[FILTER], counted_clients=True, recorder=HistoryRecorder(self.durable.bulk)
         )
         limits = HistoryLimits(enable=True, keep=0.025)
         self.history = RetainedHistory(
@@ -102,11 +102,11 @@ class Workload:
 
     def _together(self, work: Callable[[], None]) -> None:
         """Do work, then commit it: the first change alone, all else in the commit after it."""
-        self.bridge.manual = True
+        self.executor.manual = True
         work()
-        while self.bridge.waiting:
-            self.bridge.step()
-        self.bridge.manual = False
+        while self.executor.waiting:
+            self.executor.step()
+        self.executor.manual = False
         self._drain(lambda: not self._pending())
 
     def _pending(self) -> bool:
@@ -169,7 +169,7 @@ class Workload:
         will = Will(f"will/{client}", b"gone", 1, False)
         fact = self._intend(("wills", "client_id", client), will.topic)
         self._when_stored(fact, self.states.will_kept(principal, will, 0, None))
-        self.bridge.step()
+        self.executor.step()
         self._intend(("session_messages", "id", kept[0].identifier), None)
         session.delivered(0)
         kept[0].release()

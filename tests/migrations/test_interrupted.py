@@ -36,7 +36,7 @@ def state(database: Database) -> AsIs:
     """Return the revision and every row."""
     condition = examine(database)
     assert condition.is_sound
-    with database.looking().begin() as connection:
+    with database.reading_engine().begin() as connection:
         return condition.version, contents(connection)
 
 
@@ -114,7 +114,7 @@ def test_whenever_it_is_killed_the_old_revision_or_the_new_one_is_there_whole(ma
 
 
 def test_however_much_room_is_left_a_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    connect = SQLiteDatabase.connect_alone
+    connect = SQLiteDatabase.connect_exclusive
     path = tmp_path / "holdfast.db"
     database = SQLiteDatabase(path, Durability.FULL, busy_timeout=0)
     left_by(database, "0001")
@@ -127,11 +127,11 @@ def test_however_much_room_is_left_a_full_disk_changes_nothing(tmp_path: Path, m
             return connection
 
         with monkeypatch.context() as patched:
-            patched.setattr(SQLiteDatabase, "connect_alone", small)
+            patched.setattr(SQLiteDatabase, "connect_exclusive", small)
             try:
                 upgrade_schema(database, lambda _: None)
             except StoreUnusable as refusal:
-                assert str(refusal) == f"{path}: there is no space left on its disk; make room"  # noqa: PT017 - likewise
+                assert str(refusal) == f"{path}: there is no space left on its disk; free some space"  # noqa: PT017 - likewise
             else:
                 break
         assert state(database) == BEFORE
@@ -162,9 +162,9 @@ class TestPostgres:
         monkeypatch.setattr(postgres, "_SCHEMA_LOCK_TIMEOUT", 50)
         with empty("postgres", tmp_path) as (_, database):
             left_by(database, "0002")
-            with database.looking().begin() as other:
+            with database.reading_engine().begin() as other:
                 other.exec_driver_sql(held)
-                with pytest.raises(StoreUnusable, match=r"its schema has been locked by somebody else .* try again"):
+                with pytest.raises(StoreUnusable, match=r"another session has locked its schema .* try again"):
                     upgrade_schema(database, lambda _: None)
             assert examine(database).version == "0002"
             upgrade_schema(database, lambda _: None)

@@ -15,8 +15,8 @@ from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.store.recorder import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability
+from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.store import DurableStore
 from holdfast.wire.properties import NO_PROPERTIES
 from tests import postgres
@@ -36,12 +36,12 @@ class Filled:
     @contextmanager
     def store(self) -> Iterator[SQLRetainedStore]:
         """Open it as a broker does."""
-        clock, bridge = Clock(), SynchronousBridge()
+        clock, executor = Clock(), SynchronousExecutor()
         durable = DurableStore(
             self.url, durability=Durability.PROCESS, flush_interval=1.0, max_pending=0, node=1, reactor=clock,
-            now=lambda: NOW, bridge=bridge, reading_bridge=SynchronousBridge,
+            now=lambda: NOW, executor=executor, reading_executor=SynchronousExecutor,
         )  # fmt: skip
-        recorder = HistoryRecorder(durable.dialect) if self.recorded else NO_RECORDER
+        recorder = HistoryRecorder(durable.bulk) if self.recorded else NO_RECORDER
         store = SQLRetainedStore(durable, recorder=recorder)
         history = None
         if self.recorded:

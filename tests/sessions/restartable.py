@@ -11,8 +11,8 @@ from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.sessions.durable.states import DurableSessionStates
 from holdfast.sessions.state.interfaces import ISessionStates
-from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability
+from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.store import DurableStore, OpenStore
 from tests.doubles import START, MemoryBroker
 
@@ -23,7 +23,7 @@ class RestartableBroker(MemoryBroker):
     def __init__(self, path: Path, manual: bool = False, start: float = START, **options: Any) -> None:
         self._path = path
         self._options = options
-        self.bridge = SynchronousBridge(manual, gathers=True)
+        self.executor = SynchronousExecutor(manual, waits_for_turn=True)
         super().__init__(start=start, **options)
         self.durable.open()
         self.registry.restore(lambda _: self.limits)
@@ -33,7 +33,7 @@ class RestartableBroker(MemoryBroker):
         """Open the file's store."""
         self.durable = DurableStore(
             f"sqlite:///{self._path}", durability=Durability.PROCESS, flush_interval=1, max_pending=0, node=1,
-            reactor=self.clock, now=self.now, bridge=self.bridge,
+            reactor=self.clock, now=self.now, executor=self.executor,
         )  # fmt: skip
         limits = self._options.get("retainer") or RetainerLimits()
         topic_filters = [topic_filter for topic_filter, _ in limits.topic_quotas]
@@ -54,8 +54,8 @@ class RestartableBroker(MemoryBroker):
     def commit(self) -> None:
         """Commit what is pending, and let the broker act on it."""
         self.settle()
-        while self.bridge.waiting:
-            self.bridge.step()
+        while self.executor.waiting:
+            self.executor.step()
             self.settle()
 
     def rows(self, table: str) -> int:
@@ -67,7 +67,7 @@ class RestartableBroker(MemoryBroker):
 
     def kill(self) -> None:
         """Kill the process as it is, with what is not committed."""
-        self.bridge.waiting.clear()
+        self.executor.waiting.clear()
         if self.parts.writer._batches._connection is not None:
             self.parts.writer._batches._connection.close()
         self.parts.readers.close()

@@ -49,7 +49,7 @@ class SideBySide:
         ``late``: someone hears now what was sent some time ago.
         """
         self._listen(late)
-        if self.broker.bridge.waiting:
+        if self.broker.executor.waiting:
             self.model.hand_over()
             if self.eager:
                 self.commit()
@@ -71,7 +71,7 @@ class SideBySide:
     def step(self) -> None:
         """Commit what has been handed over, and nothing that came since."""
         self.model.stored()
-        self.broker.bridge.step()
+        self.broker.executor.step()
         self.broker.settle()
         self.look()
 
@@ -84,8 +84,8 @@ class SideBySide:
 
     def kill(self, after: int, stored: bool) -> None:
         """Kill the broker, or let it die with a commit ``stored`` of which nobody has heard; start another one."""
-        if stored and self.broker.bridge.waiting:
-            work, _ = self.broker.bridge.waiting[0]
+        if stored and self.broker.executor.waiting:
+            work, _ = self.broker.executor.waiting[0]
             work()
             self.model.stored()
         self.broker = self.broker.restart(after, manual=True)

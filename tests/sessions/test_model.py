@@ -232,7 +232,7 @@ class Machine(RuleBasedStateMachine):
         if always is not None:
             self.both.eager = always
 
-    @precondition(lambda self: self.both.broker.bridge.waiting)
+    @precondition(lambda self: self.both.broker.executor.waiting)
     @rule()
     def commit_what_is_handed_over(self) -> None:
         """Commit what has been handed over, and nothing that came since."""

@@ -13,8 +13,8 @@ from attrs import define, field
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability
+from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.sqlite.database import SQLiteDatabase
 from holdfast.storage.store import DurableStore
 
@@ -41,11 +41,11 @@ class Bench:
     wall: Wall = field(factory=Wall)
     clock: Clock = field(factory=Clock)
     pressure: list[bool] = field(factory=list)
-    bridge: SynchronousBridge = field(init=False)
+    executor: SynchronousExecutor = field(init=False)
     store: DurableStore = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.bridge = SynchronousBridge(self.manual)
+        self.executor = SynchronousExecutor(self.manual)
         self.store = DurableStore(
             f"sqlite:///{self.path}",
             durability=self.durability,
@@ -55,7 +55,7 @@ class Bench:
             reactor=self.clock,
             now=self.wall,
             on_pressure=self.pressure.append,
-            bridge=self.bridge,
+            executor=self.executor,
         )
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.driver import Connection
-from holdfast.storage.readers import WaitingReaders
+from holdfast.storage.executor import SynchronousExecutor
+from holdfast.storage.readers import ThreadedReaders
 from holdfast.storage.sqlite.database import SQLiteDatabase
 from holdfast.storage.writing.writes import Write
 from holdfast.tickets import FailureKind, StorageFailure
@@ -167,7 +167,7 @@ def test_what_is_read_waits_too(desk: Desk, patience: float | None) -> None:
     """First come, first served, once the database is back; where patience is limited, it is told after that."""
     database = AwayDatabase(desk.path, desk.database.durability)
     database.faults = Faults(away=True)
-    readers = WaitingReaders(database, [SynchronousBridge(), SynchronousBridge()], desk.clock, patience)
+    readers = ThreadedReaders(database, [SynchronousExecutor(), SynchronousExecutor()], desk.clock, patience)
     answers: list[object] = []
     for number in range(5):
         readers.read(partial(_number, number)).addBoth(answers.append)
@@ -190,14 +190,14 @@ def test_what_is_read_waits_too(desk: Desk, patience: float | None) -> None:
 
 def test_a_connection_that_was_used_is_used_again(desk: Desk) -> None:
     """What is asked now and then finds it open, and does not wait for another one."""
-    bridges = [SynchronousBridge(manual=True) for _ in range(3)]
-    readers = WaitingReaders(desk.database, [*bridges], desk.clock)
+    executors = [SynchronousExecutor(manual=True) for _ in range(3)]
+    readers = ThreadedReaders(desk.database, [*executors], desk.clock)
     used: list[Connection] = []
     for _ in range(3):
         readers.read(used.append)
-        (asked,) = (bridge for bridge in bridges if bridge.waiting)
+        (asked,) = (executor for executor in executors if executor.waiting)
         asked.step()
     assert len(set(map(id, used))) == 1
-    for bridge in bridges:
-        bridge.manual = False
+    for executor in executors:
+        executor.manual = False
     readers.close()

@@ -11,7 +11,7 @@ from holdfast.storage import schema
 from holdfast.storage.database import Durability, StoreUnusable
 from holdfast.storage.maintenance import Condition, examine, upgrade_schema
 from holdfast.storage.sqlite.database import SQLiteDatabase
-from holdfast.storage.writing.meta import StoreMeta, read_meta
+from holdfast.storage.writing.node_totals import StoreTotals, read_totals
 from tests.storage.doubles import Bench, fresh_file, result_of
 
 #: a database as the program of schema 0001 has left it
@@ -59,7 +59,7 @@ def test_an_upgrade_keeps_every_row_and_says_what_it_does(tmp_path: Path) -> Non
     bench = Bench(path)
     bench.store.open()
     assert bench.store.parts is not None
-    assert bench.store.parts.meta == StoreMeta(1882454930058379265, 5, 25, 59)
+    assert bench.store.parts.totals == StoreTotals(1882454930058379265, 5, 25, 59)
     result_of(bench.store.close())
 
 
@@ -100,15 +100,15 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Path) ->
 
 def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = old_file(tmp_path)
-    connect = SQLiteDatabase.connect_alone
+    connect = SQLiteDatabase.connect_exclusive
 
     def small(self: SQLiteDatabase) -> sqlite3.Connection:
         connection = connect(self)
         connection.execute("PRAGMA max_page_count=1")  # as many as there are, and not one more
         return connection
 
-    monkeypatch.setattr(SQLiteDatabase, "connect_alone", small)
-    with pytest.raises(StoreUnusable, match=r"no space left on its disk; make room"):
+    monkeypatch.setattr(SQLiteDatabase, "connect_exclusive", small)
+    with pytest.raises(StoreUnusable, match=r"no space left on its disk; free some space"):
         upgraded(path)
     assert rows(path, "alembic_version") == [("0001",)]
 
@@ -190,7 +190,7 @@ def test_an_empty_file_is_not_upgraded(tmp_path: Path) -> None:
 
 def test_a_file_that_may_only_be_read_is_not_upgraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = old_file(tmp_path)
-    monkeypatch.setattr(SQLiteDatabase, "connect_alone", SQLiteDatabase.connect_onlooker)
+    monkeypatch.setattr(SQLiteDatabase, "connect_exclusive", SQLiteDatabase.connect_read_only)
     with pytest.raises(StoreUnusable, match="is read-only; the file must be writable by the broker's user"):
         upgraded(path)
 
@@ -231,7 +231,7 @@ def test_a_look_beside_a_broker_that_writes(tmp_path: Path) -> None:
     writer.execute("UPDATE nodes SET revision_mark = 7")
     assert examine(database(path)).is_sound
     writer.execute("COMMIT")
-    assert read_meta(writer.cursor()).revision_mark == 7
+    assert read_totals(writer.cursor()).revision_mark == 7
     assert examine(database(path)).is_sound
     writer.close()
 
@@ -254,7 +254,7 @@ def test_damage_inside_is_found_where_sqlite_finds_it(tmp_path: Path) -> None:
 
 def test_a_look_needs_no_right_to_write(tmp_path: Path) -> None:
     path = fresh_file(tmp_path)
-    onlooker = database(path).connect_onlooker()
+    onlooker = database(path).connect_read_only()
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
         onlooker.execute("UPDATE nodes SET revision_mark = 7")
     onlooker.close()

@@ -40,7 +40,7 @@ def of_make(make: str, folder: Path) -> Iterator[Database]:
 
 
 def names_in(found: Database) -> set[str]:
-    with found.looking().begin() as connection:
+    with found.reading_engine().begin() as connection:
         return set(inspect(connection).get_table_names()) | set(inspect(connection).get_view_names())
 
 

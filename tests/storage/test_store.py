@@ -16,7 +16,7 @@ from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage import store as store_module
 from holdfast.storage.database import Durability, StoreUnusable
 from holdfast.storage.store import DurableStore, OpenStore
-from holdfast.storage.writing.meta import StoreMeta, read_meta
+from holdfast.storage.writing.node_totals import StoreTotals, read_totals
 from tests.retained.store.contract import NOW, message
 from tests.storage.doubles import Bench, Wall, fresh_file, result_of
 
@@ -50,7 +50,7 @@ def test_users_are_told_once_the_store_is_open(tmp_path: Path) -> None:
     bench.store.open()
     bench.store.when_open(told.append)
     assert told == [bench.store.parts] * 2
-    assert told[0].meta == StoreMeta(0, 0, 0, 0)
+    assert told[0].totals == StoreTotals(0, 0, 0, 0)
     result_of(bench.store.close())
 
 
@@ -67,10 +67,10 @@ def test_a_store_may_be_closed_twice(tmp_path: Path) -> None:
 
 
 def test_an_unusable_database_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_connection: object) -> StoreMeta:
+    def broken(_connection: object) -> StoreTotals:
         raise sqlite3.DatabaseError("database disk image is malformed")
 
-    monkeypatch.setattr(store_module, "read_meta", broken)
+    monkeypatch.setattr(store_module, "read_totals", broken)
     bench = Bench(fresh_file(tmp_path))
     with pytest.raises(StoreUnusable, match="malformed"):
         bench.store.open()
@@ -86,10 +86,10 @@ def test_pressure_is_passed_on(tmp_path: Path) -> None:
         stored = message(f"{number}", b"x" * 800, retained.next_revision())
         retained.put(RetainedChange(stored.topic, stored.revision, NOW, stored))
     assert bench.pressure == [True]
-    bench.bridge.stop()
+    bench.executor.stop()
     assert bench.pressure == [True, False]
     closed = bench.store.close()
-    bench.bridge.stop()
+    bench.executor.stop()
     result_of(closed)
 
 
@@ -112,7 +112,7 @@ def test_with_a_real_thread_everything_acknowledged_is_in_the_file(tmp_path: Pat
     assert retained.statistics().count == 2000
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT count(*) FROM retained").fetchone() == (2000,)
-    assert read_meta(connection.cursor()).revision_mark >= retained.next_revision() - (1 << 8) - 255
+    assert read_totals(connection.cursor()).revision_mark >= retained.next_revision() - (1 << 8) - 255
     connection.close()
     closed: list[Any] = []
     store.close().addBoth(closed.append)

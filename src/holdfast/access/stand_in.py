@@ -10,7 +10,6 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from attrs import evolve
@@ -28,10 +27,9 @@ from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.retained.administration import Administration
 from holdfast.retained.history.periods import is_recorded
 from holdfast.retained.importing.merging import Merger
-from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability, StoreUnusable
 from holdfast.storage.engine import database_at
-from holdfast.storage.status import soundness
+from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.store import DurableStore
 from holdfast.storage.url import shown
 
@@ -109,12 +107,12 @@ def standing_in(config: Config) -> Iterator[Access]:
     database = database_at(config.storage.url, Durability.FULL, _NODE, 1.0)
     database.check_present()
     if not database.remote:
-        with database.explained(), database.exclusive().begin():
+        with database.explaining_errors(), database.exclusive_engine().begin():
             pass  # fails if a broker has the database open, whatever data directory that broker uses
     clock = Clock()
     durable = DurableStore(
         config.storage.url, durability=Durability.FULL, flush_interval=0, max_pending=0, node=_NODE, reactor=clock,
-        now=_milliseconds, bridge=SynchronousBridge(gathers=True), reading_bridge=SynchronousBridge,
+        now=_milliseconds, executor=SynchronousExecutor(waits_for_turn=True), reading_executor=SynchronousExecutor,
         upgrade_command=config.upgrade_command,
     )  # fmt: skip
     durable.open()
@@ -141,7 +139,7 @@ def _api_of(config: Config, durable: DurableStore, clock: Clock) -> RetainerAPI:
         publish=parts.retained.retain,  # there are no subscribers here
         can_change=False,
         location=shown(config.storage.url),
-        health=partial(soundness, durable),
+        health=durable.soundness,
         merger=Merger(parts.retained, parts.store, now=_milliseconds, pause=pause, rows=_ROWS),
     )
 
@@ -153,7 +151,7 @@ def _recorded(retainer: RetainerConfig, durable: DurableStore) -> RetainerConfig
     """
     assert durable.parts is not None
     database = durable.parts.database
-    with database.explained():
+    with database.explaining_errors():
         connection = database.connect_reader()
         try:
             recorded = is_recorded(connection.cursor())

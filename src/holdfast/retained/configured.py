@@ -20,7 +20,7 @@ def store_of(retainer: RetainerConfig, durable: DurableStore) -> SQLRetainedStor
         durable,
         counted_filters=topic_filters,
         counted_clients=counts_clients,
-        recorder=HistoryRecorder(durable.dialect) if retainer.history.enable else NO_RECORDER,
+        recorder=HistoryRecorder(durable.bulk) if retainer.history.enable else NO_RECORDER,
     )
 
 

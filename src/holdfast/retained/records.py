@@ -13,7 +13,8 @@ from holdfast.retained.store.rows import json_of
 from holdfast.retained.store.values import Listed
 from holdfast.topics import InvalidTopicName, check_topic_name, is_sys
 from holdfast.wire.errors import MalformedPacket, ProtocolError
-from holdfast.wire.properties import NO_PROPERTIES, Properties, decode_properties, encode_properties
+from holdfast.wire.properties import NO_PROPERTIES, Properties
+from holdfast.wire.property_codec import decode_properties, encode_properties
 
 #: Payloads up to here are shown with a message, as in EMQX.
 LARGEST_SHOWN = 1 << 20

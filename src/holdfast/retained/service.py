@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import Attribute, Interface, implementer
 
-from holdfast.log_throttle import Complaints
+from holdfast.log_throttle import LogThrottle
 from holdfast.messages import ApplicationMessage, ChangeKind, ChangeOrigin, RetainedChange, RetainedMessage
 from holdfast.retained.quota.ledger import Ledger
 from holdfast.retained.quota.limits import Limit, NotRetained, OnLimit, RetainerLimits, RetainRefused, size_refusal
@@ -92,7 +92,7 @@ class RetainedMessages(Service):
         self._now = now
         self._limits = limits
         self._sweep = Sweep(store, clock, now, limits, self._expired)
-        self._complaints = Complaints(self._log, clock.seconds, write=self._log.warn)
+        self._log_throttle = LogThrottle(self._log, clock.seconds, write=self._log.warn)
         #: messages refused, by the limit that stood in the way
         self.refusals = dict.fromkeys(Limit, 0)
         #: messages set, cleared and expired here since the start
@@ -206,7 +206,7 @@ class RetainedMessages(Service):
     def refused(self, message: ApplicationMessage, refusal: RetainRefused, outcome: str) -> None:
         """Count it by limit, and log it: one line in ten seconds for each limit."""
         self.refusals[refusal.limit] += 1
-        self._complaints.complain(
+        self._log_throttle.log(
             refusal.limit.value, f"{message.client_id!r} may not retain {message.topic!r}, {outcome}: {refusal}"
         )
 

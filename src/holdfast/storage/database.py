@@ -1,19 +1,24 @@
-"""What a database has to offer to the store, and what all of them share."""
+"""The interface of a database to the store, and the parts that SQLite and Postgres share."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
-from typing import Protocol
+from typing import Any, ClassVar
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection as SQLAlchemyConnection
+from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import NullPool
 
-from holdfast.storage.driver import Connection, WritableDatabase
-from holdfast.tickets import StorageFailure
+from holdfast.storage.driver import Connection
+from holdfast.tickets import FailureKind, StorageFailure
 
 
 class StoreUnusable(Exception):
-    """The database cannot be used; the message tells the operator what was found and what to do."""
+    """The database cannot be used. The message tells the operator the reason and the remedy."""
 
 
 class StoreDamaged(StoreUnusable):
@@ -21,14 +26,14 @@ class StoreDamaged(StoreUnusable):
 
 
 class Durability(Enum):
-    """When a change counts as stored."""
+    """When a change is acknowledged."""
 
     FULL = "full"
     PROCESS = "process"
     ASYNC = "async"
 
     def loss_window(self, flush_interval: float) -> str:
-        """Say what may be lost of what was acknowledged; ``flush_interval`` (seconds) matters to ``async`` only."""
+        """Say which acknowledged changes can be lost; ``flush_interval`` (seconds) matters to ``async`` only."""
         if self is Durability.FULL:
             return "acknowledged once committed and synced to disk: no loss when killed, none when power fails"
         if self is Durability.PROCESS:
@@ -36,51 +41,123 @@ class Durability(Enum):
         return f"acknowledged at once: when killed, up to {flush_interval:g} s of changes; more when power fails"
 
 
-class Database(WritableDatabase, Protocol):
-    """A database of either make. Its connections are those of the driver, in autocommit mode."""
+class Database(ABC):
+    """A database of either make. Its connections are those of the driver, in autocommit mode.
+
+    It implements :class:`holdfast.storage.driver.WritableDatabase` for the writer.
+    """
+
+    #: the statement that begins a transaction which is going to write
+    begin_statement: ClassVar[str]
+    #: SQLAlchemy's name for the dialect: "sqlite" or "postgresql"
+    dialect: ClassVar[str]
+    #: the base class of the driver's exceptions
+    errors: ClassVar[type[Exception]]
+    #: whether a network is between the broker and the data: reads then need a thread, and the database can be away
+    remote: ClassVar[bool]
+    #: the driver's errors that are the fault of a row: written again, it would fail again
+    row_errors: ClassVar[tuple[type[Exception], ...]]
+
+    #: why nothing may be written any more: stored data is damaged
+    damage: StorageFailure | None = None
 
     @property
-    def dialect(self) -> str:
-        """What SQLAlchemy calls its dialect: "sqlite" or "postgresql"."""
-
-    @property
+    @abstractmethod
     def location(self) -> str:
-        """What to call it in messages; never with a password."""
+        """The database's name in messages; it never contains a password."""
 
-    @property
-    def errors(self) -> type[Exception]:
-        """The root of its driver's exceptions."""
+    @abstractmethod
+    def connect(self) -> Any:
+        """Open the writer's connection."""
 
-    @property
-    def remote(self) -> bool:
-        """Whether it is asked over a network: reading takes a thread, and it may be away for a while."""
-
-    def connect_reader(self) -> Connection:
+    @abstractmethod
+    def connect_reader(self) -> Any:
         """Open a connection that only reads."""
 
+    @abstractmethod
     def check(self) -> None:
-        """Prove that it can be read and written; a file is created if missing. Raises :class:`StoreUnusable`."""
+        """Prove that the database can be read and written. Creates a missing file. Raises :class:`StoreUnusable`."""
 
+    @abstractmethod
     def check_present(self) -> None:
-        """Prove that it is there, without making or changing anything. Raises :class:`StoreUnusable`."""
+        """Prove that the database exists. Creates and changes nothing. Raises :class:`StoreUnusable`."""
 
-    def check_beginning(self) -> None:
-        """Prove that what is read at start can be read; the schema is current. Raises :class:`StoreDamaged`."""
+    def check_readable(self) -> None:  # noqa: B027 - Postgres checks itself
+        """Prove that the tables that a start reads can be read. Raises :class:`StoreDamaged`."""
 
+    @abstractmethod
     def engine(self) -> Engine:
-        """Return an SQLAlchemy engine over writing connections, each closed when given back."""
+        """Return an SQLAlchemy engine over writing connections. It closes each connection after use."""
 
-    def exclusive(self) -> Engine:
+    @abstractmethod
+    def exclusive_engine(self) -> Engine:
         """Return an engine whose transactions fail while a broker uses the database."""
 
-    def looking(self) -> Engine:
-        """Return an engine that only reads, also while a broker uses the database."""
+    @abstractmethod
+    def reading_engine(self) -> Engine:
+        """Return an engine that only reads. A broker may use the database meanwhile."""
 
-    def damages(self) -> dict[str, list[str]]:
-        """Return what is wrong with the database, by kind of check."""
+    @abstractmethod
+    def find_damage(self) -> dict[str, list[str]]:
+        """Check the whole database; return descriptions of the damage by kind of check."""
 
-    def explained(self) -> AbstractContextManager[None]:
-        """Raise :class:`StoreUnusable`, with what to do, for an error of the database."""
+    @contextmanager
+    def explaining_errors(self) -> Iterator[None]:
+        """Turn the database's errors into :class:`StoreUnusable`, with a remedy for the operator."""
+        try:
+            yield
+        except StorageFailure as failure:
+            raise StoreUnusable(str(failure)) from failure
+        except self.errors as error:
+            raise self._explained(error) from error
+        except DBAPIError as error:
+            raise self._explained(error.orig or error) from error
 
     def failure(self, error: BaseException) -> StorageFailure:
-        """Say why something failed: FULL, UNAVAILABLE, or REFUSED for what only this row can be blamed for."""
+        """Classify an error: FULL, UNAVAILABLE, or REFUSED if only this row is to blame."""
+        if isinstance(error, StorageFailure):
+            return error
+        if self._is_full(error):
+            kind = FailureKind.FULL
+        elif isinstance(error, (self.errors, OSError, MemoryError)) and not isinstance(error, self.row_errors):
+            kind = FailureKind.UNAVAILABLE
+        else:  # also errors of Python itself: a value that the driver cannot convert
+            kind = FailureKind.REFUSED
+        return StorageFailure(kind, f"{self.location}: {type(error).__name__}: {first_line(error)}")
+
+    @abstractmethod
+    def is_away(self, error: BaseException) -> bool:
+        """Tell whether the error says that the database cannot be reached now, but perhaps later."""
+
+    def is_conflict(self, error: BaseException) -> bool:
+        """Tell whether another transaction was in the way. It is worth trying again at once."""
+        return False
+
+    def committed(self, connection: Connection) -> None:  # noqa: B027 - likewise
+        """Do regular maintenance after a commit, on the writer's connection. Raises nothing."""
+
+    def checkpoint(self, connection: Connection) -> None:  # noqa: B027 - likewise
+        """Complete the files before the writer's connection is closed."""
+
+    @abstractmethod
+    def _is_full(self, error: BaseException) -> bool:
+        """Tell whether the database's disk is full."""
+
+    @abstractmethod
+    def _explained(self, error: BaseException) -> StoreUnusable:
+        """Return the error for the operator."""
+
+
+def engine_over(
+    url: str, connect: Callable[[], Any], on_begin: Callable[[SQLAlchemyConnection], None] | None = None
+) -> Engine:
+    """Return an engine that opens a connection for each use. ``on_begin`` is called when a transaction begins."""
+    engine = create_engine(url, creator=connect, poolclass=NullPool)
+    if on_begin is not None:
+        event.listen(engine, "begin", on_begin)
+    return engine
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, or its class if it has no text."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -23,13 +23,13 @@ def upgrade_schema(database: Database, say: Say, keep: Keep | None = None) -> No
     backup. When this is cut short, the database is as before and can be upgraded again.
     """
     database.check_present()
-    with database.explained():
+    with database.explaining_errors():
         if keep is not None:
-            with database.exclusive().begin() as connection:
+            with database.exclusive_engine().begin() as connection:
                 version = _found(connection, database)
             if version != newest_version():
                 keep(version)
-        with database.exclusive().begin() as connection:
+        with database.exclusive_engine().begin() as connection:
             version = _found(connection, database)
             say(
                 f"{database.location}: has the schema {version}, "
@@ -70,7 +70,7 @@ class Condition:
 def examine(database: Database) -> Condition:
     """Look at a database, also while a broker runs on it. Raises :class:`StoreUnusable` where that is not possible."""
     database.check_present()
-    with database.explained():
-        with database.looking().begin() as connection:
+    with database.explaining_errors():
+        with database.reading_engine().begin() as connection:
             version = own_version(connection, database.location)
-        return Condition(version, database.damages())
+        return Condition(version, database.find_damage())

@@ -11,9 +11,9 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import Attribute, Interface, implementer
 
-from holdfast.storage.bridge import IBridge
 from holdfast.storage.database import Database
 from holdfast.storage.driver import Connection
+from holdfast.storage.executor import IExecutor
 from holdfast.tickets import StorageFailure
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class IReaders(Interface):
 
 
 @implementer(IReaders)
-class InlineReader:
+class InlineReaders:
     """Reads in the reactor's turn: for a database in a local file, whose answers are there faster than a thread."""
 
     available = True
@@ -68,10 +68,10 @@ class _Job:
 class _Reader:
     """One thread and its connection. It is used by one job at a time."""
 
-    def __init__(self, database: Database, bridge: IBridge) -> None:
+    def __init__(self, database: Database, executor: IExecutor) -> None:
         self._database = database
         self._connection: Connection | None = None
-        self.bridge = bridge
+        self.executor = executor
 
     def run(self, work: Callable[[Connection], Any]) -> Any:
         """Run the work, in the thread. A connection that failed is not used again."""
@@ -91,20 +91,20 @@ class _Reader:
 
 
 @implementer(IReaders)
-class WaitingReaders:
+class ThreadedReaders:
     """Reads in threads, first come first served; while the database is away, what is to be read waits for it.
 
     After ``patience`` seconds (None: never) it is given up.
     """
 
     def __init__(
-        self, database: Database, bridges: list[IBridge], clock: IReactorTime, patience: float | None = None
+        self, database: Database, executors: list[IExecutor], clock: IReactorTime, patience: float | None = None
     ) -> None:
         self._database = database
         self._clock = clock
         self._patience = patience
         # The one used last is used next: it is connected, and has prepared what is asked again and again.
-        self._idle = [_Reader(database, bridge) for bridge in bridges]
+        self._idle = [_Reader(database, executor) for executor in executors]
         self._all = tuple(self._idle)
         self._waiting: deque[_Job] = deque()
         self._since: float | None = None
@@ -126,8 +126,8 @@ class WaitingReaders:
         """End the threads."""
         self._waiting.clear()
         for reader in self._all:
-            reader.bridge.call(reader.close, lambda _: None)
-            reader.bridge.stop()
+            reader.executor.call(reader.close, lambda _: None)
+            reader.executor.stop()
 
     def _cancel(self, job: _Job) -> None:
         if job in self._waiting:
@@ -136,7 +136,7 @@ class WaitingReaders:
     def _start(self) -> None:
         while self._waiting and self._idle and not self._retrying:
             reader, job = self._idle.pop(), self._waiting.popleft()
-            reader.bridge.call(partial(reader.run, job.work), partial(self._done, reader, job))
+            reader.executor.call(partial(reader.run, job.work), partial(self._done, reader, job))
 
     def _done(self, reader: _Reader, job: _Job, outcome: Any) -> None:
         self._idle.append(reader)

@@ -107,7 +107,7 @@ def prepare(database: Database, upgrade_command: str = UPGRADE_COMMAND) -> None:
     Raises :class:`StoreUnusable` when the schema is older (an operator upgrades it with ``upgrade_command``, never a
     start), newer, incomplete, or somebody else's.
     """
-    with database.explained(), database.engine().begin() as connection:
+    with database.explaining_errors(), database.engine().begin() as connection:
         version = own_version(connection, database.location)
         if version is None:
             upgrade(connection)

@@ -11,17 +11,20 @@ from attrs import define
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.logger import Logger
 
-from holdfast.storage.bridge import IBridge, ThreadBridge
 from holdfast.storage.database import Database, Durability, StoreDamaged, StoreUnusable
 from holdfast.storage.driver import Connection
 from holdfast.storage.engine import database_at, open_database
-from holdfast.storage.readers import InlineReader, IReaders, WaitingReaders
+from holdfast.storage.executor import IExecutor, ThreadExecutor
+from holdfast.storage.postgres.bulk import PostgresBulk
+from holdfast.storage.readers import InlineReaders, IReaders, ThreadedReaders
 from holdfast.storage.revisions import RevisionClock
 from holdfast.storage.schema import UPGRADE_COMMAND, prepare
+from holdfast.storage.sqlite.bulk import SQLiteBulk
 from holdfast.storage.sqlite.database import SQLiteDatabase
 from holdfast.storage.sqlite.quarantine import OnCorruption, quarantined, set_aside
 from holdfast.storage.sqlite.salvage import salvage
-from holdfast.storage.writing.meta import StoreMeta, join, read_meta
+from holdfast.storage.writing.bulk import Bulk
+from holdfast.storage.writing.node_totals import StoreTotals, add_node, read_totals
 from holdfast.storage.writing.writer import MAX_PENDING, Writer
 from holdfast.tickets import StorageFailure
 
@@ -40,7 +43,7 @@ class OpenStore:
     writer: Writer
     clock: RevisionClock
     readers: IReaders
-    meta: StoreMeta
+    totals: StoreTotals
 
 
 class DurableStore:
@@ -59,15 +62,15 @@ class DurableStore:
         self,
         url: str,
         *,
-        durability: Durability,
-        flush_interval: float,
-        max_pending: int,
         node: int,
         reactor: Any,
         now: Callable[[], int],
+        durability: Durability = Durability.FULL,
+        flush_interval: float = 1.0,
+        max_pending: int = 0,
         on_pressure: Callable[[bool], None] | None = None,
-        bridge: IBridge | None = None,
-        reading_bridge: Callable[[], IBridge] | None = None,
+        executor: IExecutor | None = None,
+        reading_executor: Callable[[], IExecutor] | None = None,
         patience: float | None = None,
         upgrade_command: str = UPGRADE_COMMAND,
         on_corruption: OnCorruption = OnCorruption.REFUSE,
@@ -81,8 +84,8 @@ class DurableStore:
         self._reactor = reactor
         self._now = now
         self._on_pressure = on_pressure
-        self._bridge = bridge or ThreadBridge(reactor)
-        self._reading_bridge = reading_bridge or (lambda: ThreadBridge(reactor, "holdfast-reader"))
+        self._executor = executor or ThreadExecutor(reactor)
+        self._reading_executor = reading_executor or (lambda: ThreadExecutor(reactor, "holdfast-reader"))
         self._patience = patience
         self._upgrade_command = upgrade_command
         self._on_corruption = on_corruption
@@ -107,9 +110,38 @@ class DurableStore:
         return self.dialect != "sqlite"
 
     @property
-    def reads_elsewhere(self) -> bool:
+    def reads_in_threads(self) -> bool:
         """Whether its database is asked from threads, which takes its time, rather than in the reactor's turn."""
         return self.dialect != "sqlite"
+
+    @property
+    def bulk(self) -> Bulk:
+        """The statements for many rows, in the dialect of its database."""
+        return PostgresBulk() if self.shared else SQLiteBulk()
+
+    def status(self) -> dict[str, object]:
+        """Return the durability and, while the store is open, the counters of its writer, by name."""
+        found: dict[str, object] = {
+            "durability": self._durability.value,
+            "loss_window": self._durability.loss_window(self._flush_interval or 0.0),
+            "quarantined": len(self.quarantined),
+        }
+        if self.parts is not None:
+            writer = self.parts.writer
+            found["pending_bytes"] = writer.pending_bytes
+            found["commits"] = writer.counters.commits
+            found["rows"] = writer.counters.rows
+            found["coalesced"] = writer.counters.coalesced
+            found["seconds"] = f"{writer.counters.seconds:.3f}"
+            found["available"] = int(writer.available and self.parts.readers.available)
+            found["failed"] = writer.counters.failed
+            found["damaged"] = int(self.parts.database.damage is not None)
+        return found
+
+    def soundness(self) -> dict[str, object]:
+        """Return ``damage``, the damage found (None for none), and ``quarantined``, the files in quarantine."""
+        damage = None if self.parts is None else self.parts.database.damage
+        return {"damage": None if damage is None else str(damage), "quarantined": self.quarantined}
 
     def before_open(self, prepare: Callable[[Database, Connection], None]) -> None:
         """Have this done with the writer's connection whenever the store is opened, before anything can change."""
@@ -151,44 +183,44 @@ class DurableStore:
     def _open(self) -> None:
         database = open_database(self._url, self._durability, self.node)
         prepare(database, self._upgrade_command)
-        database.check_beginning()
+        database.check_readable()
         try:
-            with database.explained():
+            with database.explaining_errors():
                 # The writer's from here on: by it others see that the database is in use, also while nothing changes.
                 connection = database.connect()
                 try:
-                    join(connection, self.node)
+                    add_node(connection, self.node)
                     for preparation in self._preparations:
                         preparation(database, connection)
-                    meta = read_meta(connection.cursor())
+                    totals = read_totals(connection.cursor())
                     readers = self._readers(database)
                 except BaseException:
                     connection.close()
                     raise
         except StorageFailure as failure:
             raise StoreUnusable(str(failure)) from failure
-        clock = RevisionClock(self.node, meta.revision_mark, self._now)
+        clock = RevisionClock(self.node, totals.revision_mark, self._now)
         writer = Writer(
             database,
-            self._bridge,
+            self._executor,
             clock,
             self._reactor,
             self._max_pending,
             self._flush_interval,
-            partial(self._reactor.callLater, 0) if self._bridge.gathers else None,
+            partial(self._reactor.callLater, 0) if self._executor.waits_for_turn else None,
             connection,
         )
         if self._on_pressure is not None:
             writer.on_pressure(self._on_pressure)
-        self.parts = OpenStore(database, writer, clock, readers, meta)
+        self.parts = OpenStore(database, writer, clock, readers, totals)
         for user in self._users:
             user(self.parts)
 
     def _readers(self, database: Database) -> IReaders:
         if not database.remote:
-            return InlineReader(database)
-        bridges = [self._reading_bridge() for _ in range(READERS)]
-        return WaitingReaders(database, bridges, self._reactor, self._patience)
+            return InlineReaders(database)
+        executors = [self._reading_executor() for _ in range(READERS)]
+        return ThreadedReaders(database, executors, self._reactor, self._patience)
 
     @inlineCallbacks
     def close(self) -> Generator[Deferred[None], None, None]:
@@ -200,4 +232,4 @@ class DurableStore:
             yield parts.writer.close()
         finally:
             parts.readers.close()
-            self._bridge.stop()
+            self._executor.stop()

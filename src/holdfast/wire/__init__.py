@@ -4,7 +4,8 @@ from holdfast.wire.datatypes import encode_variable_byte_integer, read_variable_
 from holdfast.wire.encoding import encode, encode_publish
 from holdfast.wire.errors import MalformedPacket, ProtocolError, WireError
 from holdfast.wire.parser import PacketParser
-from holdfast.wire.properties import NO_PROPERTIES, Properties, decode_properties, encode_properties
+from holdfast.wire.properties import NO_PROPERTIES, Properties
+from holdfast.wire.property_codec import decode_properties, encode_properties
 from holdfast.wire.reasons import ConnectReturnCode, ReasonCode, connect_return_code
 
 __all__ = [

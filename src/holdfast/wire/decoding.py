@@ -7,7 +7,8 @@ from collections.abc import Callable
 from holdfast.wire import packets as p
 from holdfast.wire.datatypes import Cursor, decode_string
 from holdfast.wire.errors import MalformedPacket, ProtocolError, WireError
-from holdfast.wire.properties import NO_PROPERTIES, WILL, Properties, read_properties
+from holdfast.wire.properties import NO_PROPERTIES, WILL, Properties
+from holdfast.wire.property_codec import read_properties
 from holdfast.wire.reasons import PERMITTED, ConnectReturnCode, ReasonCode
 
 _PROTOCOLS = {("MQIsdp", 3), ("MQTT", 4), ("MQTT", 5)}
@@ -115,7 +116,7 @@ def _connect_body(cursor: Cursor, version: int, bridge: bool) -> p.Connect:
     try:
         return _connect_payload(cursor, version, bridge, flags, keep_alive, properties)
     except WireError as error:
-        error.asked = properties
+        error.connect_properties = properties
         raise
 
 

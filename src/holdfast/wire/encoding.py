@@ -7,7 +7,8 @@ from typing import Any
 
 from holdfast.wire import packets as p
 from holdfast.wire.datatypes import encode_binary, encode_string, encode_variable_byte_integer
-from holdfast.wire.properties import NO_PROPERTIES, Properties, encode_properties
+from holdfast.wire.properties import NO_PROPERTIES, Properties
+from holdfast.wire.property_codec import encode_properties
 
 
 def encode(packet: p.Packet, protocol_version: int) -> bytes:

@@ -1,19 +1,16 @@
-"""The two ways in which a peer's bytes can be wrong."""
+"""The two kinds of errors in a peer's bytes: malformed packets and protocol errors [MQTT5-1.2]."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from holdfast.wire.properties import Properties
 from holdfast.wire.reasons import ReasonCode
-
-if TYPE_CHECKING:
-    from holdfast.wire.properties import Properties
 
 
 class WireError(Exception):
-    """The peer broke the rules: ``reason`` is what to answer.
+    """The peer broke the rules. ``reason`` is the Reason Code of the answer.
 
-    Of a CONNECT, ``protocol_version`` is its level, and ``asked`` its properties, as far as they were read.
+    If the packet is a CONNECT, ``protocol_version`` is its protocol level and ``connect_properties`` are its
+    properties. Both are None if the error came before them.
     """
 
     default_reason = ReasonCode.UNSPECIFIED_ERROR
@@ -22,7 +19,7 @@ class WireError(Exception):
         super().__init__(message)
         self.reason = self.default_reason if reason is None else reason
         self.protocol_version = protocol_version
-        self.asked: Properties | None = None
+        self.connect_properties: Properties | None = None
 
 
 class MalformedPacket(WireError):
@@ -32,6 +29,6 @@ class MalformedPacket(WireError):
 
 
 class ProtocolError(WireError):
-    """The packet can be parsed but contains or does what the standard does not allow [MQTT5-1.2]."""
+    """The packet can be parsed but breaks another rule of the standard [MQTT5-1.2]."""
 
     default_reason = ReasonCode.PROTOCOL_ERROR

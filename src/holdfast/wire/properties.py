@@ -1,23 +1,16 @@
-"""Properties of MQTT 5 [MQTT5-2.2.2]: one table says what each is, where it may stand and what values it may have."""
+"""The properties of MQTT 5 as values [MQTT5-2.2.2]. :mod:`holdfast.wire.property_codec` reads and writes them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import Enum
-from typing import Any
-
 from holdfast.hot_values import hot_frozen
-from holdfast.wire.datatypes import Cursor, encode_binary, encode_string, encode_variable_byte_integer
-from holdfast.wire.errors import MalformedPacket, ProtocolError
-from holdfast.wire.reasons import ReasonCode
 
-#: the place of properties that belong to the Will Message inside CONNECT's payload
+#: stands for a packet type: the properties of the Will Message, which are in CONNECT's payload
 WILL = 0
 
 
 @hot_frozen(kw_only=True)
 class Properties:
-    """The properties of one packet; None stands for absent. User Properties keep their order [MQTT5-3.3.2-18]."""
+    """The properties of one packet; None means absent. User Properties keep their order [MQTT5-3.3.2-18]."""
 
     payload_format_indicator: int | None = None
     message_expiry_interval: int | None = None
@@ -49,170 +42,3 @@ class Properties:
 
 
 NO_PROPERTIES = Properties()
-
-
-class _Type(Enum):
-    BYTE = "Byte"
-    TWO_BYTE = "Two Byte Integer"
-    FOUR_BYTE = "Four Byte Integer"
-    VARIABLE = "Variable Byte Integer"
-    STRING = "UTF-8 Encoded String"
-    BINARY = "Binary Data"
-    PAIR = "UTF-8 String Pair"
-
-
-@hot_frozen
-class _Definition:
-    identifier: int
-    field: str
-    type: _Type
-    packets: frozenset[int]
-    check: Callable[[Any], ReasonCode | None] | None = None
-    repeatable: bool = False
-
-
-def _flag(value: int) -> ReasonCode | None:
-    return None if value in (0, 1) else ReasonCode.PROTOCOL_ERROR
-
-
-def _positive(value: int) -> ReasonCode | None:
-    return None if value else ReasonCode.PROTOCOL_ERROR
-
-
-def _alias(value: int) -> ReasonCode | None:
-    return None if value else ReasonCode.TOPIC_ALIAS_INVALID  # [MQTT5-3.3.2-8]
-
-
-def _response_topic(value: str) -> ReasonCode | None:
-    return ReasonCode.PROTOCOL_ERROR if "+" in value or "#" in value else None  # [MQTT5-3.3.2-14]
-
-
-def _packets(*types: int) -> frozenset[int]:
-    return frozenset(types)
-
-
-_T = _Type
-_EVERYWHERE = _packets(WILL, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 14, 15)
-_TABLE = (
-    _Definition(0x01, "payload_format_indicator", _T.BYTE, _packets(WILL, 3), _flag),
-    _Definition(0x02, "message_expiry_interval", _T.FOUR_BYTE, _packets(WILL, 3)),
-    _Definition(0x03, "content_type", _T.STRING, _packets(WILL, 3)),
-    _Definition(0x08, "response_topic", _T.STRING, _packets(WILL, 3), _response_topic),
-    _Definition(0x09, "correlation_data", _T.BINARY, _packets(WILL, 3)),
-    _Definition(0x0B, "subscription_identifiers", _T.VARIABLE, _packets(3, 8), _positive, True),
-    _Definition(0x11, "session_expiry_interval", _T.FOUR_BYTE, _packets(1, 2, 14)),
-    _Definition(0x12, "assigned_client_identifier", _T.STRING, _packets(2)),
-    _Definition(0x13, "server_keep_alive", _T.TWO_BYTE, _packets(2)),
-    _Definition(0x15, "authentication_method", _T.STRING, _packets(1, 2, 15)),
-    _Definition(0x16, "authentication_data", _T.BINARY, _packets(1, 2, 15)),
-    _Definition(0x17, "request_problem_information", _T.BYTE, _packets(1), _flag),
-    _Definition(0x18, "will_delay_interval", _T.FOUR_BYTE, _packets(WILL)),
-    _Definition(0x19, "request_response_information", _T.BYTE, _packets(1), _flag),
-    _Definition(0x1A, "response_information", _T.STRING, _packets(2)),
-    _Definition(0x1C, "server_reference", _T.STRING, _packets(2, 14)),
-    _Definition(0x1F, "reason_string", _T.STRING, _packets(2, 4, 5, 6, 7, 9, 11, 14, 15)),
-    _Definition(0x21, "receive_maximum", _T.TWO_BYTE, _packets(1, 2), _positive),
-    _Definition(0x22, "topic_alias_maximum", _T.TWO_BYTE, _packets(1, 2)),
-    _Definition(0x23, "topic_alias", _T.TWO_BYTE, _packets(3), _alias),
-    _Definition(0x24, "maximum_qos", _T.BYTE, _packets(2), _flag),
-    _Definition(0x25, "retain_available", _T.BYTE, _packets(2), _flag),
-    _Definition(0x26, "user_properties", _T.PAIR, _EVERYWHERE, None, True),
-    _Definition(0x27, "maximum_packet_size", _T.FOUR_BYTE, _packets(1, 2), _positive),
-    _Definition(0x28, "wildcard_subscription_available", _T.BYTE, _packets(2), _flag),
-    _Definition(0x29, "subscription_identifier_available", _T.BYTE, _packets(2), _flag),
-    _Definition(0x2A, "shared_subscription_available", _T.BYTE, _packets(2), _flag),
-)
-_BY_IDENTIFIER = {definition.identifier: definition for definition in _TABLE}
-
-
-def _read(kind: _Type, cursor: Cursor) -> Any:
-    match kind:
-        case _Type.BYTE:
-            return cursor.byte()
-        case _Type.TWO_BYTE:
-            return cursor.two_byte_integer()
-        case _Type.FOUR_BYTE:
-            return cursor.four_byte_integer()
-        case _Type.VARIABLE:
-            return cursor.variable_byte_integer()
-        case _Type.STRING:
-            return cursor.string()
-        case _Type.BINARY:
-            return cursor.binary()
-        case _Type.PAIR:
-            return cursor.string(), cursor.string()
-
-
-def _write(kind: _Type, value: Any) -> bytes:
-    match kind:
-        case _Type.BYTE:
-            return bytes((value,))
-        case _Type.TWO_BYTE:
-            return int(value).to_bytes(2, "big")
-        case _Type.FOUR_BYTE:
-            return int(value).to_bytes(4, "big")
-        case _Type.VARIABLE:
-            return encode_variable_byte_integer(value)
-        case _Type.STRING:
-            return encode_string(value)
-        case _Type.BINARY:
-            return encode_binary(value)
-        case _Type.PAIR:
-            return encode_string(value[0]) + encode_string(value[1])
-
-
-def read_properties(cursor: Cursor, packet_type: int) -> Properties:
-    """Read a property block, its length first, for this Control Packet type (:data:`WILL` for the Will's).
-
-    Raises :class:`MalformedPacket` for unknown identifiers, for properties the packet may not carry and for truncated
-    values, :class:`ProtocolError` for duplicates and for values the standard forbids.
-    """
-    length = cursor.variable_byte_integer()
-    if not length:
-        return NO_PROPERTIES
-    if length > cursor.remaining():
-        raise MalformedPacket("the Property Length exceeds the packet")
-    block = Cursor(cursor.data, cursor.position, cursor.position + length)
-    cursor.position += length
-    found: dict[str, Any] = {}  # single values, or lists of repeatable ones
-    while block.remaining():
-        identifier = block.variable_byte_integer()
-        definition = _BY_IDENTIFIER.get(identifier)
-        if definition is None:
-            raise MalformedPacket(f"there is no property 0x{identifier:02x}")
-        if packet_type not in definition.packets:
-            raise MalformedPacket(f"this packet may not carry {definition.field}")  # [MQTT5-2.2.2.2]
-        value = _read(definition.type, block)
-        if definition.check is not None:
-            reason = definition.check(value)
-            if reason is not None:
-                raise ProtocolError(f"{definition.field} may not be {value!r:.60}", reason)
-        if definition.repeatable and not (packet_type == 8 and identifier == 0x0B):
-            found.setdefault(definition.field, []).append(value)
-        elif definition.field in found:
-            raise ProtocolError(f"{definition.field} stands twice")
-        else:
-            found[definition.field] = (value,) if definition.repeatable else value
-    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
-    return Properties(**values)
-
-
-def decode_properties(block: bytes, packet_type: int = 3) -> Properties:
-    """Decode one whole property block (with its length); PUBLISH's by default."""
-    return read_properties(Cursor(block, 0, len(block)), packet_type)
-
-
-def encode_properties(properties: Properties) -> bytes:
-    """Encode a property block, its length first. Raises ValueError for what does not fit."""
-    if properties is NO_PROPERTIES:
-        return b"\0"
-    parts: list[bytes] = []
-    for definition in _TABLE:
-        value = getattr(properties, definition.field)
-        if value is None or value == ():
-            continue
-        head = bytes((definition.identifier,))
-        for one in value if definition.repeatable else (value,):
-            parts.append(head + _write(definition.type, one))
-    block = b"".join(parts)
-    return encode_variable_byte_integer(len(block)) + block

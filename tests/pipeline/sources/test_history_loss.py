@@ -19,6 +19,7 @@ from holdfast.pipeline.sources.options import Options
 from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.storage.database import Durability
 from holdfast.storage.engine import database_at
+from holdfast.storage.postgres.bulk import PostgresBulk
 from tests.pipeline.stores import NOW, Filled, database, message
 
 
@@ -137,15 +138,15 @@ def test_on_postgres_nobody_writes_behind_a_change_that_is_not_committed(tmp_pat
         before = last()
         with closing(writable.connect()) as first, closing(writable.connect()) as second:
             first.cursor().execute("BEGIN")
-            HistoryRecorder("postgresql").record_stored(first.cursor(), ["a"], NOW, ChangeOrigin.PUBLISH)
+            HistoryRecorder(PostgresBulk()).record_stored(first.cursor(), ["a"], NOW, ChangeOrigin.PUBLISH)
             second.cursor().execute("SET lock_timeout = '20ms'")
             second.cursor().execute("BEGIN")
             with pytest.raises(psycopg.errors.LockNotAvailable):
-                HistoryRecorder("postgresql").record_stored(second.cursor(), ["a"], NOW, ChangeOrigin.PUBLISH)
+                HistoryRecorder(PostgresBulk()).record_stored(second.cursor(), ["a"], NOW, ChangeOrigin.PUBLISH)
             second.rollback()
             assert last() == before
             first.commit()
             second.cursor().execute("BEGIN")
-            HistoryRecorder("postgresql").record_stored(second.cursor(), ["a"], NOW, ChangeOrigin.PUBLISH)
+            HistoryRecorder(PostgresBulk()).record_stored(second.cursor(), ["a"], NOW, ChangeOrigin.PUBLISH)
             assert last() == before + 1
             second.rollback()

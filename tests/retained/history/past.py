@@ -24,8 +24,8 @@ from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.recorder import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.database import Durability
+from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.store import DurableStore
 from holdfast.tickets import CommitTicket
 from holdfast.wire.properties import NO_PROPERTIES
@@ -44,7 +44,7 @@ class Past:
     node: int = 1
     wall: Wall = field(factory=Wall)
     clock: Clock = field(factory=Clock)
-    bridge: SynchronousBridge = field(factory=SynchronousBridge)
+    executor: SynchronousExecutor = field(factory=SynchronousExecutor)
     durable: DurableStore = field(init=False)
     store: SQLRetainedStore = field(init=False)
     history: RetainedHistory = field(init=False)
@@ -54,9 +54,9 @@ class Past:
     def __attrs_post_init__(self) -> None:
         self.durable = DurableStore(
             self.url, durability=Durability.PROCESS, flush_interval=1.0, max_pending=0, node=self.node,
-            reactor=self.clock, now=self.wall, bridge=self.bridge, reading_bridge=SynchronousBridge,
+            reactor=self.clock, now=self.wall, executor=self.executor, reading_executor=SynchronousExecutor,
         )  # fmt: skip
-        recorder = HistoryRecorder(self.durable.dialect) if self.limits.enable else NO_RECORDER
+        recorder = HistoryRecorder(self.durable.bulk) if self.limits.enable else NO_RECORDER
         self.store = SQLRetainedStore(self.durable, recorder=recorder)
         self.history = RetainedHistory(
             self.durable, flushed=self.store.flushed, clock=self.clock, now=self.wall, limits=self.limits
@@ -75,9 +75,9 @@ class Past:
 
     def close(self) -> None:
         """Commit what waits, and close."""
-        self.bridge.manual = False
-        while self.bridge.waiting:
-            self.bridge.step()
+        self.executor.manual = False
+        while self.executor.waiting:
+            self.executor.step()
         result_of(self.durable.close())
 
     def finish(self, work: Any) -> Any:
@@ -86,8 +86,8 @@ class Past:
             if work.called:
                 break
             self.clock.advance(0)
-            while self.bridge.waiting:
-                self.bridge.step()
+            while self.executor.waiting:
+                self.executor.step()
         return result_of(work)
 
     def tend(self) -> None:

@@ -41,7 +41,7 @@ class RecordedBroker(MemoryBroker):
                 self.durable,
                 counted_filters=counted,
                 counted_clients=clients,
-                recorder=HistoryRecorder(self.durable.dialect),
+                recorder=HistoryRecorder(self.durable.bulk),
             )
             self.durable.open()
             return kept

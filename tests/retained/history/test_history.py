@@ -109,13 +109,13 @@ def test_plain_sql_reads_the_events(past: Past) -> None:
 def test_every_change_is_there_once_when_many_are_committed_together(make: Make) -> None:
     """The live row is written once, the history has them all, in their order."""
     past = make().open()
-    past.bridge.manual = True
+    past.executor.manual = True
     past.set("other", b"first")
     tickets = [past.set("t", b"%d" % number) for number in range(10)]
     tickets += [past.clear("t"), past.set("t", b"last"), past.set("u", b"1")]
     assert not any(ticket.settled for ticket in tickets)
-    while past.bridge.waiting:
-        past.bridge.step()
+    while past.executor.waiting:
+        past.executor.step()
     assert all(ticket.settled and ticket.failure is None for ticket in tickets)
     assert [payload for _, payload, _ in log_of(past, "t")] == [*(b"%d" % n for n in range(10)), b"", b"last"]
     assert past.in_step()
@@ -124,13 +124,13 @@ def test_every_change_is_there_once_when_many_are_committed_together(make: Make)
 
 def test_a_row_that_cannot_be_stored_takes_its_entry_along_and_no_other(past: Past, monkeypatch: Any) -> None:
     """A batch that fails because of one change is stored but for that one, live row and entry alike."""
-    past.bridge.manual = True
+    past.executor.manual = True
     past.set("first")
-    while past.bridge.waiting:
-        past.bridge.step()
+    while past.executor.waiting:
+        past.executor.step()
     tickets = {topic: past.set(topic) for topic in ("a", "b", "bad\udc80", "c", "d")}
-    while past.bridge.waiting:
-        past.bridge.step()
+    while past.executor.waiting:
+        past.executor.step()
     assert [topic for topic, ticket in tickets.items() if ticket.failure] == ["bad\udc80"]
     assert [topic for topic, _, _ in log_of(past)] == ["first", "a", "b", "c", "d"]
     assert past.in_step()
@@ -199,14 +199,14 @@ def test_in_small_slices_it_is_the_same(past: Past) -> None:
 
 def test_a_topic_with_very_many_changes_costs_no_more(past: Past) -> None:
     """The walk goes from topic to topic, and seeks the entry."""
-    past.bridge.manual = True
+    past.executor.manual = True
     for number in range(3000):
         past.wall.now += 1
         past.set("hot", b"%d" % number)
     past.set("zero")
-    while past.bridge.waiting:
-        past.bridge.step()
-    past.bridge.manual = False
+    while past.executor.waiting:
+        past.executor.step()
+    past.executor.manual = False
     assert past.as_of(START + 1234) == {"hot": b"1233"}
     assert past.as_of(START + 3000, "+") == {"hot": b"2999", "zero": b"x"}
 
@@ -269,9 +269,9 @@ def test_a_baseline_that_is_cut_short_goes_on_after_the_restart(make: Make) -> N
     past.close()
     past = make().open(started=False)
     past.history.running = True
-    past.bridge.manual = True
+    past.executor.manual = True
     past.history.tend()
-    past.bridge.step()
+    past.executor.step()
     past.history.running = False
     past.close()
     written = 2
@@ -618,8 +618,8 @@ def check(make: Make, actions: list[Any], keep: float | None, topic_filter: str)
             periods[-1].change(past.wall.now, topic, payload, expires_at)
 
     def drain() -> None:
-        while past.bridge.waiting:
-            past.bridge.step()
+        while past.executor.waiting:
+            past.executor.step()
 
     def restart(enable: bool) -> Past:
         enabled, wall, period = past.history.limits.enable, past.wall, periods[-1]
@@ -636,7 +636,7 @@ def check(make: Make, actions: list[Any], keep: float | None, topic_filter: str)
 
     change("", None)  # every period begins with something
     for action in actions:
-        past.bridge.manual = True
+        past.executor.manual = True
         match action:
             case ("set", topic, payload, lifetime):
                 expires_at = None if lifetime is None else past.wall.now + lifetime
@@ -663,7 +663,7 @@ def check(make: Make, actions: list[Any], keep: float | None, topic_filter: str)
                 past = restart(enable)
     if not past.history.limits.enable:
         past = restart(True)
-    past.bridge.manual = False
+    past.executor.manual = False
     drain()
     past.tend()
     horizon = 0 if keep is None else latest - round(keep * 1000)

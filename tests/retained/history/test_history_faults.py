@@ -19,15 +19,15 @@ def script(past: Past) -> list[tuple[str, bytes, CommitTicket]]:
     """Change topics in batches that coalesce, let some expire, and prune; return all that was put."""
     put: list[tuple[str, bytes, CommitTicket]] = []
     for turn in range(3):
-        past.bridge.manual = True
+        past.executor.manual = True
         for number in range(4):
             for topic in ("a", f"t/{number}"):
                 payload = b"%d %d" % (turn, number) if (turn + number) % 3 else b""
                 expires_at = past.wall.now + 5 if number == 1 else None
                 put.append((topic, payload, past.set(topic, payload, expires_at=expires_at)))
-        while past.bridge.waiting:
-            past.bridge.step()
-        past.bridge.manual = False
+        while past.executor.waiting:
+            past.executor.step()
+        past.executor.manual = False
         past.wall.now += 10
         past.finish(past.store.expire(past.wall.now, 10).addErrback(lambda failure: failure.trap(StorageFailure)))
         past.tend()

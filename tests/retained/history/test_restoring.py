@@ -64,7 +64,7 @@ def test_live_subscribers_and_new_ones_get_what_was_restored(broker: RecordedBro
 def test_the_history_is_looked_after_once_a_minute(tmp_path: Path) -> None:
     """The baseline at once, pruning at every round; and nothing after the service has stopped."""
     bench = Bench(fresh_file(tmp_path))
-    store = SQLRetainedStore(bench.store, recorder=HistoryRecorder(bench.store.dialect))
+    store = SQLRetainedStore(bench.store, recorder=HistoryRecorder(bench.store.bulk))
     limits = HistoryLimits(enable=True, keep=30)
     history = RetainedHistory(bench.store, flushed=store.flushed, clock=bench.clock, now=bench.wall, limits=limits)
     bench.store.open()

@@ -22,6 +22,7 @@ from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.store.values import RetainedStatistics, Seen, Usage
 from holdfast.storage.database import StoreUnusable
 from holdfast.storage.postgres import database as postgres
+from holdfast.storage.postgres.bulk import PostgresBulk
 from holdfast.tickets import CommitTicket
 from tests.postgres import fresh_database, synchronous
 from tests.retained.store.contract import (
@@ -50,13 +51,13 @@ def opened(node: int = 1, empty: bool = True, **options: Any) -> Iterator[SQLRet
     if empty:
         with psycopg.connect(database().replace("+psycopg", ""), autocommit=True) as connection:
             connection.execute("TRUNCATE retained, retained_levels, retained_usage, nodes")
-    durable, bridge = synchronous(database(), node)
+    durable, executor = synchronous(database(), node)
     store = SQLRetainedStore(durable, **options)
     durable.open()
     try:
         yield store
     finally:
-        bridge.manual = False
+        executor.manual = False
         result_of(durable.close())
 
 
@@ -73,7 +74,7 @@ class TestRecordedPostgresRetainedStore(StoreContract):
 
     @contextmanager
     def opened(self) -> Iterator[IRetainedStore]:
-        with opened(recorder=HistoryRecorder("postgresql")) as store:
+        with opened(recorder=HistoryRecorder(PostgresBulk())) as store:
             yield store
 
 

@@ -20,6 +20,7 @@ from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.store.sqlite import MOST_ROWS, SQLiteStatements
 from holdfast.retained.store.values import RetainedStatistics
+from holdfast.storage.sqlite.bulk import SQLiteBulk
 from holdfast.storage.sqlite.database import SQLiteDatabase
 from holdfast.tickets import FailureKind, StorageFailure
 from tests.retained.store.contract import (
@@ -47,8 +48,8 @@ def opened(**options: Any) -> Iterator[tuple[Bench, SQLRetainedStore]]:
         store = SQLRetainedStore(bench.store, **options)
         bench.store.open()
         yield bench, store
-        bench.bridge.manual = False
-        bench.bridge.stop()
+        bench.executor.manual = False
+        bench.executor.stop()
         result_of(bench.store.close())
 
 
@@ -83,7 +84,7 @@ class TestRecordedSQLRetainedStore(StoreContract):
 
     @contextmanager
     def opened(self) -> Iterator[IRetainedStore]:
-        with opened(recorder=HistoryRecorder("sqlite")) as (_, store):
+        with opened(recorder=HistoryRecorder(SQLiteBulk())) as (_, store):
             yield store
 
 
@@ -169,9 +170,9 @@ def test_what_sql_cannot_check_is_listed_in_small_parts(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(SQLiteStatements, "topics", listing)
     with opened() as (bench, store):
-        bench.bridge.manual = True
+        bench.executor.manual = True
         put_many(store, 1500)
-        bench.bridge.stop()
+        bench.executor.stop()
         long = "x" * 60_000  # longer than a pattern may be
         assert topics_read(store, selection(f"+/{long}/#")) == []
         assert topics_read(store, selection(f"+/+/{long}")) == []
@@ -200,11 +201,11 @@ def test_a_read_ends_when_its_time_is_up_and_goes_on_from_there() -> None:
 def test_a_statement_that_finds_nothing_for_long_is_broken_off() -> None:
     ticks = count()
     with opened(scan_rows=500, read_time=2, seconds=lambda: float(next(ticks))) as (bench, store):
-        bench.bridge.manual = True
+        bench.executor.manual = True
         for number in range(4000):
             stored = message(f"{number:05}", revision=store.next_revision(), client_id="me")
             store.put(RetainedChange(stored.topic, stored.revision, NOW, stored))
-        bench.bridge.stop()
+        bench.executor.stop()
         read = list(batches(store, selection("#", except_client="me")))
         assert len(read) > 1
         assert all(not batch.slices for batch in read)
@@ -216,23 +217,23 @@ def test_what_was_read_before_a_statement_is_broken_off_is_not_read_again() -> N
         topics = [f"{number:05}" for number in range(200)]
         for topic in topics:
             put(store, topic)
-        bench.bridge.manual = True
+        bench.executor.manual = True
         for number in range(200, 4000):
             stored = message(f"{number:05}", revision=store.next_revision(), client_id="me")
             store.put(RetainedChange(stored.topic, stored.revision, NOW, stored))
-        bench.bridge.stop()
+        bench.executor.stop()
         assert topics_read(store, selection("#", except_client="me"), slice_rows=100) == topics
 
 
 def test_many_rows_of_one_commit_are_written_whatever_their_number() -> None:
     for number in (1, MOST_ROWS - 1, MOST_ROWS, MOST_ROWS + 1, 2 * MOST_ROWS + 3):
         with opened() as (bench, store):
-            bench.bridge.manual = True
+            bench.executor.manual = True
             put_many(store, number)
-            bench.bridge.stop()
+            bench.executor.stop()
             assert store.statistics() == RetainedStatistics(number, number)
             put_many(store, number)
-            bench.bridge.stop()
+            bench.executor.stop()
             assert store.statistics() == RetainedStatistics(number, number)
             assert len(topics_read(store, selection("#"))) == number
 
@@ -249,9 +250,9 @@ def test_losers_and_winners_of_one_commit_are_told_apart() -> None:
         old = [message(f"t/{index}", b"old", store.next_revision()) for index in range(10)]
         for index in range(0, 10, 2):
             put(store, f"t/{index}", b"newer")
-        bench.bridge.manual = True
+        bench.executor.manual = True
         tickets = [store.put(RetainedChange(one.topic, one.revision, NOW, one)) for one in old]
-        bench.bridge.stop()
+        bench.executor.stop()
         assert all(ticket.settled and ticket.failure is None for ticket in tickets)
         assert store.statistics() == RetainedStatistics(10, 5 * 5 + 5 * 3)
         assert result_of(store.get("t/1")).payload == b"old"
@@ -260,11 +261,11 @@ def test_losers_and_winners_of_one_commit_are_told_apart() -> None:
 
 def test_within_one_commit_the_highest_revision_wins() -> None:
     with opened() as (bench, store):
-        bench.bridge.manual = True
+        bench.executor.manual = True
         first, second = (message("a", payload, store.next_revision()) for payload in (b"1", b"2"))
         put_many(store, 1)  # keeps the writer busy: the next two wait for the same commit
         tickets = [store.put(RetainedChange("a", one.revision, NOW, one)) for one in (second, first)]
-        bench.bridge.stop()
+        bench.executor.stop()
         assert all(ticket.settled and ticket.failure is None for ticket in tickets)
         assert result_of(store.get("a")).payload == b"2"
 
@@ -272,16 +273,16 @@ def test_within_one_commit_the_highest_revision_wins() -> None:
 def test_ten_thousand_values_of_a_topic_in_a_burst_are_written_a_few_times() -> None:
     """What comes while a commit is under way waits for the next one, and only the newest of it is written."""
     with opened() as (bench, store):
-        bench.bridge.manual = True
+        bench.executor.manual = True
         tickets = []
         for number in range(10_000):
             new = message("busy", b"%d" % number, store.next_revision())
             tickets.append(store.put(RetainedChange("busy", new.revision, NOW, new)))
         assert not any(ticket.settled for ticket in tickets)
-        while bench.bridge.waiting:
-            bench.bridge.step()
+        while bench.executor.waiting:
+            bench.executor.step()
         assert all(ticket.settled and ticket.failure is None for ticket in tickets)
-        bench.bridge.manual = False
+        bench.executor.manual = False
         assert result_of(store.get("busy")).payload == b"9999"
         assert bench.store.parts is not None
         counters = bench.store.parts.writer.counters

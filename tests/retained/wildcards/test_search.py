@@ -266,13 +266,13 @@ class Meter:
 def filled(sites: int, devices: int, **options: Any) -> Iterator[tuple[Bench, SQLRetainedStore, Meter]]:
     """Open a store with so many sites of so many devices, written in few commits."""
     with test_sql.opened(seconds=lambda: 0.0, **options) as (bench, store):
-        bench.bridge.manual = True
+        bench.executor.manual = True
         for site, device in product(range(sites), range(devices)):
             topic = f"site/{site}/dev/{device}/temp"
             stored = message(topic, revision=store.next_revision())
             store.put(RetainedChange(topic, stored.revision, NOW, stored))
-        bench.bridge.stop()
-        bench.bridge.manual = False
+        bench.executor.stop()
+        bench.executor.manual = False
         yield bench, store, Meter(bench)
 
 

@@ -269,7 +269,7 @@ def test_the_message_expiry_counts_while_a_commit_is_awaited(tmp_path: Path, sec
     client = persistent(broker, "s", 5)
     client.subscribe("t", qos=2)
     publisher = persistent(broker, "p", 5)
-    broker.bridge.manual = True
+    broker.executor.manual = True
     publisher.publish("t", b"1", qos=2, properties=Properties(message_expiry_interval=10))
     broker.advance(seconds)
     broker.commit()
@@ -285,7 +285,7 @@ def test_a_session_can_end_while_a_commit_is_awaited(tmp_path: Path, clean: bool
     client = persistent(broker, "s", 5)
     client.subscribe("t", qos=2)
     publisher = persistent(broker, "p", 5)
-    broker.bridge.manual = True
+    broker.executor.manual = True
     publisher.publish("t", b"1", qos=2, properties=Properties(message_expiry_interval=10))
     if clean:
         client = Client(broker, 5)
@@ -353,7 +353,7 @@ def test_a_clean_start_is_answered_when_the_old_session_is_gone_for_good(tmp_pat
     """CONNACK waits for that commit, also where the new Session needs none: a kill does not bring the old one back."""
     broker = RestartableBroker(fresh_file(tmp_path))
     persistent(broker, "s", version).drop()
-    broker.bridge.manual = True
+    broker.executor.manual = True
     client = Client(broker, version)
     client.send(p.Connect("s", version, True))
     assert client.packets() == []
@@ -572,10 +572,10 @@ def test_a_qos_2_replay_is_noted_together_with_its_messages(tmp_path: Path, comm
         broker.client("p").publish(f"r/{number}", b"%d" % number, qos=1 + number % 2, retain=True)
     session = Properties(session_expiry_interval=100, receive_maximum=4)
     client = broker.client("s", 5, clean=False, properties=session)
-    broker.bridge.manual = True
+    broker.executor.manual = True
     client.send(p.Subscribe(1, (p.SubscriptionRequest("r/#", 2),)))
     for _ in range(commits):
-        broker.bridge.step()
+        broker.executor.step()
         broker.settle()
     handed_on = [packet.topic for packet in client.got(p.Publish) if packet.qos == 2]
     broker = broker.restart()
@@ -638,7 +638,7 @@ def test_a_qos_2_replay_is_not_stale_when_its_commit_comes(
     client.send(p.Subscribe(1, (p.SubscriptionRequest("r/#", 2),)))
     broker.settle()
     while not broker.registry._sessions["s"].inflight:  # until the messages of the replay wait for their commit
-        broker.bridge.step()
+        broker.executor.step()
         broker.settle()
     assert client.got(p.Publish) == []
     if resumed:
@@ -668,7 +668,7 @@ def test_a_qos_2_replay_loses_nothing_to_a_live_message_that_is_not_sent(tmp_pat
     client.send(p.Subscribe(1, (p.SubscriptionRequest("r", 2),)))
     broker.settle()
     while not broker.registry._sessions["s"].inflight:
-        broker.bridge.step()
+        broker.executor.step()
         broker.settle()
     client.drop()
     publisher.send(p.Publish("r", b"new", 0, True))
@@ -710,7 +710,7 @@ def test_a_replay_overtakes_no_qos_2_message_of_another_where_nodes_share_a_data
     client.send(p.Subscribe(1, (p.SubscriptionRequest("r", 2), p.SubscriptionRequest("+", 0))))
     broker.settle()
     while not broker.registry._sessions["s"].inflight:
-        broker.bridge.step()
+        broker.executor.step()
         broker.settle()
     assert client.got(p.Publish) == []
     broker.commit()
@@ -735,7 +735,7 @@ def test_what_a_tool_replaces_does_not_leave_with_qos_2_when_that_is_known(
     changed = _changed(broker, tmp_path, way, payload)
     before = []
     while not changed():
-        broker.bridge.step()
+        broker.executor.step()
         broker.settle()
         before += client.got(p.Publish)
     assert before == []

@@ -11,8 +11,7 @@ from sqlalchemy import Table
 
 from holdfast.sessions.durable.write_kinds import EndedSessions, RowKind
 from holdfast.storage import tables
-from holdfast.storage.writing import bulk
-from holdfast.storage.writing.bulk import SQLiteBulk
+from holdfast.storage.sqlite.bulk import SQLiteBulk, delete_statement
 from holdfast.storage.writing.writes import Write
 from holdfast.tickets import FailureKind, StorageFailure
 from tests.storage.doubles import fresh_file
@@ -48,7 +47,7 @@ def test_any_number_of_rows_is_written_and_deleted(connection: sqlite3.Connectio
 def test_rows_are_deleted_by_seeking(connection: sqlite3.Connection, table: Table, rows: int) -> None:
     """No deletion scans a table, however many rows it names."""
     key = tuple(column.name for column in table.primary_key)
-    statement = bulk._sqlite_delete(table, key, rows)
+    statement = delete_statement(table, key, rows)
     steps = connection.execute(f"EXPLAIN QUERY PLAN {statement}", [1] * rows * len(key)).fetchall()
     assert any(f"SEARCH {table.name}" in step[3] for step in steps)
     assert not any(f"SCAN {table.name}" in step[3] for step in steps)

@@ -13,7 +13,7 @@ from twisted.logger import capturedLogs, formatEvent
 from holdfast.storage.database import Durability
 from holdfast.storage.sqlite.checkpoints import PAGES, Checkpoints
 from holdfast.storage.sqlite.database import SQLiteDatabase
-from holdfast.storage.writing.batches import BatchStore
+from holdfast.storage.writing.committer import Committer
 
 _PAGE = 4096
 _LONG = 50
@@ -168,7 +168,7 @@ def test_a_checkpoint_that_fails_is_told_and_no_commit_fails(log: Log) -> None:
 def test_the_writer_has_it_done(tmp_path: Path) -> None:
     """Nothing is lost when a store is closed while its log is moved."""
     database = SQLiteDatabase(tmp_path / "a.db", Durability.FULL)
-    batches = BatchStore(database, 1)
+    batches = Committer(database, 1)
     batches.transact(lambda connection: connection.cursor().execute("CREATE TABLE t (content BLOB)"))
     content = (bytes(_PAGE * (PAGES + 1)),)
     batches.transact(lambda connection: connection.cursor().execute("INSERT INTO t VALUES (?)", content))

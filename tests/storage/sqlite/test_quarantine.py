@@ -13,10 +13,9 @@ from twisted.logger import LogEvent
 from holdfast.messages import RetainedChange
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.store.values import Selection
-from holdfast.storage.database import Durability, StoreDamaged, StoreUnusable
+from holdfast.storage.database import StoreDamaged, StoreUnusable
 from holdfast.storage.sqlite import quarantine
 from holdfast.storage.sqlite.quarantine import OnCorruption
-from holdfast.storage.status import figures, soundness
 from holdfast.tickets import CommitTicket, FailureKind, StorageFailure
 from tests.retained.store.contract import NOW, message
 from tests.storage.doubles import fresh_file, result_of
@@ -122,8 +121,8 @@ def test_it_is_put_into_quarantine_byte_for_byte_and_the_store_opens(
     assert aside.read_bytes() == before
     assert [event["log_level"].name for event in errors] == ["critical", "critical"]
     assert errors[1]["where"] == aside
-    assert soundness(opened) == {"damage": None, "quarantined": [aside.name]}
-    told = figures(opened, Durability.FULL, 1)
+    assert opened.soundness() == {"damage": None, "quarantined": [aside.name]}
+    told = opened.status()
     assert (told["damaged"], told["quarantined"]) == (0, 1)
     result_of(opened.close())
     assert not quarantine.mark(path).exists()
@@ -258,8 +257,8 @@ def test_damage_that_is_met_later_stops_all_writing_and_is_remembered(path: Path
     assert ticket.failure is not None
     assert ticket.failure.kind is FailureKind.UNAVAILABLE
     assert result_of(retained.get("another")) is not None
-    assert "malformed" in str(soundness(opened)["damage"])
-    assert figures(opened, Durability.FULL, 1)["damaged"] == 1
+    assert "malformed" in str(opened.soundness()["damage"])
+    assert opened.status()["damaged"] == 1
     result_of(opened.close())
     with pytest.raises(StoreDamaged, match=r"was found damaged while the broker ran.*holdfast db check"):
         store(path, OnCorruption.REFUSE).open()

@@ -16,8 +16,8 @@ from twisted.internet.task import Clock
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from zope.interface import implementer
 
-from holdfast.storage.bridge import SynchronousBridge
 from holdfast.storage.driver import Connection, Cursor
+from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.revisions import RevisionClock
 from holdfast.storage.writing.writer import Writer
 from holdfast.storage.writing.writes import IWriteKind, Write
@@ -71,7 +71,7 @@ class Desk:
     clock: Clock = field(factory=Clock)
     notes: Notes = field(factory=Notes)
     database: FaultyDatabase = field(init=False)
-    bridge: SynchronousBridge = field(init=False)
+    executor: SynchronousExecutor = field(init=False)
     revisions: RevisionClock = field(init=False)
     writer: Writer = field(init=False)
 
@@ -81,10 +81,10 @@ class Desk:
             connection.execute(f"CREATE TABLE IF NOT EXISTS {table} (key PRIMARY KEY, value CHECK (value <> 'poison'))")
         connection.close()
         self.database = FaultyDatabase(self.path, self.faults)
-        self.bridge = SynchronousBridge(self.manual)
+        self.executor = SynchronousExecutor(self.manual)
         self.revisions = RevisionClock(1, 0, Wall(1000))
         self.writer = Writer(
-            self.database, self.bridge, self.revisions, self.clock, self.max_pending, self.flush_interval
+            self.database, self.executor, self.revisions, self.clock, self.max_pending, self.flush_interval
         )
 
     def submit(
@@ -140,11 +140,11 @@ def test_a_batch_is_all_that_became_pending_during_the_commit_before(path: Path)
     desk = Desk(path, manual=True)
     for key in "abcde":
         desk.submit(key)
-    assert len(desk.bridge.waiting) == 1
-    desk.bridge.step()
+    assert len(desk.executor.waiting) == 1
+    desk.executor.step()
     desk.submit("f")
     desk.submit("g")
-    desk.bridge.stop()
+    desk.executor.stop()
     assert desk.notes.applied == [["a"], ["b", "c", "d", "e"], ["f", "g"]]
     assert desk.writer.counters.commits == len(desk.notes.applied)
     assert desk.writer.counters.rows == 7
@@ -157,7 +157,7 @@ def test_a_ticket_is_settled_after_its_commit_and_not_before(path: Path) -> None
     assert not ticket.settled
     seen: list[dict[str, Any]] = []
     ticket.when_settled(lambda failure: seen.append(desk.stored()))
-    desk.bridge.step()
+    desk.executor.step()
     assert seen == [{"a": "value"}]
 
 
@@ -179,7 +179,7 @@ def test_tickets_are_settled_in_order_of_submission_also_those_submitted_meanwhi
 
     for key in "abc":
         follow(key)
-    desk.bridge.stop()
+    desk.executor.stop()
     assert settled == submitted
     assert len(settled) == 21
 
@@ -187,9 +187,9 @@ def test_tickets_are_settled_in_order_of_submission_also_those_submitted_meanwhi
 def test_the_next_commit_runs_while_tickets_are_settled(path: Path) -> None:
     desk = Desk(path, manual=True)
     waiting: list[int] = []
-    desk.submit("a").when_settled(lambda _failure: waiting.append(len(desk.bridge.waiting)))
+    desk.submit("a").when_settled(lambda _failure: waiting.append(len(desk.executor.waiting)))
     desk.submit("b")
-    desk.bridge.step()
+    desk.executor.step()
     assert waiting == [1]
 
 
@@ -197,7 +197,7 @@ def test_the_last_write_of_a_key_wins_and_every_ticket_is_settled_with_it(path: 
     desk = Desk(path, manual=True)
     desk.submit("first")
     tickets = [desk.submit("a", value) for value in ("1", "2", "3")]
-    desk.bridge.stop()
+    desk.executor.stop()
     assert kinds(tickets) == [None, None, None]
     assert desk.stored()["a"] == "3"
     assert desk.writer.counters.coalesced == 2
@@ -208,7 +208,7 @@ def test_a_write_of_lower_rank_does_not_replace_one_of_higher_rank(path: Path) -
     desk = Desk(path, manual=True)
     desk.submit("first")
     tickets = [desk.submit("a", "high", rank=2), desk.submit("a", "low", rank=1)]
-    desk.bridge.stop()
+    desk.executor.stop()
     assert kinds(tickets) == [None, None]
     assert desk.stored()["a"] == "high"
 
@@ -221,7 +221,7 @@ def test_the_same_key_of_two_kinds_is_two_writes_and_kinds_are_applied_in_their_
     desk.submit("first")
     desk.submit("a", "note")
     desk.submit("a", "other", kind=others)
-    desk.bridge.stop()
+    desk.executor.stop()
     assert (desk.stored()["a"], desk.stored("others")["a"]) == ("note", "other")
     assert order == ["notes", "others", "notes"]
 
@@ -248,19 +248,19 @@ def test_flushed_waits_for_all_before_it_and_for_nothing_after(path: Path) -> No
     during = desk.writer.flushed()
     pending = desk.submit("b")
     flushed = desk.writer.flushed()
-    desk.bridge.step()
+    desk.executor.step()
     assert [ticket.settled for ticket in (running, during, pending, flushed)] == [True, True, False, False]
     desk.submit("c", POISON)
-    desk.bridge.step()
+    desk.executor.step()
     assert [ticket.settled for ticket in (pending, flushed)] == [True, True]
-    desk.bridge.stop()
+    desk.executor.stop()
 
 
 def test_flushed_is_no_failure_when_what_it_waits_for_fails(path: Path) -> None:
     desk = Desk(path, manual=True)
     ticket = desk.submit("a", POISON)
     flushed = desk.writer.flushed()
-    desk.bridge.stop()
+    desk.executor.stop()
     assert kinds([ticket, flushed]) == [FailureKind.REFUSED, None]
 
 
@@ -278,7 +278,7 @@ def test_work_runs_in_a_transaction_of_its_own_after_what_was_submitted_before(p
 
     answer = desk.writer.run(work)
     after = desk.submit("b", "3")
-    desk.bridge.stop()
+    desk.executor.stop()
     assert result_of(answer) == "2"
     assert after.settled
     assert desk.stored() == {"a": "worked", "b": "3"}
@@ -315,7 +315,7 @@ def test_closing_commits_what_is_pending_and_takes_nothing_more(path: Path) -> N
     tickets = [desk.submit(key) for key in "abc"]
     closed = desk.writer.close()
     late = desk.submit("d")
-    desk.bridge.stop()
+    desk.executor.stop()
     result_of(closed)
     assert kinds([*tickets, late]) == [None, None, None, FailureKind.UNAVAILABLE]
     assert set(desk.stored()) == {"a", "b", "c"}
@@ -344,9 +344,9 @@ def test_publishers_are_paused_above_the_bound_and_resumed_below_half_of_it(path
     desk.submit("c", size=10)
     desk.submit("d", size=10)
     assert (pressure, desk.writer.pending_bytes) == ([True], 120)
-    desk.bridge.step()
+    desk.executor.step()
     assert (pressure, desk.writer.pending_bytes) == ([True], 60)
-    desk.bridge.step()
+    desk.executor.step()
     assert (pressure, desk.writer.pending_bytes) == ([True, False], 0)
 
 
@@ -358,7 +358,7 @@ def test_a_coalesced_write_counts_once(path: Path) -> None:
     assert desk.writer.pending_bytes == 21
     desk.submit("a", size=30, rank=-1)
     assert desk.writer.pending_bytes == 21
-    desk.bridge.stop()
+    desk.executor.stop()
     assert desk.writer.pending_bytes == 0
 
 
@@ -388,7 +388,7 @@ def test_an_acknowledgement_that_fails_keeps_nobody_else_from_theirs(
         raise ZeroDivisionError
 
     tickets[0].when_settled(fail)
-    desk.bridge.stop()
+    desk.executor.stop()
     assert kinds(tickets) == [None, None]
     assert len(logged_failures) == 1
     logged_failures.clear()
@@ -403,12 +403,12 @@ def test_only_the_row_to_blame_is_refused(path: Path, bad: set[int], value: Any)
     desk = Desk(path, manual=True)
     desk.submit("first")
     tickets = [desk.submit(f"{number}", value if number in bad else "v") for number in range(7)]
-    desk.bridge.stop()
+    desk.executor.stop()
     assert kinds(tickets) == [FailureKind.REFUSED if number in bad else None for number in range(7)]
     assert set(desk.stored()) == {"first"} | {f"{number}" for number in range(7) if number not in bad}
     assert desk.writer.counters.failed == len(bad)
     following = desk.submit("next")
-    desk.bridge.stop()
+    desk.executor.stop()
     assert kinds([following]) == [None]
 
 
@@ -416,7 +416,7 @@ def test_superseded_writes_share_the_refusal_of_the_last(path: Path) -> None:
     desk = Desk(path, manual=True)
     desk.submit("first")
     tickets = [desk.submit("a", "fine"), desk.submit("a", POISON)]
-    desk.bridge.stop()
+    desk.executor.stop()
     assert kinds(tickets) == [FailureKind.REFUSED, FailureKind.REFUSED]
     assert "a" not in desk.stored()
 
@@ -435,14 +435,14 @@ def test_a_database_that_fails_fails_the_batch_and_the_next_is_tried_again(
     desk = Desk(path, manual=True)
     desk.submit("first")
     tickets = [desk.submit(key) for key in "abc"]
-    desk.bridge.step()
+    desk.executor.step()
     desk.faults.error, desk.faults.fail_at = InjectedError(code), desk.faults.calls + 2
-    desk.bridge.step()
+    desk.executor.step()
     assert kinds(tickets) == [kind] * 3
     assert set(desk.stored()) == {"first"}
     assert len(errors) == 1
     ticket = desk.submit("next")
-    desk.bridge.stop()
+    desk.executor.stop()
     assert kinds([ticket]) == [None]
 
 
@@ -475,10 +475,10 @@ def test_a_database_that_fails_during_bisection_fails_only_what_is_not_committed
     desk = Desk(path, manual=True)
     desk.submit("first")
     tickets = [desk.submit(key, POISON if key == "d" else "v") for key in "abcd"]
-    desk.bridge.step()
+    desk.executor.step()
     # first attempt: BEGIN and four rows, of which the last fails; then "a" and "b" commit: BEGIN, two, mark, COMMIT
     desk.faults.fail_at = desk.faults.calls + 5 + 5
-    desk.bridge.step()
+    desk.executor.step()
     assert kinds(tickets) == [None, None, FailureKind.UNAVAILABLE, FailureKind.UNAVAILABLE]
     assert set(desk.stored()) == {"first", "a", "b"}
 
@@ -531,7 +531,7 @@ def test_whatever_call_fails_nothing_is_acknowledged_that_is_not_stored(
         for number, keys in enumerate(batches):
             tickets = [(key, desk.submit(key, POISON if key == POISON else f"{number}")) for key in keys]
             desk.revisions.next_revision()
-            desk.bridge.stop()
+            desk.executor.stop()
             for key, ticket in tickets:
                 assert ticket.settled
                 if ticket.failure is None:
@@ -609,14 +609,14 @@ def test_async_no_more_than_one_interval_of_changes_is_acknowledged_ahead_of_the
     desk.clock.advance(60)
     late.append(desk.submit("d"))
     assert not any(ticket.settled for ticket in late)
-    desk.bridge.step()
+    desk.executor.step()
     assert desk.stored() == {"a": "v", "b": "v"}
     assert not any(ticket.settled for ticket in late)
     assert desk.submit("e").settled
-    desk.bridge.step()  # nobody who waits has to wait for the interval
+    desk.executor.step()  # nobody who waits has to wait for the interval
     assert kinds(late) == [None, None]
     desk.clock.advance(0.25)
-    desk.bridge.step()
+    desk.executor.step()
     assert set(desk.stored()) == set("abcde")
 
 
@@ -670,7 +670,7 @@ def test_a_fresh_row_deleted_while_it_waits_never_reaches_the_disk(path: Path) -
     desk.submit("first")
     tickets = [desk.writer.submit(Write(desk.notes, "a", "v", 5, 0, fresh=True)), desk.submit("a", None)]
     assert desk.writer.pending_bytes == 1
-    desk.bridge.stop()
+    desk.executor.stop()
     assert kinds(tickets) == [None, None]
     assert desk.stored() == {"first": "v"}
     assert (desk.writer.counters.commits, desk.writer.counters.cancelled) == (1, 1)
@@ -686,7 +686,7 @@ def test_a_row_that_may_be_there_is_deleted_whatever_came_after(path: Path, agai
     if again:
         desk.writer.submit(Write(desk.notes, "a", "w", 1, 0, fresh=True))
         desk.submit("a", None)
-    desk.bridge.stop()
+    desk.executor.stop()
     assert desk.stored() == {}
     assert desk.writer.counters.cancelled == 0
 
@@ -698,7 +698,7 @@ def test_a_fresh_row_replaced_while_it_waits_is_still_fresh(path: Path) -> None:
     desk.writer.submit(Write(desk.notes, "a", "v", 1, 0, fresh=True))
     desk.submit("a", "w")
     desk.submit("a", None)
-    desk.bridge.stop()
+    desk.executor.stop()
     assert desk.stored() == {"first": "v"}
     assert desk.writer.counters.rows == 1
 

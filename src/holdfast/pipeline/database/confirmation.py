@@ -30,7 +30,7 @@ def confirm_archived(config: Config, seq: int) -> None:
             with access_to(config) as access:
                 access.call("POST", "/history/archived", body=json.dumps({"seq": str(seq)}).encode())
             return
-        with database.explained(), closing(database.connect()) as connection:
+        with database.explaining_errors(), closing(database.connect()) as connection:
             cursor = connection.cursor()
             cursor.execute(database.begin_statement)
             last_seq = confirm(cursor, seq).last_seq

@@ -51,7 +51,7 @@ class Source:
         """Open a transaction that reads. Raises :class:`PipelineError`."""
         try:
             database = database_at(self.url, Durability.FULL, 0, 5.0)
-            with database.explained(), closing(self._connection(database)) as connection:
+            with database.explaining_errors(), closing(self._connection(database)) as connection:
                 yield Reading(connection, database.dialect)
         except StoreUnusable as error:
             raise PipelineError(str(error)) from error
@@ -62,7 +62,7 @@ class Source:
                 raise PipelineError(f"{self.copy}: the copy of the database is not there any more; read it again")
             return sqlite3.connect(f"file:{quote(self.copy)}?mode=ro&immutable=1", uri=True, isolation_level=None)
         if database.dialect == "sqlite":
-            onlooker: Any = database.connect_onlooker()  # type: ignore[attr-defined]  # SQLite's alone has it
+            onlooker: Any = database.connect_read_only()  # type: ignore[attr-defined]  # SQLite's alone has it
             onlooker.execute("BEGIN")
             return onlooker
         connection: Any = database.connect_reader()
@@ -100,7 +100,7 @@ def check(url: str) -> None:
     try:
         database = database_at(url, Durability.FULL, 0, 5.0)
         database.check_present()
-        with database.explained(), database.looking().begin() as connection:
+        with database.explaining_errors(), database.reading_engine().begin() as connection:
             version = own_version(connection, database.location)
     except StoreUnusable as error:
         raise PipelineError(str(error)) from error

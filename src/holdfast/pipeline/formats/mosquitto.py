@@ -16,7 +16,8 @@ from typing import BinaryIO
 from holdfast.pipeline.formats.messages import Found, Unreadable
 from holdfast.retained.store.rows import json_of
 from holdfast.wire.errors import MalformedPacket, ProtocolError
-from holdfast.wire.properties import NO_PROPERTIES, Properties, decode_properties
+from holdfast.wire.properties import NO_PROPERTIES, Properties
+from holdfast.wire.property_codec import decode_properties
 
 _MAGIC = b"\x00\xb5\x00mosquitto db"
 _VERSIONS = (5, 6)

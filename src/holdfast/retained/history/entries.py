@@ -9,7 +9,8 @@ from attrs import frozen
 from holdfast.messages import ChangeKind, ChangeOrigin, RetainedMessage
 from holdfast.retained.history.entry_rules import stored_at_of
 from holdfast.retained.store.rows import Row
-from holdfast.wire.properties import NO_PROPERTIES, Properties, decode_properties
+from holdfast.wire.properties import NO_PROPERTIES, Properties
+from holdfast.wire.property_codec import decode_properties
 
 #: What an entry counts for towards ``retainer.history.max_bytes`` beside its payload, topic and properties, in bytes.
 ENTRY_OVERHEAD = 200

@@ -13,7 +13,7 @@ from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 from zope.interface import Interface, implementer
 
-from holdfast.log_throttle import Complaints
+from holdfast.log_throttle import LogThrottle
 from holdfast.retained.history.baseline import write_slice
 from holdfast.retained.history.entries import HistoryEvent
 from holdfast.retained.history.moments import (
@@ -147,7 +147,7 @@ class RetainedHistory(Service):
         self._now = now
         self._node = store.node if store.shared else 0
         self._statements = statements_for(store.dialect)
-        self._complaints = Complaints(self._log, clock.seconds, 3600)
+        self._log_throttle = LogThrottle(self._log, clock.seconds, 3600)
         self._tending: LoopingCall | None = None
         self._parts: OpenStore
         store.before_open(self._begin)
@@ -290,7 +290,7 @@ class RetainedHistory(Service):
                 yield self._write_baseline()
             yield self._prune()
         except StorageFailure as failure:
-            self._complaints.complain("tend", f"the history could not be looked after; trying again: {failure}")
+            self._log_throttle.log("tend", f"the history could not be looked after; trying again: {failure}")
 
     @inlineCallbacks
     def _write_baseline(self) -> Generator[Deferred[Any], Any, None]:
@@ -310,7 +310,7 @@ class RetainedHistory(Service):
             )
             if not pruned.more:
                 if pruned.excess:
-                    self._complaints.complain(
+                    self._log_throttle.log(
                         "size",
                         f"the history has {pruned.excess} bytes more than retainer.history.max_bytes and cannot be "
                         f"pruned further: what is retained now takes them, or an archive has not confirmed them",

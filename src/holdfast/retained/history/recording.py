@@ -10,7 +10,7 @@ from holdfast.retained.history.periods import advance, take_turn
 from holdfast.retained.store.recorder import ChangedRow
 from holdfast.storage import tables
 from holdfast.storage.driver import Cursor
-from holdfast.storage.writing.bulk import MOST_ROWS, bulk_for, split
+from holdfast.storage.writing.bulk import MOST_ROWS, Bulk, split
 
 # Built from constants and counts alone: values are always bound.
 # ruff: noqa: S608
@@ -30,8 +30,8 @@ class HistoryRecorder:
     told about a write only after it succeeded within the transaction.
     """
 
-    def __init__(self, dialect: str) -> None:
-        self._bulk = bulk_for(dialect)
+    def __init__(self, bulk: Bulk) -> None:
+        self._bulk = bulk
         # The highest revision given to record(). A lower one may come from a commit that is repeated.
         self._highest_recorded = 0
 

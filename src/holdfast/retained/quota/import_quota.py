@@ -9,7 +9,7 @@ from holdfast.retained.quota.limits import Limit, Quota, RetainerLimits, RetainR
 from holdfast.retained.store.rows import Row
 from holdfast.retained.store.usage import CLIENTS, UsageTable
 from holdfast.storage.driver import Cursor
-from holdfast.storage.writing.meta import read_meta
+from holdfast.storage.writing.node_totals import read_totals
 from holdfast.topics import matches
 
 #: Size and Client of what is retained in a topic; None for nothing.
@@ -26,7 +26,7 @@ class ImportQuota:
         self._clients: dict[str, Budget] = {}
         self._total: Budget | None = None
         if limits.max_retained_messages or limits.max_retained_bytes:
-            meta = read_meta(cursor)
+            meta = read_totals(cursor)
             total = Quota("retainer.", limits.max_retained_messages, limits.max_retained_bytes)
             self._total = Budget(
                 total, Limit.MESSAGES, Limit.BYTES, messages=meta.retained_count, bytes=meta.retained_bytes

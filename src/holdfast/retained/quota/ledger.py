@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from holdfast.log_throttle import Complaints
+from holdfast.log_throttle import LogThrottle
 from holdfast.messages import ApplicationMessage
 from holdfast.retained.quota.budgets import Budget, Growth
 from holdfast.retained.quota.limits import Limit, Quota, RetainerLimits, RetainRefused
@@ -53,7 +53,7 @@ class Ledger:
         self._store = store
         self._sweep = sweep
         self._clock = clock
-        self._complaints = Complaints(self._log, clock.seconds)
+        self._log_throttle = LogThrottle(self._log, clock.seconds)
         total = Quota("retainer.", limits.max_retained_messages, limits.max_retained_bytes)
         self._total = Budget(total, Limit.MESSAGES, Limit.BYTES)
         self._topics = [
@@ -185,7 +185,7 @@ class Ledger:
             try:
                 yield from self._learn(waiting, self._examined)
             except StorageFailure as failure:
-                self._complaints.complain("look", f"limits of what is retained cannot be looked at: {failure}")
+                self._log_throttle.log("look", f"limits of what is retained cannot be looked at: {failure}")
                 known = False
             undecided = []
             for one in waiting:  # what each does counts for the next one

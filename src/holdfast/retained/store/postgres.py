@@ -17,9 +17,9 @@ from holdfast.retained.wildcards.plan import JUST_AFTER, LIKE, Plan
 from holdfast.retained.wildcards.successor_sql import successor
 from holdfast.storage import tables
 from holdfast.storage.driver import Connection, Cursor
-from holdfast.storage.postgres.arrays import Integers, Texts, columns_of
+from holdfast.storage.postgres.arrays import Integers, Texts, columns_of, parameter_of
 from holdfast.storage.revisions import HIGHEST_NODE, after
-from holdfast.storage.writing.bulk import parameter_of, split
+from holdfast.storage.writing.bulk import split
 
 # Built from constants and counts alone: values are always bound.
 # ruff: noqa: S608

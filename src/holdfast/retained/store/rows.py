@@ -10,7 +10,8 @@ from attrs import fields
 
 from holdfast.messages import RetainedChange, RetainedMessage
 from holdfast.wire.datatypes import encode_variable_byte_integer
-from holdfast.wire.properties import NO_PROPERTIES, Properties, decode_properties, encode_properties
+from holdfast.wire.properties import NO_PROPERTIES, Properties
+from holdfast.wire.property_codec import decode_properties, encode_properties
 
 
 class Row(NamedTuple):

@@ -28,7 +28,7 @@ from holdfast.retained.wildcards.scan_size import Stride
 from holdfast.storage.driver import Connection, Cursor
 from holdfast.storage.revisions import time_of
 from holdfast.storage.store import DurableStore, OpenStore
-from holdfast.storage.writing.meta import add_to_totals, raise_mark, read_meta
+from holdfast.storage.writing.node_totals import add_to_totals, raise_revision_mark, read_totals
 from holdfast.storage.writing.writes import Write
 from holdfast.tickets import CommitTicket, FailureKind, StorageFailure
 
@@ -80,7 +80,7 @@ class SQLRetainedStore:
     ) -> None:
         self.node = store.node
         self.shared = store.shared
-        self.reads_ahead = store.reads_elsewhere
+        self.reads_ahead = store.reads_in_threads
         self._bounds = Bounds(read_time, seconds)
         #: how far to go at once for a filter, as its last read has left it: a guess to begin with
         self._stride_of = lru_cache(maxsize=_STRIDES)(lambda topic_filter: Stride(jump_rows, scan_rows))  # noqa: ARG005
@@ -169,7 +169,7 @@ class SQLRetainedStore:
 
         def work(connection: Connection) -> Seen:
             cursor = connection.cursor()
-            meta = read_meta(cursor)
+            meta = read_totals(cursor)
             read = self._usage.read
             return Seen(
                 Usage(meta.retained_count, meta.retained_bytes),
@@ -227,7 +227,7 @@ class SQLRetainedStore:
             cursor = connection.cursor()
             rows = chunk.decide(cursor, self._statements, self._usage)
             change = self._upserts.store(cursor, [ChangedRow(row, chunk.now, ChangeOrigin.IMPORT) for row in rows])
-            raise_mark(cursor, self.node, max((row.revision for row in rows), default=0))
+            raise_revision_mark(cursor, self.node, max((row.revision for row in rows), default=0))
             chunk.note(cursor, [row.topic for row in rows if row.topic not in change.lost])
             return change
 
@@ -245,7 +245,7 @@ class SQLRetainedStore:
 
     def _opened(self, parts: OpenStore) -> None:
         self._parts = parts
-        meta = parts.meta
+        meta = parts.totals
         self._upserts.totals = Totals(meta.retained_count, meta.retained_bytes, meta.largest_packet)
         parts.readers.read(lambda connection: self._statements.levels(connection.cursor())).addCallback(self._know)
         if self._usage.scopes:

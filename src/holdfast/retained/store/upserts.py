@@ -12,7 +12,7 @@ from holdfast.retained.store.rows import Row
 from holdfast.retained.store.statements import Statements, Totals
 from holdfast.retained.store.usage import UsageTable
 from holdfast.storage.driver import Cursor
-from holdfast.storage.writing.meta import add_to_totals, raise_mark
+from holdfast.storage.writing.node_totals import add_to_totals, raise_revision_mark
 from holdfast.storage.writing.writes import IWriteKind, Write
 from holdfast.tickets import StorageFailure
 
@@ -85,7 +85,7 @@ class RetainedUpserts:
         if new:
             self._statements.add_levels(cursor, new)
         if change.highest:
-            raise_mark(cursor, self._node, change.highest)
+            raise_revision_mark(cursor, self._node, change.highest)
         add_to_totals(cursor, self._node, change.count, change.payload_bytes, change.largest_packet)
         return change
 

@@ -353,8 +353,9 @@ class Connection:
             reason=error.reason.name,
         )
         if self._state is State.NEW and error.protocol_version is not None:
-            explanations = Explanations(error.protocol_version, error.asked or NO_PROPERTIES)
-            known = error.asked is not None  # what the Client takes; else the refusal is kept as short as can be
+            explanations = Explanations(error.protocol_version, error.connect_properties or NO_PROPERTIES)
+            # Without its properties, the Client's Maximum Packet Size is not known: send the shortest refusal.
+            known = error.connect_properties is not None
             self.finish(explanations.refusal(error.reason, str(error) if known else ""), None)
         else:
             self.close(error.reason, str(error))

@@ -10,7 +10,8 @@ from holdfast.sessions.state.interfaces import DeliveryState, StoredWill
 from holdfast.sessions.state.subscription import Subscription
 from holdfast.topics import split_shared
 from holdfast.wire.packets import Will
-from holdfast.wire.properties import NO_PROPERTIES, WILL, Properties, decode_properties, encode_properties
+from holdfast.wire.properties import NO_PROPERTIES, WILL, Properties
+from holdfast.wire.property_codec import decode_properties, encode_properties
 
 Row = tuple[Any, ...]
 

@@ -24,7 +24,6 @@ from holdfast.sessions.state.interfaces import (
 from holdfast.sessions.state.subscription import Subscription
 from holdfast.storage import tables
 from holdfast.storage.store import DurableStore, OpenStore
-from holdfast.storage.writing.bulk import bulk_for
 from holdfast.storage.writing.writes import Write
 from holdfast.tickets import COMMITTED, CommitTicket
 from holdfast.wire.packets import Will
@@ -46,7 +45,7 @@ class DurableSessionStates:
         self._retry: IDelayedCall | None = None
         self._node = store.node if store.shared else 0
         self._shared = store.shared
-        bulk = bulk_for(store.dialect)
+        bulk = store.bulk
         self.messages = RowKind(tables.session_messages, 20, bulk, self._failed)
         self.sessions = RowKind(tables.sessions, 30, bulk, self._failed)
         self.subscriptions = RowKind(tables.session_subscriptions, 40, bulk, self._failed)

@@ -118,3 +118,8 @@ def columns_of(table: Table, rows: Sequence[Sequence[Any]]) -> list[Array]:
 @lru_cache(maxsize=64)
 def _arrays_of(table: Table) -> tuple[type[Array], ...]:
     return tuple(map(array_of, table.columns))
+
+
+def parameter_of(column: Column[Any]) -> str:
+    """Return the SQL of a parameter that is an array of a column's values."""
+    return f"CAST(? AS {array_of(column).element}[])"

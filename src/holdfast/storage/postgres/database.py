@@ -1,9 +1,9 @@
-"""The Postgres database: how its connections are opened, and what its errors mean."""
+"""The Postgres database: how its connections are opened, how it is checked, and the meaning of its errors."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Self
@@ -13,12 +13,10 @@ from psycopg import errors, pq
 from psycopg.adapt import Dumper
 from psycopg.rows import RowFactory
 from sqlalchemy import Connection as SQLAlchemyConnection
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Engine
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import NullPool
 
-from holdfast.storage.database import Durability, StoreUnusable
+from holdfast.storage.database import Database, Durability, StoreUnusable, engine_over, first_line
 from holdfast.storage.driver import Connection
 from holdfast.storage.postgres.arrays import ARRAYS, Array
 from holdfast.storage.url import shown
@@ -27,28 +25,28 @@ from holdfast.tickets import FailureKind, StorageFailure
 OLDEST_SERVER = 13
 #: Seconds to wait for a server that does not answer a connection attempt.
 _CONNECT_TIMEOUT = 5
-#: A server that is gone is noticed after this many milliseconds, rather than after the system's quarter of an hour.
+#: A connection to a dead server fails after this many milliseconds. The system's default is a quarter of an hour.
 _TCP_USER_TIMEOUT = 15_000
-#: Every statement of ours is meant to walk an index, in its order. A planner that does not know yet how much is in a
-#: table that has just been filled would read all of it and sort, for each thousand rows again.
+#: Every statement of this program walks an index, in its order. Without statistics for a table that was filled a moment
+#: ago, the planner would instead read and sort the whole table, again for each thousand rows.
 _SETTINGS = "SELECT " + ", ".join(
     f"set_config('{name}', 'off', false)" for name in ("enable_seqscan", "enable_bitmapscan", "enable_sort", "jit")
 )
-#: How long to wait for the lock of a connection just closed, which the server may not have noticed yet (milliseconds).
+#: How long to wait for the lock of a node (milliseconds): the server may not have noticed yet that the connection of a
+#: broker that was just killed is closed.
 _LOCK_TIMEOUT = 5_000
-#: How long the schema is waited for where somebody else has it, or a table of it, locked (milliseconds).
+#: How long to wait for a schema, or a table in it, that another session has locked (milliseconds).
 _SCHEMA_LOCK_TIMEOUT = 30_000
-#: The first of the two numbers of every advisory lock of ours ("hold"); the second is the node's, or 0 for the schema.
+#: The first of the two numbers of all advisory locks of this program ("hold"). The second is the node, or 0 for the
+#: schema.
 _LOCKS = 0x686F6C64
 _AWAY = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction, StorageFailure)
-#: Failures that the row itself is to blame for: written again, they would fail again.
-_ROW_ERRORS = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded, UnicodeError)
 
 
 class Cursor(psycopg.Cursor[Any]):
-    """A cursor that takes parameters as the rest of the program writes them, ``?`` or ``:name``.
+    """A cursor that takes the parameters of the rest of the program, ``?`` or ``:name``.
 
-    Its results come in binary: of what is mostly bytes, text would be twice as long.
+    Its results are binary: most results are bytes, which would be twice as long as text.
     """
 
     def __init__(self, connection: psycopg.Connection[Any], *, row_factory: RowFactory[Any] | None = None) -> None:
@@ -62,34 +60,34 @@ class Cursor(psycopg.Cursor[Any]):
 
 @lru_cache(maxsize=512)
 def _translated(statement: str) -> str:
-    """Return a statement with the driver's own parameters. None of ours has these characters in a literal."""
+    """Return a statement with the driver's own parameters. No statement has these characters in a literal."""
     return re.sub(r"(?<!:):(\w+)", r"%(\1)s", statement.replace("%", "%%").replace("?", "%s"))
 
 
 class _ArrayDumper(Dumper):
-    """Hands an array over as it is."""
+    """Sends an array that is already encoded."""
 
     format = pq.Format.BINARY
 
     def dump(self, obj: Array) -> bytes:
-        """Return what is sent."""
+        """Return the encoded array."""
         return obj.data
 
 
 _DUMPERS = [(array, type(f"{array.__name__}Dumper", (_ArrayDumper,), {"oid": array.array_oid})) for array in ARRAYS]
 
 
-class PostgresDatabase:
+class PostgresDatabase(Database):
     """A Postgres database, with connections for this node's one writer and any number of readers.
 
-    ``node`` (0 for tools) is what its writer locks: no two writers of one node work on a database.
+    The writer locks its ``node`` (0 for tools, which lock nothing), so each node has one writer at a time.
     """
 
     begin_statement = "BEGIN"
     dialect = "postgresql"
-    errors = psycopg.Error
     remote = True
-    damage = None  #: the server looks after what is stored
+    row_errors = (psycopg.DataError, psycopg.IntegrityError, errors.ProgramLimitExceeded)
+    errors = psycopg.Error
 
     def __init__(self, url: URL, durability: Durability, node: int = 0) -> None:
         self.durability = durability
@@ -125,27 +123,17 @@ class PostgresDatabase:
         return connection
 
     def engine(self) -> Engine:
-        """Return an SQLAlchemy engine over writing connections, each closed when given back.
+        """Return an SQLAlchemy engine over writing connections.
 
-        Its transactions exclude each other: of brokers that start together, one builds the schema.
+        Its transactions exclude each other: if several brokers start together, one of them builds the schema.
         """
-        engine = create_engine(
-            "postgresql+psycopg://", creator=lambda: psycopg.connect(**self._parameters()), poolclass=NullPool
-        )
+        return self._engine(self._lock_schema)
 
-        @event.listens_for(engine, "begin")
-        def begin(connection: SQLAlchemyConnection) -> None:
-            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_SCHEMA_LOCK_TIMEOUT}")
-            connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s, 0)", (_LOCKS,))
-
-        return engine
-
-    def exclusive(self) -> Engine:
+    def exclusive_engine(self) -> Engine:
         """Return an engine whose transactions fail while a broker uses the database."""
-        engine = self.engine()
 
-        @event.listens_for(engine, "begin")
         def begin(connection: SQLAlchemyConnection) -> None:
+            self._lock_schema(connection)
             brokers = connection.exec_driver_sql(
                 "SELECT string_agg(CAST(objid AS text), ', ') FROM pg_locks WHERE locktype = 'advisory' AND granted "
                 "AND objid <> 0 AND classid = %s AND database = (SELECT oid FROM pg_database "
@@ -155,43 +143,39 @@ class PostgresDatabase:
             if brokers:
                 raise StoreUnusable(f"{self.location}: is used by brokers (node.id {brokers}); stop them")
 
-        return engine
+        return self._engine(begin)
 
-    def looking(self) -> Engine:
-        """Return an engine that only reads, also while brokers use the database."""
-        parameters = {**self._parameters(), "options": "-c default_transaction_read_only=on"}
-        return create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(**parameters), poolclass=NullPool)
+    def reading_engine(self) -> Engine:
+        """Return an engine that only reads. Brokers may use the database meanwhile."""
+        return self._engine(None, options="-c default_transaction_read_only=on")
 
-    def damages(self) -> dict[str, list[str]]:
-        """Return which indexes are not valid: the server looks after everything else."""
-        with self.looking().begin() as connection:
+    def _engine(self, on_begin: Callable[[SQLAlchemyConnection], None] | None, **more: str) -> Engine:
+        parameters = {**self._parameters(), **more}
+        return engine_over("postgresql+psycopg://", lambda: psycopg.connect(**parameters), on_begin)
+
+    @staticmethod
+    def _lock_schema(connection: SQLAlchemyConnection) -> None:
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_SCHEMA_LOCK_TIMEOUT}")
+        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s, 0)", (_LOCKS,))
+
+    def find_damage(self) -> dict[str, list[str]]:
+        """Return the indexes that are not valid. The server checks everything else itself."""
+        with self.reading_engine().begin() as connection:
             rows = connection.exec_driver_sql(
                 "SELECT CAST(indexrelid AS regclass) || ' of ' || CAST(indrelid AS regclass) FROM pg_index "
                 "WHERE NOT indisvalid"
             )
             return {"invalid indexes": [str(row[0]) for row in rows]}
 
-    @contextmanager
-    def explained(self) -> Iterator[None]:
-        """Raise :class:`StoreUnusable`, with what to do, for an error of the database."""
-        try:
-            yield
-        except StorageFailure as failure:
-            raise StoreUnusable(str(failure)) from failure
-        except psycopg.Error as error:
-            raise StoreUnusable(self._explain(error)) from error
-        except DBAPIError as error:
-            raise StoreUnusable(self._explain(error.orig or error)) from error
-
-    def _explain(self, error: BaseException) -> str:
+    def _explained(self, error: BaseException) -> StoreUnusable:
         if isinstance(error, errors.LockNotAvailable):
-            return (
-                f"{self.location}: its schema has been locked by somebody else for {_SCHEMA_LOCK_TIMEOUT / 1000:g} "
-                "seconds (another upgrade, or a session that holds a table); end that, or try again later"
+            return StoreUnusable(
+                f"{self.location}: another session has locked its schema for {_SCHEMA_LOCK_TIMEOUT / 1000:g} seconds "
+                "(an upgrade, or a transaction that uses a table); end that session, or try again later"
             )
-        if isinstance(error, errors.DiskFull):
-            return f"{self.location}: there is no space left on its disk; make room"
-        return f"{self.location}: cannot be used ({_first_line(error)})"
+        if self._is_full(error):
+            return StoreUnusable(f"{self.location}: there is no space left on its disk; free some space")
+        return StoreUnusable(f"{self.location}: cannot be used ({first_line(error)})")
 
     def check_present(self) -> None:
         """Prove that the database can be reached. Raises :class:`StoreUnusable`."""
@@ -206,19 +190,13 @@ class PostgresDatabase:
             raise StoreUnusable(str(failure)) from failure
         except psycopg.Error as error:
             raise StoreUnusable(
-                f"{self.location}: cannot be reached ({_first_line(error)}); start the server or correct storage.url"
+                f"{self.location}: cannot be reached ({first_line(error)}); start the server or correct storage.url"
             ) from error
 
-    def committed(self, connection: Connection) -> None:
-        """There is nothing to do: the server does."""
-
-    def checkpoint(self, connection: Connection) -> None:
-        """There is nothing to bring in order: the server does."""
-
     def is_away(self, error: BaseException) -> bool:
-        """Tell whether the server is gone, stops, starts, takes no connection now, or has become one that only reads.
+        """Tell whether the server cannot be reached, stops, starts, refuses connections, or has become read-only.
 
-        The latter is what a primary is after a failover: the next connection may lead to the new one.
+        A former primary is read-only after a failover: the next connection may lead to the new primary.
         """
         return isinstance(error, _AWAY) and not isinstance(
             error, (errors.DiskFull, errors.QueryCanceled, errors.ProgramLimitExceeded)
@@ -228,25 +206,11 @@ class PostgresDatabase:
         """Tell whether another node's transaction was in the way."""
         return isinstance(error, (errors.SerializationFailure, errors.DeadlockDetected))
 
-    def failure(self, error: BaseException) -> StorageFailure:
-        """Say why something failed: FULL, UNAVAILABLE, or REFUSED for what only this row can be blamed for."""
-        if isinstance(error, StorageFailure):
-            return error
-        if isinstance(error, errors.DiskFull):
-            kind = FailureKind.FULL
-        elif isinstance(error, _ROW_ERRORS):
-            kind = FailureKind.REFUSED
-        elif isinstance(error, (psycopg.Error, OSError, MemoryError)):
-            kind = FailureKind.UNAVAILABLE
-        else:
-            kind = FailureKind.REFUSED
-        return StorageFailure(kind, f"{self.location}: {type(error).__name__}: {_first_line(error)}")
-
-    def check_beginning(self) -> None:
-        """There is nothing to look for: the server does."""
+    def _is_full(self, error: BaseException) -> bool:
+        return isinstance(error, errors.DiskFull)
 
     def check(self) -> None:
-        """Prove that the database is there and can be written. Raises :class:`StoreUnusable`."""
+        """Prove that the database exists and can be written. Raises :class:`StoreUnusable`."""
         with self._reached():
             connection = self.connect()
         try:
@@ -306,7 +270,3 @@ class PostgresDatabase:
             **given,
             **{name: value for name, value in self._url.query.items() if isinstance(value, str)},
         }
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__

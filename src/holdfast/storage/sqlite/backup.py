@@ -30,7 +30,7 @@ def back_up(database: SQLiteDatabase, target: Path, report: Report) -> None:
     unfinished = target.with_name(target.name + ".partial")
     try:
         os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
-        with database.explained():
+        with database.explaining_errors():
             _copy(database, unfinished, report)
         _keep(unfinished, target)
     except OSError as error:
@@ -41,7 +41,7 @@ def back_up(database: SQLiteDatabase, target: Path, report: Report) -> None:
 
 
 def _copy(database: SQLiteDatabase, path: Path, report: Report) -> None:
-    with closing(database.connect_onlooker()) as source, closing(sqlite3.connect(path)) as copy:
+    with closing(database.connect_read_only()) as source, closing(sqlite3.connect(path)) as copy:
         # A transaction held open pins what is copied: else each commit of the broker would make it begin again.
         source.execute("BEGIN")
         source.execute("SELECT count(*) FROM sqlite_master").fetchone()

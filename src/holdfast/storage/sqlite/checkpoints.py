@@ -16,9 +16,9 @@ from time import monotonic
 
 from twisted.logger import Logger
 
-from holdfast.log_throttle import Complaints
+from holdfast.log_throttle import LogThrottle
 from holdfast.storage.driver import Connection
-from holdfast.storage.sqlite.file_size import is_logged
+from holdfast.storage.sqlite.page_counts import is_logged
 
 #: Pages in the log that are worth a checkpoint: fewer would be moved several times where changes are scattered.
 PAGES = 8_000
@@ -46,7 +46,7 @@ class Checkpoints:
         self._connect = connect
         self._pages = pages
         self._period = period
-        self._complaints = Complaints(self._log, monotonic, write=self._log.warn)
+        self._log_throttle = LogThrottle(self._log, monotonic, write=self._log.warn)
         self._looked = 0.0
         self._due = pages
         self._stuck = 0  # how long a log was that could not be moved as a whole
@@ -104,4 +104,4 @@ class Checkpoints:
         return int(logged)
 
     def _tell(self, error: Exception) -> None:
-        self._complaints.complain("log", f"{self._file}: cannot be moved into the database now: {error}")
+        self._log_throttle.log("log", f"{self._file}: cannot be moved into the database now: {error}")

@@ -1,65 +1,61 @@
-"""The SQLite database file: where it is, how its connections are opened, and what its errors mean."""
+"""The SQLite database file: how its connections are opened, how it is checked, and the meaning of its errors."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 from sqlalchemy import Connection as SQLAlchemyConnection
-from sqlalchemy import Engine, create_engine, event
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import NullPool
+from sqlalchemy import Engine
 from twisted.logger import Logger
 
 from holdfast.storage import tables
-from holdfast.storage.database import Durability, StoreDamaged, StoreUnusable
+from holdfast.storage.database import Database, Durability, StoreDamaged, StoreUnusable, engine_over
 from holdfast.storage.driver import Connection
 from holdfast.storage.sqlite import quarantine
 from holdfast.storage.sqlite.checkpoints import PAGES, Checkpoints
-from holdfast.storage.sqlite.file_size import HEADER, missing_pages
-from holdfast.tickets import FailureKind, StorageFailure
+from holdfast.storage.sqlite.page_counts import HEADER, missing_pages
+from holdfast.tickets import StorageFailure
 
 #: Python's own statement cache: enough for every shape of the hot statements.
 _CACHED_STATEMENTS = 256
-#: Pages a connection keeps. More of them make nothing faster, measured with a million topics: a replay reads each page
-#: once, what is written is scattered over all of them, and the system's own cache is as near.
+#: The page cache of a connection. A larger cache made nothing faster, measured with a million topics: a replay reads
+#: each page once, writes are scattered over all pages, and the page cache of the system is as near.
 _READER_CACHE_KIB = 4_096
 _WRITER_CACHE_KIB = 8_192
-#: Where the checkpoints beside the writer do not keep up, it does its own: a log takes its time to read at start.
+#: If the checkpoint thread does not keep up, the writer moves the log itself at this length: a start reads all of it.
 _CHECKPOINT_PAGES = 3 * PAGES
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-#: Tables that may be long: a start reads nothing of them, so that it takes no longer the more there is.
+#: Tables that can be long. A start reads only their ends, so the time of a start does not grow with them.
 _LONG = (tables.retained, tables.retained_usage, tables.retained_history)
 _REMEDY = (
     'restore a backup, or set storage.on_corruption = "quarantine": the broker then moves the file aside and '
-    "starts with what can be read of it"
+    "starts with the data that can still be read"
 )
-_ROW_ERRORS = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
 
 
-class SQLiteDatabase:
+class SQLiteDatabase(Database):
     """An SQLite file in WAL mode, with connections for one writer and any number of readers.
 
-    ``busy_timeout`` (seconds) is how long a statement waits for a lock held by another process.
+    ``busy_timeout`` (seconds) is how long a statement waits for a lock that another process holds.
     """
 
     begin_statement = "BEGIN IMMEDIATE"
     dialect = "sqlite"
     errors = sqlite3.Error
     remote = False
+    row_errors = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
 
     _log = Logger()
 
     def __init__(self, path: Path, durability: Durability, busy_timeout: float = 5.0) -> None:
         self.path = path
         self.durability = durability
-        self.damage: StorageFailure | None = None
         self._busy_timeout = busy_timeout
-        self._checkpoints = Checkpoints(path, self._connect_mover)
+        self._checkpoints = Checkpoints(path, self._connect_for_checkpoints)
 
     @property
     def location(self) -> str:
@@ -67,7 +63,7 @@ class SQLiteDatabase:
         return str(self.path)
 
     def connect(self) -> sqlite3.Connection:
-        """Open the writer's connection. It may be used in another thread. Raises sqlite3.Error."""
+        """Open the writer's connection. Any thread may use it. Raises sqlite3.Error."""
         connection = self._open(_WRITER_CACHE_KIB)
         try:
             (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
@@ -75,15 +71,15 @@ class SQLiteDatabase:
                 raise sqlite3.OperationalError(f"write-ahead logging is not possible here (journal mode {mode})")
             connection.execute(f"PRAGMA synchronous={self._synchronous}")
             connection.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
-            # Every page that a statement of many rows changes is kept as it was until the statement has succeeded.
-            # In a file, that would be a second write of as many pages as go to the log.
+            # SQLite keeps the old content of each page that a statement of many rows changes, until the statement has
+            # succeeded. On disk, that would double the writes of a commit.
             connection.execute("PRAGMA temp_store=MEMORY")
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _connect_mover(self) -> sqlite3.Connection:
+    def _connect_for_checkpoints(self) -> sqlite3.Connection:
         connection = self._open(_READER_CACHE_KIB)
         connection.execute(f"PRAGMA synchronous={self._synchronous}")
         return connection
@@ -98,70 +94,47 @@ class SQLiteDatabase:
         connection.execute("PRAGMA query_only=ON")
         return connection
 
-    def connect_alone(self) -> sqlite3.Connection:
-        """Open an existing file for a change that nobody else may look on: any other connection makes it fail.
+    def connect_exclusive(self) -> sqlite3.Connection:
+        """Open an existing file for a change that excludes all other connections: any other one makes it fail.
 
-        The journal mode stays as it is: the file may turn out to be somebody else's. Raises sqlite3.Error.
+        The journal mode is not changed: the file may turn out to belong to another program. Raises sqlite3.Error.
         """
         connection = self._open(_WRITER_CACHE_KIB, "rw")
         connection.execute("PRAGMA locking_mode=EXCLUSIVE")
         connection.execute("PRAGMA synchronous=FULL")
         return connection
 
-    def connect_onlooker(self) -> sqlite3.Connection:
-        """Open an existing file to look at it only, also while a broker runs on it. Raises sqlite3.Error."""
+    def connect_read_only(self) -> sqlite3.Connection:
+        """Open an existing file for reading. A broker may use it meanwhile. Raises sqlite3.Error."""
         return self._open(_READER_CACHE_KIB, "ro")
 
-    def engine(
-        self, connect: Callable[[], sqlite3.Connection] | None = None, begin_statement: str | None = None
-    ) -> Engine:
-        """Return an SQLAlchemy engine over writing connections, or those of ``connect``, each closed when given back.
+    def engine(self) -> Engine:
+        """Return an SQLAlchemy engine over writing connections.
 
-        A tool may write with it only while no broker runs on the file: there is one writer at a time.
+        A tool may write with it only while no broker uses the file: there is one writer at a time.
         """
-        engine = create_engine("sqlite://", creator=connect or self.connect, poolclass=NullPool)
+        return engine_over("sqlite://", self.connect, _begin)
 
-        # The driver is in autocommit mode, so that DDL is transactional too: the transaction begins here.
-        @event.listens_for(engine, "begin")
-        def begin(connection: SQLAlchemyConnection) -> None:
-            connection.exec_driver_sql(begin_statement or self.begin_statement)
+    def exclusive_engine(self) -> Engine:
+        """Return an engine whose transactions fail while another process has the file open."""
+        return engine_over("sqlite://", self.connect_exclusive, _begin)
 
-        return engine
+    def reading_engine(self) -> Engine:
+        """Return an engine that only reads. A broker may use the file meanwhile."""
+        return engine_over("sqlite://", self.connect_read_only, lambda connection: _begin(connection, "BEGIN"))
 
-    def exclusive(self) -> Engine:
-        """Return an engine whose transactions fail while anybody else has the file open."""
-        return self.engine(self.connect_alone)
-
-    def looking(self) -> Engine:
-        """Return an engine that only reads, also while a broker runs on the file."""
-        return self.engine(self.connect_onlooker, "BEGIN")
-
-    def damages(self) -> dict[str, list[str]]:
-        """Read everything, and return what is wrong with it by kind of check. Raises sqlite3.Error."""
-        with closing(self.connect_onlooker()) as onlooker:
-            integrity = [found for (found,) in onlooker.execute("PRAGMA integrity_check") if found != "ok"]
+    def find_damage(self) -> dict[str, list[str]]:
+        """Read the whole file; return descriptions of the damage by kind of check. Raises sqlite3.Error."""
+        with closing(self.connect_read_only()) as connection:
+            integrity = [found for (found,) in connection.execute("PRAGMA integrity_check") if found != "ok"]
             dangling = [
                 f"row {row} of {table} refers to no row of {parent}"
-                for table, row, parent, _ in onlooker.execute("PRAGMA foreign_key_check")
+                for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check")
             ]
         return {"integrity_check": integrity, "foreign_key_check": dangling}
 
-    @contextmanager
-    def explained(self) -> Iterator[None]:
-        """Raise :class:`StoreUnusable`, with what to do, for an error of the database."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise self._explained(error) from error
-        except DBAPIError as error:
-            raise self._explained(error.orig) from error
-
-    def _explained(self, error: BaseException | None) -> StoreUnusable:
-        kind = StoreDamaged if _primary_code(error) in _DAMAGED else StoreUnusable
-        return kind(self._explain(error))
-
     def committed(self, connection: Connection) -> None:
-        """Have the log moved into the database file where it has become long."""
+        """Move a long log into the database file."""
         self._checkpoints.committed(connection)
 
     def checkpoint(self, connection: Connection) -> None:
@@ -170,39 +143,25 @@ class SQLiteDatabase:
         connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def is_away(self, error: BaseException) -> bool:
-        """Tell whether somebody else has the file locked: that passes. All else is told at once."""
+        """Tell whether another process holds a lock on the file. All other errors are reported at once."""
         return _primary_code(error) in _LOCKED
 
-    def is_conflict(self, error: BaseException) -> bool:
-        """There is one writer, so there are no conflicts."""
-        return False
-
     def failure(self, error: BaseException) -> StorageFailure:
-        """Say why a write failed: FULL, UNAVAILABLE, or REFUSED for what only this row can be blamed for."""
-        if isinstance(error, StorageFailure):
-            return error
-        if not isinstance(error, sqlite3.Error):
-            kind = FailureKind.UNAVAILABLE if isinstance(error, (OSError, MemoryError)) else FailureKind.REFUSED
-        elif isinstance(error, _ROW_ERRORS):
-            kind = FailureKind.REFUSED
-        elif _primary_code(error) == sqlite3.SQLITE_FULL:
-            kind = FailureKind.FULL
-        else:
-            kind = FailureKind.UNAVAILABLE
-        failure = StorageFailure(kind, f"{self.path}: {type(error).__name__}: {error}")
+        """Classify an error. The first sign of damage also stops all writing."""
+        failure = super().failure(error)
         if _primary_code(error) in _DAMAGED and self.damage is None:
             self.damage = failure
-            self._tell_damage(failure)
+            self._report_damage(failure)
         return failure
 
-    def _tell_damage(self, failure: StorageFailure) -> None:
-        """Say so, and leave a mark for the next start.
+    def _report_damage(self, failure: StorageFailure) -> None:
+        """Log the damage, and leave a mark for the next start.
 
-        Nothing is written from now on: what hangs on a damaged page would be lost the next time that is written.
+        Nothing is written from now on: the next write of a damaged page would lose the pages that it refers to.
         """
         self._log.critical(
-            "{failure}: the database is damaged. Nothing is stored any more, and what has to be is refused; what can be"
-            " read goes on being read. Stop the broker and run: holdfast db check. Then {remedy}",
+            "{failure}: the database is damaged. The broker stores no more changes and refuses those that must be"
+            " stored; undamaged data can still be read. Stop the broker and run: holdfast db check. Then {remedy}",
             failure=failure,
             remedy=_REMEDY,
         )
@@ -212,36 +171,35 @@ class SQLiteDatabase:
             self._log.critical("{path}: cannot be marked as damaged: {error}", path=self.path, error=error)
 
     def check(self) -> None:
-        """Create the file if need be, and prove that it can be read and written.
+        """Create the file if necessary, and prove that it can be read and written.
 
-        A missing directory is created with mode 0700, a missing file with 0600 (the files SQLite puts beside it
-        follow). Raises :class:`StoreUnusable`, or :class:`StoreDamaged`. Takes no longer the more is in it.
+        A missing directory is created with mode 0700, a missing file with 0600 (SQLite gives the same mode to the files
+        beside it). The time does not grow with the file. Raises :class:`StoreUnusable`, or :class:`StoreDamaged`.
         """
         self._check_file()
-        self._check_extent()
-        with self.explained(), closing(self.connect()) as connection:
+        self._check_for_known_damage()
+        with self.explaining_errors(), closing(self.connect()) as connection:
             connection.execute(self.begin_statement)
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             connection.execute("ROLLBACK")
 
-    def check_beginning(self) -> None:
-        """Prove that what is read at start can be read: all but the long tables, and their ends.
+    def check_readable(self) -> None:
+        """Prove that the short tables and both ends of the long tables can be read.
 
-        Raises :class:`StoreDamaged`. What is damaged in the midst of the long tables is found when it is read.
+        Raises :class:`StoreDamaged`. Damage in the middle of a long table is found when that part is read.
         """
-        with self.explained(), closing(self.connect_reader()) as reader:
+        with self.explaining_errors(), closing(self.connect_reader()) as reader:
             reader.text_factory = bytes
             for table in tables.metadata.sorted_tables:
                 columns = ", ".join(f"max({column.name})" for column in table.columns)
                 if table not in _LONG:
                     reader.execute(f"SELECT count(*), {columns} FROM {table.name}").fetchone()  # noqa: S608 - our names
-                for key in table.primary_key:
-                    reader.execute(f"SELECT min({key.name}) FROM {table.name}").fetchone()  # noqa: S608
-                    reader.execute(f"SELECT max({key.name}) FROM {table.name}").fetchone()  # noqa: S608
-                    break
+                first_key = next(iter(table.primary_key))
+                for end in ("min", "max"):
+                    reader.execute(f"SELECT {end}({first_key.name}) FROM {table.name}").fetchone()  # noqa: S608
 
     def check_present(self) -> None:
-        """Prove that there is a database file, without making or changing one. Raises :class:`StoreUnusable`."""
+        """Prove that the database file exists. Creates and changes nothing. Raises :class:`StoreUnusable`."""
         try:
             with self.path.open("rb") as file:
                 header = file.read(len(HEADER))
@@ -279,8 +237,11 @@ class SQLiteDatabase:
                 f"name another file, move it away to start empty, {_REMEDY}"
             )
 
-    def _check_extent(self) -> None:
-        """Find what a start would not: SQLite takes a file of length 0 for a new one, whatever is in its log."""
+    def _check_for_known_damage(self) -> None:
+        """Look for damage that SQLite does not see when it opens the file.
+
+        It takes a file of length 0 for a new database, and ignores its log.
+        """
         mark, log = quarantine.mark(self.path), self.path.with_name(self.path.name + "-wal")
         try:
             if mark.exists():
@@ -293,25 +254,28 @@ class SQLiteDatabase:
                 raise StoreDamaged(f"{self.path}: is damaged (it is empty, but has a log beside it); {_REMEDY}")
             missing = missing_pages(self.path)
         except OSError as error:
-            raise StoreUnusable(f"{self.path}: cannot be looked at ({error.strerror})") from error
+            raise StoreUnusable(f"{self.path}: cannot be read ({error.strerror})") from error
         if missing:
             raise StoreDamaged(f"{self.path}: is damaged ({missing} pages are missing at its end); {_REMEDY}")
 
-    def _explain(self, error: BaseException | None) -> str:
+    def _is_full(self, error: BaseException) -> bool:
+        return _primary_code(error) == sqlite3.SQLITE_FULL
+
+    def _explained(self, error: BaseException) -> StoreUnusable:
         code = _primary_code(error)
-        if code in _LOCKED:
-            return f"{self.path}: is locked by another process; stop the other broker or tool that uses it"
         if code in _DAMAGED:
-            return f"{self.path}: is damaged ({error}); {_REMEDY}"
-        if code == sqlite3.SQLITE_READONLY:
-            return f"{self.path}: is read-only; the file must be writable by the broker's user"
-        if code == sqlite3.SQLITE_CANTOPEN:
-            return (
-                f"{self.path}: cannot be opened ({error}); the file and its directory must belong to the broker's user"
-            )
-        if code == sqlite3.SQLITE_FULL:
-            return f"{self.path}: there is no space left on its disk; make room"
-        return f"{self.path}: cannot be used ({error})"
+            return StoreDamaged(f"{self.path}: is damaged ({error}); {_REMEDY}")
+        if code in _LOCKED:
+            text = "is locked by another process; stop the other broker or tool that uses it"
+        elif code == sqlite3.SQLITE_READONLY:
+            text = "is read-only; the file must be writable by the broker's user"
+        elif code == sqlite3.SQLITE_CANTOPEN:
+            text = f"cannot be opened ({error}); the file and its directory must belong to the broker's user"
+        elif code == sqlite3.SQLITE_FULL:
+            text = "there is no space left on its disk; free some space"
+        else:
+            text = f"cannot be used ({error})"
+        return StoreUnusable(f"{self.path}: {text}")
 
     def _open(self, cache_kib: int, mode: str = "rwc") -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -328,5 +292,10 @@ class SQLiteDatabase:
         return connection
 
 
-def _primary_code(error: BaseException | None) -> int:
+def _begin(connection: SQLAlchemyConnection, statement: str = SQLiteDatabase.begin_statement) -> None:
+    # The driver is in autocommit mode, so that DDL is transactional too: the transaction begins here.
+    connection.exec_driver_sql(statement)
+
+
+def _primary_code(error: BaseException) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte of an extended code

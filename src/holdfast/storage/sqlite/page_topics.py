@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import BinaryIO
 
-from holdfast.storage.sqlite.file_size import page_size
+from holdfast.storage.sqlite.page_counts import page_size
 
 #: pages of tables without rowid, as is ``retained``: the length of their header, and of what comes before a cell
 _LEAF, _INTERIOR = 0x0A, 0x02
@@ -17,7 +17,7 @@ _LOG_HEADER = 32
 _FRAME_HEADER = 24
 
 
-def signposts(path: Path) -> list[bytes]:
+def topics_in_pages(path: Path) -> list[bytes]:
     """Return topics in order: the first of each page that is a leaf, all of the others; also those in the log.
 
     Long ones may be cut off. Raises OSError.

@@ -23,8 +23,8 @@ from holdfast.storage import tables
 from holdfast.storage.database import Durability
 from holdfast.storage.schema import prepare
 from holdfast.storage.sqlite.database import SQLiteDatabase
-from holdfast.storage.sqlite.file_size import page_size
-from holdfast.storage.sqlite.page_topics import signposts
+from holdfast.storage.sqlite.page_counts import page_size
+from holdfast.storage.sqlite.page_topics import topics_in_pages
 from holdfast.storage.sqlite.quarantine import discard, replacement
 from holdfast.wire.datatypes import encode_variable_byte_integer
 
@@ -71,7 +71,7 @@ def salvage(damaged: SQLiteDatabase, node: int) -> Salvaged:
     target = SQLiteDatabase(new, Durability.FULL)
     target.check()
     prepare(target)
-    with target.explained(), closing(target.connect()) as connection, _whole_pages(damaged.path) as source:
+    with target.explaining_errors(), closing(target.connect()) as connection, _whole_pages(damaged.path) as source:
         connection.execute("BEGIN IMMEDIATE")
         salvaged = _copy(source, connection, node)
         connection.commit()
@@ -121,7 +121,7 @@ def _copy(path: Path, target: sqlite3.Connection, node: int) -> Salvaged:
         _count(target, node, 0)
         return Salvaged(0, True, 0, None)
     with closing(source):
-        reading = _Reading(source, signposts(path))
+        reading = _Reading(source, topics_in_pages(path))
         places = f"({', '.join('?' * len(_COLUMNS))})"
         for row in reading.rows():
             target.execute(f"INSERT OR IGNORE INTO retained ({', '.join(_COLUMNS)}) VALUES {places}", row)

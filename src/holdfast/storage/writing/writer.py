@@ -1,7 +1,7 @@
 """The one writer: everything durable goes through it, many changes to a commit, and each is told when it is safe.
 
 Group commit without a timer: a batch is everything that became pending while the batch before was being committed.
-The writer lives in the reactor thread; its transactions run on the other side of a bridge, one at a time.
+The writer lives in the reactor thread; its transactions run on the other side of a executor, one at a time.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
-from holdfast.log_throttle import Complaints
-from holdfast.storage.bridge import IBridge
+from holdfast.log_throttle import LogThrottle
 from holdfast.storage.driver import Connection, WritableDatabase
+from holdfast.storage.executor import IExecutor
 from holdfast.storage.revisions import RevisionClock
-from holdfast.storage.writing.batches import BatchStore
+from holdfast.storage.writing.committer import Committer
 from holdfast.storage.writing.writes import IWriteKind, Pending, Stored, Write, WriterCounters, put_back
 from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure
 
@@ -58,7 +58,7 @@ class Writer:
     def __init__(
         self,
         database: WritableDatabase,
-        bridge: IBridge,
+        executor: IExecutor,
         clock: RevisionClock,
         reactor: IReactorTime,
         max_pending: int = MAX_PENDING,
@@ -69,15 +69,15 @@ class Writer:
         self.counters = WriterCounters()
         self.pending_bytes = 0
         self._database = database
-        self._batches = BatchStore(database, clock.node, connection)
-        self._bridge = bridge
+        self._batches = Committer(database, clock.node, connection)
+        self._executor = executor
         self._clock = clock
         self._reactor = reactor
         self._max_pending = max_pending
         self._flush_interval = flush_interval
         self._gather = gather
         self._gathering = False
-        self._complaints = Complaints(self._log, reactor.seconds)
+        self._log_throttle = LogThrottle(self._log, reactor.seconds)
         self._pressure_hooks: list[Callable[[bool], None]] = []
         self._pressed = False
         self._queue: deque[Pending] = deque()
@@ -209,7 +209,7 @@ class Writer:
             work: Callable[[], Any] = batch.work
         else:
             work = partial(self._batches.store, list(batch.writes.values()), self._clock.latest)
-        self._bridge.call(work, self._done)
+        self._executor.call(work, self._done)
 
     def _gathered(self) -> None:
         self._gathering = False
@@ -258,7 +258,7 @@ class Writer:
         if self._closed is not None:
             outcome.failures.update({(write.kind, write.key): failure for write in outcome.left})
             return False
-        self._complaints.complain("away", f"{len(outcome.left)} changes wait for the database: {failure}")
+        self._log_throttle.log("away", f"{len(outcome.left)} changes wait for the database: {failure}")
         queued = None
         if self._queue and type(self._queue[0]) is Pending:
             queued = self._queue.popleft()
@@ -306,7 +306,7 @@ class Writer:
         for failure in outcome.failures.values():
             by_kind.setdefault(failure.kind, []).append(failure)
         for kind, failures in by_kind.items():
-            self._complaints.complain(kind.value, f"{len(failures)} changes not stored ({kind.value}): {failures[0]}")
+            self._log_throttle.log(kind.value, f"{len(failures)} changes not stored ({kind.value}): {failures[0]}")
 
     def _tell_kinds(self, batch: Pending, outcome: Stored) -> None:
         told: dict[tuple[IWriteKind, FailureKind], tuple[StorageFailure, list[Write]]] = {}

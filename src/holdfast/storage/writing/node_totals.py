@@ -1,4 +1,8 @@
-"""What is known about the store without looking at its rows: each node's revision mark and share of the totals."""
+"""The table ``nodes``: each node's highest revision, and its share of the totals.
+
+The totals of the store are the sums over all nodes, so a start reads a few rows instead of counting all messages. Each
+commit updates the row of its node in its own transaction, so the totals always agree with the messages.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,12 @@ from holdfast.storage.driver import Connection, Cursor
 
 
 @frozen
-class StoreMeta:
-    """All nodes together.
+class StoreTotals:
+    """The totals of all nodes.
 
-    ``revision_mark`` is the highest revision used; ``retained_count`` and ``retained_bytes`` count live messages and
-    the bytes of their payloads; no packet of a retained message was ever longer than ``largest_packet`` bytes.
+    ``revision_mark`` is the highest revision used. ``retained_count`` and ``retained_bytes`` are the number of live
+    messages and the bytes of their payloads. ``largest_packet`` is the length of the longest packet that any retained
+    message ever had.
     """
 
     revision_mark: int
@@ -21,22 +26,22 @@ class StoreMeta:
     largest_packet: int
 
 
-def read_meta(cursor: Cursor) -> StoreMeta:
+def read_totals(cursor: Cursor) -> StoreTotals:
     """Read the totals of a database with a current schema."""
     cursor.execute(
         "SELECT coalesce(max(revision_mark), 0), CAST(coalesce(sum(retained_count), 0) AS BIGINT), "
         "CAST(coalesce(sum(retained_bytes), 0) AS BIGINT), coalesce(max(largest_packet), 0) FROM nodes"
     )
-    return StoreMeta(*cursor.fetchone())
+    return StoreTotals(*cursor.fetchone())
 
 
-def join(connection: Connection, node: int) -> None:
-    """Give the node its row, if it has none yet."""
+def add_node(connection: Connection, node: int) -> None:
+    """Insert the row of a node, unless it exists."""
     connection.cursor().execute("INSERT INTO nodes VALUES (?, 0, 0, 0, 0) ON CONFLICT (node) DO NOTHING", (node,))
 
 
-def raise_mark(cursor: Cursor, node: int, revision: int) -> None:
-    """Record the highest revision a node has used, inside a transaction; an older one changes nothing."""
+def raise_revision_mark(cursor: Cursor, node: int, revision: int) -> None:
+    """Record the highest revision that a node has used, inside a transaction; a lower one changes nothing."""
     cursor.execute(
         "UPDATE nodes SET revision_mark = ? WHERE node = ? AND revision_mark < ?", (revision, node, revision)
     )

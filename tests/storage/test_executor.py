@@ -11,7 +11,7 @@ import pytest
 from twisted.internet.interfaces import IReactorFromThreads
 from zope.interface.verify import verifyObject
 
-from holdfast.storage.bridge import IBridge, SynchronousBridge, ThreadBridge
+from holdfast.storage.executor import IExecutor, SynchronousExecutor, ThreadExecutor
 
 PATIENCE = 10.0
 
@@ -32,8 +32,8 @@ class Turns:
 
 def test_a_thread_does_the_work_in_order_and_the_reactor_thread_hears_of_it() -> None:
     turns = Turns()
-    bridge = ThreadBridge(cast(IReactorFromThreads, turns))
-    verifyObject(IBridge, bridge)
+    executor = ThreadExecutor(cast(IReactorFromThreads, turns))
+    verifyObject(IExecutor, executor)
     workers: list[Any] = []
     outcomes: list[tuple[Any, Any]] = []
 
@@ -42,10 +42,10 @@ def test_a_thread_does_the_work_in_order_and_the_reactor_thread_hears_of_it() ->
         return number
 
     for number in range(5):
-        bridge.call(partial(work, number), lambda done: outcomes.append((done, current_thread())))
+        executor.call(partial(work, number), lambda done: outcomes.append((done, current_thread())))
     for _ in range(5):
         turns.turn()
-    bridge.stop()
+    executor.stop()
     assert [done for done, _ in outcomes] == [0, 1, 2, 3, 4]
     assert {thread for _, thread in outcomes} == {current_thread()}
     assert len(set(workers)) == 1
@@ -56,50 +56,50 @@ def test_a_thread_does_the_work_in_order_and_the_reactor_thread_hears_of_it() ->
 
 def test_what_the_work_raises_is_its_outcome_and_the_thread_lives_on() -> None:
     turns = Turns()
-    bridge = ThreadBridge(cast(IReactorFromThreads, turns))
+    executor = ThreadExecutor(cast(IReactorFromThreads, turns))
     outcomes: list[Any] = []
-    bridge.call(lambda: 1 // 0, outcomes.append)
-    bridge.call(lambda: "fine", outcomes.append)
+    executor.call(lambda: 1 // 0, outcomes.append)
+    executor.call(lambda: "fine", outcomes.append)
     turns.turn()
     turns.turn()
-    bridge.stop()
+    executor.stop()
     assert isinstance(outcomes[0], ZeroDivisionError)
     assert outcomes[1] == "fine"
 
 
-def test_a_stopped_bridge_has_done_its_work_and_may_be_used_again() -> None:
+def test_a_stopped_executor_has_done_its_work_and_may_be_used_again() -> None:
     turns = Turns()
-    bridge = ThreadBridge(cast(IReactorFromThreads, turns))
-    bridge.stop()
+    executor = ThreadExecutor(cast(IReactorFromThreads, turns))
+    executor.stop()
     done: list[int] = []
     for number in range(3):
-        bridge.call(partial(done.append, number), lambda _: None)
-    bridge.stop()
+        executor.call(partial(done.append, number), lambda _: None)
+    executor.stop()
     assert done == [0, 1, 2]
-    bridge.call(lambda: done.append(3), lambda _: None)
-    bridge.stop()
+    executor.call(lambda: done.append(3), lambda _: None)
+    executor.stop()
     assert done == [0, 1, 2, 3]
 
 
-def test_the_synchronous_bridge_works_at_once() -> None:
-    bridge = SynchronousBridge()
-    verifyObject(IBridge, bridge)
+def test_the_synchronous_executor_works_at_once() -> None:
+    executor = SynchronousExecutor()
+    verifyObject(IExecutor, executor)
     outcomes: list[Any] = []
-    bridge.call(lambda: 7, outcomes.append)
-    bridge.call(lambda: 1 // 0, outcomes.append)
+    executor.call(lambda: 7, outcomes.append)
+    executor.call(lambda: 1 // 0, outcomes.append)
     assert outcomes[0] == 7
     assert isinstance(outcomes[1], ZeroDivisionError)
 
 
 def test_in_manual_mode_work_waits_for_its_step() -> None:
-    bridge = SynchronousBridge(manual=True)
+    executor = SynchronousExecutor(manual=True)
     outcomes: list[Any] = []
     for number in range(3):
-        bridge.call(partial(int, number), outcomes.append)
+        executor.call(partial(int, number), outcomes.append)
     assert outcomes == []
-    bridge.step()
+    executor.step()
     assert outcomes == [0]
-    bridge.stop()
+    executor.stop()
     assert outcomes == [0, 1, 2]
     with pytest.raises(IndexError):
-        bridge.step()
+        executor.step()

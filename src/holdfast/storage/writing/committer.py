@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from twisted.logger import Logger
 
 from holdfast.storage.driver import Connection, WritableDatabase
-from holdfast.storage.writing.meta import raise_mark
+from holdfast.storage.writing.node_totals import raise_revision_mark
 from holdfast.storage.writing.writes import IWriteKind, Stored, Write
 from holdfast.tickets import FailureKind
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 _MOST_CONFLICTS = 10
 
 
-class BatchStore:
+class Committer:
     """Stores batches on the writer's connection, which it opens when first needed and again after it broke.
 
     Where a ``connection`` is given, it has that already.
@@ -115,7 +115,7 @@ class BatchStore:
         for write in writes:
             by_kind.setdefault(write.kind, []).append(write)
         accounts = [(kind, kind.apply(cursor, by_kind[kind])) for kind in sorted(by_kind, key=_order)]
-        raise_mark(cursor, self._node, mark)
+        raise_revision_mark(cursor, self._node, mark)
         return accounts
 
     def _connected(self) -> Connection:

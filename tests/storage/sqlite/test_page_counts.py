@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.storage.sqlite.file_size import missing_pages
+from holdfast.storage.sqlite.page_counts import missing_pages
 from holdfast.storage.sqlite.quarantine import OnCorruption
 from tests.storage.doubles import Bench, result_of
 from tests.storage.sqlite.logs import Written, torn, written

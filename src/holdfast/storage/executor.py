@@ -15,16 +15,16 @@ T = TypeVar("T")
 Job = tuple[Callable[[], Any], Callable[[Any], None]]
 
 
-class IBridge(Interface):
+class IExecutor(Interface):
     """Runs work one after the other, in the order given, away from the reactor thread."""
 
-    gathers = Attribute("Whether an idle writer waits for the end of the reactor turn before it begins.")
+    waits_for_turn = Attribute("Whether an idle writer waits for the end of the reactor turn before it begins.")
 
     def call(work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
         """Run ``work``; then, in the reactor thread, call ``done`` with what it returned or raised."""
 
     def stop() -> None:
-        """Release what the bridge holds, once the work given to it is done."""
+        """Release what the executor holds, once the work given to it is done."""
 
 
 def _outcome(work: Callable[[], Any]) -> Any:
@@ -34,11 +34,11 @@ def _outcome(work: Callable[[], Any]) -> Any:
         return error
 
 
-@implementer(IBridge)
-class ThreadBridge:
+@implementer(IExecutor)
+class ThreadExecutor:
     """One thread of its own, started by the first call (a process that forks to the background does so before)."""
 
-    gathers = True
+    waits_for_turn = True
 
     def __init__(self, reactor: IReactorFromThreads, name: str = "holdfast-writer") -> None:
         self._reactor = reactor
@@ -67,13 +67,13 @@ class ThreadBridge:
             self._reactor.callFromThread(done, _outcome(work))
 
 
-@implementer(IBridge)
-class SynchronousBridge:
+@implementer(IExecutor)
+class SynchronousExecutor:
     """For tools and tests: runs work in the calling thread, at once or, in manual mode, when the test says so."""
 
-    def __init__(self, manual: bool = False, gathers: bool = False) -> None:
+    def __init__(self, manual: bool = False, waits_for_turn: bool = False) -> None:
         self.manual = manual
-        self.gathers = gathers
+        self.waits_for_turn = waits_for_turn
         self.waiting: deque[Job] = deque()
 
     def call(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
