@@ -1,129 +1,95 @@
-"""Charts as SVG that keeps its letters' size whatever its width: places are per cent, heights are pixels. Pure."""
+"""The charts of the report: changes, ages, expiry and sizes. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 
-from attrs import frozen
+from holdfast.pipeline.formatting import moment, number, share, short, size
+from holdfast.pipeline.report.column_chart import Column, ColumnChart
+from holdfast.pipeline.report.findings import AGE_BANDS, Churn, Findings, History, Part
 
-from holdfast.pipeline.report.markup import Markup, el, percent
-
-_PLOT, _TOP, _FOOT = 150, 14, 20
-#: Between the figures of a scale, which stand left of the chart (the page leaves them room), and the chart.
-_GAP = 5
-_LABELS = 6
-#: A label whose middle is nearer to the edge than this part of the width would hang over it.
-_EDGE = 0.05
+_HOUR, _DAY = 3_600_000, 86_400_000
+#: Columns that stand for less time than this (seconds) have an hour in their labels.
+_HOURS_SHOWN_BELOW = 14_400
 
 
-@frozen
-class Step:
-    """A column: its label below, what is told of it, and its parts from the bottom up."""
-
-    label: str
-    told: str
-    parts: tuple[float, ...]
-
-
-@frozen
-class Bar:
-    """A row of a ranking: its name, its value in words, and how long it is (0 to 1)."""
-
-    name: Markup
-    value: str
-    length: float
+def changes(history: History) -> ColumnChart:
+    """Return the changes by time, also the times without changes."""
+    length = history.step * 1000
+    known = {one.at // length: one for one in history.churn}
+    form = "%d %b" if history.step >= _HOURS_SHOWN_BELOW else "%d %b %H:%M"
+    columns = []
+    for at in range(history.since // length * length, history.until + 1, length):
+        one = known.get(at // length, Churn(at, 0, 0, 0, 0))
+        facts = f"{number(one.sets)} set, {number(one.clears)} cleared, {number(one.expires)} expired; {size(one.bytes)}"
+        columns.append(Column(_time(at, form), moment(at), facts, (one.sets, one.clears, one.expires)))
+    return ColumnChart("Changes over time", columns, short)
 
 
-def columns(
-    steps: Sequence[Step],
-    described: str,
-    figure: Callable[[float], str],
-    every_label: bool = False,
-    thousand: int = 1000,
-) -> Markup:
-    """Draw columns of one or more parts, which have the classes s0, s1, ...
-
-    ``figure`` writes a value, in units that are a ``thousand`` of each other (1024 for bytes).
-    """
-    highest = max((sum(step.parts) for step in steps), default=0)
-    scale = ceiling(highest, thousand)
-    levels = {value: _TOP + _PLOT * (1 - value / scale) for value in _marked(scale)}
-    lines = [el("line", x1=0, x2="100%", y1=y, y2=y, class_="grid") for y in levels.values()]
-    figures = [el("text", figure(value), x=-_GAP, y=y + 4, class_="tick end figure") for value, y in levels.items()]
-    count = max(1, len(steps))
-    apart = 1 if every_label else -(-count // _LABELS)
-    drawn = []
-    for place, step in enumerate(steps):
-        drawn.append(_column(step, place / count, 1 / count, scale))
-        if place % apart == 0:
-            crowded = not every_label and place // apart % 2 == 1
-            drawn.append(_label(step.label, place, count, crowded))
-    base = el("line", x1=0, x2="100%", y1=_TOP + _PLOT, y2=_TOP + _PLOT, class_="base")
-    return el(
-        "svg", lines, drawn, base, figures, class_="columns", role="img", aria_label=described,
-        width="100%", height=_TOP + _PLOT + _FOOT,
-    )  # fmt: skip
+def ages(found: Findings) -> ColumnChart:
+    """Return the retained messages by age."""
+    columns = [
+        Column(label, label, _facts(part, found), (part.messages,))
+        for part, (_, label) in zip(_filled(found.ages, range(len(AGE_BANDS))), AGE_BANDS, strict=True)
+    ]
+    return ColumnChart("Messages by age", columns, short, every_label=True)
 
 
-def bars(rows: Iterable[Bar], hue: int = 0) -> Markup:
-    """Draw a ranking."""
-    return el(
-        "ol",
-        [
-            el(
-                "li",
-                el("span", row.name, class_="label"),
-                el("svg", el("rect", width=percent(row.length), height="100%", rx=2), class_=f"bar s{hue}",
-                   width="100%", height=6, aria_hidden="true"),
-                el("span", row.value, class_="value"),
-            )
-            for row in rows
-        ],
-        class_="bars",
-    )  # fmt: skip
+def expiry_by_hour(found: Findings) -> ColumnChart:
+    """Return how many messages expire in each of the next hours."""
+    columns = _outlook(found.taken_at, found.expiry.hours, _HOUR, "hours", "%H:%M")
+    return ColumnChart("Expiry by hours", columns, short)
 
 
-def legend(*names: str) -> Markup:
-    """Say what the parts of columns are."""
-    return el("p", [el("span", name, class_=f"key s{place}") for place, name in enumerate(names)], class_="legend")
+def expiry_by_day(found: Findings) -> ColumnChart:
+    """Return how many messages expire on each of the next days."""
+    columns = _outlook(found.taken_at, found.expiry.days, _DAY, "days", "%d %b")
+    return ColumnChart("Expiry by days", columns, short)
 
 
-def ceiling(highest: float, thousand: int = 1000) -> float:
-    """Return a number not below the highest value, at least 2, that is round in its unit, and so is its half."""
-    unit = 1.0
-    while highest >= thousand * unit:
-        unit *= thousand
-    tens = 10.0 ** (len(str(int(highest / unit))) - 1)
-    scale = next(factor * tens for factor in (1, 2, 4, 6, 8, 10, 20) if factor * tens * unit >= highest) * unit
-    return max(2.0, scale)
+def messages_by_size(found: Findings) -> ColumnChart:
+    """Return how many messages have payloads of each size."""
+    return ColumnChart("Messages by size", _by_size(found, lambda part: part.messages), short)
 
 
-def _marked(scale: float) -> tuple[float, ...]:
-    return (scale / 2, scale)
+def bytes_by_size(found: Findings) -> ColumnChart:
+    """Return how many bytes are in payloads of each size."""
+    return ColumnChart("Bytes by size", _by_size(found, lambda part: part.bytes), size, thousand=1024)
 
 
-def _label(text: str, place: int, count: int, crowded: bool) -> Markup:
-    """Write a column's label in its middle, or so that it does not hang over the chart's edge."""
-    middle = (place + 0.5) / count
-    x, side = (middle, "middle")
-    if middle < _EDGE:
-        x, side = place / count, "begin"
-    elif middle > 1 - _EDGE:
-        x, side = (place + 1) / count, "end"
-    return el(
-        "text", text, x=percent(x), y=_TOP + _PLOT + 15, class_=f"tick {side} odd" if crowded else f"tick {side}"
-    )  # fmt: skip
+def _outlook(taken_at: int, counts: Sequence[int], length: int, unit: str, form: str) -> list[Column]:
+    columns = []
+    for place, count in enumerate(counts):
+        at = taken_at + place * length
+        heading = f"in {place} to {place + 1} {unit} (from {moment(at)})"
+        columns.append(Column(_time(at, form), heading, f"{number(count)} messages", (count,)))
+    return columns
 
 
-def _column(step: Step, left: float, width: float, scale: float) -> Markup:
-    """Draw a column; what is not nothing can be seen."""
-    drawn, y = [], float(_TOP + _PLOT)
-    for place, part in enumerate(step.parts):
-        if part > 0:
-            high = max(1.0, _PLOT * part / scale)
-            y -= high
-            drawn.append(el("rect", x="8%", width="84%", y=y, height=high, class_=f"s{place}"))
-    hit = el("rect", width="100%", height="100%", class_="hit")
-    return el(
-        "svg", el("title", step.told), hit, drawn, x=percent(left), width=percent(width), y=0, height=_TOP + _PLOT
+def _by_size(found: Findings, value: Callable[[Part], int]) -> list[Column]:
+    columns = []
+    keys = [part.key for part in found.sizes]
+    for part in _filled(found.sizes, range(min(keys), max(keys) + 1)):
+        limit = "up to 1 byte" if part.key == 0 else f"more than {size(2 ** (part.key - 1))}, up to {size(2**part.key)}"
+        label = size(2**part.key).replace(".0 ", " ").replace(" bytes", " B")
+        columns.append(Column(label, limit, _facts(part, found), (value(part),)))
+    return columns
+
+
+def _facts(part: Part, found: Findings) -> str:
+    totals = found.totals
+    return (
+        f"{number(part.messages)} messages ({share(part.messages, totals.messages)}), {size(part.bytes)}"
+        f" ({share(part.bytes, totals.bytes)})"
     )
+
+
+def _filled(parts: Iterable[Part], keys: Iterable[int]) -> Iterator[Part]:
+    """Give a part for each key, an empty one where nothing was found."""
+    known = {part.key: part for part in parts}
+    return (known.get(key, Part(key, 0, 0)) for key in keys)
+
+
+def _time(at: int, form: str) -> str:
+    return datetime.fromtimestamp(at / 1000, UTC).strftime(form)

@@ -1,4 +1,7 @@
-"""The page: one file that needs no other, and asks nobody for anything. Pure."""
+"""The page: one HTML file that needs no other file and sends no request. Pure.
+
+The templates hold the texts and the markup. Python prepares the values that take more than a filter.
+"""
 
 from __future__ import annotations
 
@@ -7,63 +10,63 @@ from hashlib import sha256
 from importlib.metadata import version
 from importlib.resources import files
 
-from holdfast.pipeline.formatting import moment
-from holdfast.pipeline.report.changes import churn, talkers
-from holdfast.pipeline.report.findings import Findings
-from holdfast.pipeline.report.markup import Markup, el
-from holdfast.pipeline.report.replays import advised, costliest
-from holdfast.pipeline.report.sizes import measure, sizes, topics
-from holdfast.pipeline.report.times import expiry, staleness
+from markupsafe import Markup
 
-#: The parts in their order: what a link to each says, and what makes it.
+from holdfast.pipeline.formatting import short, span
+from holdfast.pipeline.report import charts
+from holdfast.pipeline.report.advice import advice
+from holdfast.pipeline.report.findings import Findings, History, Talker
+from holdfast.pipeline.report.templating import environment
+from holdfast.pipeline.report.topic_map import HEIGHT, tiles
+
+#: The parts in their order: the name of the template, which is also the part's id, and the heading.
 _PARTS = (
-    ("topics", "Topics", topics), ("filters", "Replays", costliest), ("advice", "What to change", advised),
-    ("talkers", "Top talkers", talkers), ("churn", "Changes over time", churn), ("stale", "Age", staleness),
-    ("expiry", "Expiry", expiry), ("sizes", "Sizes", sizes),
+    ("topics", "Topics"), ("filters", "Replays"), ("advice", "What to change"), ("talkers", "Top talkers"),
+    ("churn", "Changes over time"), ("stale", "Age"), ("expiry", "Expiry"), ("sizes", "Sizes"),
 )  # fmt: skip
+_PREFIXES_LISTED = 20
+_FILTERS_LISTED = 15
+_HOUR = 3600
 
 
 def page(found: Findings, title: str = "Retained messages") -> str:
-    """Return the report as one HTML document of UTF-8; a title may be any text."""
+    """Return the report as one HTML document in UTF-8. The title may be any text."""
     style, script = _read("page.css"), _read("page.js")
-    return "<!DOCTYPE html>\n" + el(
-        "html",
-        el(
-            "head",
-            el("meta", charset="utf-8"),
-            el("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            # Should markup ever get in as text, it can do nothing: only these two pieces count.
-            el("meta", http_equiv="Content-Security-Policy", content=_policy(style, script)),
-            el("meta", name="referrer", content="no-referrer"),
-            el("link", rel="icon", href="data:,"),
-            el("title", title),
-            el("style", Markup(style)),
-        ),
-        el(
-            "body",
-            el(
-                "header",
-                el("h1", title),
-                el("p", f"{found.database}, as of {moment(found.taken_at)}", class_="soft"),
-                el("nav", [el("a", said, href=f"#{key}") for key, said, _ in _PARTS], aria_label="Parts of this page"),
-            ),
-            el(
-                "main",
-                el("ul", [el("li", el("b", said), el("span", what)) for said, what in measure(found)], class_="tiles"),
-                [part(found) for _, _, part in _PARTS],
-            ),
-            el(
-                "footer",
-                el("p", f"Made by holdfast-pipeline {version('holdfast')}. Bytes are those of payloads; KB, MB and GB"
-                   " are powers of 1024. All times are in UTC."),
-            ),
-            el("script", Markup(script)),
-        ),
-        lang="en",
+    totals, branches = found.totals, found.branches
+    by_messages = sorted(branches, key=lambda one: (-one.messages, one.prefix))
+    first_levels = [one for one in by_messages if one.depth == 1][: len(found.clients) or 1]
+    deliveries = found.deliveries.deliveries if found.deliveries is not None else ()
+    costliest = sorted(deliveries, key=lambda one: (-one.bytes_together, one.topic_filter))[:_FILTERS_LISTED]
+    return environment().get_template("page.html").render(
+        advice=advice(found),
+        change_rate=change_rate,
+        charts=charts,
+        costliest=costliest,
+        first_levels=[Talker(one.prefix, one.messages, one.bytes) for one in first_levels],
+        found=found,
+        largest_prefixes=by_messages[:_PREFIXES_LISTED],
+        map_height=HEIGHT,
+        parts=_PARTS,
+        policy=_policy(style, script),
+        script=Markup(script),  # noqa: S704 - a file of this package
+        style=Markup(style),  # noqa: S704 - a file of this package
+        tiles_by_bytes=tiles(branches, lambda one: one.bytes, totals.bytes),
+        tiles_by_messages=tiles(branches, lambda one: one.messages, totals.messages),
+        title=title,
+        version=version("holdfast"),
     )  # fmt: skip
 
 
+def change_rate(history: History) -> tuple[str, str]:
+    """Return a number of changes and its unit. A history of minutes tells nothing about an hour: it has its own."""
+    seconds = max(1, (history.until - history.since) / 1000)
+    if seconds < _HOUR:
+        return short(history.changes), f"changes in {span(seconds)}"
+    return short(history.changes / seconds * _HOUR), "changes an hour"
+
+
 def _policy(style: str, script: str) -> str:
+    """Return a policy that allows this style and this script by their hashes, and nothing else."""
     return f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}"
 
 
@@ -72,4 +75,4 @@ def _hash(code: str) -> str:
 
 
 def _read(name: str) -> str:
-    return files("holdfast.pipeline.report").joinpath(name).read_text("utf-8")
+    return files("holdfast.pipeline.report").joinpath("templates", name).read_text("utf-8")
