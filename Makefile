@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-SOURCES := $(shell find src migrations twisted -name '*.py' 2>/dev/null)
+SOURCES := $(shell find src migrations twisted -name '*.py' -o -path '*/templates/*' 2>/dev/null)
 # Strict editable installs link file by file: the list of files is part of what is installed.
 LISTING := $(shell printf '%s\n' $(SOURCES) | LC_ALL=C sort | cksum | cut -d' ' -f1)
 INSTALLED := $(VENV)/installed-$(LISTING)

@@ -15,7 +15,7 @@ from benchmarks.pipeline.databases import CHANGES, database, fill
 from benchmarks.pipeline.figures import Figure, best
 from holdfast.pipeline.database.connection import Source
 from holdfast.pipeline.database.snapshot import snapshot_of
-from holdfast.pipeline.filters.requested import of_options
+from holdfast.pipeline.filters.requested_filters import of_options
 from holdfast.pipeline.jobs.archive import archive
 from holdfast.pipeline.jobs.asof import asof_archived, moment_at, state_at
 from holdfast.pipeline.jobs.export import export

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from attrs import fields
 
+from holdfast.pipeline.filters.deliveries import Deliveries
 from holdfast.pipeline.jobs.archive import Archived
 from holdfast.pipeline.jobs.audit import Findings
 from holdfast.pipeline.jobs.compact import Compacted
 from holdfast.pipeline.jobs.decode import Decoded
 from holdfast.pipeline.jobs.export import Manifest
-from holdfast.pipeline.jobs.filters import Deliveries
 from holdfast.pipeline.jobs.imports import Imported
 from holdfast.pipeline.jobs.publish import Published
 from holdfast.pipeline.jobs.tree import Tree

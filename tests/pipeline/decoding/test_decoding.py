@@ -32,15 +32,15 @@ from pyspark.sql.types import (
 )
 
 from holdfast.pipeline.decoding import BadPayload, Decoder
-from holdfast.pipeline.decoding.documents import Documents, objects
-from holdfast.pipeline.decoding.inference import inferred
-from holdfast.pipeline.decoding.metrics import MOST_METRICS, read
+from holdfast.pipeline.decoding.decode_function import MOST_ROWS, DecodeFunction
+from holdfast.pipeline.decoding.field_values import row_of
+from holdfast.pipeline.decoding.json_documents import JsonDocuments, objects
 from holdfast.pipeline.decoding.number import Number
 from holdfast.pipeline.decoding.protobuf import Value, Wire, fields
-from holdfast.pipeline.decoding.rows import MOST_ROWS, Rows
+from holdfast.pipeline.decoding.schema_inference import inferred
 from holdfast.pipeline.decoding.sparkplug import Sparkplug
-from holdfast.pipeline.decoding.topics import topic_pattern
-from holdfast.pipeline.decoding.values import row_of
+from holdfast.pipeline.decoding.sparkplug_payload import MOST_METRICS, read
+from holdfast.pipeline.decoding.topic_patterns import topic_pattern
 from holdfast.pipeline.errors import PipelineError
 from tests.pipeline.decoding import tahu
 
@@ -145,10 +145,10 @@ VALUES = st.recursive(
 def test_all_of_a_sample_fits_what_is_inferred_from_it(rows: list[Mapping[str, Any]]) -> None:
     """Only names that differ in case, too many of them and characters cut in half are left to be refused."""
     payload = json.dumps(rows).encode()
-    decoder = Documents()
+    decoder = JsonDocuments()
     schema = decoder.infer([payload])
     assume(not any("\\ud" in json.dumps(row) for row in rows))
-    found, reason = Rows(decoder, schema)("t", payload)
+    found, reason = DecodeFunction(decoder, schema)("t", payload)
     assert reason is None
     assert found is not None
     assert len(found) == len(rows)
@@ -249,7 +249,7 @@ class Odd(Decoder):
 def test_a_decoder_that_fails_is_a_reason() -> None:
     """And so is one that never ends; what is sent to executors is whole there."""
     assert isinstance(Odd.schema, StructType)
-    rows: Rows = pickle.loads(pickle.dumps(Rows(Odd(), Odd.schema)))
+    rows: DecodeFunction = pickle.loads(pickle.dumps(DecodeFunction(Odd(), Odd.schema)))
     assert rows("t", b"1") == ([(1,)], None)
     assert rows("t", b"0") == (None, "the decoder failed: ZeroDivisionError: integer division or modulo by zero")
     assert rows("t", b"") == (None, f"it has more than {MOST_ROWS} rows")

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.pipeline.formats import emqx, mosquitto, mosquitto_dump, ndjson
-from holdfast.pipeline.formats.messages import Found, Unreadable
+from holdfast.pipeline.formats import emqx, mosquitto_db, mosquitto_dump, ndjson
+from holdfast.pipeline.formats.file_entry import FileEntry, UnreadableFile
 from holdfast.pipeline.sink.rows import Unfit, ready
 from holdfast.pipeline.sources.files import FilesReader
 from holdfast.retained.records import line_of
@@ -22,10 +22,10 @@ from tests.pipeline.stores import NOW, message
 REAL = (Path(__file__).parents[1] / "files" / "mosquitto-2.0.11.db").read_bytes()
 
 
-def found_in(path: Path, data: bytes) -> list[Found]:
+def found_in(path: Path, data: bytes) -> list[FileEntry]:
     """Read bytes as a mosquitto.db."""
     path.write_bytes(data)
-    return list(mosquitto.messages(path))
+    return list(mosquitto_db.messages(path))
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_mosquitto_has_written_is_found(scratch: Path) -> None:
     """As its own subscriber gets it: payloads, QoS, properties, publisher and expiry; what was cleared is not there."""
-    found = {each.given["topic"]: each.given for each in found_in(scratch, REAL) if each.given is not None}
+    found = {each.fields["topic"]: each.fields for each in found_in(scratch, REAL) if each.fields is not None}
     assert {topic: each["payload"] for topic, each in found.items()} == {
         "a/b": b"hello", "grün/日本": b"plain x", "bin": b"\x00\xff\xfe",
     }  # fmt: skip
@@ -52,7 +52,7 @@ def test_a_file_cut_anywhere_is_said_to_be_cut_or_ends_between_chunks(scratch: P
     whole = found_in(scratch, REAL)
     try:
         found = found_in(scratch, REAL[:length])
-    except Unreadable:
+    except UnreadableFile:
         return
     assert found == whole[: len(found)]
 
@@ -62,19 +62,19 @@ def test_a_torn_file_gives_messages_or_says_why_not(scratch: Path, place: int, t
     """Whatever bytes are wrong."""
     try:
         found = found_in(scratch, REAL[:place] + torn + REAL[place + len(torn) :])
-    except Unreadable:
+    except UnreadableFile:
         return
-    assert all((each.given is None) is (each.problem is not None) for each in found)
+    assert all((each.fields is None) is (each.problem is not None) for each in found)
 
 
 @pytest.mark.parametrize("data", [b"", b"SQLite format 3\0" * 4, REAL[:19] + b"\0\0\0\x03" + REAL[23:]])
 def test_another_file_is_refused(scratch: Path, data: bytes) -> None:
     """Also an old version of the format."""
-    with pytest.raises(Unreadable, match=r"not a mosquitto\.db|version 3"):
+    with pytest.raises(UnreadableFile, match=r"not a mosquitto\.db|version 3"):
         found_in(scratch, data)
 
 
-def lines(path: Path, data: bytes, *cuts: int) -> list[Found]:
+def lines(path: Path, data: bytes, *cuts: int) -> list[FileEntry]:
     """Read lines in ranges that begin at these bytes."""
     path.write_bytes(data)
     ends = [*cuts[1:], None]
@@ -85,8 +85,8 @@ def test_lines_of_an_export_are_the_messages(scratch: Path) -> None:
     """With everything but what is derived."""
     full = message("a/b", b"\x00\xff", qos=2, client_id="c", username="u", expires_at=2**41, revision=7)
     (found,) = lines(scratch, line_of(full), 0)
-    assert found.given is not None
-    row = ready(found.given, NOW)
+    assert found.fields is not None
+    row = ready(found.fields, NOW)
     assert (row.topic, row.payload, row.qos, row.client_id, row.username, row.stored_at, row.expires_at) == (
         "a/b", b"\x00\xff", 2, "c", "u", NOW, 2**41,
     )  # fmt: skip
@@ -97,7 +97,7 @@ def test_a_line_that_is_no_message_tells_its_topic_where_it_has_one(scratch: Pat
     """So that whoever reads the rejects finds it."""
     data = b'{"topic": "a/b", "payload": "eA==", "qos": 7}\n{"topic": 1}\n[]\n'
     found = lines(scratch, data, 0)
-    assert [each.given for each in found] == [{"topic": "a/b"}, None, None]
+    assert [each.fields for each in found] == [{"topic": "a/b"}, None, None]
     assert all(each.problem for each in found)
 
 
@@ -115,10 +115,13 @@ def test_lines_of_mosquitto_sub_are_messages(scratch: Path) -> None:
         b'{"content-type":"text/plain","user-properties":{"k":"v"},"message-expiry-interval":10},"payload":"hello"}'
     )
     (found,) = lines(scratch, line, 0)
-    assert found.given is not None
-    assert found.given["stored_at"] == 1_795_264_217_538
-    assert found.given["expires_at"] == found.given["stored_at"] + 10_000
-    assert json.loads(found.given["properties_json"]) == {"content_type": "text/plain", "user_properties": [["k", "v"]]}
+    assert found.fields is not None
+    assert found.fields["stored_at"] == 1_795_264_217_538
+    assert found.fields["expires_at"] == found.fields["stored_at"] + 10_000
+    assert json.loads(found.fields["properties_json"]) == {
+        "content_type": "text/plain",
+        "user_properties": [["k", "v"]],
+    }
 
 
 @pytest.mark.parametrize(
@@ -148,7 +151,7 @@ def test_what_emqx_answers_is_messages(scratch: Path) -> None:
         "from_clientid": "c", "from_username": "undefined",
     }  # fmt: skip
     scratch.write_text(json.dumps(told) + "\n" + json.dumps({"data": [told, {**told, "topic": "b"}], "meta": {}}))
-    found = [each.given or {} for each in emqx.messages(scratch)]
+    found = [each.fields or {} for each in emqx.messages(scratch)]
     assert [each["topic"] for each in found] == ["a", "a", "b"]
     row = ready(found[0], 1_795_264_217_537)
     assert (row.payload, row.qos, row.client_id, row.username, row.stored_at) == (
@@ -239,5 +242,5 @@ def test_a_number_of_thousands_of_digits_is_a_problem_of_its_row(scratch: Path, 
 
 def test_a_number_that_python_does_not_read_makes_a_dump_unreadable(scratch: Path) -> None:
     scratch.write_text(_DUMP % ("9" * 5000, '{"storeid": 1}'))
-    with pytest.raises(Unreadable, match=r"character 19: this is not JSON: a number has too many digits"):
+    with pytest.raises(UnreadableFile, match=r"character 19: this is not JSON: a number has too many digits"):
         list(mosquitto_dump.messages(scratch))

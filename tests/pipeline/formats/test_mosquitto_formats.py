@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.pipeline.formats import elements, mosquitto, mosquitto_dump, mosquitto_sqlite
-from holdfast.pipeline.formats.messages import Found, Unreadable
+from holdfast.pipeline.formats import json_elements, mosquitto_db, mosquitto_dump, mosquitto_sqlite
+from holdfast.pipeline.formats.file_entry import FileEntry, UnreadableFile
 from holdfast.pipeline.sink.rows import Unfit, ready
 from holdfast.pipeline.sources.files import files_of
 from tests.pipeline.stores import NOW
@@ -90,22 +90,22 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("mosquitto") / "file"
 
 
-def dumped(path: Path, data: bytes) -> list[Found]:
+def dumped(path: Path, data: bytes) -> list[FileEntry]:
     """Read bytes as a dump."""
     path.write_bytes(data)
     return list(mosquitto_dump.messages(path))
 
 
-def one_dumped(path: Path, message: Any, retained: Any) -> Found:
+def one_dumped(path: Path, message: Any, retained: Any) -> FileEntry:
     """Read a dump of one message."""
     data = json.dumps({"base-messages": [message], "retained-messages": [retained]}).encode()
     (found,) = dumped(path, data)
     return found
 
 
-def check_both(found: Iterable[Found]) -> None:
+def check_both(found: Iterable[FileEntry]) -> None:
     """See that the two messages that both kinds of files have in these tests are there as they were published."""
-    given = {each.given["topic"]: each.given for each in found if each.given is not None}
+    given = {each.fields["topic"]: each.fields for each in found if each.fields is not None}
     full, plain = given['grün/"quoted"/𝄞'], given["a/b"]
     row = ready(full, NOW)
     assert (row.payload, row.qos, row.client_id, row.username) == (b"\x00\xff", 2, "clientid", "user")
@@ -127,14 +127,14 @@ def test_what_a_dump_says_is_retained_is_found(scratch: Path) -> None:
 def test_a_dump_is_read_in_pieces(scratch: Path, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
     """However small."""
     whole = dumped(scratch, DUMP)
-    monkeypatch.setattr(elements, "_PIECE", piece)
+    monkeypatch.setattr(json_elements, "_PIECE", piece)
     assert dumped(scratch, DUMP) == whole
 
 
 def test_a_dump_cut_anywhere_is_refused(scratch: Path) -> None:
     """No message of it is given before."""
     for length in range(len(DUMP.rstrip())):
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableFile):
             dumped(scratch, DUMP[:length])
 
 
@@ -143,13 +143,13 @@ def test_a_torn_dump_gives_messages_or_says_why_not(scratch: Path, place: int, t
     """Whatever bytes are wrong: refused as a whole, or a problem, or what the sink takes or refuses with a reason."""
     try:
         found = dumped(scratch, DUMP[:place] + torn + DUMP[place + len(torn) :])
-    except Unreadable:
+    except UnreadableFile:
         return
-    assert all((each.given is None) is (each.problem is not None) for each in found)
+    assert all((each.fields is None) is (each.problem is not None) for each in found)
     for each in found:
-        if each.given is not None:
+        if each.fields is not None:
             with suppress(Unfit):
-                ready(each.given, NOW)
+                ready(each.fields, NOW)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_a_torn_dump_gives_messages_or_says_why_not(scratch: Path, place: int, t
 )
 def test_what_is_no_dump_is_refused(scratch: Path, data: bytes, words: str) -> None:
     """With the place and the reason."""
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableFile) as caught:
         dumped(scratch, data)
     assert words in str(caught.value)
 
@@ -214,9 +214,9 @@ def test_a_message_of_a_dump_that_is_none_says_why(scratch: Path, message: Any, 
 def test_what_a_dump_has_is_judged_as_any_message(scratch: Path, fields: dict[str, Any], kind: str) -> None:
     """By the rules of the sink."""
     found = one_dumped(scratch, {**GOOD, **fields}, {"storeid": 1})
-    assert found.given is not None
+    assert found.fields is not None
     with pytest.raises(Unfit) as caught:
-        ready(found.given, NOW)
+        ready(found.fields, NOW)
     assert caught.value.kind == kind
 
 
@@ -269,7 +269,7 @@ def test_what_the_plugin_has_retained_is_found(plugin: Path) -> None:
     """Also names that SQLite took for numbers; nothing is left beside the file, which may be another user's."""
     found = list(mosquitto_sqlite.messages(plugin))
     check_both(found)
-    number = next(each.given for each in found if each.given is not None and each.given["payload"] == b"y")
+    number = next(each.fields for each in found if each.fields is not None and each.fields["payload"] == b"y")
     assert (number["topic"], number["client_id"], number["username"]) == ("12", "34", "56")
     assert len(found) == 3
     assert list(plugin.parent.iterdir()) == [plugin]
@@ -315,7 +315,7 @@ def test_text_that_is_no_utf_8_harms_no_other_row(plugin: Path) -> None:
         connection.execute("UPDATE retains SET topic = CAST(x'ff' AS TEXT) WHERE store_id = 4")
     found = list(mosquitto_sqlite.messages(plugin))
     check_both(found)
-    assert [each.given["topic"] for each in found if each.given and each.given["payload"] == b"y"] == ["\udcff"]
+    assert [each.fields["topic"] for each in found if each.fields and each.fields["payload"] == b"y"] == ["\udcff"]
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_another_database_is_refused(plugin: Path, statement: str, words: str) -
     """With what is missing."""
     with closing(sqlite3.connect(plugin, isolation_level=None)) as connection:
         connection.execute(statement)
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableFile) as caught:
         list(mosquitto_sqlite.messages(plugin))
     assert words in str(caught.value)
 
@@ -349,14 +349,14 @@ def test_a_torn_database_gives_messages_or_says_why_not(scratch: Path, whole: by
     scratch.write_bytes(whole[:place] + torn + whole[place + len(torn) :])
     try:
         found = list(mosquitto_sqlite.messages(scratch))
-    except Unreadable:
+    except UnreadableFile:
         return
-    assert all((each.given is None) is (each.problem is not None) for each in found)
+    assert all((each.fields is None) is (each.problem is not None) for each in found)
 
 
 @pytest.mark.parametrize(("kind", "read"), [
     ("mosquitto-sqlite", mosquitto_sqlite.messages), ("mosquitto-dump", mosquitto_dump.messages),
-    ("mosquitto", mosquitto.messages),
+    ("mosquitto", mosquitto_db.messages),
 ])  # fmt: skip
 def test_each_format_refuses_the_files_of_the_others(scratch: Path, plugin: Path, kind: str, read: Any) -> None:
     """In a line that says what it is not."""
@@ -365,5 +365,5 @@ def test_each_format_refuses_the_files_of_the_others(scratch: Path, plugin: Path
     own = {"mosquitto-sqlite": plugin, "mosquitto-dump": scratch, "mosquitto": real}
     for other, path in own.items():
         if other != kind:
-            with pytest.raises(Unreadable, match="this is not"):
+            with pytest.raises(UnreadableFile, match="this is not"):
                 list(read(path))

@@ -14,9 +14,10 @@ from pyspark.sql import SparkSession
 
 from holdfast.pipeline import snapshot_of
 from holdfast.pipeline.cli.root import main
-from holdfast.pipeline.filters.matching import MOST_LEVELS, matched
-from holdfast.pipeline.filters.requested import Replayed, of_lines
-from holdfast.pipeline.jobs.filters import Delivery, filters
+from holdfast.pipeline.filters.deliveries import Delivery
+from holdfast.pipeline.filters.matching import matched
+from holdfast.pipeline.filters.requested_filters import MOST_LEVELS, Replayed, of_lines
+from holdfast.pipeline.jobs.filters import filters
 from holdfast.pipeline.output.folder import Folder
 from holdfast.rates import Rate
 from holdfast.retained.replay.flow_settings import FlowSettings

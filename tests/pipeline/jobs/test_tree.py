@@ -13,8 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from holdfast.pipeline import snapshot_of
 from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.jobs.tree import Branch, branches, prefixes, tree
+from holdfast.pipeline.jobs.tree import branches, prefixes, tree
 from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.report.findings import Branch
 from holdfast.pipeline.sources.tables import read_retained
 from tests.pipeline.stores import NOW, Filled, message
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from holdfast.pipeline.filters.replay_cost import deliveries, expected, reads
-from holdfast.pipeline.filters.requested import Refused, Replayed
-from holdfast.pipeline.jobs.filters import Deliveries, Delivery
-from holdfast.pipeline.jobs.tree import Branch
+from holdfast.pipeline.filters.deliveries import Deliveries, Delivery
+from holdfast.pipeline.filters.replay_cost import least_seconds, reads, slices
+from holdfast.pipeline.filters.requested_filters import InvalidFilter, Replayed
 from holdfast.pipeline.report.findings import (
     AGE_BANDS,
     DAYS,
     HOURS,
+    Branch,
     Churn,
     Expiry,
     Findings,
@@ -48,7 +48,7 @@ def branch(prefix: str, messages: int, size: int = 0) -> Branch:
 def delivery(topic_filter: str, subscriptions: int, messages: int, size: int, flow: FlowSettings = FLOW) -> Delivery:
     return Delivery(
         topic_filter, subscriptions, Replayed.YES, messages, size,
-        reads(flow, messages, size), deliveries(flow, messages), expected(flow, messages),
+        reads(flow, messages, size), slices(flow, messages), least_seconds(flow, messages),
     )  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def findings(names: tuple[str, ...] = ("plant", "home", "lab")) -> Findings:
         tuple(Part(key, 100 - key, 10) for key in range(len(AGE_BANDS))),
         ones, ones, tuple(Talker(one, 10, 100) for one in (None, *names)),
         Expiry(tuple(range(HOURS)), tuple(range(DAYS)), 5, 6),
-        FLOW, Deliveries(NOW, found, tuple(Refused(3, one, "is none") for one in names)), history(names),
+        FLOW, Deliveries(NOW, found, tuple(InvalidFilter(3, one, "is none") for one in names)), history(names),
     )  # fmt: skip
 
 

@@ -7,9 +7,9 @@ import re
 from attrs import evolve
 
 from holdfast.config.units import parse_rate
-from holdfast.pipeline.filters.replay_cost import reads, seconds
-from holdfast.pipeline.filters.requested import Replayed
-from holdfast.pipeline.jobs.filters import Deliveries, Delivery
+from holdfast.pipeline.filters.deliveries import Deliveries, Delivery
+from holdfast.pipeline.filters.replay_cost import reads, seconds_at
+from holdfast.pipeline.filters.requested_filters import Replayed
 from holdfast.pipeline.report.advice import Advice, advice
 from holdfast.pipeline.report.findings import Findings, Totals
 from holdfast.rates import Rate
@@ -51,7 +51,7 @@ def test_a_rate_spreads_what_would_come_at_once_over_minutes() -> None:
     """And it says how long that takes, truly; what is not worth holding back needs none."""
     much = delivery("a/#", 50, 100_000, 100 << 20)
     rate = parse_rate(set_to(advice(found(FlowSettings(), much)), "delivery_rate"))
-    assert 270 <= (seconds(rate, 5_000_000) or 0) <= 300
+    assert 270 <= (seconds_at(rate, 5_000_000) or 0) <= 300
     one = about(advice(found(FlowSettings(), much)), "delivery_rate")
     assert one is not None
     assert "It takes them 4 min" in one.brings

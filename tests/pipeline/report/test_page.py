@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,13 +12,14 @@ import pytest
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
+from jinja2 import UndefinedError
+from markupsafe import Markup
 
-from holdfast.pipeline.jobs.tree import Branch
-from holdfast.pipeline.report.charts import ceiling
-from holdfast.pipeline.report.findings import Findings
-from holdfast.pipeline.report.icicle import HEIGHT, SMALLEST, tiles
-from holdfast.pipeline.report.markup import Markup, el
+from holdfast.pipeline.report.column_chart import ceiling
+from holdfast.pipeline.report.findings import Branch, Findings
 from holdfast.pipeline.report.page import page
+from holdfast.pipeline.report.templating import environment
+from holdfast.pipeline.report.topic_map import HEIGHT, SMALLEST, tiles
 from tests.pipeline.report.browser import CHROMIUM, browser
 from tests.pipeline.report.findings import HOSTILE, NOW, branch, empty, findings
 
@@ -39,10 +41,34 @@ def outline(found: Findings, title: str = "T") -> list[tuple[str, dict[str, str 
     return parser.elements
 
 
+def rendered(template: str, **values: object) -> str:
+    return environment().from_string(template).render(values)
+
+
 def test_text_becomes_markup_only_by_being_escaped() -> None:
-    """Content and attributes alike; what is markup already stays it."""
-    assert el("p", "<b>", Markup("<i>"), title='"&') == '<p title="&quot;&amp;">&lt;b&gt;<i></p>'
-    assert el("rect", x=1.50, y=None, class_="a") == '<rect x="1.5" class="a"/>'
+    """In an element and in an attribute. Markup stays markup, and characters that hide become visible."""
+    assert rendered('<p title="{{ it }}">{{ it }}</p>', it="\"<b>'") == (
+        '<p title="&#34;&lt;b&gt;&#39;">&#34;&lt;b&gt;&#39;</p>'
+    )
+    assert rendered("{{ it }}", it=Markup("<i>")) == "<i>"
+    assert rendered("{{ it }}", it="\u202e\x1b") == "\\u202e\\x1b"
+    assert rendered('<rect x="{{ it }}"/>', it=1.50) == '<rect x="1.5"/>'
+
+
+def test_a_template_that_misspells_a_name_or_shows_nothing_fails() -> None:
+    """Such a mistake must not end as an empty place, or as None, on the page."""
+    with pytest.raises(UndefinedError):
+        rendered("{{ missing }}")
+    with pytest.raises(TypeError):
+        rendered("{{ it }}", it=None)
+
+
+def test_templates_quote_each_attribute_and_never_declare_text_safe() -> None:
+    """An attribute without quotes ends at a space, whatever is escaped in it."""
+    for file in files("holdfast.pipeline.report").joinpath("templates").iterdir():
+        if file.name.endswith(".html"):
+            text = file.read_text("utf-8")
+            assert not re.search(r"=\{\{|\| *safe|autoescape", text), file.name
 
 
 def test_hostile_names_change_nothing_but_text() -> None:
@@ -61,6 +87,7 @@ def test_hostile_names_change_nothing_but_text() -> None:
 
 
 def test_what_hides_or_turns_text_around_is_not_on_the_page() -> None:
+    assert "\\x0a" not in page(findings())  # our own line breaks in tooltips are no hidden characters
     text = page(findings(HOSTILE), "\u202etitle")
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u200b-\u200c\u200e\u200f\u202a-\u202e\u2066-\u2069]", text)
 
@@ -88,9 +115,9 @@ def test_what_is_not_known_is_said() -> None:
     """No history, no subscriptions, nothing retained: each part has its sentence."""
     text = page(empty())
     for sentence in (
-        "Nothing is retained.",
-        "There is no history", "No Topic Filters are known", "Nothing that is retained expires.",
-        "Which topics have never been updated is not known",
+        "No messages are retained.",
+        "There is no history", "No Topic Filters are known", "No retained message expires.",
+        "it is not known which topics have never been updated",
     ):  # fmt: skip
         assert sentence in text
 

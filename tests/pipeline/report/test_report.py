@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from holdfast.pipeline import snapshot_of
 from holdfast.pipeline.cli.root import main
-from holdfast.pipeline.filters.requested import of_lines
-from holdfast.pipeline.jobs.changes import step_of
+from holdfast.pipeline.filters.requested_filters import of_lines
+from holdfast.pipeline.jobs.history_figures import step_of
 from holdfast.pipeline.jobs.report import report
 from holdfast.pipeline.report.findings import Findings, One, Part, Talker
 from holdfast.retained.replay.flow_settings import FlowSettings
@@ -83,7 +83,7 @@ def test_an_empty_database_has_a_report(spark: SparkSession, filled: Filled, tmp
     found = CliRunner().invoke(main, command)
     told = json.loads(found.stdout)
     assert (found.exit_code, told["messages"], told["out"]) == (0, 0, str(tmp_path / "new" / "report.html"))
-    assert "Nothing is retained." in (tmp_path / "new" / "report.html").read_text()
+    assert "No messages are retained." in (tmp_path / "new" / "report.html").read_text()
 
 
 def test_the_command_writes_a_page_and_says_which_lines_were_no_filters(

@@ -11,14 +11,21 @@ from attrs import asdict
 from holdfast.pipeline.cli.common import FOUND, database, machine, require_database, running, tell
 from holdfast.pipeline.cli.console_table import show
 from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.filters.replay_cost import flow as settings
-from holdfast.pipeline.filters.requested import Questions, Refused, Replayed, of_file, of_options, of_sessions
+from holdfast.pipeline.filters.deliveries import Delivery
+from holdfast.pipeline.filters.flow_options import flow_settings
+from holdfast.pipeline.filters.requested_filters import (
+    InvalidFilter,
+    Replayed,
+    RequestedFilters,
+    of_file,
+    of_options,
+)
+from holdfast.pipeline.filters.session_filters import of_sessions
 from holdfast.pipeline.formatting import counted, number, size, span, visible
-from holdfast.pipeline.jobs.filters import Delivery
 from holdfast.pipeline.jobs.filters import filters as run
-from holdfast.pipeline.jobs.table import FORMS
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.overwriting import require_vacant
+from holdfast.pipeline.output.table_files import FORMS
 from holdfast.pipeline.spark.remote_sessions import folder_within_reach, snapshot_within_reach
 
 _COLUMNS = ("Topic Filter", "", "subscriptions", "messages", "bytes", "reads", "slices", "at least")
@@ -79,8 +86,8 @@ def filters(
     with running("filters") as start:
         if not (given or file or subscriptions):
             raise PipelineError("say which Topic Filters: --filter FILTER, --filters FILE or --subscriptions")
-        flow = settings(config, batch_read_number, batch_deliver_number, delivery_rate)
-        asked = of_options(given).also(of_file(file) if file else Questions())
+        flow = flow_settings(config, batch_read_number, batch_deliver_number, delivery_rate)
+        requested = of_options(given).also(of_file(file) if file else RequestedFilters())
         require_database(storage, config)
         if out is not None:
             require_vacant(Folder(out), overwrite)
@@ -88,8 +95,8 @@ def filters(
         folder = None if out is None else folder_within_reach(spark, out)
         with snapshot_within_reach(spark, storage, config, snapshot_dir) as snapshot:
             if subscriptions:
-                asked = asked.also(of_sessions(snapshot.source))
-            found = run(spark, snapshot, asked, flow, folder, form, overwrite)
+                requested = requested.also(of_sessions(snapshot.source))
+            found = run(spark, snapshot, requested, flow, folder, form, overwrite)
     if not as_json:
         complain(found.refused, file)
         if found.deliveries:
@@ -105,7 +112,7 @@ def filters(
         raise SystemExit(FOUND)
 
 
-def complain(refused: Iterable[Refused], file: str | None) -> None:
+def complain(refused: Iterable[InvalidFilter], file: str | None) -> None:
     """Say on standard error what is no Topic Filter: the first few."""
     listed = list(refused)
     for one in listed[:_MOST_REASONS]:

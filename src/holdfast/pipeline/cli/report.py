@@ -10,8 +10,9 @@ from holdfast.config.units import parse_duration
 from holdfast.pipeline.cli.common import FOUND, database, machine, require_database, running, tell
 from holdfast.pipeline.cli.filters import complain, flow_control
 from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.filters.replay_cost import flow as settings
-from holdfast.pipeline.filters.requested import Questions, of_file, of_sessions
+from holdfast.pipeline.filters.flow_options import flow_settings
+from holdfast.pipeline.filters.requested_filters import RequestedFilters, of_file
+from holdfast.pipeline.filters.session_filters import of_sessions
 from holdfast.pipeline.formatting import number, size
 from holdfast.pipeline.jobs.report import report as run
 from holdfast.pipeline.output.folder import Folder
@@ -52,28 +53,28 @@ def report(
     database are looked at, and those of FILTERS; lines that are no Topic Filter make the exit status 3.
     """
     with running("report") as start:
-        flow = settings(config, batch_read_number, batch_deliver_number, delivery_rate)
+        flow = flow_settings(config, batch_read_number, batch_deliver_number, delivery_rate)
         stale_after = _age(stale)
         folder, name = _place(out)
         folder.require_writable()
-        asked = of_file(file) if file else Questions()
+        requested = of_file(file) if file else RequestedFilters()
         require_database(storage, config)
         spark = start()
         with snapshot_within_reach(spark, storage, config, snapshot_dir) as snapshot:
-            asked = asked.also(of_sessions(snapshot.source))
-            found = run(spark, snapshot, flow, asked, depth, stale_after)
+            requested = requested.also(of_sessions(snapshot.source))
+            found = run(spark, snapshot, flow, requested, depth, stale_after)
         data = page(found, title).encode()
         folder.write(name, data)
     if not as_json:
-        complain(asked.refused, file)
+        complain(requested.refused, file)
     result = {
         "out": folder.below(name), "bytes": len(data), "taken_at": found.taken_at,
-        "messages": found.totals.messages, "filters": len(asked.asked), "refused": len(asked.refused),
+        "messages": found.totals.messages, "filters": len(requested.filters), "refused": len(requested.refused),
     }  # fmt: skip
     tell(
         result, as_json, f"{number(found.totals.messages)} messages reported in {folder.below(name)}, {size(len(data))}"
     )
-    if asked.refused:
+    if requested.refused:
         raise SystemExit(FOUND)
 
 

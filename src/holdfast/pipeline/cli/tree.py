@@ -10,11 +10,12 @@ from attrs import asdict
 from holdfast.pipeline.cli.common import database, machine, require_database, running, tell
 from holdfast.pipeline.cli.console_table import show
 from holdfast.pipeline.formatting import moment, number, share, size, span, visible
-from holdfast.pipeline.jobs.table import FORMS
-from holdfast.pipeline.jobs.tree import ORDERS, Branch
+from holdfast.pipeline.jobs.tree import ORDERS
 from holdfast.pipeline.jobs.tree import tree as run
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.overwriting import require_vacant
+from holdfast.pipeline.output.table_files import FORMS
+from holdfast.pipeline.report.findings import Branch
 from holdfast.pipeline.spark.remote_sessions import folder_within_reach, snapshot_within_reach
 
 _COLUMNS = ("prefix", "messages", "share", "bytes", "oldest", "median", "newest", "expiring", "first expires")

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from holdfast.messages import ChangeKind
 from holdfast.pipeline.archive.coverage import require_coverage
 from holdfast.pipeline.database.snapshot import Snapshot
-from holdfast.pipeline.decoding.topics import TopicPattern
+from holdfast.pipeline.decoding.topic_patterns import TopicPattern
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.filters.patterns import pattern
 from holdfast.pipeline.output.folder import Folder

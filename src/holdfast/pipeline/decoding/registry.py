@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint, entry_points
 
 from holdfast.pipeline.decoding.decoder import Decoder
-from holdfast.pipeline.decoding.documents import Documents
+from holdfast.pipeline.decoding.json_documents import JsonDocuments
 from holdfast.pipeline.decoding.number import Number
 from holdfast.pipeline.decoding.sparkplug import Sparkplug
 from holdfast.pipeline.errors import PipelineError
@@ -13,13 +13,13 @@ from holdfast.pipeline.errors import PipelineError
 #: The entry points of packages with decoders: a class, or a function, that is called without arguments.
 GROUP = "holdfast.decoders"
 _JSON = "json"
-BUILT_IN: dict[str, type[Decoder]] = {_JSON: Documents, "number": Number, "sparkplug": Sparkplug}
+BUILT_IN: dict[str, type[Decoder]] = {_JSON: JsonDocuments, "number": Number, "sparkplug": Sparkplug}
 
 
 def decoder_of(name: str, schema: str | None = None) -> Decoder:
     """Return the decoder of a name; ``schema`` is for JSON only. Raises :class:`PipelineError`."""
     if name == _JSON:
-        return Documents(schema)
+        return JsonDocuments(schema)
     if schema is not None:
         raise PipelineError(f"the schema of the format {name} is its own; only {_JSON} takes one")
     return BUILT_IN[name]() if name in BUILT_IN else _installed(name)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.window import Window
 
-from holdfast.pipeline.decoding import metrics
+from holdfast.pipeline.decoding import sparkplug_payload
 from holdfast.pipeline.decoding.decoder import BadPayload, Decoder
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Sparkplug(Decoder):
         if levels[:-1] in ([_NAMESPACE, "STATE"], ["STATE"]):
             return [{"type": "STATE", "host": levels[-1], **_state(payload)}]
         shared = _place(levels)
-        found = metrics.read(payload)
+        found = sparkplug_payload.read(payload)
         shared |= {"message_at": _time(found.timestamp), "message_seq": found.seq}
         return [shared | _row(metric, found.timestamp) for metric in found.metrics] or [shared]
 

@@ -1,5 +1,5 @@
-"""Topic Filters as jobs use them: which ones are asked about, which topics match, what a replay costs.
+"""Topic Filters in jobs: the requested filters, the topics they match, and the cost of replays.
 
-Everything here works on plain values.
-May import ``topics`` and the settings of flow control.
+Only ``matching`` knows Spark, and only ``session_filters`` reads a database.
+May import ``holdfast.topics``, ``holdfast.config``, the settings of flow control, and ``pipeline.database``.
 """

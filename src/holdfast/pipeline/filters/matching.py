@@ -16,9 +16,6 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-#: Levels a Topic Filter may have here: each is a join, and Spark plans no more than some 100.
-MOST_LEVELS = 50
-
 #: Edges that are no levels of topics, which contain none of these characters.
 _PLUS, _MULTI, _END, _STAY = "+", "#", "+end", "+stay"
 _ROOT = 0

@@ -10,46 +10,46 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from holdfast.pipeline.formats.file_entry import FileEntry
 from holdfast.pipeline.formats.lines import lines
-from holdfast.pipeline.formats.messages import Found
 
 #: How EMQX calls a publisher it does not know.
 _NOBODY = (None, "", "undefined")
 
 
-def messages(path: Path, start: int = 0, end: int | None = None) -> Iterator[Found]:
+def messages(path: Path, start: int = 0, end: int | None = None) -> Iterator[FileEntry]:
     """Yield the messages in the lines that begin in a range of bytes of a file."""
     for place, line in lines(path, start, end):
         if line is None:
-            yield Found(place, problem="this line is too long")
+            yield FileEntry(place, problem="this line is too long")
             continue
         try:
             said = json.loads(line)
         except (ValueError, RecursionError) as error:
-            yield Found(place, problem=f"this is not JSON: {str(error)[:100]}")
+            yield FileEntry(place, problem=f"this is not JSON: {str(error)[:100]}")
             continue
         page = said["data"] if isinstance(said, dict) and isinstance(said.get("data"), list) else [said]
         for number, one in enumerate(page):
             yield _found(place if said is one else f"{place}, message {number + 1}", one)
 
 
-def _found(place: str, said: Any) -> Found:
+def _found(place: str, said: Any) -> FileEntry:
     if not isinstance(said, dict) or "topic" not in said:
-        return Found(place, problem="this is not a message: an object with a topic and a payload")
+        return FileEntry(place, problem="this is not a message: an object with a topic and a payload")
     if not isinstance(said.get("payload"), str):
-        return Found(
+        return FileEntry(
             place, problem="payload: is missing: lists have none, and messages above 1 MB; ask for /message/TOPIC"
         )
     try:
         payload = b64decode(said["payload"], validate=True)
     except (binascii.Error, ValueError):
-        return Found(place, problem="payload: is not base64")
+        return FileEntry(place, problem="payload: is not base64")
     try:
         stored_at = _time(said.get("publish_at"))
     except (TypeError, ValueError, OverflowError):
-        return Found(place, problem="publish_at: is not a time")
+        return FileEntry(place, problem="publish_at: is not a time")
     client_id, username = said.get("from_clientid"), said.get("from_username")
-    return Found(
+    return FileEntry(
         place,
         {
             "topic": said["topic"],

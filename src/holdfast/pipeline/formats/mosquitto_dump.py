@@ -12,15 +12,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.pipeline.formats.elements import elements
-from holdfast.pipeline.formats.messages import Found, Unreadable
+from holdfast.pipeline.formats.file_entry import FileEntry, UnreadableFile
+from holdfast.pipeline.formats.json_elements import elements
 from holdfast.pipeline.formats.mosquitto_properties import BadProperties, properties_of
 
 _MESSAGES, _RETAINED = "base-messages", "retained-messages"
 
 
-def messages(path: Path) -> Iterator[Found]:
-    """Yield the retained messages. Raises :class:`Unreadable` for what is no such dump, also where that is cut off.
+def messages(path: Path) -> Iterator[FileEntry]:
+    """Yield the retained messages. Raises :class:`UnreadableFile` for what is no such dump, also where that is cut off.
 
     The file is read twice: which messages are retained is told behind all messages.
     """
@@ -33,15 +33,15 @@ def messages(path: Path) -> Iterator[Found]:
             if isinstance(identifier, int):
                 retained[identifier] = f"{_RETAINED} {number}"
             else:
-                yield Found(f"{_RETAINED} {number}", problem="storeid: is missing, or not a whole number")
+                yield FileEntry(f"{_RETAINED} {number}", problem="storeid: is missing, or not a whole number")
     for name in (_MESSAGES, _RETAINED):
         if name not in names:
-            raise Unreadable(f'this is not what mosquitto_db_dump --json prints: there is no list "{name}"')
+            raise UnreadableFile(f'this is not what mosquitto_db_dump --json prints: there is no list "{name}"')
     for name, number, said in elements(path):
         if name == _MESSAGES and isinstance(said, dict) and retained.pop(_id(said), None) is not None:
             yield _found(f"{_MESSAGES} {number}", said)
     for place in retained.values():
-        yield Found(place, problem="the message that is retained here is not in the file")
+        yield FileEntry(place, problem="the message that is retained here is not in the file")
 
 
 def _id(said: Mapping[str, Any]) -> int:
@@ -49,18 +49,18 @@ def _id(said: Mapping[str, Any]) -> int:
     return identifier if isinstance(identifier, int) else -1
 
 
-def _found(place: str, said: Mapping[str, Any]) -> Found:
+def _found(place: str, said: Mapping[str, Any]) -> FileEntry:
     expires = said.get("expiry-time", 0)
     if not isinstance(expires, int):
-        return Found(place, problem="expiry-time: is not a whole number of seconds")
+        return FileEntry(place, problem="expiry-time: is not a whole number of seconds")
     try:
         payload = b64decode(said.get("payload", ""), validate=True)
         properties = properties_of(said.get("properties"))
     except BadProperties as error:
-        return Found(place, problem=str(error))
+        return FileEntry(place, problem=str(error))
     except (binascii.Error, TypeError, ValueError):
-        return Found(place, problem="payload: is not base64")
-    return Found(
+        return FileEntry(place, problem="payload: is not base64")
+    return FileEntry(
         place,
         {
             "topic": said.get("topic"),

@@ -6,7 +6,7 @@ import binascii
 from base64 import b64encode
 from typing import Any
 
-from holdfast.pipeline.formats.messages import properties_json
+from holdfast.pipeline.formats.file_entry import properties_json
 
 #: What is kept of a message: each identifier, and the name of its field.
 _KEPT = {

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from holdfast.pipeline.formats.messages import Found, Unreadable
+from holdfast.pipeline.formats.file_entry import FileEntry, UnreadableFile
 from holdfast.pipeline.formats.mosquitto_properties import BadProperties, properties_of
 
 _MAGIC = b"SQLite format 3\0"
@@ -29,18 +29,18 @@ _MESSAGES = (
 )
 
 
-def messages(path: Path) -> Iterator[Found]:
-    """Yield the retained messages. Raises :class:`Unreadable` for what is no such database, or is damaged."""
+def messages(path: Path) -> Iterator[FileEntry]:
+    """Yield the retained messages. Raises :class:`UnreadableFile` for what is no such database, or is damaged."""
     with path.open("rb") as file:
         if file.read(len(_MAGIC)) != _MAGIC:
-            raise Unreadable("this is not an SQLite database")
+            raise UnreadableFile("this is not an SQLite database")
     try:
         with closing(_connect(path)) as connection:
             _check(connection)
             for columns in connection.execute(_MESSAGES):
                 yield _found(*columns)
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for names and complaints that are no text
-        raise Unreadable(f"this database cannot be read ({error})") from error
+        raise UnreadableFile(f"this database cannot be read ({error})") from error
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -55,27 +55,29 @@ def _check(connection: sqlite3.Connection) -> None:
     tables = {name for (name,) in connection.execute(_TABLES)}
     for name in ("base_msgs", "retains"):
         if name not in tables:
-            raise Unreadable(f"this is not a database of mosquitto's persist-sqlite plugin: there is no table {name}")
+            raise UnreadableFile(
+                f"this is not a database of mosquitto's persist-sqlite plugin: there is no table {name}"
+            )
     version = connection.execute(_MAJOR).fetchone() if "version_info" in tables else None
     if version is not None and version[0] != _VERSION:
-        raise Unreadable(f"this is version {version[0]} of the plugin's schema; {_VERSION} can be read")
+        raise UnreadableFile(f"this is version {version[0]} of the plugin's schema; {_VERSION} can be read")
 
 
 def _found(
     named: Any, there: Any, topic: Any, payload: Any, qos: Any, client: Any, user: Any, expires: Any, properties: Any
-) -> Found:
+) -> FileEntry:
     place = f"store_id {named}"
     if there is None:
-        return Found(place, problem="the message that is retained here is not in the file")
+        return FileEntry(place, problem="the message that is retained here is not in the file")
     if expires is not None and not isinstance(expires, int):
-        return Found(place, problem="expiry_time: is not a whole number of seconds")
+        return FileEntry(place, problem="expiry_time: is not a whole number of seconds")
     try:
         kept = properties_of(json.loads(properties)) if properties else None
     except BadProperties as error:
-        return Found(place, problem=str(error))
+        return FileEntry(place, problem=str(error))
     except (ValueError, RecursionError):
-        return Found(place, problem="properties: is not JSON")
-    return Found(
+        return FileEntry(place, problem="properties: is not JSON")
+    return FileEntry(
         place,
         {
             "topic": topic,

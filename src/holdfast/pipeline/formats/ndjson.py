@@ -8,8 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from holdfast.pipeline.formats.file_entry import FileEntry, properties_json
 from holdfast.pipeline.formats.lines import lines
-from holdfast.pipeline.formats.messages import Found, properties_json
 from holdfast.retained.records import BadRecord, message_of
 from holdfast.retained.store.rows import json_of
 
@@ -17,24 +17,24 @@ from holdfast.retained.store.rows import json_of
 _UNTOLD = -1
 
 
-def messages(path: Path, start: int = 0, end: int | None = None) -> Iterator[Found]:
+def messages(path: Path, start: int = 0, end: int | None = None) -> Iterator[FileEntry]:
     """Yield what the lines are that begin in a range of bytes of a file."""
     for place, line in lines(path, start, end):
-        yield Found(place, problem="this line is too long") if line is None else _found(place, line)
+        yield FileEntry(place, problem="this line is too long") if line is None else _found(place, line)
 
 
-def _found(place: str, line: bytes) -> Found:
+def _found(place: str, line: bytes) -> FileEntry:
     try:
         said = json.loads(line)
         if isinstance(said, dict) and "payloadlen" in said:
-            return Found(place, _of_mosquitto(said))
+            return FileEntry(place, _of_mosquitto(said))
         message = message_of(line, _UNTOLD)
     except BadRecord as error:
         topic = said.get("topic") if isinstance(said, dict) else None
-        return Found(place, {"topic": topic} if isinstance(topic, str) else None, str(error))
+        return FileEntry(place, {"topic": topic} if isinstance(topic, str) else None, str(error))
     except (ValueError, RecursionError) as error:
-        return Found(place, problem=f"this is not JSON: {str(error)[:100]}")
-    return Found(
+        return FileEntry(place, problem=f"this is not JSON: {str(error)[:100]}")
+    return FileEntry(
         place,
         {
             "topic": message.topic,

@@ -12,10 +12,10 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import StructType
 
 from holdfast.pipeline.archive.coverage import DATA
+from holdfast.pipeline.decoding.decode_function import DecodeFunction, relaxed
 from holdfast.pipeline.decoding.decoder import Decoder
 from holdfast.pipeline.decoding.messages import Messages
-from holdfast.pipeline.decoding.rows import Rows, relaxed
-from holdfast.pipeline.decoding.topics import TopicPattern, topic_pattern
+from holdfast.pipeline.decoding.topic_patterns import TopicPattern, topic_pattern
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.checksum import checksum
 from holdfast.pipeline.output.folder import Folder
@@ -77,7 +77,7 @@ def decode(
     schema = schema_of(decoder, frame, sample)
     if decoder.schema is not None:
         _check_names(levels, schema)
-    decoding = _portable(Rows(decoder, schema))
+    decoding = _portable(DecodeFunction(decoder, schema))
     vacate(out, overwrite, names=(DATA, BAD))
     found = frame.withColumn("decoded", F.udf(decoding, decoding.result, useArrow=False)("topic", "payload"))
     # The payload is needed no more, unless it is bad.
@@ -175,7 +175,7 @@ def _reasons(found: DataFrame) -> dict[str, int]:
     return {row.reason: row.times for row in rows}
 
 
-def _portable(decoding: Rows) -> Rows:
+def _portable(decoding: DecodeFunction) -> DecodeFunction:
     """Make sure that it can be sent to the executors. Raises :class:`PipelineError`."""
     dumps: Any = cloudpickle.dumps
     try:

@@ -7,11 +7,22 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from holdfast.pipeline.database.snapshot import Snapshot
-from holdfast.pipeline.filters.requested import Questions
-from holdfast.pipeline.jobs.changes import history_of
+from holdfast.pipeline.filters.requested_filters import RequestedFilters
 from holdfast.pipeline.jobs.filters import delivered
-from holdfast.pipeline.jobs.tree import Branch, branches
-from holdfast.pipeline.report.findings import AGE_BANDS, DAYS, HOURS, Expiry, Findings, One, Part, Talker, Totals
+from holdfast.pipeline.jobs.history_figures import history_of
+from holdfast.pipeline.jobs.tree import branches
+from holdfast.pipeline.report.findings import (
+    AGE_BANDS,
+    DAYS,
+    HOURS,
+    Branch,
+    Expiry,
+    Findings,
+    One,
+    Part,
+    Talker,
+    Totals,
+)
 from holdfast.pipeline.sources.tables import read_retained
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.storage.url import shown
@@ -32,7 +43,7 @@ def report(
     spark: SparkSession,
     snapshot: Snapshot,
     flow: FlowSettings,
-    questions: Questions | None = None,
+    requested: RequestedFilters | None = None,
     depth: int = 5,
     stale_after: int = 30 * 86_400,
 ) -> Findings:
@@ -67,7 +78,7 @@ def report(
             _clients(kept),
             _expiry(kept),
             flow,
-            None if questions is None else delivered(kept, questions, flow, taken_at),
+            None if requested is None else delivered(kept, requested, flow, taken_at),
             history_of(spark, snapshot),
         )
     finally:

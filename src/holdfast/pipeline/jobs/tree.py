@@ -8,9 +8,10 @@ from attrs import frozen
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from holdfast.pipeline.database.snapshot import Snapshot
-from holdfast.pipeline.jobs import table
+from holdfast.pipeline.output import table_files
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.overwriting import vacate
+from holdfast.pipeline.report.findings import Branch
 from holdfast.pipeline.sources.tables import read_retained
 
 if TYPE_CHECKING:
@@ -27,25 +28,6 @@ ORDERS = {
 }
 #: The median is one of the thousandth parts around the middle.
 _ACCURACY = 1000
-
-
-@frozen
-class Branch:
-    """What is retained at a prefix of ``depth`` levels (1 or more) and below it.
-
-    Ages are seconds since messages were stored; ``expires_first`` is in milliseconds since the epoch, None where
-    nothing expires.
-    """
-
-    depth: int
-    prefix: str
-    messages: int
-    bytes: int
-    oldest_age: int
-    median_age: int
-    newest_age: int
-    expiring: int
-    expires_first: int | None
 
 
 @frozen
@@ -89,7 +71,7 @@ def tree(
             tuple(Branch(**row.asDict()) for row in leading),
         )  # fmt: skip
         if out is not None:
-            table.write(found.orderBy("prefix", "depth"), out, form, _about(result))
+            table_files.write(found.orderBy("prefix", "depth"), out, form, _about(result))
         return result
     finally:
         found.unpersist()

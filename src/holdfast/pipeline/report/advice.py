@@ -9,10 +9,10 @@ import math
 
 from attrs import evolve, frozen
 
-from holdfast.pipeline.filters.replay_cost import reads, seconds
-from holdfast.pipeline.filters.requested import Replayed
+from holdfast.pipeline.filters.deliveries import Deliveries, Delivery
+from holdfast.pipeline.filters.replay_cost import reads, seconds_at
+from holdfast.pipeline.filters.requested_filters import Replayed
 from holdfast.pipeline.formatting import number, share, size, span, visible
-from holdfast.pipeline.jobs.filters import Deliveries, Delivery
 from holdfast.pipeline.report.findings import Findings
 from holdfast.rates import Rate
 from holdfast.retained.replay.flow_settings import FlowSettings
@@ -97,10 +97,10 @@ def _delivery_rate(found: Deliveries, flow: FlowSettings) -> Advice | None:
             f"{all_at_once}, as fast as the clients take them.",
             "[retainer]",
             f'delivery_rate = "{proposed.amount}/s"',
-            f"It takes them {span(seconds(proposed, found.messages) or 0)}, at no more than"
+            f"It takes them {span(seconds_at(proposed, found.messages) or 0)}, at no more than"
             f" {size(proposed.amount * mean)} of payload a second.",
         )
-    now = seconds(flow.delivery_rate, found.messages) or 0
+    now = seconds_at(flow.delivery_rate, found.messages) or 0
     if now <= 2 * _SPREAD or proposed.per_second < 2 * flow.delivery_rate.per_second:
         return None
     return Advice(
@@ -108,7 +108,7 @@ def _delivery_rate(found: Deliveries, flow: FlowSettings) -> Advice | None:
         f"{all_at_once}: at {number(flow.delivery_rate.per_second)} messages a second for {span(now)}.",
         "[retainer]",
         f'delivery_rate = "{proposed.amount}/s"',
-        f"It takes them {span(seconds(proposed, found.messages) or 0)}, at no more than"
+        f"It takes them {span(seconds_at(proposed, found.messages) or 0)}, at no more than"
         f" {size(proposed.amount * mean)} of payload a second.",
     )
 
@@ -119,7 +119,7 @@ def _client_rate(found: Deliveries, costliest: Delivery, flow: FlowSettings, rat
     if flow.client_rate is not None or needs_none or costliest.messages < _LION * rate.per_second * _SPREAD:
         return None
     proposed = Rate(max(1, _rounded(rate.per_second / 10)), 1.0)
-    lasts = seconds(proposed, costliest.messages) or 0
+    lasts = seconds_at(proposed, costliest.messages) or 0
     return Advice(
         "One client that takes the most",
         f"A subscription to {_called(costliest)} is sent {number(costliest.messages)} messages:"

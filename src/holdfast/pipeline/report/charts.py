@@ -22,8 +22,10 @@ def changes(history: History) -> ColumnChart:
     columns = []
     for at in range(history.since // length * length, history.until + 1, length):
         one = known.get(at // length, Churn(at, 0, 0, 0, 0))
-        facts = f"{number(one.sets)} set, {number(one.clears)} cleared, {number(one.expires)} expired; {size(one.bytes)}"
-        columns.append(Column(_time(at, form), moment(at), facts, (one.sets, one.clears, one.expires)))
+        counts = f"{number(one.sets)} set, {number(one.clears)} cleared, {number(one.expires)} expired"
+        columns.append(
+            Column(_time(at, form), moment(at), f"{counts}; {size(one.bytes)}", (one.sets, one.clears, one.expires))
+        )
     return ColumnChart("Changes over time", columns, short)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from holdfast.pipeline.jobs.filters import Deliveries
-from holdfast.pipeline.jobs.tree import Branch
+from holdfast.pipeline.filters.deliveries import Deliveries
 from holdfast.retained.replay.flow_settings import FlowSettings
 
 #: Ages at which messages are told apart, in seconds, with what they are called.
@@ -15,6 +14,25 @@ AGE_BANDS: tuple[tuple[int, str], ...] = (
 )  # fmt: skip
 #: How far the expiry outlook goes: so many single hours, and so many single days.
 HOURS, DAYS = 48, 30
+
+
+@frozen
+class Branch:
+    """What is retained at a prefix of ``depth`` levels (1 or more) and below it.
+
+    Ages are seconds since messages were stored; ``expires_first`` is in milliseconds since the epoch, None where
+    nothing expires.
+    """
+
+    depth: int
+    prefix: str
+    messages: int
+    bytes: int
+    oldest_age: int
+    median_age: int
+    newest_age: int
+    expiring: int
+    expires_first: int | None
 
 
 @frozen
@@ -81,6 +99,11 @@ class Churn:
     expires: int
     bytes: int
 
+    @property
+    def changes(self) -> int:
+        """All changes in the step."""
+        return self.sets + self.clears + self.expires
+
 
 @frozen
 class History:
@@ -100,6 +123,11 @@ class History:
     retained: int
     untouched: int
     untouched_topics: tuple[str, ...]
+
+    @property
+    def busiest(self) -> Churn | None:
+        """The step with the most changes."""
+        return max(self.churn, key=lambda one: one.changes, default=None)
 
 
 @frozen

@@ -15,8 +15,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.formats import emqx, mosquitto, mosquitto_dump, mosquitto_sqlite, ndjson
-from holdfast.pipeline.formats.messages import Found, Unreadable
+from holdfast.pipeline.formats import emqx, mosquitto_db, mosquitto_dump, mosquitto_sqlite, ndjson
+from holdfast.pipeline.formats.file_entry import FileEntry, UnreadableFile
 
 #: Bytes of lines read by one task.
 _PART = 64 << 20
@@ -43,7 +43,7 @@ _ARROW_SCHEMA = pa.schema([(field.name, _ARROW[field.dataType.simpleString()]) f
 _LINES = {"ndjson": ndjson.messages, "emqx": emqx.messages}
 #: Files that are read as a whole.
 _WHOLE = {
-    "mosquitto": mosquitto.messages,
+    "mosquitto": mosquitto_db.messages,
     "mosquitto-dump": mosquitto_dump.messages,
     "mosquitto-sqlite": mosquitto_sqlite.messages,
 }
@@ -103,7 +103,7 @@ class FilesReader(DataSourceReader):
         rows: list[Mapping[str, Any]] = []
         size = 0
         for found in self._found(partition):
-            given = {"source": f"{partition.path}, {found.place}", "problem": found.problem, **(found.given or {})}
+            given = {"source": f"{partition.path}, {found.place}", "problem": found.problem, **(found.fields or {})}
             row = _row(given)
             rows.append(row)
             size += len(row["payload"] or b"")
@@ -113,14 +113,14 @@ class FilesReader(DataSourceReader):
         if rows:
             yield pa.RecordBatch.from_pylist(rows, schema=_ARROW_SCHEMA)
 
-    def _found(self, part: Part) -> Iterator[Found]:
+    def _found(self, part: Part) -> Iterator[FileEntry]:
         path = Path(part.path)
         try:
             if self._kind in _LINES:
                 yield from _LINES[self._kind](path, part.start, part.end)
             else:
                 yield from _WHOLE[self._kind](path)
-        except Unreadable as error:
+        except UnreadableFile as error:
             raise PipelineError(f"{path}: {error}; nothing was merged") from error
         except OSError as error:
             raise PipelineError(f"{path}: cannot be read ({error.strerror}); nothing was merged") from error

@@ -9,24 +9,28 @@ from sqlalchemy import create_engine, insert
 
 from holdfast.pipeline.database.connection import Source
 from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.filters.requested import (
-    Asked,
-    Questions,
-    Refused,
+from holdfast.pipeline.filters.requested_filters import (
+    InvalidFilter,
     Replayed,
+    RequestedFilter,
+    RequestedFilters,
     of_file,
     of_lines,
     of_options,
-    of_sessions,
 )
+from holdfast.pipeline.filters.session_filters import of_sessions
 from holdfast.storage import tables
 from tests.pipeline.stores import Filled
+
+
+def requested(topic_filter: str, subscriptions: int, replayed: Replayed = Replayed.YES) -> RequestedFilter:
+    return RequestedFilter(topic_filter, subscriptions, replayed)
 
 
 def test_a_file_has_a_filter_in_each_line_and_may_have_comments() -> None:
     """``#`` alone is a Topic Filter; with a space behind it, a comment begins. Spaces belong to filters."""
     found = of_lines(["# all of it\n", "#\r\n", "\n", "  \n", "a/b \n", "## more\n", "a/b \n"])
-    assert found == Questions((Asked("#", 1, Replayed.YES), Asked("a/b ", 2, Replayed.YES)))
+    assert found == RequestedFilters((requested("#", 1), requested("a/b ", 2)))
 
 
 def test_what_is_no_filter_is_told_with_its_line_and_does_not_stop_the_others() -> None:
@@ -40,7 +44,7 @@ def test_what_is_no_filter_is_told_with_its_line_and_does_not_stop_the_others() 
         (7, "a Topic Filter has at most 50 levels here"),
         (8, "a Topic Filter contains no U+0000"),
     ]
-    assert [one.topic_filter for one in found.asked] == ["ok"]
+    assert [one.topic_filter for one in found.filters] == ["ok"]
 
 
 def test_a_file_need_not_be_text(tmp_path: Path) -> None:
@@ -48,8 +52,8 @@ def test_a_file_need_not_be_text(tmp_path: Path) -> None:
     file = tmp_path / "filters"
     file.write_bytes(b"\xef\xbb\xbfa/b\n\xff\xfe\ngr\xc3\xbcn")
     found = of_file(str(file))
-    assert [one.topic_filter for one in found.asked] == ["a/b", "grün"]
-    assert found.refused == (Refused(2, r"\xff\xfe", "is no UTF-8"),)  # as text that can be written anywhere
+    assert [one.topic_filter for one in found.filters] == ["a/b", "grün"]
+    assert found.refused == (InvalidFilter(2, r"\xff\xfe", "is not UTF-8"),)  # as text that can be written anywhere
     with pytest.raises(PipelineError, match=r"missing: the Topic Filters cannot be read \(No such file"):
         of_file(str(tmp_path / "missing"))
 
@@ -57,22 +61,28 @@ def test_a_file_need_not_be_text(tmp_path: Path) -> None:
 def test_on_a_command_line_everything_is_meant() -> None:
     """There are no comments, and nothing is left out without a word."""
     assert of_options(["# x", ""]).refused == (
-        Refused(0, "# x", "'#' stands alone in the last level"),
-        Refused(0, "", "a Topic Filter has at least one character"),
+        InvalidFilter(0, "# x", "'#' stands alone in the last level"),
+        InvalidFilter(0, "", "a Topic Filter has at least one character"),
     )
 
 
 def test_who_is_not_sent_what_is_retained() -> None:
     """Shared Subscriptions [MQTT5-4.8.2] and the broker's own topics."""
     found = of_lines(["$share/g/a/#", "$SYS/#", "$sys/x", "$shared/g"])
-    assert [one.replayed for one in found.asked] == [Replayed.SHARED, Replayed.SYS, Replayed.YES, Replayed.YES]
+    assert [one.replayed for one in found.filters] == [Replayed.SHARED, Replayed.SYS, Replayed.YES, Replayed.YES]
 
 
 def test_what_is_asked_twice_is_added_up() -> None:
     """Also where all who have a filter in the database decline."""
-    declined = Questions((Asked("a", 5, Replayed.DECLINED), Asked("b", 1, Replayed.YES)))
-    assert declined.also(of_lines(["a", "b", "b"])).asked == (Asked("a", 1, Replayed.YES), Asked("b", 3, Replayed.YES))
-    assert of_lines(["a"]).also(declined).asked == (Asked("a", 1, Replayed.YES), Asked("b", 1, Replayed.YES))
+    declined = RequestedFilters((requested("a", 5, Replayed.DECLINED), requested("b", 1)))
+    assert declined.also(of_lines(["a", "b", "b"])).filters == (
+        requested("a", 1),
+        requested("b", 3),
+    )
+    assert of_lines(["a"]).also(declined).filters == (
+        requested("a", 1),
+        requested("b", 1),
+    )
 
 
 def test_the_subscriptions_of_the_sessions_in_the_database(filled: Filled) -> None:
@@ -91,8 +101,8 @@ def test_the_subscriptions_of_the_sessions_in_the_database(filled: Filled) -> No
             ],
         )  # fmt: skip
     engine.dispose()
-    assert of_sessions(Source(filled.url)).asked == (
-        Asked("$share/g/b", 1, Replayed.SHARED),
-        Asked("a/#", 2, Replayed.YES),
-        Asked("b", 2, Replayed.DECLINED),
+    assert of_sessions(Source(filled.url)).filters == (
+        requested("$share/g/b", 1, Replayed.SHARED),
+        requested("a/#", 2),
+        requested("b", 2, Replayed.DECLINED),
     )

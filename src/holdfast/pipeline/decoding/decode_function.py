@@ -8,15 +8,15 @@ from typing import Any
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from holdfast.pipeline.decoding.decoder import BadPayload, Decoder
-from holdfast.pipeline.decoding.values import Take, row_of
+from holdfast.pipeline.decoding.field_values import Take, row_of
 from holdfast.pipeline.formatting import visible
 
-#: Rows of one message at most.
+#: DecodeFunction of one message at most.
 MOST_ROWS = 100_000
 _LONGEST_REASON = 300
 
 
-class Rows:
+class DecodeFunction:
     """Decodes one message at a time, with a decoder and the schema of its rows.
 
     Raises :class:`holdfast.pipeline.errors.PipelineError` for a schema with types that nothing is decoded to.

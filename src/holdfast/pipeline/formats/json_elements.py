@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from holdfast.pipeline.formats.messages import Unreadable
+from holdfast.pipeline.formats.file_entry import UnreadableFile
 
 _PIECE = 1 << 20
 #: A longer element is not the message of any broker: MQTT's longest is 256 MB, in base64.
@@ -21,7 +21,7 @@ def elements(path: Path) -> Iterator[tuple[str, int, Any]]:
     """Yield each element of the arrays in an object: the array's name, the element's number from 1, the element.
 
     An array comes first with its name alone, as number 0. What is no array is passed over. Bytes that are no UTF-8 are
-    surrogates. Raises :class:`Unreadable`.
+    surrogates. Raises :class:`UnreadableFile`.
     """
     with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
         yield from _Text(file).elements()
@@ -39,7 +39,7 @@ class _Text:
 
     def elements(self) -> Iterator[tuple[str, int, Any]]:
         if self._peek() != "{":
-            raise Unreadable("this is not a JSON object")
+            raise UnreadableFile("this is not a JSON object")
         self._at += 1
         while self._next_of("}"):
             name = self._value()
@@ -116,7 +116,7 @@ class _Text:
         self._passed += forgotten
         return True
 
-    def _wrong(self, what: str, place: int | None = None) -> Unreadable:
-        return Unreadable(
+    def _wrong(self, what: str, place: int | None = None) -> UnreadableFile:
+        return UnreadableFile(
             f"character {self._passed + (self._at if place is None else place)}: this is not JSON: {what}"
         )

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
-from holdfast.pipeline.formats.messages import Found, Unreadable
+from holdfast.pipeline.formats.file_entry import FileEntry, UnreadableFile
 from holdfast.retained.store.rows import json_of
 from holdfast.wire.errors import MalformedPacket, ProtocolError
 from holdfast.wire.properties import NO_PROPERTIES, Properties
@@ -34,8 +34,8 @@ _FIXED = _NATIVE.size + _FIELDS.size
 _LONGEST = (256 << 20) + (1 << 20)
 
 
-def messages(path: Path) -> Iterator[Found]:
-    """Yield the retained messages. Raises :class:`Unreadable` for what is no such file, also where that is cut off."""
+def messages(path: Path) -> Iterator[FileEntry]:
+    """Yield the retained messages. Raises :class:`UnreadableFile` for another kind of file, or for one cut short."""
     with path.open("rb") as file:
         _check_version(file)
         size = path.stat().st_size
@@ -43,19 +43,19 @@ def messages(path: Path) -> Iterator[Found]:
         while head := file.read(_CHUNK.size):
             place = file.tell() - len(head)
             if len(head) < _CHUNK.size:
-                raise Unreadable(f"byte {place}: the file ends in the middle of a chunk's head")
+                raise UnreadableFile(f"byte {place}: the file ends in the middle of a chunk's head")
             kind, length = _CHUNK.unpack(head)
             body = file.tell()
             if length > _LONGEST or body + length > size:
-                raise Unreadable(f"byte {place}: a chunk of {length} bytes is longer than the rest of the file")
+                raise UnreadableFile(f"byte {place}: a chunk of {length} bytes is longer than the rest of the file")
             if kind == _MESSAGE:
                 if length < _FIXED:
-                    raise Unreadable(f"byte {place}: a message of {length} bytes is too short to be one")
+                    raise UnreadableFile(f"byte {place}: a message of {length} bytes is too short to be one")
                 (number,) = _ID.unpack(file.read(_ID.size))
                 offsets[number] = body, length
             elif kind == _RETAINED:
                 if length < _ID.size:
-                    raise Unreadable(f"byte {place}: a chunk of {length} bytes is too short to name a message")
+                    raise UnreadableFile(f"byte {place}: a chunk of {length} bytes is too short to name a message")
                 (number,) = _ID.unpack(file.read(_ID.size))
                 yield _retained(file, f"byte {place}", offsets.get(number))
             file.seek(body + length)
@@ -64,18 +64,18 @@ def messages(path: Path) -> Iterator[Found]:
 def _check_version(file: BinaryIO) -> None:
     head = file.read(len(_MAGIC) + _HEADER.size)
     if len(head) < len(_MAGIC) + _HEADER.size or not head.startswith(_MAGIC):
-        raise Unreadable("this is not a mosquitto.db")
+        raise UnreadableFile("this is not a mosquitto.db")
     version: int = _HEADER.unpack(head[len(_MAGIC) :])[1]
     if version not in _VERSIONS:
-        raise Unreadable(
+        raise UnreadableFile(
             f"this is version {version} of the format; {' and '.join(map(str, _VERSIONS))} can be read: "
             "let a newer mosquitto (1.6 or later) save it again"
         )
 
 
-def _retained(file: BinaryIO, place: str, message: tuple[int, int] | None) -> Found:
+def _retained(file: BinaryIO, place: str, message: tuple[int, int] | None) -> FileEntry:
     if message is None:
-        return Found(place, problem="the message that is retained here is not in the file")
+        return FileEntry(place, problem="the message that is retained here is not in the file")
     offset, length = message
     file.seek(offset)
     data = file.read(length)
@@ -85,7 +85,7 @@ def _retained(file: BinaryIO, place: str, message: tuple[int, int] | None) -> Fo
     for part in (client_size, user_size, topic_size, payload_size):
         ends.append(ends[-1] + part)
     if ends[-1] > len(data):
-        return Found(place, problem=f"byte {offset}: the parts of this message are longer than all of it")
+        return FileEntry(place, problem=f"byte {offset}: the parts of this message are longer than all of it")
     client, user, topic, payload = (data[start:end] for start, end in pairwise(ends))
     try:
         given = {
@@ -98,10 +98,10 @@ def _retained(file: BinaryIO, place: str, message: tuple[int, int] | None) -> Fo
             "properties_json": _properties(data[ends[-1] :]),
         }
     except UnicodeDecodeError as error:
-        return Found(place, problem=f"byte {offset}: this message's strings are not UTF-8 ({error.reason})")
+        return FileEntry(place, problem=f"byte {offset}: this message's strings are not UTF-8 ({error.reason})")
     except (MalformedPacket, ProtocolError, ValueError) as error:
-        return Found(place, problem=f"byte {offset}: this message's properties: {error}")
-    return Found(place, given)
+        return FileEntry(place, problem=f"byte {offset}: this message's properties: {error}")
+    return FileEntry(place, given)
 
 
 def _properties(data: bytes) -> str | None:

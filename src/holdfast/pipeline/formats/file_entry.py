@@ -9,19 +9,19 @@ from typing import Any
 from attrs import frozen
 
 
-class Unreadable(Exception):
+class UnreadableFile(Exception):
     """The file, or the rest of it, cannot be understood; the text says where and why."""
 
 
 @frozen
-class Found:
+class FileEntry:
     """A place in a file: the fields of a message there (:data:`holdfast.pipeline.sink.rows.FIELDS`), or a problem.
 
     With a problem there is no message, and of its fields no more than the topic.
     """
 
     place: str
-    given: Mapping[str, Any] | None = None
+    fields: Mapping[str, Any] | None = None
     problem: str | None = None
 
 

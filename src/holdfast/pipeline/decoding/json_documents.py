@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast.pipeline.decoding.decoder import BadPayload, Decoder
-from holdfast.pipeline.decoding.inference import inferred
+from holdfast.pipeline.decoding.schema_inference import inferred
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-class Documents(Decoder):
+class JsonDocuments(Decoder):
     """Payloads in JSON, with the fields that a schema asks for, or with all fields where there is none.
 
     Where the schema is inferred, a field that is not in it makes a payload bad rather than being lost.

@@ -1,0 +1,29 @@
+"""The settings of flow control, from the broker's file and from options of a command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.filters.flow_options import flow_settings
+from holdfast.rates import Rate
+from holdfast.retained.replay.flow_settings import FlowSettings
+
+
+def test_settings_are_those_of_the_file_unless_others_are_given(tmp_path: Path) -> None:
+    file = tmp_path / "holdfast.toml"
+    file.write_text('[retainer]\ndelivery_rate = "500/s"\n[retainer.flow_control]\nbatch_read_number = 300\n')
+    assert flow_settings(None) == FlowSettings()
+    assert flow_settings(str(file)) == FlowSettings(batch_read_number=300, delivery_rate=Rate(500, 1.0))
+    assert flow_settings(str(file), 200, 50, "infinity") == FlowSettings(batch_read_number=200, batch_deliver_number=50)
+
+
+def test_settings_that_make_no_sense_are_refused_with_what_is_allowed(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="found 'fast'; allowed: a number and a time, such as 1000/s"):
+        flow_settings(None, delivery_rate="fast")
+    with pytest.raises(PipelineError, match="batch_deliver_number is 100 and batch_read_number 10; allowed"):
+        flow_settings(None, batch_read_number=10)
+    with pytest.raises(PipelineError, match=r"none\.toml"):
+        flow_settings(str(tmp_path / "none.toml"))
