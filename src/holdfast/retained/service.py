@@ -101,9 +101,8 @@ class RetainedMessages(Service):
         rate = limits.max_publish_rate
         self._rate = None if rate is None else PublishRate(rate, clock.seconds)
         self._ledger: Ledger | None = None
-        bounded = limits.max_retained_messages or limits.max_retained_bytes
-        if bounded or limits.client_quota or limits.topic_quotas or limits.on_limit is OnLimit.DROP_OLD:
-            self._ledger = Ledger(store, limits, self._sweep.make_room, clock)
+        if limits.has_quotas or limits.on_limit is OnLimit.DROP_OLD:
+            self._ledger = Ledger(store, limits=limits, sweep=self._sweep.make_room, clock=clock)
 
     def startService(self) -> None:
         """Start to sweep what has expired."""

@@ -423,7 +423,7 @@ def test_who_does_not_ask_is_refused_unless_it_surely_fits() -> None:
     """For callers that cannot wait."""
     broker = MemoryBroker(retainer=RetainerLimits(max_retained_messages=1))
     message = ApplicationMessage("t", b"x", 0, True)
-    with pytest.raises(RetainRefused, match="cannot be looked at"):
+    with pytest.raises(RetainRefused, match="cannot be read now"):
         broker.retained.retain(message, ChangeOrigin.API)
     asked = broker.retained.undecided(message)
     assert asked is not None

@@ -145,7 +145,7 @@ class MergedChunk:
                 if refusal is not None:
                     self.rejects.append(Reject(row.topic, str(refusal)))
                     continue
-                quota.take(row, before)
+                quota.charge(row, before)
                 rows.append(Row._make((row.topic, stamp, *row[2:])))  # half as long as _replace
             else:
                 self._counts[verdict.value] += 1

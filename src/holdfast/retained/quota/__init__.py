@@ -1,5 +1,5 @@
-"""Limits on retained messages: how many, how large, how fast, and who is refused.
+"""Limits on retained messages: how many, how large and how fast.
 
-``ledger`` decides about each message before it is stored or delivered.
-May import ``store``; knows no replay, history or import.
+``ledger`` refuses or accepts each message before it is stored or delivered; ``limits`` are the configured values.
+May import the values and tables of ``retained.store``; knows no replay, history or import.
 """

@@ -1,20 +1,24 @@
-"""Budgets: how much is retained of what has a limit, known as an upper bound without asking the store.
+"""Budgets: how much of each quota is used, as an upper bound that is known without reading the store.
 
-A budget is what the store said when it was looked at, and all that was charged since as if it were new. So a message
-that fits surely fits. One that may not fit is decided when the store has been looked at again (:mod:`ledger`).
+A budget is the usage found when the store was read last, plus every message charged since, counted as if its topic
+were new. So a message that fits by its budgets certainly fits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 from attrs import define
 
 from holdfast.hot_values import hot_frozen
-from holdfast.retained.quota.limits import Limit, Quota, RetainRefused
+from holdfast.retained.quota.limits import Limit, Quota, RetainerLimits, RetainRefused
+from holdfast.retained.store.values import Usage
+from holdfast.topics import matches
 
 
 @hot_frozen
 class Growth:
-    """By how much a message changes a budget: messages, and bytes of payloads."""
+    """The messages and payload bytes that a message adds to a budget."""
 
     messages: int
     bytes: int
@@ -25,11 +29,10 @@ _NONE = Growth(0, 0)
 
 @define(eq=False)
 class Budget:
-    """What a quota is for, and how far it is used up.
+    """The use of one quota: of one client's messages, of topics that match a Topic Filter, or of all messages.
 
-    It is for what one Client has published, for topics that match a Topic Filter, or for everything. ``looked_at`` is
-    when (seconds) it was learned last, None when it is not known. While a look at the store is under way, ``since`` is
-    what has been charged meanwhile, and ``certain`` tells that this was exact.
+    ``read_at`` is when (seconds) the store was read for it last, None if its use is not known. While a read is under
+    way, ``since`` holds the charges made meanwhile, and ``exact`` tells that they replaced nothing unknown.
     """
 
     quota: Quota
@@ -39,17 +42,12 @@ class Budget:
     topic_filter: str | None = None
     messages: int = 0
     bytes: int = 0
-    looked_at: float | None = None
+    read_at: float | None = None
     since: Growth = _NONE
-    certain: bool = True
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether there is a limit at all."""
-        return bool(self.quota.max_messages or self.quota.max_bytes)
+    exact: bool = True
 
     def refusal(self, growth: Growth) -> RetainRefused | None:
-        """Return why there is no room for this, None if there is. What does not grow always has room."""
+        """Return the refusal of a message that does not fit, None if it fits. A message that adds nothing fits."""
         quota = self.quota
         if growth.messages > 0 and 0 < quota.max_messages < self.messages + growth.messages:
             return RetainRefused(
@@ -66,19 +64,81 @@ class Budget:
         return "" if self.topic_filter is None else f" in {self.topic_filter!r}"
 
     def charge(self, growth: Growth, exact: bool) -> None:
-        """Take note of a message that is retained."""
+        """Add a message that is going to be stored."""
         self.messages += growth.messages
         self.bytes += growth.bytes
         self.since = Growth(self.since.messages + growth.messages, self.since.bytes + growth.bytes)
-        self.certain = self.certain and exact
+        self.exact = self.exact and exact
 
-    def look(self) -> None:
-        """The store is going to be looked at, with all that has been charged so far."""
+    def begin_read(self) -> None:
+        """Count from now on what is charged during a read: the read sees all earlier charges."""
         self.since = _NONE
-        self.certain = True
+        self.exact = True
 
-    def learn(self, messages: int, size: int, seconds: float) -> None:
-        """Take what was found."""
-        self.messages = messages + self.since.messages
-        self.bytes = size + self.since.bytes
-        self.looked_at = seconds
+    def end_read(self, usage: Usage, seconds: float) -> None:
+        """Take the usage that the read found, and add the charges made meanwhile."""
+        self.messages = usage.messages + self.since.messages
+        self.bytes = usage.bytes + self.since.bytes
+        self.read_at = seconds
+
+
+class Budgets:
+    """The budgets of all configured quotas. ``opened`` is called with each one when it is first needed."""
+
+    def __init__(self, limits: RetainerLimits, opened: Callable[[Budget], None] = lambda _: None) -> None:
+        self._opened = opened
+        self._client_quota = limits.client_quota
+        self._total = []
+        if limits.total_quota.is_limited:
+            self._total.append(self._open(Budget(limits.total_quota, Limit.MESSAGES, Limit.BYTES)))
+        self._topics = [
+            (scope, self._open(Budget(quota, Limit.TOPIC_QUOTA, Limit.TOPIC_QUOTA, topic_filter=scope)))
+            for scope, quota in limits.topic_quotas
+        ]
+        #: budgets of the clients seen so far
+        self.clients: dict[str, Budget] = {}
+
+    def _open(self, budget: Budget) -> Budget:
+        self._opened(budget)
+        return budget
+
+    def __iter__(self) -> Iterator[Budget]:
+        yield from self._total
+        yield from (budget for _, budget in self._topics)
+        yield from self.clients.values()
+
+    def of(self, topic: str, client_id: str | None) -> Iterator[Budget]:
+        """Yield the budgets that a client's message in a topic counts against."""
+        yield from self._total
+        for topic_filter, budget in self._topics:
+            if matches(topic_filter, topic):
+                yield budget
+        if self._client_quota is not None and client_id is not None:
+            yield self._client(client_id, self._client_quota)
+
+    def growths(
+        self, topic: str, size: int, client_id: str | None, before: Usage | None
+    ) -> Iterator[tuple[Budget, Growth]]:
+        """Yield how much each budget grows by a payload of ``size`` bytes in place of the topic's message ``before``.
+
+        For the quota of a client, another client's message in the topic counts for nothing: the new one is one more.
+        """
+        new = Growth(1, size)
+        changed = new if before is None else Growth(0, size - before.bytes)
+        for budget in self.of(topic, client_id):
+            is_others = budget.client_id is not None and before is not None and before.client_id != client_id
+            yield budget, new if is_others else changed
+
+    def release(self, client_id: str | None, before: Usage | None) -> None:
+        """Take a client's message ``before`` off its quota if another client (``client_id``) replaces the message."""
+        if self._client_quota is None or before is None or before.client_id in (None, client_id):
+            return
+        assert before.client_id is not None
+        self._client(before.client_id, self._client_quota).charge(Growth(-1, -before.bytes), True)
+
+    def _client(self, client_id: str, quota: Quota) -> Budget:
+        budget = self.clients.get(client_id)
+        if budget is None:
+            budget = self._open(Budget(quota, Limit.CLIENT_QUOTA, Limit.CLIENT_QUOTA, client_id=client_id))
+            self.clients[client_id] = budget
+        return budget

@@ -1,231 +1,225 @@
-"""The ledger: whether there is room for a message, decided before anything is stored or delivered.
+"""The ledger: it refuses or accepts each retained message by quota, before the message is stored or delivered.
 
-As long as a message surely fits (:mod:`budgets`), it is decided at once and nothing is read. Where it may not fit, its
-publisher waits while the store is looked at: behind all that is pending, for all publishers who wait together. Then it
-is known whether the topic is retained already, of which size and from whom, and the decision is exact.
+How it works. Only before a message is stored, coalesced with others or delivered can it be refused to its publisher.
+So the decision is made in the reactor thread, though only the writer's transaction knows the exact usage. For each
+quota the ledger keeps an upper bound, its *budget* (:mod:`budgets`). Say ``max_retained_messages = 100``:
+
+    the store was read: 97 messages                          the budget is 97
+    t/1, t/2 and t/3 come: ``fits``, decided at once         the budget is 100, counted as if all three were new
+    t/1 comes again: 101 might be too many                   ``look``: the publisher waits, its later packets too
+    the store is read behind all pending writes              it holds 100 messages; t/1 is among them
+    t/1 replaces a message: ``charge``                       the budget is 100
+
+One read serves all publishers who wait together. Messages charged while it is under way are added to its result, and
+each waiting message is decided in the turn in which its Deferred fires. A message is refused only after a read that
+
+- was exact: no charge meanwhile may have replaced a message that the read did not know (``Budget.exact``), and
+- came after a sweep: a message that has expired does not count.
+
+Otherwise the ledger sweeps and reads once more.
+
+The invariant: a budget is never below the true usage. Failed commits, clears and expiry make the true usage lower, so
+nothing has to be undone; the next read corrects the budget. With several nodes a budget is stale after a second.
+
+Tried and left out: to decide in the writer's transaction. That is exact with several nodes too, but then nothing may
+be delivered before the commit, and only one node may commit at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
+from attrs import define, field
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from holdfast.log_throttle import LogThrottle
 from holdfast.messages import ApplicationMessage
-from holdfast.retained.quota.budgets import Budget, Growth
-from holdfast.retained.quota.limits import Limit, Quota, RetainerLimits, RetainRefused
+from holdfast.retained.quota.budgets import Budget, Budgets, Growth
+from holdfast.retained.quota.limits import RetainerLimits, RetainRefused
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import NOTHING, Usage
 from holdfast.tickets import StorageFailure
-from holdfast.topics import matches
 
 #: Clients whose budgets are remembered.
 _MOST_CLIENTS = 65_536
-#: Seconds after which a store that other nodes write to is looked at again.
+#: Seconds after which a budget is stale if other nodes write to the store.
 _SHARED_FOR = 1.0
 
 
+@define(eq=False)
 class _Waiting:
-    def __init__(self, message: ApplicationMessage) -> None:
-        self.message = message
-        self.answer: Deferred[None] = Deferred()
+    message: ApplicationMessage
+    decided: Deferred[None] = field(factory=Deferred)
+
+
+@define(eq=False)
+class _Look:
+    """A read of the store: ``usage`` is by topic, as found or as changed since it began. None is an empty topic."""
+
+    budgets: Sequence[Budget] = ()
+    usage: dict[str, Usage | None] = field(factory=dict)
 
 
 class Ledger:
-    """Knows what counts against the limits on how much is retained.
+    """Decides whether messages fit into the quotas.
 
-    ``sweep`` removes some of what has expired, if anything has, so that it stands in nobody's way.
+    ``sweep`` removes some expired messages and returns how many, so that they cause no refusal.
     """
 
     _log = Logger()
 
     def __init__(
-        self,
-        store: IRetainedStore,
-        limits: RetainerLimits,
-        sweep: Callable[[], Deferred[int]],
-        clock: IReactorTime,
+        self, store: IRetainedStore, *, limits: RetainerLimits, sweep: Callable[[], Deferred[int]], clock: IReactorTime
     ) -> None:
         self._store = store
         self._sweep = sweep
         self._clock = clock
         self._log_throttle = LogThrottle(self._log, clock.seconds)
-        total = Quota("retainer.", limits.max_retained_messages, limits.max_retained_bytes)
-        self._total = Budget(total, Limit.MESSAGES, Limit.BYTES)
-        self._topics = [
-            (topic_filter, Budget(quota, Limit.TOPIC_QUOTA, Limit.TOPIC_QUOTA, topic_filter=topic_filter))
-            for topic_filter, quota in limits.topic_quotas
-        ]
-        self._client_quota = limits.client_quota
-        self._clients: dict[str, Budget] = {}
+        self._budgets = Budgets(limits)
         self._waiting: list[_Waiting] = []
-        self._looking = False
-        #: how many changes are under way that the store alone will know about
+        self._look: _Look | None = None
+        #: how many imports are changing the store now, unseen by the budgets
         self._suspended = 0
-        self._examined: list[Budget] = []
-        #: what is retained in topics, as far as it is known to the turn or changed while the store is looked at
-        self._rows: dict[str, Usage | None] = {}
 
     def fits(self, message: ApplicationMessage) -> bool:
-        """Tell whether the message surely fits, whatever its topic holds now."""
+        """Tell whether the message certainly fits, even if its topic is new."""
+        if len(self._budgets.clients) >= _MOST_CLIENTS and self._look is None:
+            self._budgets.clients.clear()
         growth = Growth(1, len(message.payload))
         return all(
             self._is_known(budget) and budget.refusal(growth) is None
-            for budget in self._budgets(message.topic, message.client_id)
+            for budget in self._budgets.of(message.topic, message.client_id)
         )
 
     def look(self, message: ApplicationMessage) -> Deferred[None]:
-        """Look at the store for a message; when this fires, :meth:`charge` decides about it, in the same turn."""
+        """Read the store for a message. When this fires, :meth:`charge` decides about the message, in the same turn."""
         waiting = _Waiting(message)
         self._waiting.append(waiting)
-        if not self._looking and len(self._waiting) == 1:  # the others of this turn come along
+        if self._look is None and len(self._waiting) == 1:  # one read serves all messages of this turn
             self._clock.callLater(0, self._begin)
-        return waiting.answer
+        return waiting.decided
 
     def charge(self, message: ApplicationMessage) -> None:
-        """Take note of a message that is going to be stored. Raises :class:`RetainRefused` where it may not fit."""
-        growths = list(self._growths(message))
+        """Count a message that is going to be stored. Raises :class:`RetainRefused` if it may not fit."""
+        size = len(message.payload)
+        before = self._found(message.topic)
+        growths = list(self._budgets.growths(message.topic, size, message.client_id, before))
         for budget, growth in growths:
             refusal = budget.refusal(growth)
             if refusal is None and not self._is_known(budget):
-                refusal = RetainRefused(budget.over_messages, "what is retained already cannot be looked at now")
+                refusal = RetainRefused(budget.over_messages, "the store cannot be read now to check the quotas")
             if refusal is not None:
                 raise refusal
-        exact = message.topic in self._rows
+        exact = self._look is not None and message.topic in self._look.usage
         for budget, growth in growths:
             budget.charge(growth, exact)
-        before = self._rows.get(message.topic)
-        if before is not None and before.client_id != message.client_id and before.client_id in self._clients:
-            self._clients[before.client_id].charge(Growth(-1, -before.bytes), True)
-        if self._looking:
-            self._rows[message.topic] = Usage(1, len(message.payload), message.client_id)
+        self._budgets.release(message.client_id, before)
+        if self._look is not None:
+            self._look.usage[message.topic] = Usage(1, size, message.client_id)
 
     def cleared(self, topic: str) -> None:
-        """Take note of a topic that is going to be cleared."""
-        if not self._looking:
+        """Take note of a topic that is going to be cleared. Without a read under way the budgets just stay too high."""
+        look = self._look
+        if look is None:
             return
-        if topic not in self._rows:
-            for budget in self._examined:
-                budget.certain = False
-        before = self._rows.get(topic)
+        if topic not in look.usage:
+            for budget in look.budgets:
+                budget.exact = False
+        before = look.usage.get(topic)
         if before is not None:
-            for budget in self._budgets(topic, before.client_id):
+            for budget in self._budgets.of(topic, before.client_id):
                 budget.charge(Growth(-1, -before.bytes), True)
-        self._rows[topic] = None
+        look.usage[topic] = None
 
     def holds(self, topic: str) -> bool:
-        """Tell whether a message is retained in a topic that has been looked at; True when it is not known."""
-        return self._rows.get(topic, Usage(1, 0)) is not None
+        """Tell whether a topic holds a message, by the read under way. True if that is not known."""
+        return self._look is None or topic not in self._look.usage or self._look.usage[topic] is not None
 
     def suspend(self) -> None:
-        """Take nothing for known until :meth:`resume`: the store is being changed behind these budgets."""
+        """Trust no budget until :meth:`resume`: an import is about to change the store."""
         self._suspended += 1
 
     def resume(self) -> None:
-        """Look at the store anew."""
+        """Read the store anew for every budget."""
         self._suspended -= 1
-        for budget in (self._total, *(budget for _, budget in self._topics), *self._clients.values()):
-            budget.looked_at = None
+        for budget in self._budgets:
+            budget.read_at = None
 
-    def _budgets(self, topic: str, client_id: str | None) -> Iterator[Budget]:
-        """Yield what a Client's message in a topic counts against."""
-        if self._total.is_limited:
-            yield self._total
-        for topic_filter, budget in self._topics:
-            if matches(topic_filter, topic):
-                yield budget
-        if self._client_quota is not None and client_id is not None:
-            yield self._client(client_id)
-
-    def _client(self, client_id: str) -> Budget:
-        budget = self._clients.get(client_id)
-        if budget is None:
-            assert self._client_quota is not None
-            if len(self._clients) >= _MOST_CLIENTS and not self._looking:
-                self._clients.clear()
-            budget = Budget(self._client_quota, Limit.CLIENT_QUOTA, Limit.CLIENT_QUOTA, client_id)
-            self._clients[client_id] = budget
-        return budget
-
-    def _growths(self, message: ApplicationMessage) -> Iterator[tuple[Budget, Growth]]:
-        """Yield by how much each budget grows; what is not known to be replaced counts as new."""
-        size = len(message.payload)
-        before = self._rows.get(message.topic)
-        changed = Growth(1, size) if before is None else Growth(0, size - before.bytes)
-        new = Growth(1, size)
-        for budget in self._budgets(message.topic, message.client_id):
-            theirs = budget.client_id is not None and before is not None and before.client_id != budget.client_id
-            yield budget, new if theirs else changed
+    def _found(self, topic: str) -> Usage | None:
+        return None if self._look is None else self._look.usage.get(topic)
 
     def _is_known(self, budget: Budget) -> bool:
-        if budget.looked_at is None or (self._suspended and not self._looking):
+        if self._look is not None:
+            return budget.read_at is not None
+        if budget.read_at is None or self._suspended:
             return False
-        return not self._store.shared or self._looking or self._clock.seconds() - budget.looked_at < _SHARED_FOR
+        return not self._store.shared or self._clock.seconds() - budget.read_at < _SHARED_FOR
 
     def _begin(self) -> None:
-        self._looking = True
-        self._look().addErrback(self._look_failed)
+        self._look = _Look()
+        self._decide().addErrback(self._failed)
 
     @inlineCallbacks
-    def _look(self) -> Generator[Deferred[Any], Any, None]:
-        """Look at the store, round after round, as long as somebody waits: who comes meanwhile is in the next one."""
+    def _decide(self) -> Generator[Deferred[Any], Any, None]:
+        """Read the store, round after round, while messages wait. Messages that come meanwhile join the next round."""
         swept = False
         while self._waiting:
             waiting, self._waiting = self._waiting, []
             messages = [one.message for one in waiting]
-            self._rows.clear()
-            self._examined = list({each: None for one in messages for each in self._budgets(one.topic, one.client_id)})
-            for budget in self._examined:
-                budget.look()
+            budgets = {each: None for one in messages for each in self._budgets.of(one.topic, one.client_id)}
+            look = self._look = _Look(list(budgets))
+            for budget in look.budgets:
+                budget.begin_read()
             known = True
             try:
-                yield from self._learn(waiting, self._examined)
+                yield from self._read(look, sorted({one.topic for one in messages}))
             except StorageFailure as failure:
-                self._log_throttle.log("look", f"limits of what is retained cannot be looked at: {failure}")
+                self._log_throttle.log("look", f"the store cannot be read to check the quotas: {failure}")
                 known = False
             undecided = []
-            for one in waiting:  # what each does counts for the next one
-                if known and self._is_undecided(one.message, swept):
+            for one in waiting:  # each message that is charged counts for the messages after it
+                if known and self._needs_another_read(one.message, swept):
                     undecided.append(one)
                 else:
-                    one.answer.callback(None)
+                    one.decided.callback(None)
             self._waiting = undecided + self._waiting
             swept = bool(undecided)
             if swept:
                 yield self._sweep()
-        self._rows.clear()
-        self._looking = False
+        self._look = None
 
-    def _learn(self, waiting: Sequence[_Waiting], budgets: Sequence[Budget]) -> Generator[Deferred[Any], Any, None]:
-        topics = sorted({one.message.topic for one in waiting})
+    def _read(self, look: _Look, topics: Sequence[str]) -> Generator[Deferred[Any], Any, None]:
         seen = yield self._store.look(
             topics,
-            [budget.topic_filter for budget in budgets if budget.topic_filter is not None],
-            [budget.client_id for budget in budgets if budget.client_id is not None],
+            [budget.topic_filter for budget in look.budgets if budget.topic_filter is not None],
+            [budget.client_id for budget in look.budgets if budget.client_id is not None],
         )
-        self._rows = {**{topic: seen.topics.get(topic) for topic in topics}, **self._rows}
+        # What was charged or cleared while the read was under way is newer than its result.
+        look.usage = {**{topic: seen.topics.get(topic) for topic in topics}, **look.usage}
         now = self._clock.seconds()
-        for budget in budgets:
+        for budget in look.budgets:
             usage = seen.total
             if budget.client_id is not None:
                 usage = seen.clients.get(budget.client_id, NOTHING)
             elif budget.topic_filter is not None:
                 usage = seen.filters.get(budget.topic_filter, NOTHING)
-            budget.learn(usage.messages, usage.bytes, now)
+            budget.end_read(usage, now)
 
-    def _is_undecided(self, message: ApplicationMessage, swept: bool) -> bool:
-        """Tell whether to look once more before the message is refused: for what has expired, or may not be new."""
-        refused = [budget for budget, growth in self._growths(message) if budget.refusal(growth) is not None]
-        return bool(refused) and (not swept or not all(budget.certain for budget in refused))
+    def _needs_another_read(self, message: ApplicationMessage, swept: bool) -> bool:
+        """Tell whether to sweep and read once more before the message is refused."""
+        growths = self._budgets.growths(
+            message.topic, len(message.payload), message.client_id, self._found(message.topic)
+        )
+        refusing = [budget for budget, growth in growths if budget.refusal(growth) is not None]
+        return bool(refusing) and (not swept or not all(budget.exact for budget in refusing))
 
-    def _look_failed(self, failure: Any) -> None:
-        """Log, and let everybody go on: what is not known to fit is refused."""
-        self._log.failure("deciding what may be retained failed", failure)
-        waiting, self._waiting, self._looking = self._waiting, [], False
-        self._rows.clear()
+    def _failed(self, failure: Failure) -> None:
+        """Log the failure, and let all messages go on: those that may not fit are refused."""
+        self._log.failure("checking the quotas of retained messages failed", failure)
+        waiting, self._waiting, self._look = self._waiting, [], None
         for one in waiting:
-            one.answer.callback(None)
+            one.decided.callback(None)

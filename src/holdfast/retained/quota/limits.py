@@ -1,4 +1,4 @@
-"""What may be retained: the limits, and what becomes of a message that is over one."""
+"""The configured limits on retained messages, and the exceptions that name the limit of a refusal."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from attrs import frozen
 
 
 class OnLimit(Enum):
-    """What becomes of a message with RETAIN 1 that is over a limit. Other topics' messages never make room for it."""
+    """The policy for a message with RETAIN 1 that is over a limit. No policy removes other topics' messages."""
 
-    DELIVER_ONLY = "deliver_only"  #: delivered live and acknowledged; an older value stays
-    REJECT = "reject"  #: the publisher is told, where it can be; else as above
-    DISCONNECT = "disconnect"  #: the publisher is disconnected
-    DROP_OLD = "drop_old"  #: delivered live and acknowledged; the topic's older value is cleared
+    DELIVER_ONLY = "deliver_only"  #: deliver it live and acknowledge it; the topic keeps its older message
+    REJECT = "reject"  #: tell the publisher if its protocol version can; else as above
+    DISCONNECT = "disconnect"  #: disconnect the publisher
+    DROP_OLD = "drop_old"  #: deliver it live and acknowledge it; clear the topic's older message
 
 
 class Limit(Enum):
-    """What can stand in the way, as it is called in the broker's figures."""
+    """The limits, by their names in ``$SYS`` counters."""
 
     PAYLOAD_SIZE = "payload_size"
     TOPIC_LENGTH = "topic_length"
@@ -29,11 +29,11 @@ class Limit(Enum):
 
 
 class NotRetained(Exception):
-    """The message is not stored; the text says why."""
+    """The message is not stored. The text says why."""
 
 
 class RetainRefused(NotRetained):
-    """The message may not be retained: a limit stands in the way. The text names it."""
+    """The message is over a limit. The text names the limit's option."""
 
     def __init__(self, limit: Limit, why: str) -> None:
         super().__init__(why)
@@ -42,19 +42,24 @@ class RetainRefused(NotRetained):
 
 @frozen
 class Quota:
-    """Most messages and bytes of payloads; 0 stands for unlimited. ``key`` is where its options are, for messages."""
+    """The most messages and payload bytes; 0 means unlimited. ``key`` is the beginning of its options' names."""
 
     key: str
     max_messages: int = 0
     max_bytes: int = 0
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a limit at all."""
+        return bool(self.max_messages or self.max_bytes)
+
 
 @frozen
 class RetainerLimits:
-    """What may be retained; 0 stands for unlimited (expiry: for never). Intervals are in seconds, sizes in bytes.
+    """All limits of the retainer. 0 means unlimited (expiry: never). Intervals are in seconds, sizes in bytes.
 
-    ``max_publish_rate`` is in messages per second, None for unlimited. ``msg_expiry_interval_override`` is None where
-    nothing is overridden. ``topic_quotas`` are by Topic Filter: ``a/#`` for what is at ``a`` or below it.
+    ``max_publish_rate`` is in messages per second, None for unlimited. With ``msg_expiry_interval_override`` None no
+    expiry is overridden. ``topic_quotas`` are pairs of a Topic Filter and its quota.
     """
 
     enable: bool = True
@@ -72,19 +77,26 @@ class RetainerLimits:
     allow_never_expire: bool = True
     client_quota: Quota | None = None
     topic_quotas: tuple[tuple[str, Quota], ...] = ()
-    refuse_unavailable: bool = False  #: refuse a replay while the store cannot be read, rather than let it wait
+    refuse_unavailable: bool = False  #: while the store cannot be read: refuse a replay instead of delaying it
+
+    @property
+    def total_quota(self) -> Quota:
+        """The quota of all retained messages together."""
+        return Quota("retainer.", self.max_retained_messages, self.max_retained_bytes)
+
+    @property
+    def has_quotas(self) -> bool:
+        """Whether any quota is configured."""
+        return self.total_quota.is_limited or bool(self.client_quota or self.topic_quotas)
 
 
 def size_refusal(limits: RetainerLimits, topic: str, size: int) -> RetainRefused | None:
-    """Return what stands in the way of a message of any publisher's, whatever else is retained.
-
-    ``size`` is that of its payload, in bytes.
-    """
+    """Return the refusal of a message whose payload (``size`` bytes) or topic is too long, None if neither is."""
     if limits.max_payload_size and size > limits.max_payload_size:
         return RetainRefused(
             Limit.PAYLOAD_SIZE, f"the payload has {size} bytes, retainer.max_payload_size is {limits.max_payload_size}"
         )
-    if 4 * len(topic) > limits.max_topic_length:
+    if 4 * len(topic) > limits.max_topic_length:  # a character has at most 4 bytes: short topics are not encoded
         length = len(topic.encode())
         if length > limits.max_topic_length:
             return RetainRefused(

@@ -1,4 +1,4 @@
-"""How fast messages may be retained: a token bucket that holds one second's worth."""
+"""The limit on how many messages per second clients may have retained: a token bucket of one second's amount."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 
 class PublishRate:
-    """Allows so many messages per second, and as many at once after a quiet second (at least one).
+    """Allows ``per_second`` messages per second, and as many at once (at least one) after a quiet second.
 
-    ``seconds`` never steps back.
+    ``seconds`` returns the time, which never steps back.
     """
 
     def __init__(self, per_second: float, seconds: Callable[[], float]) -> None:
@@ -24,7 +24,7 @@ class PublishRate:
         now = self._seconds()
         self._tokens = min(self._most, self._tokens + (now - self._filled_at) * self._per_second)
         self._filled_at = now
-        return self._tokens < 1 - 1e-6  # what rounding has lost must not cost a message
+        return self._tokens < 1 - 1e-6  # rounding errors must not cost a message
 
     def take(self) -> None:
         """Count a message that was allowed."""
