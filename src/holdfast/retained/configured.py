@@ -1,4 +1,4 @@
-"""The retainer's parts as ``[retainer]`` asks for them: the same for the broker and for the operators' commands."""
+"""The retainer's store and settings from ``[retainer]``, for the broker and for operators' commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.storage.store import DurableStore
 
 
 def store_of(retainer: RetainerConfig, durable: DurableStore) -> SQLRetainedStore:
-    """Return the store, which counts what quotas are configured for."""
+    """Return the store. It counts the usage of each configured quota."""
     topic_filters = sorted({topic_filter for topic_filter, _ in _topic_quotas(retainer)})
     counts_clients = _client_quota(retainer) is not None
     return SQLRetainedStore(
@@ -47,7 +47,7 @@ def limits_of(retainer: RetainerConfig) -> RetainerLimits:
 
 
 def apply_settings(retained: RetainedMessages, retainer: RetainerConfig) -> None:
-    """Let flow control and the publish rate be as configured, from now on."""
+    """Use the configured flow control and publish rate from now on."""
     retained.replays.flow.change(flow_of(retainer))
     retained.change_publish_rate(limits_of(retainer).max_publish_rate)
 

@@ -1,4 +1,12 @@
-"""The retainer: what is retained, what is refused, and what has expired."""
+"""The retainer: the entrance to retained messages for Sessions.
+
+It stamps each change, checks it against the limits, gives it to the store and announces it to the change feed. It
+starts replays, and the sweep of expired messages. A message that passes here:
+
+    undecided    a quota may be reached: the caller waits while the ledger reads the store (``quota/ledger.py``)
+    retain       refused with RetainRefused, or given to the store; the ticket is settled when it is durable
+    _put         announced to the feed, so that running replays drop older copies (``replay/replay.py``)
+"""
 
 from __future__ import annotations
 
@@ -31,36 +39,36 @@ from holdfast.tickets import COMMITTED, CommitTicket
 class IRetainedMessages(Interface):
     """The retainer as Sessions see it."""
 
-    on_limit = Attribute("What is to become of messages that are refused.")
+    on_limit = Attribute("The policy for messages that are refused.")
 
     def undecided(message: ApplicationMessage, by_operator: bool = False) -> Deferred[None] | None:
-        """Tell whether it takes a look at the store to decide about a message, of a Client or of an operator.
+        """Return None if :meth:`retain` can decide about the message now.
 
-        None if not; else :meth:`retain` is to be called when this has fired, in the same turn.
+        Otherwise the store has to be read first: call :meth:`retain` when the Deferred fires, in the same turn.
         """
 
     def retain(message: ApplicationMessage, origin: ChangeOrigin) -> CommitTicket:
         """Store the message, or clear its topic if the payload is empty. Raises :class:`RetainRefused`.
 
-        A message that was not asked about with :meth:`undecided` is refused unless it surely fits.
+        A message that was not given to :meth:`undecided` first is refused unless it certainly fits.
         """
 
     def refused(message: ApplicationMessage, refusal: RetainRefused, outcome: str) -> None:
-        """Count and log that a message is not retained; ``outcome`` says what becomes of it."""
+        """Count and log a message that is not retained. ``outcome`` says what happens to it instead."""
 
     def drop(message: ApplicationMessage, origin: ChangeOrigin) -> tuple[CommitTicket, bool]:
-        """Clear the older value of a topic whose message was refused; return whether there may have been one."""
+        """Clear the older message of a topic whose new message was refused. Returns whether there may have been one."""
 
     def replay(topic_filter: str, delivery: IDelivery, cursor: str = "") -> Replay:
-        """Start to deliver what matches a (non-shared) Topic Filter."""
+        """Start to deliver the messages that match a (non-shared) Topic Filter, after the topic ``cursor``."""
 
     def statistics() -> RetainedStatistics:
-        """Return how much is retained."""
+        """Return the number and bytes of retained messages."""
 
-    refuses_replays = Attribute("Whether a subscription that needs a replay is to be refused now.")
+    refuses_replays = Attribute("Whether subscriptions that need a replay are refused now.")
 
 
-#: origins of changes that no present subscriber is handed
+#: origins of changes that are not sent to present subscribers
 _UNROUTED = frozenset((ChangeOrigin.API, ChangeOrigin.IMPORT))
 #: origins of changes that operators make
 _BY_OPERATORS = _UNROUTED | {ChangeOrigin.RESTORE}
@@ -70,8 +78,8 @@ _BY_OPERATORS = _UNROUTED | {ChangeOrigin.RESTORE}
 class RetainedMessages(Service):
     """Retained messages in a store, with limits, replays and expiry.
 
-    ``now`` gives milliseconds since the epoch. The store is opened before this service starts and closed after it
-    has stopped, by whoever composed them.
+    ``now`` returns milliseconds since the epoch. The composition opens the store before it starts this service, and
+    closes the store after it has stopped this service.
     """
 
     _log = Logger()
@@ -91,9 +99,9 @@ class RetainedMessages(Service):
         self._clock = clock
         self._now = now
         self._limits = limits
-        self._sweep = Sweep(store, clock, now, limits, self._expired)
+        self._sweep = Sweep(store, clock=clock, now=now, limits=limits, expired=self._expired)
         self._log_throttle = LogThrottle(self._log, clock.seconds, write=self._log.warn)
-        #: messages refused, by the limit that stood in the way
+        #: messages refused, by limit
         self.refusals = dict.fromkeys(Limit, 0)
         #: messages set, cleared and expired here since the start
         self.changes = dict.fromkeys(ChangeKind, 0)
@@ -105,7 +113,7 @@ class RetainedMessages(Service):
             self._ledger = Ledger(store, limits=limits, sweep=self._sweep.make_room, clock=clock)
 
     def startService(self) -> None:
-        """Start to sweep what has expired."""
+        """Start to sweep expired messages."""
         Service.startService(self)
         self._sweep.start()
 
@@ -115,7 +123,7 @@ class RetainedMessages(Service):
         self._sweep.stop()
 
     def undecided(self, message: ApplicationMessage, by_operator: bool = False) -> Deferred[None] | None:
-        """Tell whether it takes a look at the store: where the message may not fit, or may leave something to drop."""
+        """Return a Deferred if the store has to be read first: the message may not fit, or its topic may be cleared."""
         ledger = self._ledger
         if ledger is None or not message.payload or not self._limits.enable:
             return None
@@ -127,7 +135,7 @@ class RetainedMessages(Service):
         """Store the message, or clear its topic if its payload is empty [MQTT5-3.3.1-5], [MQTT5-3.3.1-6].
 
         A zero-byte message is never stored [MQTT5-3.3.1-7]; clears are always allowed. Raises
-        :class:`RetainRefused` when a limit is reached; what was retained before stays then.
+        :class:`RetainRefused` when a limit is reached. The topic then keeps its older message.
         """
         if not self._limits.enable:
             return COMMITTED
@@ -153,13 +161,13 @@ class RetainedMessages(Service):
 
     @property
     def enabled(self) -> bool:
-        """Whether anything is stored at all."""
+        """Whether messages are stored at all."""
         return self._limits.enable
 
     def store(self, change: RetainedChange, origin: ChangeOrigin) -> CommitTicket:
-        """Store a change stamped before (see IRetainedStore.next_revision): one with a higher revision prevails.
+        """Store a change that has a revision (see IRetainedStore.next_revision). A higher revision in the store wins.
 
-        Raises :class:`NotRetained` when a limit is reached or nothing is stored; clears are always allowed.
+        Raises :class:`NotRetained` when a limit is reached or the retainer is disabled. Clears are always allowed.
         """
         message = change.message
         change = evolve(change, origin=origin)
@@ -174,21 +182,21 @@ class RetainedMessages(Service):
 
     @property
     def limits(self) -> RetainerLimits:
-        """What may be retained."""
+        """The limits."""
         return self._limits
 
     def merging(self, revision: int) -> None:
-        """Prepare for changes made in the store itself, by :meth:`SQLRetainedStore.merge`, up to a revision.
+        """Prepare for changes that :meth:`SQLRetainedStore.merge` makes in the store, up to a revision.
 
-        What replays read from now on includes them as soon as they are committed, before :meth:`merged` tells of them.
-        Until then, whether a message of a Client's fits is known to the store alone.
+        Replays that read from now on see them as soon as they are committed, which is before :meth:`merged` is called.
+        Until then the ledger trusts no budget.
         """
         self.replays.include(revision)
         if self._ledger is not None:
             self._ledger.suspend()
 
     def merged(self, topics: Sequence[str], revision: int) -> None:
-        """Tell of such changes, which are committed, or have failed and are none."""
+        """Announce such changes once they are committed. ``topics`` is empty if they failed."""
         if self._ledger is not None:
             self._ledger.resume()
         if len(self.feed):
@@ -197,35 +205,38 @@ class RetainedMessages(Service):
         self.replays.included(revision)
 
     def drop(self, message: ApplicationMessage, origin: ChangeOrigin) -> tuple[CommitTicket, bool]:
-        """Clear the topic of a message that was refused, unless nothing is retained: better none than a stale one."""
+        """Clear the topic of a message that was refused: no retained message is better than a stale one.
+
+        Returns the ticket of the clear, and whether the topic may have held a message.
+        """
         if self._ledger is not None and not self._ledger.holds(message.topic):
             return COMMITTED, False
         return self._clear(message, self._now(), origin), True
 
     def refused(self, message: ApplicationMessage, refusal: RetainRefused, outcome: str) -> None:
-        """Count it by limit, and log it: one line in ten seconds for each limit."""
+        """Count the refusal by limit, and log one line in ten seconds for each limit."""
         self.refusals[refusal.limit] += 1
         self._log_throttle.log(
             refusal.limit.value, f"{message.client_id!r} may not retain {message.topic!r}, {outcome}: {refusal}"
         )
 
     def replay(self, topic_filter: str, delivery: IDelivery, cursor: str = "") -> Replay:
-        """Start to deliver what matches a (non-shared) Topic Filter, after the topic ``cursor``."""
+        """Start to deliver the messages that match a (non-shared) Topic Filter, after the topic ``cursor``."""
         return self.replays.start(topic_filter, delivery, cursor)
 
     def statistics(self) -> RetainedStatistics:
-        """Return how much is retained, as of the last commit."""
+        """Return the number and bytes of retained messages, as of the last commit."""
         return self._store.statistics()
 
     @property
     def refuses_replays(self) -> bool:
-        """Whether a subscription that needs a replay is to be refused now, because the store cannot be read."""
+        """Whether subscriptions that need a replay are refused now, because the store cannot be read."""
         return self._limits.refuse_unavailable and not self._store.available
 
     def change_publish_rate(self, per_second: float | None) -> None:
-        """Go on with another limit on how many messages per second Clients may have retained; None for none."""
+        """Use another limit on the messages per second that clients may have retained. None means unlimited."""
         if per_second == self._limits.max_publish_rate:
-            return
+            return  # a new bucket would be full again
         self._limits = evolve(self._limits, max_publish_rate=per_second)
         self._rate = None if per_second is None else PublishRate(per_second, self._clock.seconds)
 
@@ -241,13 +252,17 @@ class RetainedMessages(Service):
         self.changes[kind] += 1
         if len(self.feed):
             stored = ticket
-            if ticket.settled and ticket.failure is None:  # acknowledged before it is readable (durability "async")
+            if ticket.settled and ticket.failure is None:
+                # With durability "async" the change is acknowledged before it is committed. Replays need the commit.
                 stored = self._store.flushed()
             self.feed.announce(Change(change.topic, change.revision, kind, origin, origin not in _UNROUTED, stored))
         return ticket
 
     def _expires_at(self, message: ApplicationMessage, now: int) -> int | None:
-        """Return when the message expires (milliseconds): one truth for delivery and for the sweep."""
+        """Return when the message expires (milliseconds), None for never.
+
+        It is stored with the message, so that delivery and sweep agree even if the options change later.
+        """
         limits = self._limits
         expires_at = message.expires_at
         if expires_at is None and limits.msg_expiry_interval:
@@ -259,7 +274,7 @@ class RetainedMessages(Service):
         return latest if expires_at is None else min(expires_at, latest)
 
     def _refusal(self, message: ApplicationMessage, by_operator: bool = False) -> RetainRefused | None:
-        """Return what stands in the way of the message whatever is retained already."""
+        """Return the refusal by a limit that does not depend on other retained messages, None if there is none."""
         refusal = size_refusal(self._limits, message.topic, len(message.payload))
         if refusal is not None:
             return refusal
@@ -271,9 +286,9 @@ class RetainedMessages(Service):
         return None
 
     def _check(self, message: ApplicationMessage, origin: ChangeOrigin) -> None:
-        """Count the message against all limits. Raises :class:`RetainRefused`, and then has not counted it.
+        """Count the message against all limits. Raises :class:`RetainRefused` without counting it.
 
-        The rate is for Clients: what operators do is paced otherwise.
+        The publish rate is for clients only: operators' calls have a pace of their own.
         """
         by_operator = origin in _BY_OPERATORS
         refusal = self._refusal(message, by_operator)
@@ -294,5 +309,5 @@ class RetainedMessages(Service):
 
 
 def published(message: RetainedMessage) -> ApplicationMessage:
-    """Return a retained message as it was published, for judging whether it may be stored."""
+    """Return a retained message in the form in which it was published, to check it against the limits."""
     return ApplicationMessage(message.topic, message.payload, message.qos, True, message.client_id, message.username)

@@ -1,8 +1,12 @@
-"""The sweep: what has expired is removed, slice by slice, and what was stored under other limits is made to fit."""
+"""The sweep: it removes expired messages and old tombstones, and adapts stored messages to changed limits.
+
+Every statement is bounded to some rows, so that it never holds up the writer for long.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, inlineCallbacks
@@ -15,16 +19,16 @@ from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.tickets import StorageFailure
 
-#: rows changed by one statement, so that it never holds up the writer for long
-_SLICE = 1000
-#: seconds until what could not be prepared at start is tried again
+#: rows changed by one statement
+_ROWS = 1000
+#: seconds until preparations that failed at start are tried again
 _PREPARE_AGAIN = 60.0
 
 
 class Sweep:
     """Removes expired messages and old tombstones every ``msg_clear_interval``, at most ``msg_clear_limit`` of each.
 
-    ``now`` gives milliseconds since the epoch; ``expired`` is told the topics.
+    ``now`` returns milliseconds since the epoch. ``expired`` is called with the topics of removed messages.
     """
 
     _log = Logger()
@@ -32,6 +36,7 @@ class Sweep:
     def __init__(
         self,
         store: IRetainedStore,
+        *,
         clock: IReactorTime,
         now: Callable[[], int],
         limits: RetainerLimits,
@@ -47,7 +52,7 @@ class Sweep:
         self._running = False
 
     def start(self) -> None:
-        """Prepare what there is for the limits, and sweep at intervals."""
+        """Adapt stored messages to the limits, and sweep at intervals."""
         self._running = True
         limits = self._limits
         if limits.msg_clear_interval:
@@ -58,7 +63,7 @@ class Sweep:
             self._preparing = self._clock.callLater(0, self._prepare)
 
     def stop(self) -> None:
-        """Sweep no more."""
+        """Stop sweeping."""
         self._running = False
         if self._sweeping is not None and self._sweeping.running:
             self._sweeping.stop()
@@ -67,52 +72,49 @@ class Sweep:
 
     @inlineCallbacks
     def make_room(self) -> Generator[Deferred[Any], Any, int]:
-        """Remove a slice of what has expired; return how many messages that were."""
+        """Remove some expired messages, so that a quota has room. Returns how many were removed."""
         try:
-            topics = yield self._store.expire(self._now(), _SLICE)
+            removed: int = yield self._expire(_ROWS)
         except StorageFailure as failure:
             self._log.error("sweeping expired messages failed: {failure}", failure=failure)
             return 0
+        return removed
+
+    @inlineCallbacks
+    def _expire(self, limit: int) -> Generator[Deferred[Any], Any, int]:
+        topics = yield self._store.expire(self._now(), limit)
         self._expired(topics)
         return len(topics)
 
     @inlineCallbacks
     def _prepare(self) -> Generator[Deferred[Any], Any, None]:
-        """Count for new quotas, and apply ``msg_expiry_interval_override`` to what was stored before: in slices."""
+        """Count stored messages for new quotas, and apply ``msg_expiry_interval_override`` to them."""
         limits = self._limits
         try:
-            while (yield self._store.count_usage(_SLICE)):
+            while (yield self._store.count_usage(_ROWS)):
                 pass
             after: str | None = ""
             while limits.msg_expiry_interval_override is not None and after is not None:
                 lifetime = round(limits.msg_expiry_interval_override * 1000)
-                after = yield self._store.cap_expiry(lifetime, not limits.allow_never_expire, after, _SLICE)
+                after = yield self._store.cap_expiry(lifetime, not limits.allow_never_expire, after, _ROWS)
         except StorageFailure as failure:
-            self._log.error("preparing what is retained for its limits failed: {failure}", failure=failure)
+            self._log.error("adapting stored messages to the limits failed: {failure}", failure=failure)
             if self._running:
                 self._preparing = self._clock.callLater(_PREPARE_AGAIN, self._prepare)
 
     @inlineCallbacks
     def _sweep(self) -> Generator[Deferred[Any], Any, None]:
-        left = self._limits.msg_clear_limit
-        while left > 0:
-            limit = min(left, _SLICE)
-            topics = yield self._store.expire(self._now(), limit)
-            self._expired(topics)
-            if len(topics) < limit:
-                break
-            left -= limit
-        left = self._limits.msg_clear_limit
         before = self._now() - round(self._limits.tombstone_ttl * 1000)
-        while left > 0:
-            limit = min(left, _SLICE)
-            purged = yield self._store.purge(before, limit)
-            if purged < limit:
-                break
-            left -= limit
+        for remove in (self._expire, partial(self._store.purge, before)):
+            left = self._limits.msg_clear_limit
+            while left > 0:
+                limit = min(left, _ROWS)
+                if (yield remove(limit)) < limit:
+                    break
+                left -= limit
 
     def _failed(self, failure: Failure) -> None:
-        """Log, and go on sweeping at the next interval: expired messages are filtered on reading all the same."""
+        """Log, and sweep again at the next interval. Reads leave out expired messages in any case."""
         self._log.error("sweeping expired messages failed: {error}", error=failure.getErrorMessage())
         if self._running and self._sweeping is not None:
             self._sweeping.start(self._limits.msg_clear_interval, now=False).addErrback(self._failed)
