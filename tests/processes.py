@@ -16,21 +16,22 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-TWISTD = Path(sys.executable).parent / "twistd"
+TWISTD = (str(Path(sys.executable).parent / "twistd"), "-n", "--pidfile=", "holdfast")
+HOLDFAST_RUN = (str(Path(sys.executable).parent / "holdfast"), "run")
 
 #: seconds any single step of a process may take on a slow machine
 PATIENCE = 60.0
 
 
 class BrokerProcess:
-    """``twistd -n holdfast`` on a free port, with its data in ``directory``."""
+    """A broker on a free port, with its data in ``directory``. ``program`` is the command that starts it."""
 
     def __init__(
         self,
         directory: Path,
         *options: str,
         listen: bool = True,
-        program: Sequence[str] = (str(TWISTD),),
+        program: Sequence[str] = TWISTD,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = directory
@@ -45,7 +46,7 @@ class BrokerProcess:
 
     def launch(self) -> None:
         """Start the process without waiting for it."""
-        command = [*self._program, "-n", "--pidfile=", "holdfast", "--data-dir", str(self.directory / "data")]
+        command = [*self._program, "--data-dir", str(self.directory / "data")]
         if self.listen:
             command += ["--listen", "tcp:0:interface=127.0.0.1"]
         self._process = subprocess.Popen(

@@ -148,7 +148,7 @@ def faulty(directory: Path) -> tuple[BrokerProcess, Callable[[str], Outage]]:
     switch.write_text("")
     broker = BrokerProcess(
         directory,
-        program=(sys.executable, str(LAUNCHER)),
+        program=(sys.executable, str(LAUNCHER), "-n", "--pidfile=", "holdfast"),
         environment={"HOLDFAST_TEST_FAULT": str(switch)},
     )
 

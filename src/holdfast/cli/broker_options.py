@@ -1,4 +1,4 @@
-"""Which broker is meant: the options that say so, the same for every command, and those of the broker itself."""
+"""The options that name a broker's database: the same for every command, and the broker's own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import click
 from holdfast.config import Config, default, load
 
 
-def place(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say which database is meant; they are those of the broker."""
+def broker_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options ``--config``, ``--data-dir`` and ``--storage`` to a command."""
     for add in (
         click.option("--storage", help="The database, sqlite:////absolute/path; overrides storage.url."),
         click.option("--data-dir", help="The folder of the database and its lock; overrides node.data_dir."),
@@ -22,13 +22,13 @@ def place(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def configured(config: Path | None, data_dir: str | None, storage: str | None) -> Config:
-    """Return the broker's configuration, as its own options would make it. Raises ConfigError."""
+def load_config(config: Path | None, data_dir: str | None, storage: str | None) -> Config:
+    """Return the configuration of a broker that is started with these options. Raises ConfigError."""
     loaded = default() if config is None else load(config, allow_anonymous=True)
     return loaded.override([], data_dir, storage, allow_anonymous=True, cwd=Path.cwd())
 
 
-def refuse(context: click.Context, error: Exception) -> NoReturn:
-    """Say what is wrong, and end with status 1."""
+def fail(context: click.Context, error: Exception) -> NoReturn:
+    """Print the error on standard error, and end with status 1."""
     click.echo(str(error), err=True)
     context.exit(1)

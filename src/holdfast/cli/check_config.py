@@ -1,4 +1,4 @@
-"""``holdfast check-config``: say everything that is wrong with a configuration file."""
+"""``holdfast check-config``: print all problems of a configuration file."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from holdfast.config import ConfigError, ConfigProblem, load
 def check_config(context: click.Context, file: Path, as_json: bool, allow_anonymous: bool) -> None:
     """Check a configuration file, and report all its problems as FILE:LINE: KEY: message.
 
-    The file of SCRAM users is checked too, where one is configured.
+    If a file of SCRAM users is configured, it is checked too.
 
-    The exit status is 0 when the file is right and 1 when it is not.
+    The exit status is 0 if there are no problems, else 1.
     """
     problems: tuple[ConfigProblem, ...] = ()
     try:

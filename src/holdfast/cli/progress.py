@@ -1,4 +1,4 @@
-"""Progress bars: on standard error, and only where somebody looks at it."""
+"""Progress bars on standard error, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progres
 
 
 class Report(Protocol):
-    """Takes how much has been done, and of how much, if that was not known before."""
+    """Receives the progress of a long task: the amount done, and the total if it has become known."""
 
     def __call__(self, done: int, total: int | None = None, /) -> None:
-        """Show it."""
+        """Show the progress."""
 
 
 @contextmanager
 def progress(what: str, total: int | None, in_bytes: bool = False) -> Iterator[Report]:
-    """Show a bar while something long is under way. ``total`` is None where nobody knows."""
+    """Show a bar during a long task. ``total`` is None if it is not known yet."""
     console = Console(stderr=True)
     count = DownloadColumn() if in_bytes else MofNCompleteColumn()
     bar = Progress(

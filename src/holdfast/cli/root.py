@@ -8,14 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import click
 
-from holdfast.cli.backup import backup, verify
-from holdfast.cli.check_config import check_config
-from holdfast.cli.database import db
-from holdfast.cli.history import history, restore
-from holdfast.cli.reference import config
-from holdfast.cli.replays import replays, settings
-from holdfast.cli.retainer import retainer
-from holdfast.cli.scram import scram
+from holdfast.cli.lazy_group import LazyGroup
 
 
 def _print_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
@@ -29,7 +22,18 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
     context.exit()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    locations={
+        "check-config": "holdfast.cli.check_config:check_config",
+        "config": "holdfast.cli.config_reference:config",
+        "db": "holdfast.cli.database.group:db",
+        "retainer": "holdfast.cli.retainer.group:retainer",
+        "run": "holdfast.cli.run:run",
+        "scram": "holdfast.cli.scram:scram",
+    },
+)
 @click.option(
     "--version",
     is_flag=True,
@@ -39,18 +43,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
     help="Show the version and exit.",
 )
 def main() -> None:
-    """Look after a Holdfast broker. The broker itself is started by: twistd holdfast."""
+    """Run a Holdfast broker and look after it."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # whatever a file is called, a terminal must not stop the message
+        if isinstance(stream, io.TextIOWrapper):  # a file name that the terminal cannot show must not stop a message
             stream.reconfigure(errors="backslashreplace")
-
-
-main.add_command(check_config)
-main.add_command(config)
-db.add_command(backup)
-db.add_command(verify)
-main.add_command(db)
-for command in (history, restore, replays, settings):
-    retainer.add_command(command)
-main.add_command(retainer)
-main.add_command(scram)

@@ -28,8 +28,7 @@ _USERNAME = click.argument("username", callback=_prepared)
 def scram() -> None:
     """Look after the file of users that authentication.scram_file names.
 
-    A running broker takes up a change by itself. Connections that are open stay open, also those of a user who is
-    removed.
+    A running broker notices changes of the file by itself. Open connections stay open, even those of a removed user.
     """
 
 
@@ -44,11 +43,11 @@ def scram() -> None:
     type=click.IntRange(ITERATIONS.start, ITERATIONS.stop - 1),
     default=DEFAULT_ITERATIONS,
     show_default=True,
-    help="How much work a guess at the password is for who has stolen the file, and each login for the client.",
+    help="The work of a login for the client, and of each guess at a password for a thief of the file.",
 )
 @click.pass_context
 def set_password(context: click.Context, file: Path, username: str, password_stdin: bool, iterations: int) -> None:
-    """Add a user, or give a user another password. Asks for it twice, unless --password-stdin is given."""
+    """Add a user, or change a user's password. Asks for the password twice, unless --password-stdin is given."""
     try:
         verifier = new_verifier(_password_of_stdin() if password_stdin else _password(), iterations)
         known = set_user(file, username, verifier)

@@ -10,9 +10,9 @@ from holdfast.times import BadTime, moment_of
 
 
 def moment(_context: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
-    """Read an option that is a moment, as milliseconds since the epoch.
+    """Read the value of an option as milliseconds since the epoch.
 
-    What is given in relation to now is fixed here, so that long work does not shift it.
+    A relative time such as ``90m`` becomes a fixed one here, so that it does not shift during a long command.
     """
     if value is None:
         return None
@@ -22,10 +22,10 @@ def moment(_context: click.Context, _parameter: click.Parameter, value: str | No
         raise click.BadParameter(str(error)) from None
 
 
-#: for commands that show what is retained
+#: for commands that show retained messages
 at_option = click.option(
     "--at",
     metavar="TIME",
     callback=moment,
-    help="What was retained then instead of now: 2026-11-21T10:00:00Z, or 90m: that long ago.",
+    help="Show the messages retained at this time: 2026-11-21T10:00:00Z, or 90m: that long ago.",
 )

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.access.stand_in import standing_in
-from holdfast.cli.importing import Import
+from holdfast.cli.retainer.importing import Import
 from holdfast.config import default
 from holdfast.pipeline.jobs.imports import import_messages
 from holdfast.pipeline.output.folder import Folder

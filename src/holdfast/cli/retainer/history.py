@@ -1,4 +1,4 @@
-"""``holdfast retainer history`` and ``restore``: what happened to retained messages, and how to get them back."""
+"""``holdfast retainer history`` and ``restore``: list changes of retained messages, and undo them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ import click
 
 from holdfast.access.interfaces import Access, Inaccessible
 from holdfast.cli.progress import Report, progress
-from holdfast.cli.retainer import with_access
+from holdfast.cli.retainer.access_option import with_access
+from holdfast.cli.terminal_text import printable
 from holdfast.cli.time_option import moment
 
-#: Events of one call.
+#: changes that one call lists
 _PAGE = 1000
-#: Characters of a payload that are shown, and bytes of one that is no text.
+#: characters of a text payload that are shown, and bytes of any other payload
 _SHOWN = 60
 _SHOWN_BYTES = 20
 
-#: How a restore is told, in this order: the count's name, and words for it before and afterwards.
+#: The report of a restore, in this order: the name of a count, and its words in a dry run and after the restore.
 _WORDS = (
     ("restored", "would be restored", "restored"),
     ("cleared", "would be cleared", "cleared"),
@@ -39,10 +40,10 @@ _WORDS = (
     "--since",
     metavar="TIME",
     callback=moment,
-    help="Changes from this time on: 2026-11-21T10:00:00Z, or 90m: that long ago.",
+    help="List changes from this time on: 2026-11-21T10:00:00Z, or 90m: that long ago.",
 )
-@click.option("--until", metavar="TIME", callback=moment, help="Changes up to this time.")
-@click.option("--limit", type=click.IntRange(1), help="At most so many changes; all by default.")
+@click.option("--until", metavar="TIME", callback=moment, help="List changes up to this time.")
+@click.option("--limit", type=click.IntRange(1), help="List at most this many changes; all by default.")
 @click.option("--oldest-first", is_flag=True, help="Begin with the oldest change instead of the newest.")
 @click.option("--json", "as_json", is_flag=True, help="Print lines of JSON, with the payload in base64 (up to 1 MB).")
 @with_access
@@ -50,10 +51,10 @@ def history(
     access: Access, topic_filter: str | None, since: int | None, until: int | None, limit: int | None,
     oldest_first: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """List who changed retained messages, of all topics or of those matching FILTER, the newest change first.
+    """List changes of retained messages, the newest first. With FILTER, list only changes of matching topics.
 
-    A line has the time (UTC), what happened and how, QoS, bytes, the client and its user, the topic, and the beginning
-    of the payload. The history is kept where retainer.history.enable is true.
+    A line shows the time (UTC), the kind and the origin of the change, the client and its user, the topic, QoS, bytes,
+    and the beginning of the payload. The broker keeps the history if retainer.history.enable is true.
     """
     arguments = {"first": "oldest" if oldest_first else "newest"}
     if topic_filter is not None:
@@ -76,14 +77,14 @@ def history(
     help="The time: 2026-11-21T10:00:00Z, or 90m: that long ago.",
 )
 @click.option("--clear", is_flag=True, help="Also clear topics that had no retained message then.")
-@click.option("--dry-run", is_flag=True, help="Change nothing, and say what would be.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Change nothing, and print the changes that a restore would make.")
+@click.option("--yes", is_flag=True, help="Restore without asking.")
 @with_access
 def restore(access: Access, topic_filter: str, at: int, clear: bool, dry_run: bool, yes: bool) -> None:
-    """Put back what was retained at a time in topics that match FILTER.
+    """Put back the messages that were retained at a time in topics that match FILTER.
 
-    Through a running broker, present subscribers are sent it like any other message. Topics that had no message then
-    stay as they are, unless --clear is given. It may be repeated: what is as it was then is left alone.
+    A running broker sends them to present subscribers like any other message. Topics that had no message at that time
+    stay unchanged, unless --clear is given. The command may be repeated: it skips topics that are already restored.
     """
     arguments = {"topic": topic_filter, "at": str(at), "clear": "true" if clear else "false"}
     total = None
@@ -91,11 +92,11 @@ def restore(access: Access, topic_filter: str, at: int, clear: bool, dry_run: bo
         with progress("comparing", None) as report:
             counts, then = _restore(access, {**arguments, "dry_run": "true"}, report)
         total = sum(counts.values())
-        told = _told(counts, 1)
+        words = _described(counts, 1)
         if dry_run:
-            click.echo(told)
+            click.echo(words)
             return
-        click.echo(f"as of {then}: {told}", err=True)
+        click.echo(f"as of {then}: {words}", err=True)
         if not counts["restored"] + counts["cleared"]:
             return
         if not sys.stdin.isatty():
@@ -103,13 +104,13 @@ def restore(access: Access, topic_filter: str, at: int, clear: bool, dry_run: bo
         click.confirm("Go on?", abort=True, err=True)
     with progress("restoring", total) as report:
         counts, _ = _restore(access, arguments, report)
-    click.echo(_told(counts, 2))
+    click.echo(_described(counts, 2))
     if counts["refused"]:
         raise Inaccessible(f"{counts['refused']} could not be restored: {next(iter(counts.reasons))}")
 
 
 class _Counts(Counter[str]):
-    """Counts of topics, and why some were refused."""
+    """Counts of topics by outcome, and the reasons of refusals."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,25 +123,25 @@ def _restore(access: Access, arguments: dict[str, str], report: Report) -> tuple
     arguments = dict(arguments)
     while True:
         try:
-            told = access.call("POST", "/restore", arguments)
+            answer = access.call("POST", "/restore", arguments)
         except (KeyboardInterrupt, Inaccessible):
             if counts["restored"] + counts["cleared"] and "dry_run" not in arguments:
-                click.echo(f"until then: {_told(counts, 2)}; do it again to go on", err=True)
+                click.echo(f"until then: {_described(counts, 2)}; do it again to go on", err=True)
             raise
         for name in (*(name for name, _, _ in _WORDS), "refused"):
-            counts[name] += told[name]
-        if told["reason"] is not None:
-            counts.reasons[told["reason"]] = None
+            counts[name] += answer[name]
+        if answer["reason"] is not None:
+            counts.reasons[answer["reason"]] = None
         report(sum(counts.values()))
-        if not told["meta"]["hasnext"]:
-            return counts, told["at"]
-        arguments["cursor"] = told["meta"]["cursor"]
+        if not answer["meta"]["hasnext"]:
+            return counts, answer["at"]
+        arguments["cursor"] = answer["meta"]["cursor"]
 
 
-def _told(counts: _Counts, column: int) -> str:
-    """Say what has become of how many topics; what is 0 only where it is what was asked for."""
-    told = [(counts[words[0]], words[column]) for words in _WORDS]
-    return ", ".join(f"{count} {words}" for place, (count, words) in enumerate(told) if count or not place)
+def _described(counts: _Counts, column: int) -> str:
+    """Describe the counts. Counts of 0 are left out, except the first."""
+    described = [(counts[words[0]], words[column]) for words in _WORDS]
+    return ", ".join(f"{count} {words}" for index, (count, words) in enumerate(described) if count or not index)
 
 
 def _events(access: Access, arguments: dict[str, str], limit: int | None) -> Iterator[dict[str, Any]]:
@@ -173,8 +174,3 @@ def _preview(payload: str | None) -> str:
     except UnicodeDecodeError:
         return f"0x{data[:_SHOWN_BYTES].hex()}{'...' if len(data) > _SHOWN_BYTES else ''}"
     return printable(text[:_SHOWN]) + ("..." if len(text) > _SHOWN else "")
-
-
-def printable(text: str) -> str:
-    """Return text that does nothing to a terminal but stand there, in one line."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

@@ -1,4 +1,4 @@
-"""``holdfast db backup`` and ``verify``: take a copy of a database, and show that it is good."""
+"""``holdfast db backup`` and ``verify``: copy a database, and check that a copy is good."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from holdfast.access.interfaces import Inaccessible
 from holdfast.access.stand_in import standing_in
-from holdfast.cli.broker_options import configured, place, refuse
+from holdfast.cli.broker_options import broker_options, fail, load_config
 from holdfast.cli.progress import progress
 from holdfast.config import ConfigError
 from holdfast.storage.database import Durability, StoreUnusable
@@ -18,24 +18,24 @@ from holdfast.storage.maintenance import examine, upgrade_schema
 from holdfast.storage.sqlite.backup import back_up
 from holdfast.storage.sqlite.database import SQLiteDatabase
 
-#: seconds to wait for somebody who has the database locked for a moment
-_PATIENCE = 1.0
+#: seconds to wait while another process has the database locked
+_LOCK_TIMEOUT = 1.0
 
 
 @click.command()
 @click.argument("target", type=click.Path(path_type=Path))
-@place
+@broker_options
 @click.pass_context
 def backup(
     context: click.Context, target: Path, config: Path | None, data_dir: str | None, storage: str | None
 ) -> None:
-    """Copy the database to the file TARGET while the broker runs, or while it does not.
+    """Copy the database to the file TARGET, whether the broker runs or not.
 
-    The copy is the database as it was at one moment. To restore it, stop the broker and put it in the place of the
-    database. Of Postgres, take backups with its own tools.
+    The copy is the database as it was at one moment. To restore it, stop the broker and put the copy in the place of
+    the database. Back up Postgres with its own tools.
     """
     try:
-        database = database_at(configured(config, data_dir, storage).storage.url, Durability.FULL, 0, _PATIENCE)
+        database = database_at(load_config(config, data_dir, storage).storage.url, Durability.FULL, 0, _LOCK_TIMEOUT)
         if not isinstance(database, SQLiteDatabase):
             raise StoreUnusable(
                 f"{database.location}: is Postgres; back it up with pg_dump --format=custom --file=TARGET, "
@@ -44,7 +44,7 @@ def backup(
         with progress("copying", None) as report:
             back_up(database, target, report)
     except (ConfigError, StoreUnusable) as error:
-        refuse(context, error)
+        fail(context, error)
     click.echo(f"{click.format_filename(target)}: the database as it was; holdfast db verify shows that it is good")
 
 
@@ -52,25 +52,25 @@ def backup(
 @click.argument("file", type=click.Path(path_type=Path))
 @click.pass_context
 def verify(context: click.Context, file: Path) -> None:
-    """Show that the backup FILE is good: restore a copy of it, and read all its retained messages as a broker would.
+    """Check the backup FILE: restore a copy of it, and read all its retained messages as a broker would.
 
-    The copy is made in the folder for temporary files (TMPDIR), which needs room for it. The exit status is 0 when the
+    The copy is made in the folder for temporary files (TMPDIR), which needs room for it. The exit status is 0 if the
     backup is good, else 1.
     """
     try:
         with TemporaryDirectory(prefix="holdfast-verify-") as directory:
             count = _restore(file, directory)
     except (ConfigError, StoreUnusable, Inaccessible, OSError) as error:
-        refuse(context, StoreUnusable(f"{click.format_filename(file)}: is no good backup: {error}"))
+        fail(context, StoreUnusable(f"{click.format_filename(file)}: is no good backup: {error}"))
     click.echo(f"{click.format_filename(file)}: good, with {count} retained messages")
 
 
 def _restore(file: Path, directory: str) -> int:
-    """Restore a backup into a directory of its own, and return how many messages it has."""
+    """Restore a backup into a directory, and return its number of retained messages."""
     path = Path(directory) / "holdfast.db"
     with progress("restoring", None) as report:
-        back_up(SQLiteDatabase(file.absolute(), Durability.PROCESS, _PATIENCE), path, report)
-    copy = SQLiteDatabase(path, Durability.PROCESS, _PATIENCE)
+        back_up(SQLiteDatabase(file.absolute(), Durability.PROCESS, _LOCK_TIMEOUT), path, report)
+    copy = SQLiteDatabase(path, Durability.PROCESS, _LOCK_TIMEOUT)
     condition = examine(copy)
     for name, found in condition.faults.items():
         for line in found or ["ok"]:
@@ -81,7 +81,7 @@ def _restore(file: Path, directory: str) -> int:
         upgrade_schema(copy, lambda _: None)
         click.echo(f"its schema is {condition.version}; it can be upgraded")
     count = 0
-    with standing_in(configured(None, directory, f"sqlite:///{path}")) as store:
+    with standing_in(load_config(None, directory, f"sqlite:///{path}")) as store:
         total = store.call("GET", "/info")["count"]
         with progress("reading", total) as report:
             for piece in store.pieces("/export"):

@@ -1,4 +1,4 @@
-"""``holdfast db``: look after the database of a broker."""
+"""``holdfast db upgrade`` and ``check``: bring the schema up to date, and look for damage."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.broker_options import configured, place, refuse
+from holdfast.cli.broker_options import broker_options, fail, load_config
 from holdfast.cli.progress import progress
 from holdfast.config import Config, ConfigError
 from holdfast.storage.database import Database, Durability, StoreUnusable
@@ -18,63 +18,62 @@ from holdfast.storage.schema import newest_version
 from holdfast.storage.sqlite.backup import back_up
 from holdfast.storage.sqlite.database import SQLiteDatabase
 
-#: seconds to wait for somebody who has the database locked for a moment
-_PATIENCE = 1.0
+#: seconds to wait while another process has the database locked
+_LOCK_TIMEOUT = 1.0
 
 
-@click.group()
-def db() -> None:
-    """Look after the database of a broker. Run it as the broker's user, with the broker's options."""
-
-
-@db.command()
-@click.option("--no-backup", is_flag=True, help="Take no backup: there is one, or no room for one beside the database.")
-@place
+@click.command()
+@click.option(
+    "--no-backup",
+    is_flag=True,
+    help="Make no backup, because you have one, or because there is no room for one beside the database.",
+)
+@broker_options
 @click.pass_context
 def upgrade(
     context: click.Context, no_backup: bool, config: Path | None, data_dir: str | None, storage: str | None
 ) -> None:
     """Bring the schema of the database up to this version of the broker.
 
-    The broker must be stopped. A backup of an SQLite database is made beside it first; of Postgres, take one with its
-    own tools. All steps are one transaction: when the command is interrupted, the database is as before. The exit
-    status is 0 when the database is up to date in the end, else 1.
+    The broker must be stopped. The command first makes a backup of an SQLite database beside it. Back up Postgres with
+    its own tools. All steps are one transaction: if the command is interrupted, the database is unchanged. The exit
+    status is 0 if the database is up to date in the end, else 1.
     """
     lock = None
     try:
-        meant = configured(config, data_dir, storage)
-        database = _database(meant)
+        chosen = load_config(config, data_dir, storage)
+        database = _database(chosen)
         database.check_present()
-        if meant.data_dir.is_dir():  # where there is none, no broker runs in it
-            lock = DirectoryLock(meant.data_dir)
+        if chosen.data_dir.is_dir():  # a broker always makes its data directory
+            lock = DirectoryLock(chosen.data_dir)
             lock.acquire()
         if no_backup or not isinstance(database, SQLiteDatabase):
             upgrade_schema(database, click.echo)
         else:
             _upgrade_with_backup(database)
     except (ConfigError, DirectoryUnusable, StoreUnusable) as error:
-        refuse(context, error)
+        fail(context, error)
     finally:
         if lock is not None:
             lock.release()
 
 
-@db.command()
-@place
+@click.command()
+@broker_options
 @click.pass_context
 def check(context: click.Context, config: Path | None, data_dir: str | None, storage: str | None) -> None:
-    """Read the whole database and report what is wrong with it; nothing is changed, and the broker may run.
+    """Read the whole database and report all damage. The command changes nothing, and the broker may run.
 
-    The exit status is 0 when it is sound and its schema is that of this version of the broker, else 1.
+    The exit status is 0 if the database is sound and has the schema of this version of the broker, else 1.
     """
     try:
-        meant = configured(config, data_dir, storage)
-        database = _database(meant)
+        chosen = load_config(config, data_dir, storage)
+        database = _database(chosen)
         condition = examine(database)
     except (ConfigError, StoreUnusable) as error:
-        refuse(context, error)
-    standing = "up to date" if condition.is_current else f"this is {newest_version()}; run: {meant.upgrade_command}"
-    click.echo(f"{database.location}: schema {condition.version or 'none'}, {standing}")
+        fail(context, error)
+    note = "up to date" if condition.is_current else f"this is {newest_version()}; run: {chosen.upgrade_command}"
+    click.echo(f"{database.location}: schema {condition.version or 'none'}, {note}")
     for name, found in condition.faults.items():
         for line in found or ["ok"]:
             click.echo(f"{name}: {line}")
@@ -82,11 +81,11 @@ def check(context: click.Context, config: Path | None, data_dir: str | None, sto
 
 
 def _database(config: Config) -> Database:
-    return database_at(config.storage.url, Durability.FULL, 0, _PATIENCE)
+    return database_at(config.storage.url, Durability.FULL, 0, _LOCK_TIMEOUT)
 
 
 def _upgrade_with_backup(database: SQLiteDatabase) -> None:
-    """Upgrade, and keep a copy of the database as it was; when the upgrade fails, nothing is left of the copy."""
+    """Make a copy of the database and upgrade it. If the upgrade fails, delete the copy."""
     copies: list[Path] = []
 
     def keep(version: str) -> None:

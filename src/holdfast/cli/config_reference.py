@@ -1,4 +1,4 @@
-"""``holdfast config reference``: print every option there is."""
+"""``holdfast config reference``: print every option of the configuration file."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def config() -> None:
     help="toml: a file to start from. markdown: the page of the documentation.",
 )
 def reference(form: str) -> None:
-    """Print every option with its default, what is allowed and what it does."""
+    """Print every option with its default, its allowed values and its effect."""
     click.echo(render_toml() if form == "toml" else render_markdown(), nl=False)

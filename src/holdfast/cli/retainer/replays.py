@@ -1,4 +1,4 @@
-"""``holdfast retainer replays`` and ``settings``: what is being replayed, and how fast it may be."""
+"""``holdfast retainer replays`` and ``settings``: the running replays, and the limits of their speed."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import click
 
 from holdfast.access.interfaces import Access
 from holdfast.admin.settings import CHANGEABLE, UNTIL_RESTART, options_of
-from holdfast.cli.history import printable
-from holdfast.cli.retainer import with_access
+from holdfast.cli.retainer.access_option import with_access
+from holdfast.cli.terminal_text import printable
 
 _HEADINGS = ("ID", "STATE", "SENT", "PENDING", "AGE", "CLIENT", "FILTER")
 
 
 @click.command()
-@click.option("--cancel", metavar="ID", type=click.IntRange(1), help="End this one, and its client's connection.")
+@click.option("--cancel", metavar="ID", type=click.IntRange(1), help="End this replay and its client's connection.")
 @click.option("--json", "as_json", is_flag=True, help="Print lines of JSON.")
 @with_access
 def replays(access: Access, cancel: int | None, as_json: bool) -> None:
-    """List the replays of retained messages that are under way, the oldest first.
+    """List the running replays of retained messages, the oldest first.
 
-    PENDING messages have been read and wait; AGE is in seconds. A session that outlives a cancelled replay's connection
-    goes on with the replay when its client is back.
+    PENDING messages have been read and wait to be sent. AGE is in seconds. If the Session of a cancelled replay
+    outlives its connection, the replay continues when the client connects again.
     """
     if cancel is not None:
         access.call("DELETE", f"/replay/{cancel}")
@@ -55,9 +55,9 @@ def replays(access: Access, cancel: int | None, as_json: bool) -> None:
 def settings(access: Access, changes: tuple[str, ...]) -> None:
     """Show the settings of the retainer that may change while the broker runs, or change them.
 
-    For instance: delivery_rate=1000/s flow_control.client_rate=100/s max_concurrent_replays=infinity. The change is
-    made at once, in all or not at all, and lasts until the broker ends: to keep it, write it into the configuration
-    file.
+    For instance: delivery_rate=1000/s flow_control.client_rate=100/s max_concurrent_replays=infinity. All changes take
+    effect at once, or none if one is refused. They last until the broker ends. To keep them, write them into the
+    configuration file.
     """
     body: dict[str, Any] = {}
     for change in changes:
@@ -71,16 +71,16 @@ def settings(access: Access, changes: tuple[str, ...]) -> None:
             if not isinstance(table, dict):
                 raise click.UsageError(f"{key}: {one} has a value of its own here.")
         table[name] = _value(text)
-    told = access.call("PUT", "", body=json.dumps(body).encode()) if changes else access.call("GET", "")
-    lasting_until_restart = set(told.pop(UNTIL_RESTART))
-    for name, value in options_of(told):
+    answer = access.call("PUT", "", body=json.dumps(body).encode()) if changes else access.call("GET", "")
+    lasting_until_restart = set(answer.pop(UNTIL_RESTART))
+    for name, value in options_of(answer):
         if name.split(".")[0] in CHANGEABLE:
             note = "  # until the broker ends" if name in lasting_until_restart else ""
             click.echo(f"retainer.{name} = {json.dumps(value)}{note}")
 
 
 def _value(text: str) -> object:
-    """Return what a value on the command line stands for in JSON."""
+    """Return a value on the command line as its JSON value."""
     if text in ("true", "false"):
         return text == "true"
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else text

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.cli import database, main
+from holdfast.cli import main
+from holdfast.cli.database import maintenance
 from holdfast.storage.database import StoreUnusable
 from holdfast.storage.lock import DirectoryLock
 from holdfast.storage.schema import newest_version, steps_from
@@ -102,7 +103,7 @@ def test_without_a_backup_nothing_is_changed(data: Path, monkeypatch: pytest.Mon
     def full(*_: object) -> None:
         raise StoreUnusable(f"{data}/holdfast.db.x: there is no space left on its disk; free some space")
 
-    monkeypatch.setattr(database, "back_up", full)
+    monkeypatch.setattr(maintenance, "back_up", full)
     assert refused("upgrade") == (
         f"no backup could be made, so nothing was changed: {data}/holdfast.db.x: there is no space left on its disk;"
         " free some space. To have it elsewhere, run holdfast db backup, then holdfast db upgrade --no-backup"

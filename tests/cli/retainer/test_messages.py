@@ -12,7 +12,8 @@ import psycopg
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.cli import importing, main
+from holdfast.cli import main
+from holdfast.cli.retainer import importing
 from holdfast.storage.lock import DirectoryLock
 from tests.postgres import fresh_database
 from tests.storage.doubles import fresh_file

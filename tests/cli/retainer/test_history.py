@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.admin import history as parts
-from holdfast.cli import history as commands
 from holdfast.cli import main
+from holdfast.cli.retainer import history as commands
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.history import restoring
 from holdfast.retained.service import RetainedMessages

@@ -1,0 +1,1 @@
+"""``holdfast db``: commands on the database as a whole: its backups, its schema, its condition."""

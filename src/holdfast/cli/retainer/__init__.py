@@ -1,0 +1,1 @@
+"""``holdfast retainer``: commands on retained messages, their history and their replays."""

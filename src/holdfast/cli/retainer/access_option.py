@@ -1,0 +1,39 @@
+"""Gives a command access to the retained messages of the broker that its options name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import update_wrapper
+from pathlib import Path
+from typing import Any
+
+import click
+
+from holdfast.access.interfaces import Inaccessible
+from holdfast.access.opening import access_to
+from holdfast.cli.broker_options import broker_options, fail, load_config
+from holdfast.config import ConfigError
+from holdfast.storage.database import StoreUnusable
+from holdfast.storage.lock import DirectoryUnusable
+
+
+def with_access(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command its access as first argument, and print a failure in one line on standard error."""
+
+    def run(
+        context: click.Context, config: Path | None, data_dir: str | None, storage: str | None, **options: Any
+    ) -> None:
+        try:
+            with access_to(load_config(config, data_dir, storage)) as access:
+                command(access, **options)
+        except (ConfigError, DirectoryUnusable, StoreUnusable, Inaccessible) as error:
+            fail(context, error)
+        except BrokenPipeError:  # the reader of standard output, such as head, has read enough
+            sys.stdout = None  # else Python complains when it flushes stdout at its end
+            context.exit(1)
+        except OSError as error:
+            fail(context, Inaccessible(f"{error.filename or 'a file'}: {error.strerror}"))
+
+    update_wrapper(run, command)
+    return broker_options(click.pass_context(run))

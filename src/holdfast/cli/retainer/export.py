@@ -1,0 +1,67 @@
+"""``holdfast retainer export``: write retained messages to a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import click
+
+from holdfast.access.interfaces import Access
+from holdfast.cli.progress import progress
+from holdfast.cli.retainer.access_option import with_access
+from holdfast.cli.time_option import at_option
+
+_NEWLINE = ord("\n")
+
+
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path), default="-")
+@click.option("--topic", "topic_filter", metavar="FILTER", help="Export only topics that match.")
+@at_option
+@with_access
+def export(access: Access, file: Path, topic_filter: str | None, at: int | None) -> None:
+    """Write the retained messages to FILE (standard output by default) as lines of JSON, in the order of topics.
+
+    Each message is the one retained when the export reaches its topic. FILE appears under its name when it is complete.
+    """
+    count = 0
+    arguments = selection(topic_filter, at)
+    total = None if arguments else access.call("GET", "/info")["count"]
+    with _replacing(file) as out, progress("exporting", total) as report:
+        for piece in access.pieces("/export", arguments):
+            out.write(piece)
+            count += piece.count(_NEWLINE)
+            report(count)
+    click.echo(f"{count} exported", err=True)
+
+
+@contextmanager
+def _replacing(file: Path) -> Iterator[IO[bytes]]:
+    """Open a file for writing. It gets its name when it is complete."""
+    if str(file) == "-":
+        out = sys.stdout.buffer
+        yield out
+        out.flush()
+        return
+    unfinished = file.with_name(file.name + ".partial")
+    try:
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as writing:
+            yield writing
+            writing.flush()
+            os.fsync(writing.fileno())
+        unfinished.replace(file)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def selection(topic_filter: str | None, at: int | None) -> dict[str, str]:
+    """Return the arguments of a call that select messages by topic and time."""
+    arguments = {} if topic_filter is None else {"topic": topic_filter}
+    return arguments if at is None else {**arguments, "at": str(at)}

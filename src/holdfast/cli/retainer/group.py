@@ -1,0 +1,31 @@
+"""The group ``holdfast retainer``."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.lazy_group import LazyGroup
+
+
+@click.group(
+    cls=LazyGroup,
+    locations={
+        "clean": "holdfast.cli.retainer.messages:clean",
+        "export": "holdfast.cli.retainer.export:export",
+        "get": "holdfast.cli.retainer.messages:get",
+        "history": "holdfast.cli.retainer.history:history",
+        "import": "holdfast.cli.retainer.import_command:import_lines",
+        "info": "holdfast.cli.retainer.messages:info",
+        "replays": "holdfast.cli.retainer.replays:replays",
+        "restore": "holdfast.cli.retainer.history:restore",
+        "set": "holdfast.cli.retainer.messages:set_message",
+        "settings": "holdfast.cli.retainer.replays:settings",
+        "topics": "holdfast.cli.retainer.messages:topics",
+    },
+)
+def retainer() -> None:
+    """Look after the retained messages of a broker, whether it runs or not.
+
+    Run it as the broker's user, with the broker's options. Data goes to standard output, everything else to standard
+    error.
+    """
