@@ -1,24 +1,26 @@
-# Everything starts here: `make run` and `make test` set up what they need on a machine with Python 3.11+ and make.
+# Everything starts here. `make run` and `make test` install their needs; they need only Python 3.11+ and make.
+# Editors, pre-commit hooks and CI run the targets lint, types, layers, changelog and test: there are no other commands.
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 SOURCES := $(shell find src migrations twisted -name '*.py' -o -path '*/templates/*' 2>/dev/null)
-# Strict editable installs link file by file: the list of files is part of what is installed.
+# A strict editable install links file by file, so a new or moved file needs a new install.
 LISTING := $(shell printf '%s\n' $(SOURCES) | LC_ALL=C sort | cksum | cut -d' ' -f1)
 INSTALLED := $(VENV)/installed-$(LISTING)
 PYTEST_ARGS ?=
-# Tests wait for disks, brokers and Spark; two at a time take half as long.
+# Tests mostly wait for disks, brokers and Spark, so two processes take half the time.
 PYTEST := -m pytest -n 2 --dist loadgroup
 TESTS ?= tests
 
-.PHONY: help run sample test lint types layers check changelog bench faults wheel clean needs
+.PHONY: help run sample test lint types layers check check-file changelog bench faults wheel clean needs
 
 help:
 	@echo 'make run     start the broker on 127.0.0.1:1883, data in ./data   (options: ARGS="--listen ...")'
 	@echo 'make sample  a day of a building in ./building, to try the pipeline  (options: SAMPLE_ARGS="--scale 0.1")'
-	@echo 'make test    run all tests                                         (options: TESTS=tests/wire COVERAGE=1)'
+	@echo 'make test    run all tests                  (options: TESTS=tests/wire PYTEST_ARGS=-x COVERAGE=1)'
 	@echo 'make check   ruff, mypy, import layers, changelog'
+	@echo 'make check-file FILE=src/holdfast/topics.py     ruff and mypy on this file'
 	@echo 'make bench   benchmarks, beside mosquitto where installed          (options: BENCH_ARGS="--quick")'
 	@echo 'make faults  kill, fill, lock and damage for half an hour            (options: FAULTS_ARGS="--quick")'
 	@echo 'make wheel   build the wheel and the source distribution in dist/'
@@ -71,6 +73,12 @@ changelog: $(VENV)/dev
 	$(BIN)/towncrier build --draft --version next > /dev/null
 
 check: lint types layers changelog
+
+check-file: $(VENV)/dev
+	@test -n "$(FILE)" || { echo 'name the file: make check-file FILE=src/holdfast/topics.py' >&2; exit 1; }
+	$(BIN)/ruff check $(FILE)
+	$(BIN)/ruff format --check $(FILE)
+	$(BIN)/mypy $(FILE)
 
 bench: needs
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)

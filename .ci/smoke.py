@@ -1,4 +1,7 @@
-"""Smoke test of the installed wheel, standard library only: plugin, migrations, and a retained message that stays."""
+"""Smoke test of the installed wheel, with the standard library only.
+
+Twistd finds the plugin, the schema is built, and a retained message survives a restart with ``holdfast run``.
+"""
 
 import signal
 import socket
@@ -11,11 +14,13 @@ BIN = Path(sys.executable).parent
 CONNECT = bytes.fromhex("10100004") + b"MQTT" + bytes.fromhex("0402000000") + b"\x04smok"
 PUBLISH = b"\x33\x0d\x00\x05smoke\x00\x01kept"
 SUBSCRIBE = b"\x82\x06\x00\x02\x00\x01#\x00"
+TWISTD = (BIN / "twistd", "-n", "--pidfile=", "holdfast")
+HOLDFAST_RUN = (BIN / "holdfast", "run")
 
 
-def start() -> tuple[subprocess.Popen[str], int]:
+def start(*command: str | Path) -> tuple[subprocess.Popen[str], int]:
     process = subprocess.Popen(
-        [BIN / "twistd", "-n", "--pidfile=", "holdfast", "--data-dir", "data", "--listen", "tcp:0:interface=127.0.0.1"],
+        [*command, "--data-dir", "data", "--listen", "tcp:0:interface=127.0.0.1"],
         cwd=WORK,
         stdout=subprocess.PIPE,
         text=True,
@@ -55,10 +60,10 @@ def main() -> None:
     if "holdfast" not in listed:
         raise SystemExit("twistd does not see the plugin")
     subprocess.run([BIN / "holdfast", "--version"], check=True, cwd=WORK)
-    process, port = start()
+    process, port = start(*TWISTD)
     exchange(port, PUBLISH, b"\x40\x02\x00\x01")
     stop(process)
-    process, port = start()
+    process, port = start(*HOLDFAST_RUN)
     exchange(port, SUBSCRIBE, b"\x90\x03\x00\x02\x00" + b"\x31\x0b\x00\x05smokekept")
     stop(process)
     print("the wheel works: plugin seen, schema built, a retained message survived a restart")
