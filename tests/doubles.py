@@ -17,8 +17,7 @@ from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.sessions.connection.backpressure import Pressure
-from holdfast.sessions.connection.connection import Connection
-from holdfast.sessions.connection.outbox import INetworkConnection
+from holdfast.sessions.connection.network import INetworkConnection
 from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.sessions.state.interfaces import ISessionStates
 from holdfast.sessions.state.memory import MemorySessionStates
@@ -101,6 +100,7 @@ class MemoryBroker:
             self.store, clock=self.clock, now=self.now, limits=retainer or RetainerLimits(), flow=flow or FlowSettings()
         )
         self.retained.startService()
+        self.pressure = Pressure()
         parts = compose_sessions(
             clock=self.clock,
             now=self.now,
@@ -109,7 +109,7 @@ class MemoryBroker:
             authorizer=authorizer or UnrestrictedAuthorizer(),
             authenticator=authenticator or AnonymousAuthenticator(),
             enhanced_authenticator=enhanced_authenticator,
-            pressure=Pressure(),
+            pressure=self.pressure,
             rejects_when_full=self.limits.mqueue_full is WhenFull.REJECT,
             silent_clears=stop_publish_clear_msg,
             broker_version="1.2.3",
@@ -120,7 +120,7 @@ class MemoryBroker:
         self.wills = parts.wills
         self.registry = parts.registry
         self.sys_topics = parts.sys_topics
-        self.services = parts.services
+        self.connect = parts.connect
         self.sys_topics.startService()
 
     def make_store(self) -> IRetainedStore:
@@ -162,7 +162,7 @@ class Client:
         self.broker = broker
         self.version = version
         self.network = Network()
-        self.connection = Connection(broker.services, self.network, broker.limits, "test")
+        self.connection = broker.connect(self.network, broker.limits, "test")
         self.parser = PacketParser(1 << 28, version)
         self.connack: p.Connack | None = None
         self._identifier = 0

@@ -46,9 +46,11 @@ from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.sessions.configured import limits_of
 from holdfast.sessions.connection.backpressure import Pressure
 from holdfast.sessions.connection.connection import Connection
-from holdfast.sessions.connection.outbox import INetworkConnection, Turns
+from holdfast.sessions.connection.flush_schedule import FlushSchedule
+from holdfast.sessions.connection.network import INetworkConnection
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.durable.states import DurableSessionStates
+from holdfast.sessions.exchange.admission import admit
 from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.sessions.monitoring.figures import Figures
@@ -79,14 +81,17 @@ class RetainerParts:
 
 @frozen(kw_only=True)
 class SessionParts:
-    """The parts that serve clients."""
+    """The parts that serve clients.
+
+    ``connect`` makes a connection, given its transport, the limits of its zone and the name of its listener.
+    """
 
     counters: Counters
     router: Router
     wills: Wills
     registry: SessionRegistry
     sys_topics: SysTopics
-    services: BrokerParts
+    connect: Callable[[INetworkConnection, Limits, str], Connection]
 
 
 def compose_retainer(
@@ -147,13 +152,21 @@ def compose_sessions(
     sys_topics = SysTopics(
         clock=clock, router=router, authorizer=authorizer, measure=figures.measure, interval=sys_msg_interval
     )
-    services = BrokerParts(
-        clock=clock, now=now, turns=Turns(clock), registry=registry, router=router, retained=retained,
-        authenticator=authenticator, authorizer=authorizer, pressure=pressure, counters=counters,
-        sys_topics=sys_topics, enhanced_authenticator=enhanced_authenticator,
+    broker_parts = BrokerParts(
+        clock=clock, now=now, registry=registry, router=router, retained=retained, authenticator=authenticator,
+        authorizer=authorizer, pressure=pressure, counters=counters, sys_topics=sys_topics,
+        enhanced_authenticator=enhanced_authenticator,
     )  # fmt: skip
+    flushes = FlushSchedule(clock)
+
+    def connect(network: INetworkConnection, limits: Limits, listener: str) -> Connection:
+        return Connection(
+            network=network, limits=limits, listener=listener, clock=clock, flushes=flushes, counters=counters,
+            admit=partial(admit, broker_parts),
+        )  # fmt: skip
+
     return SessionParts(
-        counters=counters, router=router, wills=wills, registry=registry, sys_topics=sys_topics, services=services
+        counters=counters, router=router, wills=wills, registry=registry, sys_topics=sys_topics, connect=connect
     )
 
 
@@ -225,7 +238,7 @@ def compose_broker(
     connections = OpenConnections(reactor)
     listeners = []
     for name, listener in config.listeners.items():
-        factory = _factory(sessions.services, limits[name], name, connections, reactor)
+        factory = _factory(sessions, limits[name], name, connections, reactor)
         listeners.append(Listener(name, listener.endpoint, factory))
     default_limits = limits_of(config.zone(""))  # of a stored Session whose listener is no longer configured
     return BrokerService(
@@ -249,12 +262,12 @@ def compose_broker(
 
 
 def _factory(
-    services: BrokerParts, limits: Limits, listener: str, connections: OpenConnections, reactor: IReactorTime
+    sessions: SessionParts, limits: Limits, listener: str, connections: OpenConnections, reactor: IReactorTime
 ) -> MQTTServerFactory:
     """Return the factory of one listener's connections."""
 
     def build(network: INetworkConnection) -> Connection:
-        return Connection(services, network, limits, listener)
+        return sessions.connect(network, limits, listener)
 
     return MQTTServerFactory(build, connections, reactor)
 

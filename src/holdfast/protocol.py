@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from holdfast.sessions.connection.connection import Connection
-from holdfast.sessions.connection.outbox import INetworkConnection
+from holdfast.sessions.connection.network import INetworkConnection
 
 #: seconds a peer has to take the last bytes before the connection is aborted
 CLOSING_TIME = 5.0

@@ -164,11 +164,11 @@ def test_a_store_that_is_behind_stops_publishers() -> None:
     """Back-pressure: publishers are not read while too much is pending, and go on in order."""
     broker = MemoryBroker(store=LateStore)
     client = broker.client("c")
-    broker.services.pressure.change(True)
+    broker.pressure.change(True)
     client.publish("a", b"1", qos=1, retain=True)
     client.publish("b", b"2", qos=1, retain=True)
     assert broker.counters.messages_received == 1
-    broker.services.pressure.change(False)
+    broker.pressure.change(False)
     broker.settle()
     assert broker.counters.messages_received == 2
 

@@ -31,7 +31,7 @@ def test_a_message_arrives_with_the_lesser_qos(version: int, sent: int, granted:
         publisher.send(p.Pubrel(1))
         assert publisher.packets() == [p.Pubcomp(1)]
     assert client.messages() == [("t", b"hello", min(sent, granted), False)]
-    assert broker.registry._sessions["s"].inflight == {}
+    assert broker.registry._sessions["s"].inflight.entries == {}
 
 
 def test_a_repeated_qos_2_publish_is_not_handed_on_again() -> None:

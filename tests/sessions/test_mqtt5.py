@@ -514,12 +514,12 @@ def test_acknowledgements_of_nothing_change_nothing(version: int) -> None:
         client.send(p.Pubrec(one, 0x80))
         assert client.packets() == []
     assert not client.network.closed
-    assert len(broker.registry._sessions["c"].inflight) == 2
+    assert len(broker.registry._sessions["c"].inflight.entries) == 2
     client.packets()
     client.send(p.Puback(one), p.Pubrec(two))
     assert client.packets() == [p.Pubrel(two)]
     client.send(p.Pubcomp(two))
-    assert broker.registry._sessions["c"].inflight == {}
+    assert broker.registry._sessions["c"].inflight.entries == {}
 
 
 @VERSIONS

@@ -637,7 +637,7 @@ def test_a_qos_2_replay_is_not_stale_when_its_commit_comes(
     broker.commit()
     client.send(p.Subscribe(1, (p.SubscriptionRequest("r/#", 2),)))
     broker.settle()
-    while not broker.registry._sessions["s"].inflight:  # until the messages of the replay wait for their commit
+    while not broker.registry._sessions["s"].inflight.entries:  # until the messages of the replay wait for their commit
         broker.executor.step()
         broker.settle()
     assert client.got(p.Publish) == []
@@ -667,7 +667,7 @@ def test_a_qos_2_replay_loses_nothing_to_a_live_message_that_is_not_sent(tmp_pat
     broker.commit()
     client.send(p.Subscribe(1, (p.SubscriptionRequest("r", 2),)))
     broker.settle()
-    while not broker.registry._sessions["s"].inflight:
+    while not broker.registry._sessions["s"].inflight.entries:
         broker.executor.step()
         broker.settle()
     client.drop()
@@ -709,7 +709,7 @@ def test_a_replay_overtakes_no_qos_2_message_of_another_where_nodes_share_a_data
     broker.commit()
     client.send(p.Subscribe(1, (p.SubscriptionRequest("r", 2), p.SubscriptionRequest("+", 0))))
     broker.settle()
-    while not broker.registry._sessions["s"].inflight:
+    while not broker.registry._sessions["s"].inflight.entries:
         broker.executor.step()
         broker.settle()
     assert client.got(p.Publish) == []

@@ -1,5 +1,6 @@
-"""One Network Connection: from CONNECT to its end.
+"""One Network Connection: bytes to packets, packets in order, answers in order, and its end.
 
-It keeps packets in order, admits clients and bounds what waits to be sent; it holds no Session State.
-May import ``session`` and ``delivery``.
+It knows no Session and no policy: its creator gives it the function that admits Clients, and all other packages of
+``sessions`` use it through ``client_link.IClientLink``.
+May import no other package of ``sessions``.
 """

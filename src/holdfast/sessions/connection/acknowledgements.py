@@ -1,6 +1,15 @@
-"""Answers to one Client, each sent once what it promises is durable, in the order of the packets they answer.
+"""Answers to one Client. Each waits until the change that it acknowledges is committed, and for all earlier answers.
 
-PUBACKs and PUBRECs go out in the order in which the PUBLISH packets came in [MQTT5-4.6.0-2], [MQTT5-4.6.0-3].
+How it works. A PUBACK promises that the message is durable, so it is sent only when the commit ticket of the message
+is settled. PUBACKs and PUBRECs must also leave in the order in which the PUBLISH packets came [MQTT5-4.6.0-2],
+[MQTT5-4.6.0-3]. So the answers form a queue, and only its head may leave. An example with three messages:
+
+    PUBLISH 1 (retained)      ticket open      PUBACK 1 waits for the commit
+    PUBLISH 2 (QoS 0 queue)   ticket settled   PUBACK 2 is ready, but waits behind PUBACK 1
+    commit                    both leave, 1 before 2
+
+Most tickets are settled when the answer is added and no answer waits: then the answer is sent at once, and no entry is
+made for it. A failed commit does not hold up the queue: the entry gets another packet, made by a ``Refusal``.
 """
 
 from __future__ import annotations
@@ -10,33 +19,33 @@ from collections.abc import Callable
 
 from holdfast.tickets import CommitTicket, StorageFailure
 
-#: makes the packet that tells a failure, or returns None when it has closed the connection instead
+#: makes the packet that reports a failed commit, or closes the connection and returns None
 Refusal = Callable[[StorageFailure], bytes | None]
 
 
 class _Entry:
-    __slots__ = ("counted", "packet", "ready", "then")
+    __slots__ = ("call", "counted", "packet", "ready")
 
-    def __init__(self, packet: bytes, counted: bool) -> None:
-        self.packet: bytes | None = packet
+    def __init__(self, packet: bytes | None, counted: bool) -> None:
+        self.packet = packet
         self.counted = counted
         self.ready = False
-        self.then: Callable[[], None] | None = None
+        self.call: Callable[[], None] | None = None
 
 
 class Acknowledgements:
-    """The answers that still wait, oldest first."""
+    """The answers to one Client that are not sent yet, oldest first."""
 
-    __slots__ = ("_closed", "_entries", "_send", "publishes")
+    __slots__ = ("_closed", "_entries", "_send", "unacknowledged_publishes")
 
     def __init__(self, send: Callable[[bytes], None]) -> None:
         self._send = send
         self._entries: deque[_Entry] = deque()
         self._closed = False
-        #: PUBLISH packets not yet acknowledged, which count against our Receive Maximum
-        self.publishes = 0
+        #: PUBLISH packets without PUBACK so far, which count against the Server's Receive Maximum
+        self.unacknowledged_publishes = 0
 
-    def add(self, ticket: CommitTicket, packet: bytes, refusal: Refusal, counted: bool = False) -> None:
+    def send_when_committed(self, ticket: CommitTicket, packet: bytes, refusal: Refusal, counted: bool = False) -> None:
         """Send ``packet`` once the ticket is settled and all earlier answers are out."""
         if ticket.settled and ticket.failure is None and not self._entries:
             if not self._closed:
@@ -44,39 +53,40 @@ class Acknowledgements:
             return
         entry = _Entry(packet, counted)
         self._entries.append(entry)
-        self.publishes += counted
+        self.unacknowledged_publishes += counted
 
         def settled(failure: StorageFailure | None) -> None:
             if failure is not None:
                 entry.packet = None if self._closed else refusal(failure)
             entry.ready = True
-            self._drain()
+            self._send_ready()
 
         ticket.when_settled(settled)
 
-    def then(self, call: Callable[[], None]) -> None:
-        """Call this once all answers so far are out; never, if the Network Connection is gone by then."""
+    def call_after_answers(self, call: Callable[[], None]) -> None:
+        """Call this function once all present answers are out; never, if the connection ends before."""
         if self._closed:
             return
         if not self._entries:
             call()
             return
-        entry = _Entry(b"", False)
-        entry.then = call
+        entry = _Entry(None, False)
+        entry.call = call
         entry.ready = True
         self._entries.append(entry)
 
     def close(self) -> None:
-        """Send nothing any more: the Network Connection is gone. What is being stored still gets stored."""
+        """Send nothing any more: the Network Connection is gone. Commits under way still take place."""
         self._closed = True
 
-    def _drain(self) -> None:
+    def _send_ready(self) -> None:
         entries = self._entries
         while entries and entries[0].ready:
             entry = entries.popleft()
-            self.publishes -= entry.counted
-            if entry.packet is not None and not self._closed:
-                if entry.then is None:
-                    self._send(entry.packet)
-                else:
-                    entry.then()
+            self.unacknowledged_publishes -= entry.counted
+            if self._closed:
+                continue
+            if entry.packet is not None:
+                self._send(entry.packet)
+            elif entry.call is not None:
+                entry.call()

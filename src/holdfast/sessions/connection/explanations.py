@@ -1,4 +1,4 @@
-"""What a Client is told about failures beside the Reason Code: decided here, for every packet."""
+"""Reason Codes and Reason Strings that explain a failure to a Client, for every packet type."""
 
 from __future__ import annotations
 
@@ -7,36 +7,44 @@ from collections.abc import Container
 import attrs
 
 from holdfast.sessions.limits import Limits
+from holdfast.tickets import FailureKind, StorageFailure
 from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode, connect_return_code, encode
 from holdfast.wire import packets as p
 from holdfast.wire.reasons import PERMITTED
 
 Explained = p.Connack | p.Puback | p.Pubrec | p.Pubrel | p.Pubcomp | p.Suback | p.Unsuback | p.Disconnect
 
-#: The longest Reason String sent, in characters: some quote what the Client has sent.
+#: The longest Reason String sent, in characters: some quote text of the Client.
 LONGEST = 200
 
 
-class Explanations:
-    """One Client's wishes about Reason Strings, and the size of packet it takes.
+def failure_reason(failure: StorageFailure) -> ReasonCode:
+    """Return the Reason Code that tells a Client why its change was not made durable."""
+    if failure.kind is FailureKind.FULL:
+        return ReasonCode.QUOTA_EXCEEDED
+    return ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
 
-    A Reason String is only sent in MQTT 5, only where the Client has not declined it (CONNACK and DISCONNECT have it
-    nevertheless) [MQTT5-3.1.2-29], and only if the packet with it fits the Maximum Packet Size [MQTT5-3.2.2-19].
+
+class Explanations:
+    """Makes packets that explain failures to one Client.
+
+    A Reason String is sent in MQTT 5 only, and only if the packet with it fits the Maximum Packet Size
+    [MQTT5-3.2.2-19]. A Client can decline Reason Strings, except in CONNACK and DISCONNECT [MQTT5-3.1.2-29].
     """
 
-    __slots__ = ("_most", "_wanted", "protocol_version")
+    __slots__ = ("_maximum", "_wanted", "protocol_version")
 
-    def __init__(self, protocol_version: int, asked: Properties = NO_PROPERTIES) -> None:
+    def __init__(self, protocol_version: int, connect: Properties = NO_PROPERTIES) -> None:
         self.protocol_version = protocol_version
-        self._wanted = asked.request_problem_information != 0
-        self._most = asked.maximum_packet_size
+        self._wanted = connect.request_problem_information != 0
+        self._maximum = connect.maximum_packet_size
 
     def fits(self, packet: bytes) -> bool:
-        """Tell whether the Client takes a packet of this size [MQTT5-3.1.2-24]."""
-        return self._most is None or len(packet) <= self._most
+        """Tell whether the packet is within the Client's Maximum Packet Size [MQTT5-3.1.2-24]."""
+        return self._maximum is None or len(packet) <= self._maximum
 
     def encode(self, packet: Explained, text: str) -> bytes:
-        """Encode a packet that tells a failure, with ``text`` as its Reason String where that may be sent."""
+        """Encode a packet that reports a failure, with ``text`` as its Reason String where one may be sent."""
         if text and self.protocol_version == 5 and (self._wanted or isinstance(packet, p.Connack | p.Disconnect)):
             properties = attrs.evolve(packet.properties, reason_string=text[:LONGEST])
             explained = encode(attrs.evolve(packet, properties=properties), 5)
@@ -45,9 +53,9 @@ class Explanations:
         return encode(packet, self.protocol_version)
 
     def refusal(self, reason: ReasonCode, text: str) -> bytes:
-        """Return the CONNACK that refuses a connection, or b"" where it can only be closed [MQTT311-3.2.2-6].
+        """Return the CONNACK that refuses a connection, or b"" where no CONNACK may be sent [MQTT311-3.2.2-6].
 
-        A reason that CONNACK does not know is told as the nearest that it does.
+        A reason that CONNACK cannot carry is replaced by the nearest that it can.
         """
         if self.protocol_version != 5:
             code = connect_return_code(reason)
@@ -59,19 +67,19 @@ class Explanations:
         return packet if self.fits(packet) else b""
 
     def disconnect(self, reason: ReasonCode, text: str) -> bytes:
-        """Return the DISCONNECT that ends a connection, or b"" where it can only be closed."""
+        """Return the DISCONNECT that ends a connection, or b"" where no DISCONNECT may be sent."""
         if self.protocol_version != 5:
             return b""
         packet = self.encode(p.Disconnect(reason), text)
         return packet if self.fits(packet) else b""
 
 
-def why_refused(codes: Container[int], limits: Limits) -> str:
-    """Return why subscriptions are refused, from the codes of their SUBACK."""
-    whys = {
+def explain_refusals(codes: Container[int], limits: Limits) -> str:
+    """Explain the refusals among the Reason Codes of a SUBACK."""
+    explanations = {
         ReasonCode.NOT_AUTHORIZED: "this subscription is not allowed",
         ReasonCode.TOPIC_FILTER_INVALID: f"a Topic Filter has at most {limits.max_topic_levels} levels here",
         ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR: "retained messages cannot be read now",
         ReasonCode.QUOTA_EXCEEDED: f"a Session has at most {limits.max_subscriptions} Subscriptions here",
     }
-    return "; ".join(why for code, why in whys.items() if code in codes)
+    return "; ".join(text for code, text in explanations.items() if code in codes)

@@ -1,116 +1,74 @@
-"""What one Network Connection still has to send: coalesced per reactor turn, and never more than accounted for."""
+"""The packets that one Network Connection still has to send: joined once per turn, and never more than accounted for.
+
+How it works. ``send`` only collects a packet and schedules one ``flush`` for the end of the turn, which joins the
+collected packets and writes them in one piece. If the transport takes the whole piece, nothing is left in this process.
+If not, ``drained`` tells later that the rest has left; packets collected until then form the next piece. So at most
+one piece lies in the transport, and ``bytes`` is exact. A replay pauses at :data:`LOW_WATER` bytes, and ``on_room``
+wakes it when they have left.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from twisted.internet.interfaces import IReactorTime
-from zope.interface import Interface
-
+from holdfast.sessions.connection.flush_schedule import FlushSchedule
+from holdfast.sessions.connection.network import INetworkConnection
 from holdfast.sessions.counters import Counters
 
-
-class INetworkConnection(Interface):
-    """The transport as the Session layer sees it."""
-
-    def write(data: bytes) -> bool:
-        """Send bytes. True: all left at once. False: ``Outbox.drained`` is called when the rest has left."""
-
-    def close(data: bytes) -> None:
-        """Send these last bytes and close; abort if the peer does not take them in time."""
-
-    def abort() -> None:
-        """Close at once, dropping what is unsent."""
-
-    def pause() -> None:
-        """Stop reading."""
-
-    def resume() -> None:
-        """Read again."""
-
-
-#: bytes waiting to be sent below which there is room for more retained messages
+#: replays rest while at least so many bytes wait to be sent
 LOW_WATER = 64 * 1024
 
 
-class Turns:
-    """Runs what was asked for, once each: when what a Client has sent is dealt with, or else in the next turn."""
-
-    def __init__(self, clock: IReactorTime) -> None:
-        self._clock = clock
-        self._due: list[Callable[[], None]] = []
-        self._receiving = False
-
-    def begin(self) -> None:
-        """Bytes have arrived; what is asked for from here on waits for :meth:`end`."""
-        self._receiving = True
-
-    def end(self) -> None:
-        """The packets that have arrived are dealt with: run what they asked for."""
-        self._receiving = False
-        if self._due:
-            self._run()
-
-    def at_end(self, call: Callable[[], None]) -> None:
-        """Call this when all that belongs together has been dealt with."""
-        if not (self._due or self._receiving):
-            self._clock.callLater(0, self._run)
-        self._due.append(call)
-
-    def _run(self) -> None:
-        due, self._due = self._due, []
-        for call in due:
-            call()
+def _do_nothing() -> None:
+    """Wake no replay: no Client is admitted yet."""
 
 
 class Outbox:
-    """Collects one connection's packets and writes what belongs together in one piece.
+    """Collects one connection's packets, and writes all packets of a turn in one piece.
 
-    ``bytes`` and ``messages`` count what has been accepted here and has not yet left this process. What goes to the
-    transport is counted for the whole broker piece by piece, so that a message on its way costs no counting.
+    ``bytes`` and ``messages`` count accepted packets that have not left this process. The broker's counters are
+    raised once per piece, so that a single message costs no counting.
     """
 
     __slots__ = (
         "_chunks",
-        "_connection",
         "_counters",
         "_extra",
+        "_flushes",
+        "_network",
         "_other_bytes",
         "_others",
         "_scheduled",
-        "_turns",
         "_writing",
         "bytes",
         "messages",
         "on_room",
     )
 
-    def __init__(
-        self, connection: INetworkConnection, turns: Turns, on_room: Callable[[], None], counters: Counters
-    ) -> None:
-        self._connection = connection
-        self._turns = turns
+    def __init__(self, network: INetworkConnection, flushes: FlushSchedule, counters: Counters) -> None:
+        self._network = network
+        self._flushes = flushes
         self._counters = counters
         self._chunks: list[bytes] = []
-        # Of the chunks: how many packets more than chunks are to be counted; how many of those are not messages; and
-        # the bytes of all that are not.
+        # A chunk may hold several packets, or one that is not counted. Of the present chunks: the number of packets
+        # minus the number of chunks; the number of packets that are not messages; the bytes of those packets.
         self._extra = self._others = self._other_bytes = 0
         self._scheduled = False
         self._writing = False
         self.bytes = 0
         self.messages = 0
-        #: called when there is room again after there was none
-        self.on_room = on_room
+        #: called when there is room again: wakes the replays of the admitted Client
+        self.on_room: Callable[[], None] = _do_nothing
 
     def send(self, packets: bytes, count: int = 1) -> None:
-        """Queue a PUBLISH, or so many joined."""
+        """Queue a PUBLISH, or ``count`` of them, joined."""
         if count != 1:
             self._extra += count - 1
         self._chunks.append(packets)
         self.bytes += len(packets)
         if not (self._scheduled or self._writing):
             self._scheduled = True
-            self._turns.at_end(self.flush)
+            self._flushes.schedule(self.flush)
 
     def send_other(self, packet: bytes) -> None:
         """Queue a packet of any other type."""
@@ -119,12 +77,12 @@ class Outbox:
         self.send(packet)
 
     def send_uncounted(self, packet: bytes) -> None:
-        """Queue a packet that is to be counted as bytes only."""
+        """Queue a packet of which only the bytes are counted."""
         self._other_bytes += len(packet)
         self.send(packet, 0)
 
     def flush(self) -> None:
-        """Write what has been collected, unless the transport is still busy with what it has."""
+        """Write the collected packets, unless the transport still has bytes of the last piece."""
         self._scheduled = False
         if self._writing or not self._chunks:
             return
@@ -132,16 +90,16 @@ class Outbox:
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         self._count(len(data))
         chunks.clear()
-        if self._connection.write(data):
+        if self._network.write(data):
             self.bytes = self.messages = 0
-            if len(data) >= LOW_WATER:  # so much that a replay may have rested meanwhile
+            if len(data) >= LOW_WATER:  # a replay may have paused because of them
                 self.on_room()
         else:
             self.bytes = len(data)
             self._writing = True
 
     def drained(self) -> None:
-        """Take note that the transport has sent everything, and give it the next piece."""
+        """Note that the transport has sent everything, and give it the next piece."""
         if not self._writing:
             return
         self._writing = False
@@ -155,7 +113,7 @@ class Outbox:
             self.on_room()
 
     def take(self, last: bytes) -> bytes:
-        """Hand over what has been collected and not yet written, with a last packet (or b""), and forget it."""
+        """Return the collected packets, followed by a last packet (or b""), and forget them."""
         if last:
             self._others += 1
             self._other_bytes += len(last)
@@ -166,7 +124,7 @@ class Outbox:
         return data
 
     def _count(self, size: int) -> None:
-        """Count the chunks at hand, of so many bytes together: they leave now."""
+        """Count the present chunks, which have this size together and leave now."""
         counters = self._counters
         packets = len(self._chunks) + self._extra
         counters.packets_sent += packets

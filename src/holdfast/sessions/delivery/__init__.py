@@ -1,5 +1,5 @@
-"""The way of an Application Message to one client: queue, window, Packet Identifiers, replays.
+"""The way of one Application Message to one Client: encoding, queue, window, Packet Identifiers, acknowledgement.
 
 A message is encoded once per form, not once per subscriber.
-May import the value modules of ``sessions`` and ``wire``.
+May import ``state`` and, of ``connection``, the link.
 """

@@ -1,4 +1,4 @@
-"""Deliveries that wait for an answer of the authorizer, kept in order per Session."""
+"""Deliveries to one Session that wait for the authorizer: each keeps its place in the order."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from collections import deque
 from collections.abc import Callable
 
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+_log = Logger()
 
 
 class _Waiting:
@@ -16,10 +20,10 @@ class _Waiting:
         self.call = call
 
 
-class Withheld:
-    """Calls made in the order in which they were added, each once its answer is there and is True.
+class AuthorizationOrder:
+    """Makes calls in the order in which they were added, each once the authorizer has allowed it.
 
-    ``on_empty`` is called when nothing waits any more.
+    ``on_empty`` is called when no call waits any more.
     """
 
     __slots__ = ("_on_empty", "_waiting")
@@ -29,7 +33,10 @@ class Withheld:
         self._waiting: deque[_Waiting] = deque()
 
     def add(self, answer: bool | Deferred[bool], call: Callable[[], None]) -> bool | None:
-        """Make the call when allowed and when all before it are decided. False when it is denied at once."""
+        """Make the call once it is allowed and all earlier calls are decided. Return False if it is denied at once.
+
+        An authorizer that fails denies the delivery.
+        """
         if not isinstance(answer, Deferred):
             if not answer:
                 return False
@@ -43,12 +50,12 @@ class Withheld:
 
         def answered(allowed: bool) -> None:
             entry.answer = allowed
-            self._drain()
+            self._make_calls()
 
-        answer.addCallback(answered)
+        answer.addErrback(_denied_by_error).addCallback(answered)
         return None
 
-    def _drain(self) -> None:
+    def _make_calls(self) -> None:
         waiting = self._waiting
         while waiting and waiting[0].answer is not None:
             entry = waiting.popleft()
@@ -59,3 +66,8 @@ class Withheld:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+
+def _denied_by_error(failure: Failure) -> bool:
+    _log.error("authorizing a delivery failed, so it is denied: {error}", error=failure.getErrorMessage())
+    return False

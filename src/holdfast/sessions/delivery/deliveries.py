@@ -1,15 +1,41 @@
-"""Where each delivery of one Session stands: numbered in order, and noted in its record as far as it must last."""
+"""The deliveries of one Session: numbered in order, and stored as far as they must survive the process."""
 
 from __future__ import annotations
 
-from holdfast.sessions.delivery.inflight import Delivery
+from attrs import define
+
 from holdfast.sessions.delivery.outgoing import OutgoingMessage
-from holdfast.sessions.state.interfaces import ISessionRecord, ISessionStates
+from holdfast.sessions.state.interfaces import DeliveryState, ISessionRecord, ISessionStates, KeptMessage
 from holdfast.tickets import COMMITTED, CommitTicket
 
 
+@define(eq=False)
+class Delivery:
+    """One message on its way to one Session, apart from its packet.
+
+    ``message`` is the stored copy, None where nothing is stored. ``outgoing`` is kept for shared subscriptions only,
+    for which another member may have to take the message. ``noted`` tells that the store has a row for the delivery.
+    """
+
+    seq: int
+    qos: int
+    retain: bool
+    identifiers: tuple[int, ...]
+    message: KeptMessage | None
+    shared_filter: str | None = None
+    outgoing: OutgoingMessage | None = None
+    noted: bool = False
+
+    def state(self, packet_identifier: int, released: bool = False) -> DeliveryState:
+        """Return the row to store now."""
+        message = None if self.message is None or released else self.message.identifier
+        return DeliveryState(
+            self.seq, message, self.qos, self.retain, self.identifiers, packet_identifier, released, self.shared_filter
+        )
+
+
 class Deliveries:
-    """Begins, notes and forgets deliveries. A Session that need not last has them, but nothing is noted."""
+    """Begins, stores and forgets deliveries. For a Session that ends with its connection nothing is stored."""
 
     __slots__ = ("_record", "_seq", "_states")
 
@@ -26,26 +52,35 @@ class Deliveries:
         identifiers: tuple[int, ...],
         shared_filter: str | None,
     ) -> Delivery:
-        """Begin the next delivery; ``shared_filter`` names the shared subscription it is for, if it is."""
+        """Begin the next delivery. ``shared_filter`` is the shared subscription that it serves, if any."""
         self._seq += 1
         message = outgoing.keep(self._states) if self._record.durable else None
         redeliverable = None if shared_filter is None else outgoing
         return Delivery(self._seq, qos, retain, identifiers, message, shared_filter, redeliverable)
 
     def restored(self, delivery: Delivery) -> None:
-        """Take note of a delivery of the process before: those to come are numbered after it."""
+        """Note a delivery of the process before. New deliveries get higher numbers."""
         self._seq = max(self._seq, delivery.seq)
 
     def note(self, delivery: Delivery, packet_identifier: int) -> CommitTicket:
-        """Keep where a delivery stands: queued (0), or sent under a Packet Identifier."""
+        """Store a delivery: queued (Packet Identifier 0), or sent under a Packet Identifier."""
         if delivery.message is None:
             return COMMITTED
         fresh = not delivery.noted
         delivery.noted = True
         return self._record.delivering(delivery.state(packet_identifier), fresh)
 
+    def note_released(self, delivery: Delivery, packet_identifier: int) -> CommitTicket:
+        """Store that PUBREC has come. From now on only the Packet Identifier matters, so the message is forgotten."""
+        if delivery.message is None:
+            return COMMITTED
+        ticket = self._record.delivering(delivery.state(packet_identifier, True), False)
+        delivery.message.release()
+        delivery.message = None
+        return ticket
+
     def forget(self, delivery: Delivery) -> None:
-        """The delivery is over."""
+        """Delete a delivery that is over."""
         if delivery.noted:
             self._record.delivered(delivery.seq)
         if delivery.message is not None:

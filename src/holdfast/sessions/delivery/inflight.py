@@ -1,48 +1,82 @@
-"""What has been sent to a Client with QoS 1 or 2 and is not yet acknowledged [MQTT5-4.3], [MQTT5-4.4]."""
+"""Messages sent to a Client with QoS 1 or 2 and not yet acknowledged [MQTT5-4.3], [MQTT5-4.4].
+
+How it works. Every such message is an :class:`Inflight`, and its ``state`` is one of :class:`State`. The tables
+:data:`QOS_1` and :data:`QOS_2` name every event that may change the state. A pair that is missing is not allowed: the
+Session ignores the packet. The normal ways are
+
+    QoS 1:  SENT --PUBACK--> OVER
+    QoS 2:  AWAITS_COMMIT --COMMIT_ENDED--> SENT --PUBREC--> RELEASED --PUBCOMP--> OVER
+
+A QoS 2 message starts in AWAITS_COMMIT if its delivery, or the publisher's own QoS 2 exchange, is not durable yet: the
+Client must receive it once, so the broker may not forget after a crash that it was sent. A QoS 1 message never waits,
+since it may arrive twice.
+
+RELEASED means that the Client has the message: the PUBLISH is never sent again, only PUBREL. A Client may repeat PUBREC
+in that state after a reconnect.
+
+After a reconnect the messages in SENT and RELEASED are sent again. A message in AWAITS_COMMIT was never sent, and
+leaves when its commit ends. If that commit fails, the connection is closed; the message is then in SENT all the same
+and goes out after the next reconnect.
+
+The states are compared directly, and the tables are not looked up while the broker runs: an acknowledgement costs one
+comparison that way. A test drives every pair of state and event through a Session and compares it with the tables.
+"""
 
 from __future__ import annotations
+
+from enum import Enum
 
 import attrs
 from attrs import define
 
 from holdfast.messages import seconds_left
-from holdfast.sessions.delivery.outgoing import OutgoingMessage
-from holdfast.sessions.state.interfaces import DeliveryState, KeptMessage
+from holdfast.sessions.delivery.deliveries import Delivery
 from holdfast.wire import PacketParser, Properties, encode
 from holdfast.wire.packets import Publish
 
 
-@define(eq=False)
-class Delivery:
-    """What is remembered of a delivery beyond its packet: its place in the store, and what it takes to redeliver it.
+class State(Enum):
+    """The state of a message in flight."""
 
-    ``message`` is None where nothing is stored, ``outgoing`` where it is not for a shared subscription.
-    """
+    AWAITS_COMMIT = "may not be sent before its commit"
+    SENT = "PUBLISH has been sent"
+    RELEASED = "PUBREC has come, PUBREL has been sent or is due"
+    OVER = "acknowledged in full, refused or discarded"
 
-    seq: int
-    qos: int
-    retain: bool
-    identifiers: tuple[int, ...]
-    message: KeptMessage | None
-    shared_filter: str | None = None
-    outgoing: OutgoingMessage | None = None
-    noted: bool = False
 
-    def state(self, packet_identifier: int, released: bool = False) -> DeliveryState:
-        """Return what is to be kept of it now."""
-        message = None if self.message is None or released else self.message.identifier
-        return DeliveryState(
-            self.seq, message, self.qos, self.retain, self.identifiers, packet_identifier, released, self.shared_filter
-        )
+class Event(Enum):
+    """An event in the life of a message in flight."""
+
+    COMMIT_ENDED = "the commit has succeeded or failed"
+    PUBACK = "PUBACK has come"
+    PUBREC = "PUBREC has come"
+    PUBREC_REFUSES = "PUBREC has come with a Reason Code of 0x80 or greater"
+    PUBCOMP = "PUBCOMP has come"
+
+
+# Module constants: a global name is cheaper to read than a member of an Enum, and these are read for every message.
+AWAITS_COMMIT, SENT, RELEASED, OVER = State
+
+#: QoS 1: the next state for a state and an event
+QOS_1 = {(SENT, Event.PUBACK): OVER}
+
+#: QoS 2: the next state for a state and an event
+QOS_2 = {
+    (AWAITS_COMMIT, Event.COMMIT_ENDED): SENT,
+    (SENT, Event.PUBREC): RELEASED,
+    (SENT, Event.PUBREC_REFUSES): OVER,
+    (RELEASED, Event.PUBREC): RELEASED,
+    (RELEASED, Event.PUBREC_REFUSES): OVER,
+    (RELEASED, Event.PUBCOMP): OVER,
+}
 
 
 @define(eq=False)
 class Inflight:
-    """One PUBLISH on its way, or (``released``) the PUBREL that follows it.
+    """One PUBLISH on its way, or the PUBREL that follows it.
 
-    ``packet`` is the PUBLISH as first sent, DUP 0, encoded for ``protocol_version``; ``expires_at`` is in
-    milliseconds since the epoch (0 for never); ``replayed`` tells it is a retained message sent for a subscription.
-    ``waiting`` tells that it may not leave before its state is durable, ``over`` that the exchange is complete.
+    ``packet`` is the PUBLISH as first sent, with DUP 0, encoded for ``protocol_version``. ``expires_at`` is in
+    milliseconds since the epoch (0 for never). ``replayed`` tells that a replay sent this retained message.
     """
 
     packet: bytes
@@ -51,16 +85,14 @@ class Inflight:
     expires_at: int = 0
     replayed: bool = False
     delivery: Delivery | None = None
-    released: bool = False
-    waiting: bool = False
-    over: bool = False
+    state: State = SENT
 
     def again(self, protocol_version: int, now: int) -> bytes:
-        """Return the PUBLISH for sending it once more, with DUP 1 [MQTT5-3.3.1-1]."""
+        """Return the PUBLISH for another attempt, with DUP 1 [MQTT5-3.3.1-1]."""
         return self._at(protocol_version, now, True)
 
     def late(self, now: int) -> bytes | None:
-        """Return the PUBLISH for sending it for the first time after a wait; None if it has expired meanwhile."""
+        """Return the PUBLISH for the first attempt, after a wait. None: the message has expired meanwhile."""
         if not self.expires_at:
             return self.packet
         if self.expires_at <= now:
@@ -68,7 +100,7 @@ class Inflight:
         return self._at(self.protocol_version, now, False)
 
     def _at(self, protocol_version: int, now: int, dup: bool) -> bytes:
-        """Return the PUBLISH as it is to be now: its Message Expiry Interval counts down."""
+        """Return the PUBLISH with the Message Expiry Interval that remains now."""
         if protocol_version == self.protocol_version and not (self.expires_at and protocol_version == 5):
             return bytes((self.packet[0] | dup << 3,)) + self.packet[1:]
         parser = PacketParser(len(self.packet), self.protocol_version)
@@ -79,21 +111,3 @@ class Inflight:
         if self.expires_at:
             properties = attrs.evolve(properties, message_expiry_interval=seconds_left(self.expires_at, now))
         return encode(attrs.evolve(publish, dup=dup, properties=properties), protocol_version)
-
-
-class PacketIdentifiers:
-    """Packet Identifiers 1..65535 in turn, leaving out those in use [MQTT5-2.2.1-3]."""
-
-    __slots__ = ("_last",)
-
-    def __init__(self) -> None:
-        self._last = 0
-
-    def next(self, used: dict[int, Inflight]) -> int:
-        """Return a free Packet Identifier. There is one, since no window is wider than their number."""
-        candidate = self._last
-        while True:
-            candidate = candidate + 1 if candidate < 65535 else 1
-            if candidate not in used:
-                self._last = candidate
-                return candidate

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from holdfast.hot_values import hot_frozen
-from holdfast.sessions.delivery.inflight import Delivery
+from holdfast.sessions.delivery.deliveries import Delivery
 from holdfast.sessions.delivery.outgoing import OutgoingMessage
 
 

@@ -1,5 +1,5 @@
-"""What an admitted client and the broker say to each other: publishing, subscribing, acknowledging.
+"""The packets of one Client from CONNECT to DISCONNECT: admission, publishing, subscribing, acknowledging.
 
-One module for each direction and packet family.
-May import ``connection``, ``session``, ``delivery`` and ``routing``.
+One module for each direction and packet family; ``admission`` stands above the others.
+The top of ``sessions``: may import all its other packages.
 """

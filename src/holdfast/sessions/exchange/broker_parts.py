@@ -1,4 +1,4 @@
-"""What every Network Connection works with: the broker's parts, composed once."""
+"""The broker's parts that serve every admitted Client, composed once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from twisted.internet.interfaces import IReactorTime
 from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator
 from holdfast.retained.service import IRetainedMessages
 from holdfast.sessions.connection.backpressure import Pressure
-from holdfast.sessions.connection.outbox import Turns
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.monitoring.sys_topics import SysTopics
 from holdfast.sessions.registry.registry import SessionRegistry
@@ -19,14 +18,13 @@ from holdfast.sessions.routing.router import Router
 
 @frozen(kw_only=True)
 class BrokerParts:
-    """The parts a connection needs. ``now`` gives milliseconds since the epoch.
+    """The parts that admission and exchange work with. ``now`` returns milliseconds since the epoch.
 
     Without an ``enhanced_authenticator`` no Authentication Method is offered.
     """
 
     clock: IReactorTime
     now: Callable[[], int]
-    turns: Turns
     registry: SessionRegistry
     router: Router
     retained: IRetainedMessages

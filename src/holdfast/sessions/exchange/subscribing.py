@@ -1,20 +1,24 @@
-"""SUBSCRIBE and UNSUBSCRIBE of one Client, and the replays they start and stop."""
+"""SUBSCRIBE and UNSUBSCRIBE of one Client: checks, authorization, the answer, and the replays that they begin or stop.
+
+How it works. A SUBSCRIBE is answered in three steps. First every Topic Filter is checked against the limits; a filter
+that is not well formed ends the connection. Then the authorizer is asked about each; the Client's later packets wait
+for its answers. Then all granted subscriptions are stored and take effect together, SUBACK waits for that commit, and
+the replays begin. A replay may deliver before SUBACK leaves: the standard allows that.
+"""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
-from attrs import frozen
 from twisted.internet.defer import Deferred, gatherResults
-from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
-from holdfast.retained.replay.replay import Replay
-from holdfast.sessions.connection.explanations import why_refused
-from holdfast.sessions.delivery.replay_position import ReplayPosition
-from holdfast.sessions.exchange.publishing import failure_reason
-from holdfast.sessions.replays.replay_delivery import ReplayDelivery
+from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.explanations import explain_refusals, failure_reason
+from holdfast.sessions.exchange.broker_parts import BrokerParts
+from holdfast.sessions.replays.replays import Replays
+from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.subscription import Subscription
 from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
 from holdfast.topics import (
@@ -30,46 +34,25 @@ from holdfast.topics import (
 from holdfast.wire import ProtocolError, ReasonCode, encode
 from holdfast.wire.packets import Suback, Subscribe, SubscriptionRequest, Unsuback, Unsubscribe
 
-if TYPE_CHECKING:
-    from holdfast.sessions.connection.connection import Connection
-    from holdfast.sessions.session.session import Session
-
-
-#: seconds between two notes of where a replay to a Session that outlives the process stands
-SAVE_INTERVAL = 1.0
-
-
-@frozen
-class _Running:
-    replay: Replay
-    delivery: ReplayDelivery
-
-
-#: whether a subscription is granted, or the Reason Code of its refusal
+#: whether a subscription is allowed, or the Reason Code of its refusal
 Verdict = ReasonCode | bool
 
 
-class Subscriptions:
-    """The subscriptions one Client makes over one Network Connection, and their running replays."""
+class Subscribing:
+    """Handles the SUBSCRIBE and UNSUBSCRIBE packets of one Client."""
 
     _log = Logger()
 
-    def __init__(self, connection: Connection, session: Session) -> None:
-        self._connection = connection
+    def __init__(self, link: IClientLink, session: Session, parts: BrokerParts, replays: Replays) -> None:
+        self._link = link
         self._session = session
-        self._services = connection.services
-        self._limits = connection.limits
-        self._v5 = connection.protocol_version == 5
-        self._replays: dict[str, _Running] = {}
-        self._saving: IDelayedCall | None = None
-
-    @property
-    def replay_count(self) -> int:
-        """How many replays run."""
-        return len(self._replays)
+        self._parts = parts
+        self._replays = replays
+        self._limits = link.limits
+        self._v5 = link.protocol_version == 5
 
     def subscribe(self, packet: Subscribe) -> None:
-        """Grant what may be granted, answer with SUBACK, and start replays [MQTT5-3.8.4]."""
+        """Check each subscription, ask the authorizer, then grant the allowed ones [MQTT5-3.8.4]."""
         if packet.properties.subscription_identifiers and not self._limits.subscription_identifiers:
             raise ProtocolError(
                 "Subscription Identifiers are not offered", ReasonCode.SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED
@@ -84,18 +67,18 @@ class Subscriptions:
                 verdicts.append(refused)
                 continue
             _, topic_filter = split_shared(request.topic_filter)
-            answer = self._services.authorizer.may_subscribe(self._session.principal, topic_filter, request.qos)
+            answer = self._parts.authorizer.may_subscribe(self._session.principal, topic_filter, request.qos)
             if isinstance(answer, Deferred):
-                answer.addErrback(self._connection.denied_by_error)
+                answer.addErrback(self._denied_by_error)
                 waiting.append(answer.addCallback(partial(verdicts.__setitem__, len(verdicts))))
                 verdicts.append(False)
             else:
                 verdicts.append(answer)
         if waiting:
             together: Deferred[list[None]] = gatherResults(waiting)
-            self._connection.wait_for(together, [], lambda _: self._decided(packet, verdicts))
+            self._link.wait_for(together, [], lambda _: self._grant(packet, verdicts))
         else:
-            self._decided(packet, verdicts)
+            self._grant(packet, verdicts)
 
     def unsubscribe(self, packet: Unsubscribe) -> None:
         """Remove subscriptions, stop their replays, answer with UNSUBACK [MQTT5-3.10.4]."""
@@ -106,61 +89,22 @@ class Subscriptions:
         codes = []
         ticket = COMMITTED
         for topic_filter in packet.topic_filters:
-            running = self._replays.pop(topic_filter, None)
-            if running is not None:
-                running.replay.stop()
-            removed = self._services.registry.unsubscribe(self._session, topic_filter)
+            self._replays.stop(topic_filter)
+            removed = self._parts.registry.unsubscribe(self._session, topic_filter)
             codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED if removed is None else ReasonCode.SUCCESS)
-            ticket = removed or ticket  # the last ticket settles last
-        self._set_replaying()
+            ticket = removed or ticket  # the ticket of the last change is settled last
+        self._replays.share_window()
         answer = Unsuback(packet.packet_identifier, tuple(codes) if self._v5 else ())
-        self._connection.acknowledgements.add(
-            ticket, encode(answer, self._connection.protocol_version), self._connection.close_for
+        self._link.acknowledgements.send_when_committed(
+            ticket, encode(answer, self._link.protocol_version), self._link.close_after_failure
         )
 
-    def resume(self) -> None:
-        """Let the replays go on that a disconnect had cut off, each from where it was."""
-        suspended, self._session.suspended = self._session.suspended, {}
-        for topic_filter, cursor in suspended.items():
-            if topic_filter in self._session.subscriptions:
-                self._start(topic_filter, cursor)
-        self._set_replaying()
-
-    def suspend(self) -> None:
-        """Stop all replays because the Network Connection is gone, and remember where they were."""
-        self._save()
-        if self._saving is not None:
-            self._saving.cancel()
-            self._saving = None
-        for topic_filter, running in self._replays.items():
-            self._session.suspended[topic_filter] = running.replay.cursor
-            running.replay.stop()
-        self._replays.clear()
-        self._set_replaying()
-
-    def wake(self) -> None:
-        """There may be room for replays."""
-        for running in list(self._replays.values()):
-            running.replay.wake()
-
-    def replay_over(self, topic_filter: str) -> None:
-        """Forget a replay that has delivered everything."""
-        self._replays.pop(topic_filter, None)
-        position = self._session.positions.get(topic_filter)
-        if position is not None:
-            position.delivered = True
-            self._save()
-        self._set_replaying()
-
-    def _set_replaying(self) -> None:
-        self._session.replaying = any(running.delivery.begun for running in self._replays.values())
-        if not self._session.replaying:
-            self._session.fill()  # live messages have the whole window again
+    # --- checks
 
     def _parsed(self, text: str) -> tuple[str | None, str] | None:
-        """Return ShareName and Topic Filter, or None for what is well formed but not accepted.
+        """Return ShareName and Topic Filter. None: the filter is well formed, but not accepted here.
 
-        What is not well formed ends the connection [MQTT5-4.7.1-1], [MQTT5-4.7.1-2], [MQTT311-4.8.0-1].
+        A filter that is not well formed ends the connection [MQTT5-4.7.1-1], [MQTT5-4.7.1-2], [MQTT311-4.8.0-1].
         """
         try:
             group, topic_filter = split_shared(text)
@@ -168,13 +112,13 @@ class Subscriptions:
         except TooManyLevels:
             return None
         except InvalidTopicFilter as wrong:
-            if isinstance(wrong, InvalidShare) and not self._v5:  # to MQTT 3 a Topic Filter like any other
+            if isinstance(wrong, InvalidShare) and not self._v5:  # MQTT 3 knows no shares: a filter like any other
                 return None
             raise ProtocolError(str(wrong)) from None
         return group, topic_filter
 
     def _check(self, request: SubscriptionRequest) -> ReasonCode | None:
-        """Return why the subscription cannot be granted, or None."""
+        """Return why the limits forbid the subscription, or None."""
         limits = self._limits
         parsed = self._parsed(request.topic_filter)
         if parsed is None:
@@ -185,29 +129,38 @@ class Subscriptions:
         if not limits.wildcard_subscription and has_wildcard(topic_filter):
             return self._not_offered("wildcards", ReasonCode.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED)
         subscriptions = self._session.subscriptions
-        most = limits.max_subscriptions
-        if most is not None and len(subscriptions) >= most and request.topic_filter not in subscriptions:
+        maximum = limits.max_subscriptions
+        if maximum is not None and len(subscriptions) >= maximum and request.topic_filter not in subscriptions:
             return ReasonCode.QUOTA_EXCEEDED
         return None
 
-    def _not_offered(self, what: str, reason: ReasonCode) -> ReasonCode:
-        """Refuse what CONNACK told is not available: asking all the same is a Protocol Error [MQTT5-3.2.2.3.11], 13."""
+    def _not_offered(self, feature: str, reason: ReasonCode) -> ReasonCode:
+        """Refuse a feature that CONNACK has declared unavailable: in MQTT 5 a Protocol Error [MQTT5-3.2.2.3.11], 13."""
         if self._v5:
-            raise ProtocolError(f"{what} are not offered here", reason)
+            raise ProtocolError(f"{feature} are not offered here", reason)
         return reason
 
     def _can_answer(self, answer: Suback | Unsuback) -> bool:
-        """Tell whether the Client takes an answer of this size; else its connection is over [MQTT5-3.1.2-24]."""
-        connection = self._connection
-        if connection.maximum_packet_size is None or connection.explanations.fits(encode(answer, 5)):
+        """Tell whether the Client accepts an answer of this size. If not, end its connection [MQTT5-3.1.2-24]."""
+        link = self._link
+        if link.maximum_packet_size is None or link.explanations.fits(encode(answer, 5)):
             return True
-        connection.close(ReasonCode.PACKET_TOO_LARGE, "the answer would exceed the Maximum Packet Size")
+        link.close(ReasonCode.PACKET_TOO_LARGE, "the answer would exceed the Maximum Packet Size")
         return False
 
-    def _decided(self, packet: Subscribe, verdicts: list[Verdict]) -> None:
-        connection = self._connection
-        session = self._session
+    def _denied_by_error(self, failure: Failure) -> bool:
+        self._log.error(
+            "authorizing {client!r} failed: {error}", client=self._link.name, error=failure.getErrorMessage()
+        )
+        return False
+
+    # --- granting
+
+    def _grant(self, packet: Subscribe, verdicts: list[Verdict]) -> None:
+        """Store the allowed subscriptions, answer with SUBACK, and begin the replays."""
+        link = self._link
         identifiers = packet.properties.subscription_identifiers
+        identifier = identifiers[0] if identifiers else None
         codes: list[int] = []
         replays: list[str] = []
         ticket: CommitTicket = COMMITTED
@@ -215,67 +168,61 @@ class Subscriptions:
             if verdict is not True:
                 codes.append(verdict if isinstance(verdict, ReasonCode) else ReasonCode.NOT_AUTHORIZED)
                 continue
-            if self._check(request) is ReasonCode.QUOTA_EXCEEDED:  # filled up by this very packet
+            if self._check(request) is ReasonCode.QUOTA_EXCEEDED:  # an earlier request of this packet took the rest
                 codes.append(ReasonCode.QUOTA_EXCEEDED)
                 continue
-            key = request.topic_filter
-            group, topic_filter = split_shared(key)
-            existed = key in session.subscriptions
-            qos = min(request.qos, self._limits.max_qos_allowed)
-            subscription = Subscription(
-                topic_filter,
-                qos,
-                request.no_local or (self._limits.ignore_loop_deliver and not self._v5),
-                request.retain_as_published or connection.bridge,
-                request.retain_handling,
-                identifiers[0] if identifiers else None,
-                group,
-            )
-            # Shared subscriptions get no replay; Retain Handling 2 none, 1 only when new [MQTT5-3.3.1-9..11].
-            wanted = group is None and (request.retain_handling == 0 or (request.retain_handling == 1 and not existed))
-            replayed = wanted and not self._is_denied(topic_filter)
-            if replayed and self._services.retained.refuses_replays:
+            subscription = self._subscription(request, identifier)
+            replayed = self._wants_replay(request, subscription) and not self._is_denied(subscription.topic_filter)
+            if replayed and self._parts.retained.refuses_replays:
                 codes.append(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
                 continue
-            position = session.positions.get(key)
+            key = request.topic_filter
+            position = self._session.replay_positions.get(key)
             replay_after = "" if replayed else position.saved if position is not None else None
-            ticket = self._services.registry.subscribe(session, key, subscription, replay_after)
-            codes.append(qos)
+            ticket = self._parts.registry.subscribe(self._session, key, subscription, replay_after)
+            codes.append(subscription.qos)
             if replayed:
                 replays.append(key)
-            elif key in self._replays:
-                self._replays[key].replay.reread()  # goes on, under the new options
+            else:
+                self._replays.reread(key)  # a running replay continues under the new options
         if not self._v5:
             codes = [code if code < ReasonCode.UNSPECIFIED_ERROR else 0x80 for code in codes]
-        suback = Suback(packet.packet_identifier, tuple(codes))
-        if self._v5 and max(codes) >= ReasonCode.UNSPECIFIED_ERROR:
-            answer = connection.explanations.encode(suback, why_refused(codes, self._limits))
-        else:
-            answer = encode(suback, connection.protocol_version)
-
-        def failed(failure: StorageFailure) -> bytes | None:
-            if not self._v5:
-                return connection.close_for(failure)
-            refused = tuple(max(code, failure_reason(failure)) for code in codes)
-            suback = Suback(packet.packet_identifier, refused)
-            return connection.explanations.encode(suback, "the broker cannot store this now")
-
-        connection.acknowledgements.add(ticket, answer, failed)
-        for key in replays:
-            self._start(key, "")
-        self._set_replaying()
+        self._answer(packet.packet_identifier, tuple(codes), ticket)
+        self._replays.begin(replays)
         own = [key for key in replays if is_sys(key)]
         if own:
-            connection.acknowledgements.then(partial(self._tell_present, ticket, own))
+            link.acknowledgements.call_after_answers(partial(self._send_own_topics, ticket, own))
+
+    def _subscription(self, request: SubscriptionRequest, identifier: int | None) -> Subscription:
+        group, topic_filter = split_shared(request.topic_filter)
+        return Subscription(
+            topic_filter,
+            min(request.qos, self._limits.max_qos_allowed),
+            request.no_local or (self._limits.ignore_loop_deliver and not self._v5),
+            request.retain_as_published or self._link.bridge,
+            request.retain_handling,
+            identifier,
+            group,
+        )
+
+    def _wants_replay(self, request: SubscriptionRequest, subscription: Subscription) -> bool:
+        """Tell whether the subscription asks for retained messages [MQTT5-3.3.1-9] to [MQTT5-3.3.1-11].
+
+        A shared subscription never does. Retain Handling 1 asks for them only if the subscription is new, 2 never.
+        """
+        if subscription.group is not None:
+            return False
+        is_new = request.topic_filter not in self._session.subscriptions
+        return request.retain_handling == 0 or (request.retain_handling == 1 and is_new)
 
     def _is_denied(self, topic_filter: str) -> bool:
-        """Tell whether retained messages are withheld from subscriptions to so much at once; log and count it then."""
+        """Tell whether ``mqtt.min_replay_levels`` forbids to replay this Topic Filter; log and count it then."""
         least = self._limits.min_replay_levels
         if not least or not has_wildcard(topic_filter) or is_sys(topic_filter):
             return False
         if levels_before_wildcard(topic_filter) >= least:
             return False
-        self._connection.counters.replays_denied += 1
+        self._parts.counters.replays_denied += 1
         self._log.info(
             "{client!r} gets live messages only for {filter!r}: mqtt.min_replay_levels is {least}",
             client=self._session.client_id,
@@ -284,42 +231,27 @@ class Subscriptions:
         )
         return True
 
-    def _tell_present(self, ticket: CommitTicket, own: list[str]) -> None:
-        """Tell the present values of the broker's own topics, after the SUBACK that grants these subscriptions."""
+    def _answer(self, packet_identifier: int, codes: tuple[int, ...], ticket: CommitTicket) -> None:
+        """Send SUBACK once the subscriptions are durable."""
+        link = self._link
+        suback = Suback(packet_identifier, codes)
+        if self._v5 and max(codes) >= ReasonCode.UNSPECIFIED_ERROR:
+            answer = link.explanations.encode(suback, explain_refusals(codes, self._limits))
+        else:
+            answer = encode(suback, link.protocol_version)
+
+        def failed(failure: StorageFailure) -> bytes | None:
+            if not self._v5:
+                link.close_after_failure(failure)
+                return None
+            refused = tuple(max(code, failure_reason(failure)) for code in codes)
+            return link.explanations.encode(Suback(packet_identifier, refused), "the broker cannot store this now")
+
+        link.acknowledgements.send_when_committed(ticket, answer, failed)
+
+    def _send_own_topics(self, ticket: CommitTicket, own: list[str]) -> None:
+        """Send the present values of the broker's own topics, after the SUBACK that grants these subscriptions."""
         for key in own:
             subscription = self._session.subscriptions.get(key)
             if subscription is not None and ticket.failure is None:
-                self._services.sys_topics.tell(self._session, subscription)
-
-    def _start(self, topic_filter: str, cursor: str) -> None:
-        running = self._replays.get(topic_filter)
-        if running is not None:
-            running.replay.stop()
-        if self._session.record.durable:
-            if not cursor or topic_filter not in self._session.positions:
-                self._session.positions[topic_filter] = ReplayPosition(cursor)
-            self._save_later()
-        delivery = ReplayDelivery(self._connection, self._session, topic_filter, self._save, self._set_replaying)
-        replay = self._services.retained.replay(topic_filter, delivery, cursor)
-        self._replays[topic_filter] = _Running(replay, delivery)
-
-    def _save_later(self) -> None:
-        if self._saving is None and self._session.positions:
-            self._saving = self._services.clock.callLater(SAVE_INTERVAL, self._saved)
-
-    def _saved(self) -> None:
-        self._saving = None
-        self._save()
-        self._save_later()
-
-    def _save(self) -> None:
-        """Keep where the replays stand, where that has changed."""
-        session = self._session
-        for topic_filter, position in list(session.positions.items()):
-            running = self._replays.get(topic_filter)
-            present = position.present("" if running is None else running.replay.cursor)
-            if present is None:
-                del session.positions[topic_filter]
-            if present != position.saved:
-                position.saved = present
-                session.record.subscribed(topic_filter, session.subscriptions[topic_filter], present)
+                self._parts.sys_topics.tell(self._session, subscription)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
@@ -89,9 +88,7 @@ class SysTopics(Service):
             self._send(session, value, options)
             return
         answer = self._authorizer.may_receive(session.principal, value.message)
-        if isinstance(answer, Deferred):
-            answer.addErrback(self._denied_by_error)
-        session.withheld.add(answer, partial(self._send, session, value, options))
+        session.authorizations.add(answer, partial(self._send, session, value, options))
 
     def _send(self, session: Session, value: OutgoingMessage, options: DeliveryOptions) -> None:
         link = session.link
@@ -100,11 +97,6 @@ class SysTopics(Service):
             packet = value.packet(link.protocol_version, 0, retain, options.identifiers, 0, 0)
             if link.maximum_packet_size is None or len(packet) <= link.maximum_packet_size:
                 link.send_uncounted(packet)
-
-    def _denied_by_error(self, failure: Failure) -> bool:
-        """Deny when the authorizer fails."""
-        self._log.error("authorizing a delivery failed, so it is denied: {error}", error=failure.getErrorMessage())
-        return False
 
     def _failed(self, failure: Failure) -> None:
         self._log.failure("the broker's own topics are not published any more", failure)

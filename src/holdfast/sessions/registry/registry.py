@@ -1,14 +1,18 @@
-"""All Sessions by Client Identifier: take-over, expiry, and the end of each."""
+"""All Sessions by Client Identifier: take-over, expiry, and the end of each.
+
+A Session ends when its Client asks for a Clean Start, when it expires, or at the disconnect if its Session Expiry
+Interval is 0. While its Client is away, one timer per Session waits for the expiry.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from holdfast.auth.interfaces import Principal
+from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.registry.restoring import restored
@@ -23,18 +27,8 @@ from holdfast.wire import ReasonCode
 from holdfast.wire.packets import Will
 
 
-class Closable(Protocol):
-    """A Network Connection the Server can end."""
-
-    limits: Limits
-    listener: str
-
-    def close(self, reason: ReasonCode, explanation: str) -> None:
-        """End the Network Connection with a Reason Code."""
-
-
 class SessionRegistry:
-    """Knows every Session; each belongs to exactly one Client Identifier and has at most one Network Connection."""
+    """Knows every Session. Each belongs to one Client Identifier, and has at most one Network Connection."""
 
     _log = Logger()
 
@@ -55,32 +49,33 @@ class SessionRegistry:
         self._states = states
         self._counters = counters
         self._sessions: dict[str, Session] = {}
-        self._connections: dict[str, Closable] = {}
+        self._links: dict[str, IClientLink] = {}
         self._expiring: dict[str, IDelayedCall] = {}
         self._stopping = False
 
     @property
     def session_count(self) -> int:
-        """How many Sessions there are, connected or not."""
+        """The number of Sessions, connected or not."""
         return len(self._sessions)
 
     @property
     def connection_count(self) -> int:
-        """How many Clients are connected."""
-        return len(self._connections)
+        """The number of connected Clients."""
+        return len(self._links)
 
     def __iter__(self) -> Iterator[Session]:
         return iter(self._sessions.values())
 
     def restore(self, limits_of: Callable[[str], Limits]) -> None:
-        """Take back every Session and Will of the process before; ``limits_of`` gives the limits by listener.
+        """Take over every Session and Will of the process before. ``limits_of`` returns the limits of a listener.
 
-        Expiry goes on counting. A Client that was connected then counts as gone since now.
+        The time of expiry stays as it was stored. A Client that was connected then counts as disconnected now.
         """
         now = self._now()
         sessions, wills = self._states.load()
         for stored in sessions:
-            session = restored(stored, limits_of(stored.listener), self._states, self._counters, self._now)
+            limits = limits_of(stored.listener)
+            session = restored(stored, limits=limits, states=self._states, counters=self._counters, now=self._now)
             self._sessions[session.client_id] = session
             for subscription in session.subscriptions.values():
                 self._router.subscribe(session, subscription)
@@ -99,20 +94,21 @@ class SessionRegistry:
 
     def connect(
         self,
-        connection: Closable,
+        link: IClientLink,
         principal: Principal,
+        *,
         clean_start: bool,
         expiry_interval: float | None,
         window: int,
         will: Will | None,
     ) -> tuple[Session, bool, CommitTicket]:
-        """Give the Client its Session, old or new; tell whether it was there before, and when that is durable.
+        """Give the Client its Session. Return it, whether it was present before, and the ticket of all changes.
 
-        Another Network Connection of the same Client Identifier is ended first [MQTT5-3.1.4-3]. The Will Message is
-        kept, and a Session that ends is gone for good, before the Client hears that it is admitted.
+        Another Network Connection of the same Client Identifier is ended first [MQTT5-3.1.4-3]. The ticket covers the
+        Session, the stored Will Message, and the deletion of an older Session after a Clean Start.
         """
         client_id = principal.client_id
-        other = self._connections.get(client_id)
+        other = self._links.get(client_id)
         if other is not None:
             self._counters.takeovers += 1
             other.close(ReasonCode.SESSION_TAKEN_OVER, "another connection uses the same Client Identifier")
@@ -125,30 +121,34 @@ class SessionRegistry:
         present = session is not None
         if session is None:
             record = self._states.record(client_id) if expiry_interval != 0 else UNRECORDED
-            session = Session(client_id, principal, connection.limits, self._states, record, self._counters, self._now)
+            session = Session(
+                client_id=client_id,
+                principal=principal,
+                limits=link.limits,
+                states=self._states,
+                record=record,
+                counters=self._counters,
+                now=self._now,
+            )
             self._sessions[client_id] = session
         else:
             self._wills.client_back(client_id)
             self._cancel_expiry(client_id)
-            session.principal = principal
-            session.limits = connection.limits
-        session.expiry_interval = expiry_interval
-        session.window = window
-        self._connections[client_id] = connection
-        ticket = session.record.attached(principal, connection.listener, expiry_interval)
+        session.admit(principal, link.limits, expiry_interval, window)
+        self._links[client_id] = link
+        ticket = session.record.attached(principal, link.listener, expiry_interval)
         kept = COMMITTED if will is None else self._wills.armed(principal, will, expiry_interval)
         return session, present, both(both(ended, ticket), kept)
 
-    def disconnect(self, connection: Closable, session: Session, will: Will | None) -> None:
-        """Take note that a Network Connection is gone; ``will`` is to be published unless it was a normal end.
+    def disconnect(self, link: IClientLink, session: Session, will: Will | None) -> None:
+        """Note that a Network Connection is gone. ``will`` is published; it is None after a normal end.
 
-        While the broker stops, Wills and Sessions are left as they are for the process that comes after.
+        While the broker stops, Wills and Sessions stay stored for the next process.
         """
         client_id = session.client_id
-        if self._connections.get(client_id) is not connection:
+        if self._links.get(client_id) is not link:
             return
-        del self._connections[client_id]
-        session.link = None
+        del self._links[client_id]
         expiry = session.expiry_interval
         if will is None:
             self._wills.disarmed(client_id)
@@ -165,37 +165,32 @@ class SessionRegistry:
         session.record.detached(expiry, expires_at)
 
     def rejected(self, session: Session) -> None:
-        """Forget a Session that could not be stored, before its Client was admitted."""
-        session.expiry_interval = 0
+        """Let a new Session end with its connection, since it could not be stored and its Client is refused."""
+        session.expire_after(0)
 
     def subscribe(
         self, session: Session, topic_filter: str, subscription: Subscription, replay_after: str | None
     ) -> CommitTicket:
-        """Add or replace a subscription of the Session; ``topic_filter`` is as the Client wrote it.
-
-        ``replay_after`` is where its replay stands ("": it is about to begin), None when there is none.
-        """
-        session.subscriptions[topic_filter] = subscription
+        """Add or replace a subscription of the Session. ``replay_after``: see :meth:`Session.subscribe`."""
         self._router.subscribe(session, subscription)
-        return session.record.subscribed(topic_filter, subscription, replay_after)
+        return session.subscribe(topic_filter, subscription, replay_after)
 
     def unsubscribe(self, session: Session, topic_filter: str) -> CommitTicket | None:
-        """Remove a subscription of the Session; None if there was none."""
-        if session.subscriptions.pop(topic_filter, None) is None:
-            return None
-        session.positions.pop(topic_filter, None)
-        self._router.unsubscribe(session, topic_filter)
-        return session.record.unsubscribed(topic_filter)
+        """Remove a subscription of the Session. Return None if there was none."""
+        ticket = session.unsubscribe(topic_filter)
+        if ticket is not None:
+            self._router.unsubscribe(session, topic_filter)
+        return ticket
 
     def shut_down(self) -> None:
         """End every Network Connection because the broker stops.
 
-        Wills are not published: it is not known that their Clients are gone. The next process publishes those of
-        Clients that do not come back in time.
+        Wills are not published now, since the Clients may come back to the next process. That process publishes the
+        Wills of Clients that do not come back in time.
         """
         self._stopping = True
-        for connection in list(self._connections.values()):
-            connection.close(ReasonCode.SERVER_SHUTTING_DOWN, "the broker is shutting down")
+        for link in list(self._links.values()):
+            link.close(ReasonCode.SERVER_SHUTTING_DOWN, "the broker is shutting down")
         for client_id in list(self._expiring):
             self._cancel_expiry(client_id)
         self._wills.stop()
@@ -220,6 +215,5 @@ class SessionRegistry:
         self._router.give_up_shared(session, ended=True)
         for topic_filter in session.subscriptions:
             self._router.unsubscribe(session, topic_filter)
-        session.subscriptions.clear()
         self._wills.session_ended(client_id)
         return session.end()

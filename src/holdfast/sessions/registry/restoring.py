@@ -1,32 +1,38 @@
-"""Sessions as the process before left them."""
+"""Makes Sessions from the rows that the process before has stored."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 from holdfast.sessions.counters import Counters
-from holdfast.sessions.delivery.inflight import Delivery
+from holdfast.sessions.delivery.deliveries import Delivery
 from holdfast.sessions.delivery.outgoing import OutgoingMessage
-from holdfast.sessions.delivery.replay_position import ReplayPosition
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.interfaces import ISessionStates, StoredSession
 
 
 def restored(
-    stored: StoredSession, limits: Limits, states: ISessionStates, counters: Counters, now: Callable[[], int]
+    stored: StoredSession, *, limits: Limits, states: ISessionStates, counters: Counters, now: Callable[[], int]
 ) -> Session:
-    """Return the Session that was stored, without a Network Connection.
+    """Return the stored Session, without a Network Connection.
 
-    Replays that had not been acknowledged to their end go on from their last known position.
+    A replay that the Client has not acknowledged to its end continues from its stored position.
     """
-    session = Session(stored.principal.client_id, stored.principal, limits, states, stored.record, counters, now)
-    session.expiry_interval = stored.expiry_interval
+    session = Session(
+        client_id=stored.principal.client_id,
+        principal=stored.principal,
+        limits=limits,
+        states=states,
+        record=stored.record,
+        counters=counters,
+        now=now,
+    )
+    session.expire_after(stored.expiry_interval)
     for topic_filter, (subscription, replay_after) in stored.subscriptions.items():
         session.subscriptions[topic_filter] = subscription
         if replay_after is not None:
-            session.suspended[topic_filter] = replay_after
-            session.positions[topic_filter] = ReplayPosition(replay_after)
+            session.replay_positions.restore(topic_filter, replay_after)
     session.restore(_deliveries(stored), stored.received)
     return session
 

@@ -1,224 +1,240 @@
-"""A Client's end of a replay: room, and retained messages in the form its subscription asks for."""
+"""The Client's end of one replay: room for messages, and the messages in the form of the subscription.
+
+How it works. ``holdfast.retained.replay`` reads the store and asks this end how many messages it may deliver. The
+answer is 0 while
+
+- the connection is gone, or so many bytes wait to be sent that it is congested;
+- messages that were queued before the replay have not been sent, or wait for the authorizer or for their commit:
+  they may be older than the retained messages, and must not come after them;
+- the replay's part of the window is full (QoS 1 and 2 only, see :mod:`window`).
+
+A replay without room pauses. The Session and the outbox wake the replays of their Client when there is room again;
+they are given :meth:`Replays.wake` directly.
+
+A slice is then sent in one of three ways: as it is, if the subscription needs no other form; packet by packet
+(:mod:`replayed_packets`), if it asks for QoS 1 or 2, a Subscription Identifier or an expiry interval; or message by
+message through the authorizer, if that checks deliveries.
+
+The subscription's options are looked up for each slice. So a repeated SUBSCRIBE that does not restart the replay
+changes its form from the next slice on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 from zope.interface import implementer
 
+from holdfast.auth.interfaces import IAuthorizer
 from holdfast.messages import ApplicationMessage, seconds_left
 from holdfast.retained.replay.interfaces import IDelivery, ReplayForm
 from holdfast.retained.store.values import Slice
+from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.outbox import LOW_WATER
-from holdfast.sessions.delivery.inflight import Inflight
+from holdfast.sessions.counters import Counters
+from holdfast.sessions.delivery.inflight import AWAITS_COMMIT, Inflight
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
+from holdfast.sessions.replays.replayed_packets import (
+    message_expiry_interval,
+    packets_of,
+    rewritten,
+    subscription_identifier,
+    topic_of,
+)
+from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.subscription import Subscription
 from holdfast.topics import matches
-from holdfast.wire import PacketParser, ReasonCode, encode_variable_byte_integer
+from holdfast.wire import PacketParser, ReasonCode
 from holdfast.wire.packets import Publish
 
-if TYPE_CHECKING:
-    from holdfast.sessions.connection.connection import Connection
-    from holdfast.sessions.session.session import Session
+#: the room for QoS 0: the window does not count, only the bytes that wait to be sent
+_UNLIMITED = 1 << 30
 
-_PLENTY = 1 << 30
+
+class IReplays(Protocol):
+    """All replays of the Client, as one of them sees them."""
+
+    def save(self) -> None:
+        """Store the positions of the replays."""
+
+    def share_window(self) -> None:
+        """Share the window between live messages and the replays that have begun."""
+
+    def finished(self, topic_filter: str) -> None:
+        """Forget a replay that has delivered everything."""
 
 
 @implementer(IDelivery)
 class ReplayDelivery:
     """Takes one replay for one subscription of a connected Session.
 
-    The subscription's options are looked up for each slice, so a re-SUBSCRIBE that does not restart the replay changes
-    its form from the next slice on. What was queued for the Session before the replay, or waits for its commit to leave
-    with QoS 2, is sent before it.
-
-    With QoS 2 every message is noted, and with it (``save``) that the replay has come so far: else it would be sent
-    once more by a replay that goes on after a kill. ``share`` is called when it ceases to share the window.
+    With QoS 2 the delivery of every message is stored, and with it the position of the replay: otherwise a replay that
+    continues after a crash would send the message a second time. ``begun`` tells whether the replay shares the window.
     """
+
+    _log = Logger()
 
     def __init__(
         self,
-        connection: Connection,
-        session: Session,
+        *,
         topic_filter: str,
-        save: Callable[[], None],
-        share: Callable[[], None],
+        link: IClientLink,
+        session: Session,
+        replays: IReplays,
+        authorizer: IAuthorizer,
+        counters: Counters,
     ) -> None:
-        self._connection = connection
-        self._session = session
-        self._topic_filter = topic_filter
-        self._save = save
-        self._share = share
         self.client_id = session.client_id
-        self._not_before = session.queue.enqueued
-        self._awaited: list[Inflight] | None = None
-        #: whether the replay has come to the point where it shares the window with live messages
         self.begun = False
+        self._topic_filter = topic_filter
+        self._link = link
+        self._session = session
+        self._replays = replays
+        self._authorizer = authorizer
+        self._counters = counters
+        self._not_before = session.queue.enqueued  # the number of messages that must have left the queue
+        self._awaited: list[Inflight] | None = None  # the messages whose commit must have ended
 
     def form(self) -> ReplayForm:
-        """Return the form the subscription's present options ask for."""
+        """Return the form that the subscription's present options ask for."""
         subscription = self._subscription()
-        link = self._connection
         return ReplayForm(
-            link.protocol_version,
-            self._effective(subscription) > 0 or subscription.identifier is not None or link.checks_delivery,
+            self._link.protocol_version,
+            self._highest_qos(subscription) > 0
+            or subscription.identifier is not None
+            or self._authorizer.checks_delivery,
             self._session.client_id if subscription.no_local else None,
-            link.maximum_packet_size,
+            self._link.maximum_packet_size,
         )
 
     def room(self) -> int:
-        """Return how many messages may be delivered now; the Session lets replays that had no room know of it again."""
+        """Return how many messages may be delivered now. After 0 the Session wakes the replay when there is room."""
         room = self._room()
         if room <= 0:
-            self._session.replays_rest = True
+            self._session.note_waiting_replay()
         return room
 
     def _room(self) -> int:
         session = self._session
-        if session.link is None or self._connection.unsent >= LOW_WATER or session.queue.dequeued < self._not_before:
+        if session.link is None or self._link.unsent >= LOW_WATER or session.queue.dequeued < self._not_before:
             return 0
-        if len(session.withheld):
+        if len(session.authorizations):
             return 0
         if not self.begun:
             if self._awaited is None:
-                self._awaited = session.unsettled()
-            if any(entry.waiting for entry in self._awaited):
+                self._awaited = session.inflight.awaiting_commit()
+            if any(entry.state is AWAITS_COMMIT for entry in self._awaited):
                 return 0
-            self.begun = session.replaying = True
-        return session.replay_room() if self._effective(self._subscription()) else _PLENTY
+            self.begun = True
+            session.share_window(with_replays=True)
+        return session.replay_room() if self._highest_qos(self._subscription()) else _UNLIMITED
 
     def is_leaving(self, after: str, last: str) -> bool:
-        """Tell whether a message of another replay, or of this one before it began again, waits for its commit."""
+        """Tell whether an earlier message of a topic in this range still awaits its commit."""
+        # It comes from another replay, or from this one before it began again.
         leaving = any(
-            after < topic <= last and matches(self._topic_filter, topic) for topic in self._session.leaving.values()
+            after < topic <= last and matches(self._topic_filter, topic)
+            for topic in self._session.inflight.replayed_topics_awaiting_commit()
         )
         if leaving:
-            self._session.replays_rest = True
+            self._session.note_waiting_replay()
         return leaving
 
     def awaits_commits(self) -> bool:
-        """Tell whether anything may be sent with QoS 2 in a Session that outlives the connection."""
-        return self._session.record.durable and self._effective(self._subscription()) == 2
+        """Tell whether a message of this replay may have to await a commit: QoS 2, in a stored Session."""
+        return self._session.record.durable and self._highest_qos(self._subscription()) == 2
 
     def yield_to_queue(self) -> None:
-        """Let what is queued or waits for its commit go first."""
+        """Let the messages that are queued now, or await their commit, go first."""
         self._not_before = self._session.queue.enqueued
         self._awaited = None
         if self.begun:
             self.begun = False
-            self._share()
+            self._replays.share_window()
 
     def deliver(self, messages: Slice) -> None:
-        """Send the slice: in one piece where nothing has to be rewritten, else packet by packet."""
-        connection = self._connection
-        if connection.checks_delivery:
-            self._ask(messages)
+        """Send the slice: in one piece if no packet has to be changed, otherwise packet by packet."""
+        if self._authorizer.checks_delivery:
+            self._authorize(messages)
         elif not messages.qos:
-            connection.send_messages(messages.packets, messages.count)
+            self._link.send_messages(messages.packets, messages.count)
         else:
-            self._rewrite(messages)
+            self._send_rewritten(messages)
 
     def finished(self) -> None:
-        """Everything has been delivered."""
-        self._connection.replay_over(self._topic_filter)
+        """End: everything has been delivered."""
+        self._replays.finished(self._topic_filter)
 
     def failed(self, error: BaseException) -> None:
-        """The replay cannot go on: end the connection with a reason rather than truncate silently."""
-        self._connection.replay_failed(error)
+        """End the connection: the replay cannot continue, and the Client must not take it for complete."""
+        self._log.error("a replay to {client!r} failed: {error}", client=self.client_id, error=error)
+        self._link.close(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, "retained messages cannot be read now")
 
     def cancelled(self) -> None:
-        """An operator has ended the replay: end the connection with a reason rather than truncate silently."""
-        self._connection.close(ReasonCode.ADMINISTRATIVE_ACTION, "the replay of retained messages was cancelled")
+        """End the connection: an operator has ended the replay, and the Client must not take it for complete."""
+        self._link.close(ReasonCode.ADMINISTRATIVE_ACTION, "the replay of retained messages was cancelled")
 
     def _subscription(self) -> Subscription:
         return self._session.subscriptions[self._topic_filter]
 
-    def _effective(self, subscription: Subscription) -> int:
-        """Return the highest QoS a message of this replay may be sent with."""
+    def _highest_qos(self, subscription: Subscription) -> int:
+        """Return the highest QoS with which a message of this replay may be sent."""
         return 2 if self._session.limits.upgrade_qos and subscription.qos else subscription.qos
 
-    def _rewrite(self, messages: Slice) -> None:
-        """Give each packet its QoS and Packet Identifier, Subscription Identifier and remaining expiry interval."""
-        subscription = self._subscription()
+    def _send_rewritten(self, messages: Slice) -> None:
+        """Send each packet with its QoS, Packet Identifier, Subscription Identifier and remaining expiry interval."""
         session = self._session
-        connection = self._connection
-        counters = connection.counters
+        link = self._link
+        subscription = self._subscription()
         upgrade = session.limits.upgrade_qos
-        most = connection.maximum_packet_size
-        v5 = connection.protocol_version == 5
-        now = connection.now()
-        progress = session.positions.get(self._topic_filter)
-        noted = self._effective(subscription) == 2
+        maximum = link.maximum_packet_size
+        v5 = link.protocol_version == 5
+        now = session.now()
+        position = session.replay_positions.get(self._topic_filter)
+        noted = self._highest_qos(subscription) == 2
         identifier = b""
         if v5 and subscription.identifier is not None:
-            identifier = b"\x0b" + encode_variable_byte_integer(subscription.identifier)
-        data = messages.packets
-        position = 0
-        plain: list[bytes] = []
-        for stored_qos, expires_at in zip(messages.qos, messages.expires_at, strict=True):
-            start = position + 1
-            length = shift = 0
-            while True:
-                byte = data[start]
-                start += 1
-                length |= (byte & 127) << shift
-                if byte < 128:
-                    break
-                shift += 7
-            end = start + length
-            topic_end = start + 2 + (data[start] << 8 | data[start + 1])
+            identifier = subscription_identifier(subscription.identifier)
+        joined = messages.packets
+        together: list[bytes] = []  # QoS 0 packets not sent yet; sent before the next QoS 1 or 2 packet, in order
+        for packet, stored_qos, expires_at in zip(packets_of(joined), messages.qos, messages.expires_at, strict=True):
             if expires_at and expires_at <= now:
-                counters.messages_dropped_expired += 1
-                position = end
+                self._counters.messages_dropped_expired += 1
                 continue
             qos = subscription.qos
             if stored_qos != qos:
                 qos = max(stored_qos, qos) if upgrade else min(stored_qos, qos)
-            extra = identifier
+            properties = identifier
             if v5 and expires_at:
-                extra = extra + b"\x02" + seconds_left(expires_at, now).to_bytes(4, "big")
-            if not qos and not extra:
-                packet = data[position:end]
-            else:
-                rest = data[topic_end:end]
-                if extra:
-                    rest = _with_properties(rest, extra)
-                middle = b""
-                packet_identifier = 0
-                if qos:
-                    packet_identifier = session.next_identifier()
-                    middle = packet_identifier.to_bytes(2, "big")
-                size = encode_variable_byte_integer(topic_end - start + len(middle) + len(rest))
-                packet = b"%c%b%b%b%b" % (0x31 | qos << 1, size, data[start:topic_end], middle, rest)
-            position = end
-            if most is not None and len(packet) > most:
-                counters.messages_dropped_too_large += 1
+                properties = properties + message_expiry_interval(seconds_left(expires_at, now))
+            packet_identifier = session.inflight.next_identifier() if qos else 0
+            data = rewritten(joined, packet, qos, packet_identifier, properties)
+            if maximum is not None and len(data) > maximum:
+                self._counters.messages_dropped_too_large += 1
             elif qos:
-                if plain:
-                    connection.send_messages(b"".join(plain), len(plain))
-                    plain.clear()
-                topic = data[start + 2 : topic_end].decode()
-                entry = session.send_retained(packet, packet_identifier, topic, qos, expires_at, noted)
-                if progress is not None and not noted:
-                    progress.sent(entry, topic)
+                if together:
+                    link.send_messages(b"".join(together), len(together))
+                    together.clear()
+                topic = topic_of(joined, packet)
+                entry = session.send_retained(data, packet_identifier, topic, qos, expires_at, noted)
+                if position is not None and not noted:
+                    position.sent(entry, topic)
             else:
-                plain.append(packet)
-        if plain:
-            connection.send_messages(b"".join(plain), len(plain))
+                together.append(data)
+        if together:
+            link.send_messages(b"".join(together), len(together))
         if noted:
-            self._save()
+            self._replays.save()
 
-    def _ask(self, messages: Slice) -> None:
-        """Ask the authorizer about each message, now or later, keeping their order."""
-        subscription = self._subscription()
+    def _authorize(self, messages: Slice) -> None:
+        """Ask the authorizer about each message, and send the allowed ones in their order."""
         session = self._session
-        connection = self._connection
+        subscription = self._subscription()
         identifiers = () if subscription.identifier is None else (subscription.identifier,)
         options = DeliveryOptions(subscription.qos, True, identifiers)
-        parser = PacketParser(len(messages.packets), connection.protocol_version)
+        parser = PacketParser(len(messages.packets), self._link.protocol_version)
         parser.receive_data(messages.packets)
         for qos, expires_at in zip(messages.qos, messages.expires_at, strict=True):
             publish = parser.next_packet()
@@ -231,22 +247,7 @@ class ReplayDelivery:
                 properties=publish.properties,
                 expires_at=expires_at or None,
             )
-            answer = connection.services.authorizer.may_receive(session.principal, message)
-            if isinstance(answer, Deferred):
-                answer.addErrback(connection.denied_by_error)
+            answer = self._authorizer.may_receive(session.principal, message)
             deliver = partial(session.deliver, OutgoingMessage(message), options)
-            if session.withheld.add(answer, deliver) is False:
-                connection.counters.messages_dropped_not_authorized += 1
-
-
-def _with_properties(rest: bytes, extra: bytes) -> bytes:
-    """Put encoded properties in front of those of a PUBLISH's property block, which begins ``rest``."""
-    position = length = shift = 0
-    while True:
-        byte = rest[position]
-        position += 1
-        length |= (byte & 127) << shift
-        if byte < 128:
-            break
-        shift += 7
-    return encode_variable_byte_integer(length + len(extra)) + extra + rest[position:]
+            if session.authorizations.add(answer, deliver) is False:
+                self._counters.messages_dropped_not_authorized += 1

@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from twisted.internet.defer import Deferred
-from twisted.logger import Logger
-from twisted.python.failure import Failure
-
 from holdfast.auth.interfaces import IAuthorizer
 from holdfast.hot_values import hot_frozen
 from holdfast.messages import ApplicationMessage, ChangeOrigin
@@ -63,8 +59,6 @@ class Router:
 
     ``rejecting`` tells that some zone wants messages rejected when a queue is full.
     """
-
-    _log = Logger()
 
     def __init__(
         self,
@@ -223,15 +217,8 @@ class Router:
             session.deliver(outgoing, options, shared_filter)
             return
         answer = self._authorizer.may_receive(session.principal, outgoing.message)
-        if isinstance(answer, Deferred):
-            answer.addErrback(self._denied_by_error)
-        if session.withheld.add(answer, lambda: session.deliver(outgoing, options, shared_filter)) is False:
+        if session.authorizations.add(answer, lambda: session.deliver(outgoing, options, shared_filter)) is False:
             self._counters.messages_dropped_not_authorized += 1
-
-    def _denied_by_error(self, failure: Failure) -> bool:
-        """Deny when the authorizer fails."""
-        self._log.error("authorizing a delivery failed, so it is denied: {error}", error=failure.getErrorMessage())
-        return False
 
     def _forget_routes(self) -> None:
         self._routes.clear()

@@ -1,5 +1,5 @@
-"""Session State: what the broker remembers of a client [MQTT5-4.1].
+"""Session State: everything the broker remembers of one Client [MQTT5-4.1].
 
-``registry`` knows all Sessions by Client Identifier; ``states`` is the seam to where they are stored.
-May import ``delivery``; knows no connection and no transport.
+A Session exists with or without a Network Connection, and writes its own fields.
+May import ``delivery``, ``state`` and, of ``connection``, the link.
 """

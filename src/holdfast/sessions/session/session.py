@@ -1,59 +1,55 @@
-"""One Session: its subscriptions, and what is on its way to its Client [MQTT5-4.1]."""
+"""One Session: its subscriptions, and the messages on their way to its Client [MQTT5-4.1].
+
+How it works. Every message for a Session comes to :meth:`Session.deliver`. With QoS 0 it is sent at once or dropped.
+With QoS 1 or 2 it is sent if the :class:`Window` has room and no message waits, and is queued otherwise. Every
+acknowledgement makes room, and :meth:`Session.fill` uses it: first for messages that a reconnect must repeat, then for
+queued messages, then for replays. An example with a window of 2:
+
+    deliver a, b, c      a and b are in flight, c is queued
+    disconnect           all three stay
+    reconnect            a and b are sent again with DUP 1, in this order; c still waits
+    PUBACK a             fill() sends c
+
+Replayed messages share window and Packet Identifiers with live messages (:meth:`Session.send_retained`), but are never
+queued: a replay reads no more than it has room for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
 
 from holdfast.auth.interfaces import Principal
+from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.counters import Counters
-from holdfast.sessions.delivery.authorization_order import Withheld
-from holdfast.sessions.delivery.deliveries import Deliveries
-from holdfast.sessions.delivery.inflight import Delivery, Inflight, PacketIdentifiers
+from holdfast.sessions.delivery.authorization_order import AuthorizationOrder
+from holdfast.sessions.delivery.deliveries import Deliveries, Delivery
+from holdfast.sessions.delivery.inflight import RELEASED, Inflight
+from holdfast.sessions.delivery.inflight_messages import InflightMessages
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, Expired, OutgoingMessage
 from holdfast.sessions.delivery.queue import MessageQueue, Queued
-from holdfast.sessions.delivery.replay_position import ReplayPosition
+from holdfast.sessions.delivery.received import ReceivedIdentifiers
+from holdfast.sessions.delivery.replay_positions import ReplayPositions
+from holdfast.sessions.delivery.window import Window
 from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.sessions.state.interfaces import ISessionRecord, ISessionStates
 from holdfast.sessions.state.subscription import Subscription
-from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
+from holdfast.tickets import CommitTicket
 
 
-class ILink(Protocol):
-    """The Session's present Network Connection."""
-
-    protocol_version: int
-    maximum_packet_size: int | None
-
-    def send_message(self, packet: bytes) -> None:
-        """Send a PUBLISH."""
-
-    def send(self, packet: bytes) -> None:
-        """Send any other packet."""
-
-    def send_uncounted(self, packet: bytes) -> None:
-        """Send a PUBLISH of the broker's own topics, which does not count as a message."""
-
-    def queued(self) -> None:
-        """Messages wait for this Client's window: see that it stays within bounds."""
-
-    def storage_failed(self, failure: StorageFailure) -> None:
-        """Session State could not be made durable."""
-
-    def wake_replays(self) -> None:
-        """The window has room for retained messages."""
+def _wake_none() -> None:
+    """Wake no replay: the Client is away."""
 
 
 class Session:
     """A Client's Session, with or without a Network Connection.
 
-    ``window`` is how many QoS 1 and 2 messages may be unacknowledged: the lesser of the Client's Receive Maximum and
-    ``mqtt.max_inflight``. ``expiry_interval`` is in seconds after disconnecting, None for never, 0 for at once. What
-    has to outlive the process goes to the ``record``.
+    ``expiry_interval`` is in seconds after a disconnect, None for never, 0 for at once. State that must survive the
+    process goes to the ``record``.
     """
 
     def __init__(
         self,
+        *,
         client_id: str,
         principal: Principal,
         limits: Limits,
@@ -66,33 +62,94 @@ class Session:
         self.principal = principal
         self.limits = limits
         self.record = record
-        self.subscriptions: dict[str, Subscription] = {}
-        self.inflight: dict[int, Inflight] = {}
-        #: of these, what is to be sent again once the window of a resumed Session has room
-        self._unsent: dict[int, Inflight] = {}
-        #: QoS 2 messages from the Client, not yet released: Packet Identifier -> when it came (ms since the epoch)
-        self.received: dict[int, int] = {}
-        self.suspended: dict[str, str] = {}  #: replays cut off by a disconnect: Topic Filter -> last topic sent
-        self.leaving: dict[int, str] = {}  #: messages of replays that wait for their commit, and their topics
-        self.withheld = Withheld(self.fill)
-        self.link: ILink | None = None
         self.expiry_interval: float | None = 0
-        self.window = limits.max_inflight
-        self.replaying = False  #: whether any replay shares the window
-        self.replays_rest = False  #: whether one has found no room since replays were last told to look for it
-        self.positions: dict[str, ReplayPosition] = {}  #: of replays whose end is not acknowledged yet
+        self.link: IClientLink | None = None
+        self.subscriptions: dict[str, Subscription] = {}
+        self.received = ReceivedIdentifiers(record)
         self.queue = MessageQueue()
+        self.authorizations = AuthorizationOrder(self.fill)
+        self.replay_positions = ReplayPositions()
+        self.window = Window(limits.max_inflight)
         self._durable = record.durable
         self._deliveries = Deliveries(record, states)
-        self._replayed = 0
-        self._identifiers = PacketIdentifiers()
+        self.inflight = InflightMessages(
+            window=self.window,
+            deliveries=self._deliveries,
+            counters=counters,
+            now=now,
+            on_room=self.fill,
+            on_sent=self._wake_waiting_replays,  # a replay waits for the messages that were queued before it
+        )
+        self._replays_wait = False  # whether a replay has found no room since replays were woken last
+        self._wake_replays = _wake_none
         self._counters = counters
-        self._now = now
+        self.now = now
+
+    # --- connecting and disconnecting
+
+    def admit(self, principal: Principal, limits: Limits, expiry_interval: float | None, window: int) -> None:
+        """Note under which conditions the Client connects."""
+        self.principal = principal
+        self.limits = limits
+        self.expiry_interval = expiry_interval
+        self.window.size = window
+
+    def attach(self, link: IClientLink, wake_replays: Callable[[], None]) -> None:
+        """Send to this connection from now on: repeat the messages in flight, then send the queued ones."""
+        self.link = link
+        self._wake_replays = wake_replays
+        self.inflight.resume(link)
+        self.fill()
+
+    def detach(self, link: IClientLink) -> None:
+        """Queue messages from now on, because this connection is gone."""
+        if self.link is link:
+            self.link = None
+            self.inflight.detach()
+            self._wake_replays = _wake_none
+
+    def expire_after(self, interval: float | None) -> None:
+        """Expire so many seconds after the disconnect (None for never), because the Client or the broker says so."""
+        self.expiry_interval = interval
+
+    def end(self) -> CommitTicket:
+        """Discard all state. The ticket is settled once nothing of it is stored any more."""
+        self.inflight.clear()
+        for queued in self.queue:
+            if queued.delivery is not None and queued.delivery.message is not None:
+                queued.delivery.message.release()
+        self.queue.clear()
+        self.subscriptions.clear()
+        return self.record.ended()
+
+    # --- subscriptions
+
+    def subscribe(self, topic_filter: str, subscription: Subscription, replay_after: str | None) -> CommitTicket:
+        """Add or replace a subscription. ``topic_filter`` is the filter in SUBSCRIBE, with its share.
+
+        ``replay_after`` is the position of its replay ("": it is about to begin); None: it has none.
+        """
+        self.subscriptions[topic_filter] = subscription
+        return self.record.subscribed(topic_filter, subscription, replay_after)
+
+    def unsubscribe(self, topic_filter: str) -> CommitTicket | None:
+        """Remove a subscription. Return None if there was none."""
+        if self.subscriptions.pop(topic_filter, None) is None:
+            return None
+        self.replay_positions.forget(topic_filter)
+        return self.record.unsubscribed(topic_filter)
+
+    def save_replay_positions(self, cursor_of: Callable[[str], str]) -> None:
+        """Store the positions of replays that have changed. ``cursor_of`` returns the last topic delivered."""
+        for topic_filter, after in self.replay_positions.changes(cursor_of):
+            self.record.subscribed(topic_filter, self.subscriptions[topic_filter], after)
+
+    # --- live messages
 
     def deliver(self, outgoing: OutgoingMessage, options: DeliveryOptions, shared_filter: str | None = None) -> None:
         """Send a message that matches the subscriptions, or queue it until the Client can take it.
 
-        ``shared_filter`` names the shared subscription it is sent for, if it is.
+        ``shared_filter`` is the shared subscription that it serves, if any.
         """
         message = outgoing.message
         qos = message.qos
@@ -102,25 +159,61 @@ class Session:
         link = self.link
         if not qos and link is None and not self.limits.mqueue_store_qos0:
             return
-        if message.retain and self.leaving:
-            self._overtake(message.topic)
+        if message.retain:
+            self.inflight.drop_overtaken(message.topic)
         if not qos and link is not None:
             self._send(link, outgoing, 0, retain, options.identifiers, None)
             return
         delivery = None
         if self._durable or shared_filter is not None:
             delivery = self._deliveries.begin(outgoing, qos, retain, options.identifiers, shared_filter)
-        if link is not None and not self.queue and self._live_room() > 0:
+        if link is not None and not self.queue and self.window.live_room(len(self.inflight.entries)) > 0:
             self._send(link, outgoing, qos, retain, options.identifiers, delivery)
         else:
             self._enqueue(Queued(outgoing, qos, retain, options.identifiers, delivery))
 
+    def is_full(self) -> bool:
+        """Tell whether the Client is away and no further message fits into the queue."""
+        most = self.limits.max_mqueue_len
+        return self.link is None and self.queue.exceeds(
+            None if most is None else most - 1, self.limits.max_mqueue_bytes - 1
+        )
+
+    def give_up_shared(self, shared_filter: str) -> list[OutgoingMessage]:
+        """Return the messages of a shared subscription that this Client has not received, and forget them.
+
+        These are the queued messages, and the QoS 1 messages in flight.
+        """
+        given = self.inflight.take_shared(shared_filter)
+        for queued in self.queue.take_shared(shared_filter):
+            assert queued.delivery is not None
+            given.append(queued.outgoing)
+            self._deliveries.forget(queued.delivery)
+        return given
+
+    # --- replays
+
+    def replay_room(self) -> int:
+        """Return how many QoS 1 and 2 messages replays may send now."""
+        return self.window.replay_room(len(self.inflight.entries), bool(self.queue))
+
+    def note_waiting_replay(self) -> None:
+        """Note that a replay has found no room: wake replays when there is room again."""
+        self._replays_wait = True
+
+    def share_window(self, with_replays: bool) -> None:
+        """Share the window with replays from now on, or give live messages the whole window again."""
+        self.window.replaying = with_replays
+        if not with_replays:
+            self.fill()
+
     def send_retained(
         self, packet: bytes, packet_identifier: int, topic: str, qos: int, expires_at: int, noted: bool
     ) -> Inflight:
-        """Send one message of a replay with QoS 1 or 2, under an identifier of :meth:`next_identifier`.
+        """Send one message of a replay with QoS 1 or 2, under a free Packet Identifier.
 
-        Either it is ``noted`` like any other message, or the replay's position stands for what the Client has.
+        With ``noted`` the delivery is stored like that of a live message. Without it, the position of the replay is
+        all that is stored.
         """
         assert self.link is not None
         delivery = None
@@ -128,183 +221,63 @@ class Session:
             outgoing, identifiers = OutgoingMessage.of_packet(packet, self.link.protocol_version, expires_at)
             delivery = self._deliveries.begin(outgoing, qos, True, identifiers, None)
         entry = Inflight(packet, qos, self.link.protocol_version, expires_at, True, delivery)
-        self._replayed += 1
-        self._track(self.link, packet_identifier, entry)
-        if entry.waiting:
-            self.leaving[packet_identifier] = topic
+        self.inflight.send_replayed(self.link, packet_identifier, entry, topic)
         return entry
 
-    def next_identifier(self) -> int:
-        """Return a free Packet Identifier."""
-        return self._identifiers.next(self.inflight)
-
-    def unsettled(self) -> list[Inflight]:
-        """Return what is in flight and has not left yet, because its commit is awaited."""
-        return [entry for entry in self.inflight.values() if entry.waiting]
-
-    def replay_room(self) -> int:
-        """Return how many QoS 1 and 2 messages replays may send now: half of the window while live ones wait."""
-        free = self.window - len(self.inflight)
-        if self.queue:
-            free = min(free, max(1, self.window // 2) - self._replayed)
-        return free
-
-    def acknowledged(self, packet_identifier: int, qos: int) -> bool:
-        """The Client has the message for good (PUBACK for QoS 1, PUBCOMP for QoS 2). False if none is in flight."""
-        entry = self.inflight.get(packet_identifier)
-        if entry is None or entry.qos != qos or entry.released != (qos == 2):
-            return False
-        self._complete(packet_identifier, entry)
-        self.fill()
-        return True
-
-    def refused(self, packet_identifier: int) -> bool:
-        """The Client has refused a QoS 2 message with PUBREC >= 0x80: the exchange is over [MQTT5-4.3.3-4]."""
-        entry = self.inflight.get(packet_identifier)
-        if entry is None or entry.qos != 2:
-            return False
-        self._complete(packet_identifier, entry)
-        self.fill()
-        return True
-
-    def received_by_client(self, packet_identifier: int) -> CommitTicket | None:
-        """The Client has a QoS 2 message; PUBREL follows once the ticket is settled. None if it is not in flight."""
-        entry = self.inflight.get(packet_identifier)
-        if entry is None or entry.qos != 2:
-            return None
-        delivery = entry.delivery
-        if entry.released or delivery is None or delivery.message is None:
-            entry.released = True
-            return COMMITTED
-        entry.released = True
-        ticket = self.record.delivering(delivery.state(packet_identifier, True), False)
-        delivery.message.release()  # only the Packet Identifier matters from here on
-        delivery.message = None
-        return ticket
-
-    def forget_unreleased(self, before: int) -> int:
-        """Forget QoS 2 messages from the Client that came before this (ms since the epoch); return how many."""
-        old = [packet_identifier for packet_identifier, at in self.received.items() if at < before]
-        for packet_identifier in old:
-            del self.received[packet_identifier]
-            self.record.released(packet_identifier)
-        return len(old)
-
-    def resume(self) -> None:
-        """Send again what was in flight, in its original order [MQTT5-4.4.0-1], then what has been queued.
-
-        A Client that comes back with a lower Receive Maximum is sent no more PUBLISH packets at a time [MQTT5-3.3.4-9];
-        that holds up no PUBREL [MQTT5-3.3.4-10].
-        """
-        self._unsent = {
-            packet_identifier: entry for packet_identifier, entry in self.inflight.items() if not entry.waiting
-        }
-        link = self.link
-        if link is not None:
-            self._send_again(link)
-            for packet_identifier, entry in list(self._unsent.items()):
-                if entry.released:
-                    self._release_again(link, packet_identifier)
-        self.fill()
+    # --- the window
 
     def fill(self) -> None:
-        """Send queued messages while the window has room; then let replays go on."""
+        """Use the room in the window: send queued messages, then wake replays."""
         link = self.link
         queue = self.queue
-        if link is None or not (queue or self.replays_rest or self._unsent):
+        resends = self.inflight.to_resend
+        if link is None or not (queue or self._replays_wait or resends):
             return
-        if self._unsent:
-            self._send_again(link)
-        if self.window == 1 and self.replaying and queue and not self._replayed and self._turn_of_replays():
-            link.wake_replays()
+        if resends:
+            self.inflight.send_again(link)
+        window = self.window
+        if queue and window.is_turn_of_replays():
+            self._wake_replays()
             return
-        while queue and (not queue.first.qos or self._live_room() > 0):
+        while queue and (not queue.first.qos or window.live_room(len(self.inflight.entries)) > 0):
             queued = queue.pop()
             self._send(link, queued.outgoing, queued.qos, queued.retain, queued.identifiers, queued.delivery)
-        if self.replays_rest and len(self.inflight) < self.window:
-            self.replays_rest = False
-            link.wake_replays()
+        if len(self.inflight.entries) < window.size:
+            self._wake_waiting_replays()
 
-    def is_full(self) -> bool:
-        """Tell whether the Client is away and its queue has no place left."""
-        most = self.limits.max_mqueue_len
-        return self.link is None and self.queue.exceeds(
-            None if most is None else most - 1, self.limits.max_mqueue_bytes - 1
-        )
-
-    def give_up_shared(self, shared_filter: str) -> list[OutgoingMessage]:
-        """Hand back what was meant for a shared subscription and never came to be this Client's.
-
-        That is what is in flight with QoS 1, and what is queued; a QoS 2 exchange that has begun is completed with this
-        Client or by nobody [MQTT5-4.8.2-4], [MQTT5-4.8.2-5].
-        """
-        given: list[OutgoingMessage] = []
-        for packet_identifier, entry in list(self.inflight.items()):
-            delivery = entry.delivery
-            if entry.qos == 1 and delivery is not None and delivery.shared_filter == shared_filter:
-                assert delivery.outgoing is not None
-                given.append(delivery.outgoing)
-                self._complete(packet_identifier, entry)
-        for queued in self.queue.take_shared(shared_filter):
-            assert queued.delivery is not None
-            given.append(queued.outgoing)
-            self._deliveries.forget(queued.delivery)
-        return given
+    # --- restoring
 
     def restore(
         self, deliveries: Iterable[tuple[Delivery, OutgoingMessage | None, int, bool]], received: Mapping[int, int]
     ) -> None:
-        """Take back, in order, what was on its way when the process ended: Packet Identifier 0 for what was queued.
+        """Take over, in order, the deliveries that the process before has stored.
 
-        A message in flight is sent again as an MQTT 5 PUBLISH, or re-encoded for the version its Client comes with.
+        Each comes with its message, its Packet Identifier (0: it was queued) and whether PUBREC had come. A message
+        in flight is encoded for MQTT 5, and encoded again if its Client comes back with another version.
         """
-        self.received.update(received)
+        self.received.restore(received)
         for delivery, outgoing, packet_identifier, released in deliveries:
             self._deliveries.restored(delivery)
             if released:
-                self.inflight[packet_identifier] = Inflight(b"", 2, 5, delivery=delivery, released=True)
+                self.inflight.entries[packet_identifier] = Inflight(b"", 2, 5, delivery=delivery, state=RELEASED)
             elif outgoing is None:
                 self.record.delivered(delivery.seq)
             elif packet_identifier:
                 expires_at = outgoing.message.expires_at or 0
-                now = min(self._now(), expires_at - 1)  # what was on its way may have expired since
+                # It was sent in time and may have expired since, but the exchange must be completed.
+                now = min(self.now(), expires_at - 1)
                 packet = outgoing.packet(5, delivery.qos, delivery.retain, delivery.identifiers, packet_identifier, now)
-                self.inflight[packet_identifier] = Inflight(packet, delivery.qos, 5, expires_at, False, delivery)
+                self.inflight.entries[packet_identifier] = Inflight(
+                    packet, delivery.qos, 5, expires_at, False, delivery
+                )
             else:
                 self.queue.append(Queued(outgoing, delivery.qos, delivery.retain, delivery.identifiers, delivery))
 
-    def end(self) -> CommitTicket:
-        """Discard all state; the ticket is settled when it is gone for good."""
-        for entry in self.inflight.values():
-            entry.over = True  # its commit may still be under way
-            if entry.delivery is not None and entry.delivery.message is not None:
-                entry.delivery.message.release()
-        for queued in self.queue:
-            if queued.delivery is not None and queued.delivery.message is not None:
-                queued.delivery.message.release()
-        self.inflight.clear()
-        self._unsent.clear()
-        self.leaving.clear()
-        self.queue.clear()
-        return self.record.ended()
-
-    _last_was_replay = True
-
-    def _turn_of_replays(self) -> bool:
-        """With a window of one, live messages and replays alternate."""
-        self._last_was_replay = not self._last_was_replay
-        return self._last_was_replay
-
-    def _live_room(self) -> int:
-        """Return how many live QoS 1 and 2 messages may be sent now: half of the window while replays run."""
-        free = self.window - len(self.inflight)
-        if self.replaying and self.window > 1:
-            free = min(free, self.window - self.window // 2 - (len(self.inflight) - self._replayed))
-        return free
+    # --- sending
 
     def _send(
         self,
-        link: ILink,
+        link: IClientLink,
         outgoing: OutgoingMessage,
         qos: int,
         retain: bool,
@@ -312,10 +285,10 @@ class Session:
         delivery: Delivery | None,
     ) -> None:
         version = link.protocol_version
-        packet_identifier = self.next_identifier() if qos else 0
+        packet_identifier = self.inflight.next_identifier() if qos else 0
         message = outgoing.message
         try:
-            now = self._now() if message.expires_at is not None else 0
+            now = self.now() if message.expires_at is not None else 0
             packet = outgoing.packet(version, qos, retain, identifiers, packet_identifier, now)
         except Expired:
             self._counters.messages_dropped_expired += 1
@@ -323,7 +296,7 @@ class Session:
             if link.maximum_packet_size is None or len(packet) <= link.maximum_packet_size:
                 if qos:
                     entry = Inflight(packet, qos, version, message.expires_at or 0, False, delivery)
-                    self._track(link, packet_identifier, entry, outgoing.after)
+                    self.inflight.send(link, packet_identifier, entry, outgoing.after)
                     return
                 link.send_message(packet)
             else:
@@ -331,90 +304,12 @@ class Session:
         if delivery is not None:
             self._deliveries.forget(delivery)
 
-    def _send_again(self, link: ILink) -> None:
-        """Send again, with DUP 1, what was in flight as the Session was resumed, as far as the window has room."""
-        unsent = self._unsent
-        now = self._now()
-        while unsent and len(self.inflight) - len(unsent) < self.window:
-            packet_identifier, entry = next(iter(unsent.items()))
-            if entry.released:
-                self._release_again(link, packet_identifier)
-                continue
-            del unsent[packet_identifier]
-            packet = entry.again(link.protocol_version, now)
-            if link.maximum_packet_size is not None and len(packet) > link.maximum_packet_size:
-                self._counters.messages_dropped_too_large += 1
-                self._complete(packet_identifier, entry)
-            else:
-                link.send_message(packet)
+    def _wake_waiting_replays(self) -> None:
+        if self._replays_wait:
+            self._replays_wait = False
+            self._wake_replays()
 
-    def _release_again(self, link: ILink, packet_identifier: int) -> None:
-        """Send PUBREL again."""
-        del self._unsent[packet_identifier]
-        link.send(b"\x62\x02" + packet_identifier.to_bytes(2, "big"))
-
-    def _track(self, link: ILink, packet_identifier: int, entry: Inflight, after: CommitTicket = COMMITTED) -> None:
-        """Put a PUBLISH in flight. At QoS 2 it leaves only once its state is durable."""
-        self.inflight[packet_identifier] = entry
-        delivery = entry.delivery
-        first = delivery is None or not delivery.noted
-        ticket = COMMITTED if delivery is None else self._deliveries.note(delivery, packet_identifier)
-        if entry.qos == 1:
-            link.send_message(entry.packet)
-            return
-        if ticket is COMMITTED:
-            ticket = after  # else it was submitted later than that, and is settled later
-        if ticket.settled and ticket.failure is None:
-            link.send_message(entry.packet)
-            return
-        entry.waiting = True
-
-        def settled(failure: StorageFailure | None) -> None:
-            entry.waiting = False
-            if entry.over:
-                return
-            self.leaving.pop(packet_identifier, None)
-            if failure is None:
-                packet = entry.late(self._now())
-                if packet is None:
-                    self._counters.messages_dropped_expired += 1
-                    self._complete(packet_identifier, entry)
-                    self.fill()
-                elif self.link is link:
-                    link.send_message(packet)
-                    if self.replays_rest:  # some may wait for what was on its way before them
-                        self.replays_rest = False
-                        link.wake_replays()
-                elif self.link is not None:  # the Session was resumed meanwhile, by a Client that may be another
-                    self._unsent[packet_identifier] = entry
-                    self.fill()
-            elif first and not entry.replayed:  # its publisher is told; it was never sent
-                self._complete(packet_identifier, entry)
-                self.fill()
-            elif self.link is link:
-                link.storage_failed(failure)
-
-        ticket.when_settled(settled)
-
-    def _overtake(self, topic: str) -> None:
-        """A newer value of a topic is about to be sent: what a replay has of it and is still here never leaves.
-
-        QoS 2 waits for a commit before it leaves; QoS 0 and 1 do not, and would be followed by the older value.
-        """
-        overtaken = [packet_identifier for packet_identifier, known in self.leaving.items() if known == topic]
-        for packet_identifier in overtaken:
-            self._complete(packet_identifier, self.inflight[packet_identifier])
-        if overtaken:
-            self.fill()
-
-    def _complete(self, packet_identifier: int, entry: Inflight) -> None:
-        del self.inflight[packet_identifier]
-        self._unsent.pop(packet_identifier, None)
-        self.leaving.pop(packet_identifier, None)
-        entry.over = True
-        self._replayed -= entry.replayed
-        if entry.delivery is not None:
-            self._deliveries.forget(entry.delivery)
+    # --- the queue
 
     def _enqueue(self, queued: Queued) -> None:
         if self.link is None and self.limits.mqueue_full is not WhenFull.DROP_OLDEST and self.is_full():
@@ -432,13 +327,13 @@ class Session:
             self.link.queued()
             return
         while self.queue and self.queue.exceeds(self.limits.max_mqueue_len, self.limits.max_mqueue_bytes):
-            dropped = self.queue.pop()  # the oldest: what is newest is worth most to a Client that comes back
+            dropped = self.queue.pop()  # the oldest: a Client that comes back needs the newest messages most
             self._counters.messages_dropped_queue_full += 1
             if dropped.delivery is not None:
                 self._deliveries.forget(dropped.delivery)
 
     def _unqueue(self, queued: Queued) -> None:
-        """A message could not be stored, and its publisher is told so: it is not delivered from the queue."""
+        """Drop a queued message that could not be stored. Its publisher is told so."""
         if self.queue.remove(queued):
             assert queued.delivery is not None
             self._deliveries.forget(queued.delivery)

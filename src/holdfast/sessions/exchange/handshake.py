@@ -1,4 +1,8 @@
-"""CONNECT to CONNACK: what a Client asks for, whether it may, and what it is told [MQTT5-3.1.4], [MQTT5-3.2]."""
+"""The agreement between a Client and the Server: the wishes in CONNECT, the limits, the answers in CONNACK.
+
+See [MQTT5-3.1.4] and [MQTT5-3.2]. This module judges by the limits only; :mod:`admission` asks authenticator and
+authorizer.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,8 @@ from holdfast.wire.packets import Connack, Connect
 _NEVER = 0xFFFFFFFF
 
 
-class Refused(Exception):
-    """The connection is refused with this Reason Code."""
+class ConnectRefused(Exception):
+    """The limits or the standard refuse a CONNECT, with this Reason Code."""
 
     def __init__(self, reason: ReasonCode, explanation: str) -> None:
         super().__init__(explanation)
@@ -22,96 +26,102 @@ class Refused(Exception):
 
 
 class Handshake:
-    """One CONNECT under one zone's limits: what is agreed with the Client."""
+    """One CONNECT under the limits of one zone."""
 
     def __init__(self, packet: Connect, limits: Limits) -> None:
-        """Raise :class:`Refused` for what the limits or the standard do not allow."""
+        """Raise :class:`ConnectRefused` if the limits or the standard do not allow the CONNECT."""
         self.packet = packet
         self._limits = limits
         self.v5 = packet.protocol_version == 5
         self.client_id = packet.client_id
         self.assigned = False
-        #: the last word of the Authentication Method to the Client, which goes into CONNACK
+        #: the last Authentication Data of the Authentication Method, sent in CONNACK
         self.authentication_data: bytes | None = None
         if not packet.client_id:
+            # Without Clean Start the Client asks for a Session that it could never find again.
             if not self.v5 and not packet.clean_start:  # [MQTT311-3.1.3-8]
-                raise Refused(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "a Client Identifier is needed for a Session")
-            if packet.protocol_version == 3:  # which has no Clients without a name
-                raise Refused(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "MQTT 3.1 needs a Client Identifier")
+                raise ConnectRefused(
+                    ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "a Client Identifier is needed for a Session"
+                )
+            if packet.protocol_version == 3:  # MQTT 3.1 knows no empty Client Identifier
+                raise ConnectRefused(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "MQTT 3.1 needs a Client Identifier")
             self.client_id = f"holdfast-{secrets.token_hex(8)}"
             self.assigned = True
         elif len(packet.client_id.encode()) > limits.max_clientid_len:
-            raise Refused(
+            raise ConnectRefused(
                 ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
                 f"a Client Identifier has at most {limits.max_clientid_len} bytes here",
             )
         will = packet.will
         if will is not None:
             if will.qos > limits.max_qos_allowed:
-                raise Refused(ReasonCode.QOS_NOT_SUPPORTED, "the Will QoS is not supported")  # [MQTT5-3.2.2-12]
+                raise ConnectRefused(ReasonCode.QOS_NOT_SUPPORTED, "the Will QoS is not supported")  # [MQTT5-3.2.2-12]
             if will.retain and not limits.retain_available:
-                raise Refused(ReasonCode.RETAIN_NOT_SUPPORTED, "Will Retain is not supported")  # [MQTT5-3.2.2-13]
+                raise ConnectRefused(
+                    ReasonCode.RETAIN_NOT_SUPPORTED, "Will Retain is not supported"
+                )  # [MQTT5-3.2.2-13]
             if will.topic.count("/") >= limits.max_topic_levels or "\0" in will.topic:
-                raise Refused(
+                raise ConnectRefused(
                     ReasonCode.TOPIC_NAME_INVALID, f"the Will Topic has more than {limits.max_topic_levels} levels"
                 )
             if will.retain and limits.retained_messages_mode is not RetainMode.ENABLED:
                 dropped = limits.retained_messages_mode is RetainMode.DROP
                 self.packet = attrs.evolve(packet, will=None if dropped else attrs.evolve(will, retain=False))
-        most = packet.properties.maximum_packet_size
-        if most is not None and len(self._accepted(False, "")) > most:  # [MQTT5-3.1.2-24]
-            raise Refused(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, f"CONNACK does not fit a packet of {most} bytes")
+        maximum = packet.properties.maximum_packet_size
+        if maximum is not None and len(self._accepted(False, "")) > maximum:  # [MQTT5-3.1.2-24]
+            raise ConnectRefused(
+                ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, f"CONNACK does not fit a packet of {maximum} bytes"
+            )
 
     @property
     def expiry_interval(self) -> float | None:
-        """The Session Expiry Interval in force, in seconds; None for never."""
+        """The granted Session Expiry Interval, in seconds; None for never."""
         cap = self._limits.session_expiry_interval
         if not self.v5:
             return 0 if self.packet.clean_start else cap
-        asked = self.packet.properties.session_expiry_interval or 0
-        return self.capped(asked)
+        return self.capped(self.packet.properties.session_expiry_interval or 0)
 
-    def capped(self, asked: int) -> float | None:
-        """Return what a requested Session Expiry Interval comes to under the zone's cap."""
+    def capped(self, requested: int) -> float | None:
+        """Return a requested Session Expiry Interval, reduced to the limit of the zone."""
         cap = self._limits.session_expiry_interval
-        if asked == _NEVER:
+        if requested == _NEVER:
             return cap
-        return asked if cap is None else min(asked, cap)
+        return requested if cap is None else min(requested, cap)
 
     @property
     def window(self) -> int:
-        """How many QoS 1 and 2 messages may be unacknowledged by the Client."""
-        asked = self.packet.properties.receive_maximum
-        return self._limits.max_inflight if asked is None else min(asked, self._limits.max_inflight)
+        """How many QoS 1 and 2 messages to the Client may be unacknowledged."""
+        receive_maximum = self.packet.properties.receive_maximum
+        return self._limits.max_inflight if receive_maximum is None else min(receive_maximum, self._limits.max_inflight)
 
     @property
     def keep_alive(self) -> int:
-        """The Keep Alive in force, in seconds; 0 for none. MQTT 5 Clients are told when it is not theirs."""
+        """The Keep Alive in force, in seconds; 0 for none. CONNACK tells an MQTT 5 Client if the Server changed it."""
         server = self._limits.server_keepalive
         return server if server is not None and self.v5 else self.packet.keep_alive
 
     def accepted(self, session_present: bool) -> bytes:
-        """Return the CONNACK that accepts the connection, telling every limit that is not the standard's default.
+        """Return the CONNACK that accepts the connection, with every limit that differs from the standard's default.
 
-        Response Information is given to Clients that ask for it [MQTT5-3.1.2-28] and take a packet of that size.
+        Response Information is included if the Client asks for it [MQTT5-3.1.2-28] and accepts a packet of that size.
         """
         if not self.v5:
             present = session_present and self.packet.protocol_version == 4
             return encode(Connack(present, ConnectReturnCode.ACCEPTED), 4)
-        asked = self.packet.properties
-        if self._limits.response_information and asked.request_response_information:
+        wishes = self.packet.properties
+        if self._limits.response_information and wishes.request_response_information:
             packet = self._accepted(session_present, self._limits.response_information)
-            if asked.maximum_packet_size is None or len(packet) <= asked.maximum_packet_size:
+            if wishes.maximum_packet_size is None or len(packet) <= wishes.maximum_packet_size:
                 return packet
         return self._accepted(session_present, "")
 
     def _accepted(self, session_present: bool, response_information: str) -> bytes:
         limits = self._limits
         expiry = self.expiry_interval
-        asked = self.packet.properties.session_expiry_interval or 0
+        requested = self.packet.properties.session_expiry_interval or 0
         granted = _NEVER if expiry is None else int(expiry)
         properties = Properties(
-            session_expiry_interval=granted if granted != asked else None,
+            session_expiry_interval=granted if granted != requested else None,
             receive_maximum=limits.max_awaiting_rel,
             maximum_qos=limits.max_qos_allowed if limits.max_qos_allowed < 2 else None,
             retain_available=None if limits.retain_available else 0,

@@ -1,12 +1,14 @@
-"""Enhanced authentication [MQTT5-4.12]: AUTH packets between a Client and the exchange of the method it names.
+"""Enhanced authentication [MQTT5-4.12]: AUTH packets between a Client and the Authentication Method that it names.
 
-Once before CONNACK (:class:`Authentication`), and again whenever the Client asks (:class:`Reauthentication`).
+It takes place before CONNACK (:class:`Authentication`) and again whenever the Client asks (:class:`Reauthentication`).
+The method is a list of steps: each takes the Client's Authentication Data, and answers with a challenge, with the
+Principal or with a refusal, now or later. An AUTH packet is due only while a challenge waits for its answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Protocol, cast
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IDelayedCall
@@ -19,47 +21,48 @@ from holdfast.auth.interfaces import (
     IAuthenticationExchange,
     Principal,
 )
-from holdfast.sessions.admission.handshake import Handshake
+from holdfast.sessions.connection.client_link import Actions, IClientLink
+from holdfast.sessions.exchange.broker_parts import BrokerParts
+from holdfast.sessions.exchange.handshake import Handshake
 from holdfast.wire import Properties, ProtocolError, ReasonCode, encode
 from holdfast.wire import packets as p
 from holdfast.wire.reasons import PERMITTED
 
-if TYPE_CHECKING:
-    from holdfast.sessions.connection.connection import Connection
-
-#: packet types, as the table of permitted Reason Codes has them
+#: packet types, as in the table of permitted Reason Codes
 _CONNACK, _DISCONNECT = 2, 14
 
-#: which Reason Codes an AUTH packet from the Client may have now, and who takes its Authentication Data
-Due = dict[int, Callable[[bytes | None], None]]
+#: the Reason Codes that an AUTH packet may have now, each with the function that takes its Authentication Data
+DueSteps = dict[int, Callable[[bytes | None], None]]
 
 
-class Decided(Protocol):
+class TakesDecision(Protocol):
     """Takes the outcome of an authentication."""
 
     def __call__(self, answer: Principal | ReasonCode, explanation: str = ...) -> None:
         """Admit the Principal, or refuse with this Reason Code."""
 
 
-def credentials_of(connection: Connection, handshake: Handshake) -> Credentials:
-    """Return what the Client presented in its CONNECT."""
+def credentials_of(link: IClientLink, handshake: Handshake) -> Credentials:
+    """Return the credentials in the Client's CONNECT."""
     packet = handshake.packet
-    return Credentials(
-        handshake.client_id, packet.username, packet.password, connection.listener, packet.protocol_version
-    )
+    return Credentials(handshake.client_id, packet.username, packet.password, link.listener, packet.protocol_version)
 
 
 class _Dialogue:
-    """AUTH packets of one Client in turn; ``_due`` is the state: no AUTH is due while the Server's turn lasts."""
+    """The AUTH packets of one Client and the answers to them.
 
-    def __init__(self, connection: Connection, handshake: Handshake) -> None:
-        self._connection = connection
+    ``_due`` is the state. It is empty while the method works on its next answer, since no AUTH is due then.
+    """
+
+    def __init__(self, link: IClientLink, parts: BrokerParts, handshake: Handshake) -> None:
+        self._link = link
+        self._parts = parts
         self._handshake = handshake
         self._method = handshake.packet.properties.authentication_method
-        self._due: Due = {}
+        self._due: DueSteps = {}
 
     def take(self, packet: p.Auth) -> None:
-        """Act on an AUTH packet. Its method is always that of the CONNECT [MQTT5-4.12.0-5], [MQTT5-4.12.1-1]."""
+        """Act on an AUTH packet. It names the same method as CONNECT [MQTT5-4.12.0-5], [MQTT5-4.12.1-1]."""
         if packet.properties.authentication_method != self._method:
             raise ProtocolError("AUTH has another Authentication Method than CONNECT, or none")
         act = self._due.get(packet.reason_code)
@@ -69,10 +72,10 @@ class _Dialogue:
 
     def _begin(self, data: bytes | None) -> None:
         """Begin an exchange with the Client's first Authentication Data."""
-        authenticator = self._connection.services.enhanced_authenticator
+        authenticator = self._parts.enhanced_authenticator
         exchange = None
         if authenticator is not None and self._method is not None:
-            exchange = authenticator.begin(self._method, credentials_of(self._connection, self._handshake))
+            exchange = authenticator.begin(self._method, credentials_of(self._link, self._handshake))
         if exchange is None:  # [MQTT5-4.12.0-1]
             self._refused(ReasonCode.BAD_AUTHENTICATION_METHOD, "this Authentication Method is not offered")
         else:
@@ -80,7 +83,8 @@ class _Dialogue:
 
     def _step(self, exchange: IAuthenticationExchange, data: bytes | None) -> None:
         self._due = {}
-        step = cast("Callable[[bytes | None], Deferred[AuthenticationStep]]", exchange.step)  # now, or as a Deferred
+        # A step may answer at once, answer with a Deferred, or raise. maybeDeferred makes one case of the three.
+        step = cast("Callable[[bytes | None], Deferred[AuthenticationStep]]", exchange.step)
         self._wait_for(maybeDeferred(step, data), lambda answer: self._stepped(exchange, answer))
 
     def _stepped(self, exchange: IAuthenticationExchange, answer: AuthenticationStep) -> None:
@@ -96,11 +100,11 @@ class _Dialogue:
         properties = Properties(authentication_method=self._method, authentication_data=data)
         packet = encode(p.Auth(reason, properties), 5)
         if self._fits(packet):
-            self._connection.send(packet)
+            self._link.send(packet)
 
     def _fits(self, packet: bytes) -> bool:
-        """Whether the Client takes a packet of this length [MQTT5-3.1.2-24]; what it must have and cannot ends it."""
-        if self._connection.explanations.fits(packet):
+        """Tell whether the Client accepts a packet of this size [MQTT5-3.1.2-24]; refuse the Client if not."""
+        if self._link.explanations.fits(packet):
             return True
         self._refused(
             ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, "the Maximum Packet Size is too small for this authentication"
@@ -118,22 +122,22 @@ class _Dialogue:
 
 
 class Authentication(_Dialogue):
-    """From CONNECT to CONNACK: of all packets, only AUTH and DISCONNECT may come meanwhile [MQTT5-3.1.2-30]."""
+    """Authentication before CONNACK. Only AUTH and DISCONNECT may come meanwhile [MQTT5-3.1.2-30]."""
 
-    def __init__(self, connection: Connection, handshake: Handshake, decided: Decided) -> None:
-        super().__init__(connection, handshake)
+    def __init__(self, link: IClientLink, parts: BrokerParts, handshake: Handshake, decided: TakesDecision) -> None:
+        super().__init__(link, parts, handshake)
         self._decided = decided
 
     def begin(self) -> None:
         """Begin the exchange of the Authentication Method in CONNECT."""
-        self._connection.expect({p.Auth: self.take, p.Disconnect: self._disconnect})
+        self._link.expect({p.Auth: self.take, p.Disconnect: self._disconnect})
         self._begin(self._handshake.packet.properties.authentication_data)
 
     def _disconnect(self, _packet: p.Disconnect) -> None:
-        self._connection.finish(b"", None)
+        self._link.finish(b"", None)
 
     def _wait_for(self, answer: Deferred[AuthenticationStep], then: Callable[[AuthenticationStep], None]) -> None:
-        self._connection.wait_for(answer, ReasonCode.SERVER_UNAVAILABLE, then)
+        self._link.wait_for(answer, ReasonCode.SERVER_UNAVAILABLE, then)
 
     def _authenticated(self, answer: Authenticated) -> None:
         self._handshake.authentication_data = answer.data
@@ -146,54 +150,53 @@ class Authentication(_Dialogue):
 
 
 class Reauthentication(_Dialogue):
-    """An exchange the Client asks for once it is connected; all other packets go on meanwhile [MQTT5-4.12.1]."""
+    """Authentication of a connected Client, at its request. Other packets are handled meanwhile [MQTT5-4.12.1]."""
 
-    def __init__(self, connection: Connection, handshake: Handshake, principal: Principal) -> None:
-        super().__init__(connection, handshake)
+    def __init__(self, link: IClientLink, parts: BrokerParts, handshake: Handshake, principal: Principal) -> None:
+        super().__init__(link, parts, handshake)
         self._principal = principal
         self._timer: IDelayedCall | None = None
-        self._due = self._at_rest
+        self._due = self._first_step
 
     @property
-    def actions(self) -> dict[type[Any], Callable[[Any], None]]:
-        """Which packets this takes: none where CONNECT had no Authentication Method [MQTT5-4.12.0-7]."""
+    def actions(self) -> Actions:
+        """The packet types handled here: none if CONNECT had no Authentication Method [MQTT5-4.12.0-7]."""
         return {} if self._method is None else {p.Auth: self.take}
 
     def stop(self) -> None:
-        """The exchange is over, or the connection is."""
+        """Cancel the timer: the authentication or the connection is over."""
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         self._timer = None
 
     @property
-    def _at_rest(self) -> Due:
+    def _first_step(self) -> DueSteps:
         return {ReasonCode.RE_AUTHENTICATE: self._again}
 
     def _again(self, data: bytes | None) -> None:
-        connection = self._connection
-        self._timer = connection.services.clock.callLater(connection.limits.idle_timeout, self._late)
+        self._timer = self._parts.clock.callLater(self._link.limits.idle_timeout, self._late)
         self._begin(data)
 
     def _wait_for(self, answer: Deferred[AuthenticationStep], then: Callable[[AuthenticationStep], None]) -> None:
-        self._connection.when_answered(answer, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, then)
+        self._link.when_answered(answer, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, then)
 
     def _authenticated(self, answer: Authenticated) -> None:
         if answer.principal != self._principal:
             self._refused(ReasonCode.NOT_AUTHORIZED, "a re-authentication cannot change the user")
             return
         self.stop()
-        self._due = self._at_rest
+        self._due = self._first_step
         self._send(ReasonCode.SUCCESS, answer.data)
 
     def _refused(self, reason: ReasonCode, explanation: str) -> None:
         """End the Network Connection with DISCONNECT [MQTT5-4.12.1-2]."""
-        self._connection.close(_failure(reason, _DISCONNECT), explanation)
+        self._link.close(_failure(reason, _DISCONNECT), explanation)
 
     def _late(self) -> None:
         self._refused(ReasonCode.NOT_AUTHORIZED, "the re-authentication was not completed in time")
 
 
 def _failure(reason: ReasonCode, packet_type: int) -> ReasonCode:
-    """Return the Reason Code where this packet may carry it as a failure, else Not authorized."""
+    """Return the Reason Code if this packet type may carry it as a failure, else Not authorized."""
     permitted = reason >= ReasonCode.UNSPECIFIED_ERROR and reason in PERMITTED[packet_type]
     return reason if permitted else ReasonCode.NOT_AUTHORIZED

@@ -1,0 +1,129 @@
+"""The seam between one Network Connection and the packages above it.
+
+Admission, exchange, replays, Sessions and the registry use a connection only through :class:`IClientLink`.
+The connection calls back through :class:`IAdmittedClient` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from holdfast.sessions.connection.acknowledgements import Acknowledgements
+from holdfast.sessions.connection.explanations import Explanations
+from holdfast.sessions.limits import Limits
+from holdfast.tickets import StorageFailure
+from holdfast.wire import ReasonCode
+from holdfast.wire.packets import Will
+
+T = TypeVar("T")
+
+#: the packet types that a Client may send now, each with the function that acts on the packet
+Actions = dict[type[Any], Callable[[Any], None]]
+
+
+class IQueueSize(Protocol):
+    """The size of the queue of a Session."""
+
+    bytes: int
+
+    def __len__(self) -> int:
+        """Return the number of messages."""
+
+
+class IAdmittedClient(Protocol):
+    """An admitted Client with its Session, as the connection sees it."""
+
+    actions: Actions
+    will: Will | None
+
+    @property
+    def queue(self) -> IQueueSize:
+        """The messages that wait in the Session."""
+
+    def end(self, will: Will | None) -> None:
+        """Leave the Session. Publish this Will; None: publish none."""
+
+
+class IClientLink(Protocol):
+    """One Client's Network Connection.
+
+    ``name`` is the Client's name in the log. ``bridge`` tells that the Client announced itself as a bridge. Answers
+    that promise durable changes go through ``acknowledgements``.
+    """
+
+    name: str
+    listener: str
+    limits: Limits
+    protocol_version: int
+    maximum_packet_size: int | None
+    bridge: bool
+    explanations: Explanations
+    acknowledgements: Acknowledgements
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection is over."""
+
+    @property
+    def unsent(self) -> int:
+        """Bytes accepted for sending that have not left this process."""
+
+    # --- sending
+
+    def send(self, packet: bytes) -> None:
+        """Send a packet other than PUBLISH."""
+
+    def send_message(self, packet: bytes) -> None:
+        """Send a PUBLISH."""
+
+    def send_messages(self, packets: bytes, count: int) -> None:
+        """Send several retained messages, already joined."""
+
+    def send_uncounted(self, packet: bytes) -> None:
+        """Send a PUBLISH of the broker's own topics. The counters leave it out."""
+
+    def queued(self) -> None:
+        """Shut the connection down if its Session's queue has grown too long."""
+
+    # --- order: later packets wait
+
+    def hold(self) -> None:
+        """Act on no further packet until :meth:`release` has been called as often."""
+
+    def release(self) -> None:
+        """Act on the packets that waited, in their order."""
+
+    def wait_for(self, answer: Deferred[T], otherwise: T, then: Callable[[T], None]) -> None:
+        """Hold until the answer arrives, then act on it. After an error act on ``otherwise``."""
+
+    def when_answered(self, answer: Deferred[T], otherwise: T, then: Callable[[T], None]) -> Deferred[None]:
+        """Act on the answer when it arrives, without a hold. After an error act on ``otherwise``."""
+
+    # --- from CONNECT to CONNACK
+
+    def expect(self, actions: Actions) -> None:
+        """Accept these packets before CONNACK is sent."""
+
+    def attach(self, client: IAdmittedClient, on_room: Callable[[], None]) -> None:
+        """Bind the Client's Session to this connection. ``on_room`` is called when there is room for replays."""
+
+    def establish(self, keep_alive: int) -> None:
+        """Accept the Client's packets from now on, and watch its Keep Alive (seconds, 0 for none)."""
+
+    # --- the end
+
+    def close(self, reason: ReasonCode, explanation: str) -> None:
+        """End the connection, with DISCONNECT where the protocol version has it. The Will is published."""
+
+    def close_after_failure(self, failure: StorageFailure) -> None:
+        """End the connection because a change could not be made durable."""
+
+    def close_after_error(self, failure: Failure) -> None:
+        """End the connection after an unexpected error, and log the error."""
+
+    def finish(self, last: bytes, will: Will | None) -> None:
+        """Send the collected packets and these last bytes, then close. Publish this Will; None: publish none."""

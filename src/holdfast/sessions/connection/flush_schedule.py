@@ -1,0 +1,41 @@
+"""Decides when the collected packets of all connections are written: at the end of a turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.interfaces import IReactorTime
+
+
+class FlushSchedule:
+    """Runs each scheduled flush once: after the packets just received have been handled, or in the next turn.
+
+    All PUBACKs and messages that one read of a socket causes leave in one write per connection.
+    """
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._due: list[Callable[[], None]] = []
+        self._receiving = False
+
+    def begin(self) -> None:
+        """Bytes have arrived: flushes scheduled from now on wait for :meth:`end`."""
+        self._receiving = True
+
+    def end(self) -> None:
+        """The packets have been handled: run the flushes that they caused."""
+        self._receiving = False
+        if self._due:
+            self._run()
+
+    def schedule(self, flush: Callable[[], None]) -> None:
+        """Run this flush at the end of the present turn."""
+        if not (self._due or self._receiving):
+            self._clock.callLater(0, self._run)
+        self._due.append(flush)
+
+    def _run(self) -> None:
+        # A flush may schedule others. Those run in the next turn.
+        due, self._due = self._due, []
+        for flush in due:
+            flush()

@@ -1,0 +1,154 @@
+"""Acts on the packets of one Client one after the other; later packets wait while an answer is awaited.
+
+How it works. ``receive`` gives bytes to the parser and then acts on every whole packet. An action may call ``hold``,
+for example to wait for the authorizer: the loop stops behind that packet, and ``release`` continues it. An example:
+the bytes of SUBSCRIBE and PINGREQ arrive together, and the authorizer answers SUBSCRIBE with a Deferred. SUBSCRIBE
+calls ``hold``, PINGREQ stays in the parser, and SUBACK and PINGRESP leave in this order after ``release``.
+
+Bytes that arrive during a hold stay in the parser. At :data:`READ_AHEAD` bytes the transport is paused, so that a
+Client that does not wait for its answers costs no more memory than that. A paused Client cannot be heard, so its Keep
+Alive stands still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from twisted.internet.interfaces import IReactorTime
+
+from holdfast.sessions.connection.client_link import Actions
+from holdfast.sessions.connection.flush_schedule import FlushSchedule
+from holdfast.sessions.connection.network import INetworkConnection
+from holdfast.sessions.counters import Counters
+from holdfast.wire import PacketParser, ProtocolError, WireError
+
+#: the most bytes read ahead during a hold, and the largest packet accepted from a Client that is not admitted yet
+READ_AHEAD = 64 * 1024
+
+
+class _State(Enum):
+    READY = "waits for bytes or for a release"
+    ACTING = "acts on a packet; a release during that time is noticed by the running loop"
+    PAUSED = "the transport is not read; only during a hold"
+    CLOSED = "acts on nothing any more"
+
+
+class PacketOrder:
+    """The received packets of one Client. ``actions`` are the due packet types; any other is a Protocol Error.
+
+    ``refuse`` is called when the Client breaks the rules of the standard.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_counters",
+        "_flushes",
+        "_heard_at",
+        "_holds",
+        "_network",
+        "_parser",
+        "_refuse",
+        "_state",
+        "actions",
+    )
+
+    def __init__(
+        self,
+        *,
+        actions: Actions,
+        max_packet_size: int,
+        network: INetworkConnection,
+        clock: IReactorTime,
+        flushes: FlushSchedule,
+        counters: Counters,
+        refuse: Callable[[WireError], None],
+    ) -> None:
+        self.actions = actions
+        self._parser = PacketParser(min(READ_AHEAD, max_packet_size))
+        self._network = network
+        self._clock = clock
+        self._flushes = flushes
+        self._counters = counters
+        self._refuse = refuse
+        self._state = _State.READY
+        self._holds = 0
+        self._heard_at = clock.seconds()
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes from the Client, and act on the packets that they complete."""
+        if self._state is _State.CLOSED:
+            return
+        self._heard_at = self._clock.seconds()
+        self._counters.bytes_received += len(data)
+        self._parser.receive_data(data)
+        if self._holds:
+            self._pause_if_full()
+            return
+        self._flushes.begin()
+        try:
+            self._act()
+        finally:
+            self._flushes.end()
+
+    def hold(self) -> None:
+        """Act on no further packet until released as often."""
+        self._holds += 1
+
+    def release(self) -> None:
+        """Act on the packets that waited, in their order."""
+        self._holds -= 1
+        if self._holds:
+            return
+        if self._state is _State.PAUSED:
+            self._state = _State.READY
+            self._heard_at = self._clock.seconds()
+            self._network.resume()
+        self._act()
+
+    def accept_packets_up_to(self, size: int) -> None:
+        """Accept larger packets from now on, since the Client is admitted."""
+        self._parser.max_packet_size = size
+
+    def silence(self) -> float:
+        """Return for how many seconds nothing has come from the Client; 0 while the transport is paused."""
+        return 0.0 if self._state is _State.PAUSED else self._clock.seconds() - self._heard_at
+
+    def close(self) -> None:
+        """Act on nothing any more."""
+        self._state = _State.CLOSED
+
+    def _act(self) -> None:
+        if self._state is not _State.READY:
+            return
+        self._state = _State.ACTING
+        parser = self._parser
+        next_packet = parser.next_packet
+        packets = 0
+        try:
+            while not self._holds and self._state is _State.ACTING:  # an action may hold, or close the connection
+                packet = next_packet()
+                if packet is None:
+                    return
+                packets += 1
+                action = self.actions.get(type(packet))
+                if action is None:
+                    raise ProtocolError(f"{type(packet).__name__.upper()} is out of place")
+                action(packet)
+        except WireError as error:
+            self._refuse(error)
+        finally:
+            if self._state is _State.ACTING:
+                self._state = _State.READY
+                if self._holds:
+                    self._pause_if_full()
+            # Counted once for each piece of bytes: counting every packet would cost more.
+            counters = self._counters
+            counters.packets_received += packets
+            counters.message_bytes_received += parser.publish_bytes
+            parser.publish_bytes = 0
+
+    def _pause_if_full(self) -> None:
+        if self._state is _State.READY and self._parser.buffered >= READ_AHEAD:
+            self._state = _State.PAUSED
+            self._network.pause()

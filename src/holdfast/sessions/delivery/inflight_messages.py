@@ -1,0 +1,248 @@
+"""All messages in flight to one Client: sent, acknowledged, and sent again after a reconnect.
+
+The states of one message, and what a QoS 2 message waits for, are explained in :mod:`inflight`.
+
+A QoS 2 message that awaits its commit can be overtaken by a newer QoS 0 or 1 message of its topic. If the older one
+comes from a replay, :meth:`InflightMessages.drop_overtaken` drops it: a Client never receives a retained message after
+a newer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.counters import Counters
+from holdfast.sessions.delivery.deliveries import Deliveries
+from holdfast.sessions.delivery.inflight import AWAITS_COMMIT, OVER, RELEASED, SENT, Inflight
+from holdfast.sessions.delivery.outgoing import OutgoingMessage
+from holdfast.sessions.delivery.packet_identifiers import PacketIdentifiers
+from holdfast.sessions.delivery.window import Window
+from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
+
+
+class InflightMessages:
+    """The messages in flight of one Session, by Packet Identifier.
+
+    ``on_room`` is called when a message is over, ``on_sent`` when a message has left that awaited its commit.
+    """
+
+    __slots__ = (
+        "_awaited_topics",
+        "_counters",
+        "_deliveries",
+        "_identifiers",
+        "_link",
+        "_now",
+        "_on_room",
+        "_on_sent",
+        "_window",
+        "entries",
+        "to_resend",
+    )
+
+    def __init__(
+        self,
+        *,
+        window: Window,
+        deliveries: Deliveries,
+        counters: Counters,
+        now: Callable[[], int],
+        on_room: Callable[[], None],
+        on_sent: Callable[[], None],
+    ) -> None:
+        self.entries: dict[int, Inflight] = {}
+        self._link: IClientLink | None = None
+        self._window = window
+        self._deliveries = deliveries
+        self._identifiers = PacketIdentifiers()
+        self._counters = counters
+        self._now = now
+        self._on_room = on_room
+        self._on_sent = on_sent
+        #: of the entries, those to repeat after a reconnect
+        self.to_resend: dict[int, Inflight] = {}
+        self._awaited_topics: dict[int, str] = {}  # topics of replayed messages that await their commit
+
+    # --- sending
+
+    def next_identifier(self) -> int:
+        """Return a free Packet Identifier."""
+        return self._identifiers.next(self.entries)
+
+    def send(self, link: IClientLink, packet_identifier: int, entry: Inflight, after: CommitTicket = COMMITTED) -> None:
+        """Send a PUBLISH: with QoS 1 at once, with QoS 2 once its delivery and ``after`` are durable."""
+        self.entries[packet_identifier] = entry
+        delivery = entry.delivery
+        first = delivery is None or not delivery.noted
+        ticket = COMMITTED if delivery is None else self._deliveries.note(delivery, packet_identifier)
+        if entry.qos == 1:
+            link.send_message(entry.packet)
+            return
+        if ticket is COMMITTED:  # otherwise the delivery was noted after that change, and is committed after it
+            ticket = after
+        if ticket.settled and ticket.failure is None:
+            link.send_message(entry.packet)
+            return
+        entry.state = AWAITS_COMMIT
+
+        def settled(failure: StorageFailure | None) -> None:
+            if entry.state is not OVER:
+                entry.state = SENT
+                self._awaited_topics.pop(packet_identifier, None)
+                if failure is None:
+                    self._send_late(link, packet_identifier, entry)
+                elif first and not entry.replayed:
+                    # The message was never stored, and its publisher is told to send it again.
+                    self._complete(packet_identifier, entry)
+                    self._on_room()
+                elif self._link is link:
+                    link.close_after_failure(failure)
+
+        ticket.when_settled(settled)
+
+    def send_replayed(self, link: IClientLink, packet_identifier: int, entry: Inflight, topic: str) -> None:
+        """Send a PUBLISH of a replay."""
+        self._window.replayed += 1
+        self.send(link, packet_identifier, entry)
+        if entry.state is AWAITS_COMMIT:
+            self._awaited_topics[packet_identifier] = topic
+
+    def _send_late(self, link: IClientLink, packet_identifier: int, entry: Inflight) -> None:
+        """Send a PUBLISH whose commit was awaited. ``link`` was the connection when the wait began."""
+        packet = entry.late(self._now())
+        if packet is None:
+            self._counters.messages_dropped_expired += 1
+            self._complete(packet_identifier, entry)
+            self._on_room()
+        elif self._link is link:
+            link.send_message(packet)
+            self._on_sent()
+        elif self._link is not None:
+            # The Client has reconnected meanwhile. Its window, version and packet size may be others.
+            self.to_resend[packet_identifier] = entry
+            self._on_room()
+
+    # --- messages that await their commit
+
+    def awaiting_commit(self) -> list[Inflight]:
+        """Return the messages that have not been sent yet."""
+        return [entry for entry in self.entries.values() if entry.state is AWAITS_COMMIT]
+
+    def replayed_topics_awaiting_commit(self) -> Iterable[str]:
+        """Return the topics of replayed messages that have not been sent yet."""
+        return self._awaited_topics.values()
+
+    def drop_overtaken(self, topic: str) -> None:
+        """Drop replayed messages of a topic that have not been sent yet: a newer message is about to be sent."""
+        overtaken = [identifier for identifier, known in self._awaited_topics.items() if known == topic]
+        for packet_identifier in overtaken:
+            self._complete(packet_identifier, self.entries[packet_identifier])
+        if overtaken:
+            self._on_room()
+
+    # --- acknowledgements of the Client: see the tables in ``inflight``
+
+    def acknowledged(self, packet_identifier: int, qos: int) -> None:
+        """Complete an exchange: PUBACK for QoS 1, PUBCOMP for QoS 2. Ignored if no such exchange is due."""
+        entry = self.entries.get(packet_identifier)
+        if entry is not None and entry.qos == qos and entry.state is (SENT if qos == 1 else RELEASED):
+            self._complete(packet_identifier, entry)
+            self._on_room()
+
+    def refused(self, packet_identifier: int) -> None:
+        """End a QoS 2 exchange, because the Client has refused the message with PUBREC >= 0x80 [MQTT5-4.3.3-4]."""
+        entry = self.entries.get(packet_identifier)
+        if entry is not None and entry.qos == 2 and entry.state is not AWAITS_COMMIT:
+            self._complete(packet_identifier, entry)
+            self._on_room()
+
+    def received_by_client(self, packet_identifier: int) -> CommitTicket | None:
+        """Note a PUBREC. PUBREL may be sent once the ticket is settled. Return None if no such exchange is due."""
+        entry = self.entries.get(packet_identifier)
+        if entry is None or entry.qos != 2 or entry.state is AWAITS_COMMIT:
+            return None
+        entry.state = RELEASED
+        if entry.delivery is None:
+            return COMMITTED
+        return self._deliveries.note_released(entry.delivery, packet_identifier)
+
+    # --- disconnect and reconnect
+
+    def resume(self, link: IClientLink) -> None:
+        """Repeat the messages in flight, in their original order [MQTT5-4.4.0-1].
+
+        If the Client comes back with a lower Receive Maximum, no more PUBLISH packets are sent at a time
+        [MQTT5-3.3.4-9]. PUBREL packets do not count against it [MQTT5-3.3.4-10].
+        """
+        self._link = link
+        self.to_resend = {
+            packet_identifier: entry
+            for packet_identifier, entry in self.entries.items()
+            if entry.state is not AWAITS_COMMIT
+        }
+        self.send_again(link)
+        for packet_identifier, entry in list(self.to_resend.items()):
+            if entry.state is RELEASED:
+                self._release_again(link, packet_identifier)
+
+    def detach(self) -> None:
+        """Note that the connection is gone."""
+        self._link = None
+
+    def send_again(self, link: IClientLink) -> None:
+        """Repeat messages with DUP 1 while the window has room."""
+        waiting = self.to_resend
+        now = self._now()
+        while waiting and len(self.entries) - len(waiting) < self._window.size:
+            packet_identifier, entry = next(iter(waiting.items()))
+            if entry.state is RELEASED:
+                self._release_again(link, packet_identifier)
+                continue
+            del waiting[packet_identifier]
+            packet = entry.again(link.protocol_version, now)
+            if link.maximum_packet_size is not None and len(packet) > link.maximum_packet_size:
+                self._counters.messages_dropped_too_large += 1
+                self._complete(packet_identifier, entry)
+            else:
+                link.send_message(packet)
+
+    def _release_again(self, link: IClientLink, packet_identifier: int) -> None:
+        """Repeat PUBREL."""
+        del self.to_resend[packet_identifier]
+        link.send(b"\x62\x02" + packet_identifier.to_bytes(2, "big"))
+
+    # --- the end
+
+    def take_shared(self, shared_filter: str) -> list[OutgoingMessage]:
+        """Take out the QoS 1 messages of a shared subscription, so that another member can take them.
+
+        A QoS 2 exchange that has begun is completed with this Client or not at all [MQTT5-4.8.2-4], [MQTT5-4.8.2-5].
+        """
+        taken: list[OutgoingMessage] = []
+        for packet_identifier, entry in list(self.entries.items()):
+            delivery = entry.delivery
+            if entry.qos == 1 and delivery is not None and delivery.shared_filter == shared_filter:
+                assert delivery.outgoing is not None
+                taken.append(delivery.outgoing)
+                self._complete(packet_identifier, entry)
+        return taken
+
+    def clear(self) -> None:
+        """Discard all messages, because the Session has ended. Their rows are deleted with that of the Session."""
+        for entry in self.entries.values():
+            entry.state = OVER  # its commit may still be under way
+            if entry.delivery is not None and entry.delivery.message is not None:
+                entry.delivery.message.release()
+        self.entries.clear()
+        self.to_resend.clear()
+        self._awaited_topics.clear()
+
+    def _complete(self, packet_identifier: int, entry: Inflight) -> None:
+        del self.entries[packet_identifier]
+        self.to_resend.pop(packet_identifier, None)
+        self._awaited_topics.pop(packet_identifier, None)
+        entry.state = OVER
+        self._window.replayed -= entry.replayed
+        if entry.delivery is not None:
+            self._deliveries.forget(entry.delivery)

@@ -1,0 +1,56 @@
+"""How live messages and replays share the window: the QoS 1 and 2 messages that may be unacknowledged.
+
+How it works. The window of a Session has one size: the lesser of the Client's Receive Maximum and
+``mqtt.max_inflight``. All messages in flight count against it. While a replay runs, live messages and replays each
+have half of it:
+
+    size 10, a replay runs    live messages get at most 5; the replay gets at most 5 while live messages wait,
+                              and up to 10 while none waits
+    size 10, no replay runs   live messages get all 10
+    size 7, a replay runs     live messages get at most 4, the larger half
+    size 1, a replay runs     no half exists: live messages and replays take turns
+
+So a replay cannot delay live messages behind thousands of retained messages, and a fast publisher cannot stop a
+replay. A replay uses the whole window when no live message waits, since live messages could not use it; a live message
+that comes then waits for one acknowledgement. Live messages do not use the replay's half even if the replay is slow:
+the replay asks for room only when it has read a batch, and would find none.
+
+A replay shares the window only from the time on when all messages queued before it have been sent. ``replaying`` says
+so for all replays of the Session together.
+"""
+
+from __future__ import annotations
+
+
+class Window:
+    """The window of one Session. ``replayed`` counts the messages of replays that are in flight."""
+
+    __slots__ = ("_last_was_replay", "replayed", "replaying", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.replaying = False
+        self.replayed = 0
+        self._last_was_replay = True
+
+    def live_room(self, in_flight: int) -> int:
+        """Return how many live QoS 1 and 2 messages may be sent now; ``in_flight`` includes replayed messages."""
+        size = self.size
+        room = size - in_flight
+        if self.replaying and size > 1:
+            room = min(room, size - size // 2 - (in_flight - self.replayed))
+        return room
+
+    def replay_room(self, in_flight: int, live_waits: bool) -> int:
+        """Return how many QoS 1 and 2 messages replays may send now."""
+        room = self.size - in_flight
+        if live_waits:
+            room = min(room, max(1, self.size // 2) - self.replayed)
+        return room
+
+    def is_turn_of_replays(self) -> bool:
+        """Tell whether a replay, not a live message, may use a window of one. Each call passes the turn on."""
+        if self.size > 1 or not self.replaying or self.replayed:
+            return False
+        self._last_was_replay = not self._last_was_replay
+        return self._last_was_replay

@@ -1,0 +1,133 @@
+"""From CONNECT to CONNACK: the limits, the authenticator and the authorizer judge; then the Client gets a Session.
+
+Each of them may answer at once or with a Deferred. The steps, in order:
+
+    Handshake         the limits and the standard: may this CONNECT be accepted at all?
+    authenticator     who is the Client? (or an :class:`Authentication` in several steps)
+    authorizer        may the Client publish its Will Message?
+    registry.connect  give the Client its Session, and end its other connection
+    commit            the new Session is durable: send CONNACK, then begin the exchange
+"""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from holdfast.auth.interfaces import Principal
+from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.explanations import failure_reason
+from holdfast.sessions.exchange.authentication import Authentication, credentials_of
+from holdfast.sessions.exchange.broker_parts import BrokerParts
+from holdfast.sessions.exchange.exchange import Exchange
+from holdfast.sessions.exchange.handshake import ConnectRefused, Handshake
+from holdfast.tickets import StorageFailure
+from holdfast.topics import is_sys
+from holdfast.wire import ReasonCode
+from holdfast.wire.packets import Connect
+
+
+def admit(parts: BrokerParts, link: IClientLink, packet: Connect) -> None:
+    """Judge the CONNECT of one Network Connection, now or later."""
+    try:
+        handshake = Handshake(packet, link.limits)
+    except ConnectRefused as refused:
+        _reject(parts, link, refused.reason, str(refused))
+        return
+    link.name = handshake.client_id
+    _Admission(parts, link, handshake).authenticate()
+
+
+class _Admission:
+    """Judges one CONNECT that the limits allow."""
+
+    def __init__(self, parts: BrokerParts, link: IClientLink, handshake: Handshake) -> None:
+        self._parts = parts
+        self._link = link
+        self._handshake = handshake
+
+    def authenticate(self) -> None:
+        """Ask the authenticator, or begin the exchange of the Authentication Method in CONNECT."""
+        if self._handshake.packet.properties.authentication_method is not None:
+            Authentication(self._link, self._parts, self._handshake, self._authenticated).begin()
+            return
+        answer = self._parts.authenticator.authenticate(credentials_of(self._link, self._handshake))
+        if isinstance(answer, Deferred):
+            self._link.wait_for(answer, ReasonCode.SERVER_UNAVAILABLE, self._authenticated)
+        else:
+            self._authenticated(answer)
+
+    def _authenticated(
+        self, answer: Principal | ReasonCode, explanation: str = "the connection is not allowed"
+    ) -> None:
+        if not isinstance(answer, Principal):
+            self._reject(answer, explanation)
+            return
+        will = self._handshake.packet.will
+        if will is None:
+            self._admit(answer)
+            return
+        if is_sys(will.topic):
+            self._will_decided(False, answer)
+            return
+        allowed = self._parts.authorizer.may_publish(answer, will.topic, will.qos, will.retain)
+        if isinstance(allowed, Deferred):
+            self._link.wait_for(allowed, False, lambda result: self._will_decided(result, answer))
+        else:
+            self._will_decided(allowed, answer)
+
+    def _will_decided(self, allowed: bool, principal: Principal) -> None:
+        if allowed:
+            self._admit(principal)
+        else:
+            self._reject(ReasonCode.NOT_AUTHORIZED, "the Will Message is not allowed")
+
+    def _admit(self, principal: Principal) -> None:
+        """Attach the Session. CONNACK follows once the Session is durable."""
+        link = self._link
+        handshake = self._handshake
+        registry = self._parts.registry
+        session, present, ticket = registry.connect(
+            link,
+            principal,
+            clean_start=handshake.packet.clean_start,
+            expiry_interval=handshake.expiry_interval,
+            window=handshake.window,
+            will=handshake.packet.will,
+        )
+        exchange = Exchange(link, session, self._parts, handshake)
+        link.attach(exchange, exchange.replays.wake)
+        link.hold()
+
+        def settled(failure: StorageFailure | None) -> None:
+            if link.is_closed:
+                return
+            if failure is not None:
+                if not present:
+                    registry.rejected(session)
+                self._reject(failure_reason(failure), "the Session cannot be stored")
+            else:
+                link.establish(handshake.keep_alive)
+                link.send(handshake.accepted(present))
+                exchange.begin()
+            link.release()
+
+        ticket.when_settled(settled)
+
+    def _reject(self, reason: ReasonCode, explanation: str) -> None:
+        _reject(self._parts, self._link, reason, explanation)
+
+
+_log = Logger()
+
+
+def _reject(parts: BrokerParts, link: IClientLink, reason: ReasonCode, explanation: str) -> None:
+    """Refuse a CONNECT: with CONNACK where the Client's protocol version has a code for the reason."""
+    parts.counters.connections_refused += 1
+    _log.info(
+        "{client!r} is refused: {reason}, {explanation}",
+        client=link.name,
+        reason=reason.name,
+        explanation=explanation,
+    )
+    link.finish(link.explanations.refusal(reason, explanation), None)
