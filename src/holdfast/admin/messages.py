@@ -16,7 +16,7 @@ from holdfast.retained.history.moments import Moment
 from holdfast.retained.importing.verdicts import Merge, Verdict
 from holdfast.retained.quota.limits import NotRetained
 from holdfast.retained.records import FUTURE, BadRecord, detail_of, line_of, message_of, request_of, summary_of
-from holdfast.retained.store.values import Listed, Listing
+from holdfast.retained.store.values import ListedMessage, Listing
 from holdfast.topics import EVERY_TOPIC
 
 #: the most messages of a page, as in EMQX
@@ -191,7 +191,7 @@ class Then:
     ) -> Generator[Deferred[Any], Any, Listing]:
         """List messages. Their payloads come with them, within the bounds of the history's own."""
         found = yield self._history.as_of(topic_filter, self._moment, after)
-        entries = [Listed(retained_by(event), len(event.payload)) for event in found.messages[:rows]]
+        entries = [ListedMessage(retained_by(event), len(event.payload)) for event in found.messages[:rows]]
         if len(entries) < len(found.messages):
             return Listing(entries, entries[-1].message.topic, False)
         return Listing(entries, found.after, found.done)

@@ -17,7 +17,7 @@ from holdfast.retained.importing.verdicts import Merge, Verdict, prevails, was_c
 from holdfast.retained.quota.limits import NotRetained
 from holdfast.retained.service import RetainedMessages, published
 from holdfast.retained.store.interfaces import IRetainedStore
-from holdfast.retained.store.values import Listed, Listing, RetainedStatistics, Selection, Standing
+from holdfast.retained.store.values import ListedMessage, Listing, RetainedStatistics, Selection, TopicState
 from holdfast.tickets import CommitTicket, StorageFailure
 
 #: Messages listed or changed at once, and their bytes, before everybody else has a turn.
@@ -86,13 +86,13 @@ class Administration:
     @inlineCallbacks
     def first(
         self, topic_filter: str, lister: Callable[[str, str, int, int, bool], Deferred[Listing]]
-    ) -> Generator[Deferred[Any], Any, Listed | None]:
+    ) -> Generator[Deferred[Any], Any, ListedMessage | None]:
         """Return the first message that matches, with its payload; ``lister`` is used as :meth:`listing` is."""
         after, done = "", False
         while not done:
             listing = yield lister(topic_filter, after, 1, BYTES, True)
             if listing.entries:
-                entry: Listed = listing.entries[0]
+                entry: ListedMessage = listing.entries[0]
                 return entry
             after, done = listing.after, listing.done
             yield self.pause()
@@ -144,7 +144,7 @@ class Administration:
         """
         stamps = [self._store.next_revision() for _ in messages]
         yield _durable([self._store.flushed()])
-        standing = yield self._store.standing([message.topic for message in messages])
+        standing = yield self._store.topic_states([message.topic for message in messages])
         written: dict[str, RetainedMessage] = {}
         verdicts: list[Verdict | Exception] = []
         tickets: list[tuple[int, CommitTicket]] = []
@@ -186,7 +186,7 @@ class Administration:
 
     @inlineCallbacks
     def _verdict(
-        self, message: RetainedMessage, standing: Standing | None, merge: Merge
+        self, message: RetainedMessage, standing: TopicState | None, merge: Merge
     ) -> Generator[Deferred[Any], Any, Verdict]:
         if self._has_expired(message):
             return Verdict.EXPIRED

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.messages import ApplicationMessage, RetainedMessage
 from holdfast.retained.store.rows import json_of
-from holdfast.retained.store.values import Listed
+from holdfast.retained.store.values import ListedMessage
 from holdfast.topics import InvalidTopicName, check_topic_name, is_sys
 from holdfast.wire.errors import MalformedPacket, ProtocolError
 from holdfast.wire.properties import NO_PROPERTIES, Properties
@@ -51,7 +51,7 @@ def line_of(message: RetainedMessage) -> bytes:
     return json.dumps(record_of(message), ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def summary_of(listed: Listed) -> dict[str, Any]:
+def summary_of(listed: ListedMessage) -> dict[str, Any]:
     """Return what EMQX shows of a message, and its size, expiry, properties and revision."""
     message = listed.message
     return {
@@ -68,7 +68,7 @@ def summary_of(listed: Listed) -> dict[str, Any]:
     }
 
 
-def detail_of(listed: Listed) -> dict[str, Any]:
+def detail_of(listed: ListedMessage) -> dict[str, Any]:
     """Return the summary and, unless it is too large to be shown, the payload."""
     if listed.size > LARGEST_SHOWN:
         return summary_of(listed)

@@ -410,11 +410,11 @@ def test_a_store_that_cannot_be_looked_at_refuses_what_may_not_fit() -> None:
 
         return fail(failure)
 
-    broker.store.look = fail
+    broker.store.read_usage = fail
     client = broker.client("c", 5)
     client.publish("a", b"1", 1, True)
     assert [packet.reason_code for packet in client.got(p.Puback)] == [ReasonCode.QUOTA_EXCEEDED]
-    del broker.store.look
+    del broker.store.read_usage
     client.publish("a", b"1", 1, True)
     assert retained(broker) == {"a": b"1"}
 

@@ -15,14 +15,14 @@ from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.slices import topics_of
 from holdfast.retained.store.values import (
     Batch,
-    Listed,
+    ListedMessage,
     Listing,
     RetainedStatistics,
-    Seen,
     Selection,
     Slice,
-    Standing,
+    TopicState,
     Usage,
+    UsageSnapshot,
 )
 from holdfast.tickets import FailureKind
 from holdfast.topics import EVERY_TOPIC, matches
@@ -67,9 +67,9 @@ def selection(topic_filter: str, protocol_version: int = 4, **fields: Any) -> Se
     return evolve(Selection(topic_filter, protocol_version, LATE, 1, NOW), **fields)
 
 
-def listed(store: IRetainedStore, wanted: Selection, payloads: bool) -> list[Listed]:
+def listed(store: IRetainedStore, wanted: Selection, payloads: bool) -> list[ListedMessage]:
     """List everything, two at a time."""
-    found: list[Listed] = []
+    found: list[ListedMessage] = []
     listing = Listing([], "", False)
     while not listing.done:
         listing = result_of(store.listing(wanted, listing.after, 2, 1000, payloads))
@@ -137,8 +137,8 @@ class StoreContract:
             stored = put(
                 store, "a/b", b"\0\xff", qos=2, properties=properties, client_id="c", username="u", expires_at=NOW + 1
             )
-            assert listed(store, selection("#"), payloads=True) == [Listed(stored, 2)]
-            assert listed(store, selection("#"), payloads=False) == [Listed(evolve(stored, payload=b""), 2)]
+            assert listed(store, selection("#"), payloads=True) == [ListedMessage(stored, 2)]
+            assert listed(store, selection("#"), payloads=False) == [ListedMessage(evolve(stored, payload=b""), 2)]
 
     def test_every_topic_can_be_listed(self) -> None:
         """Also those that # does not match; tombstones, expired messages and later revisions are left out."""
@@ -158,11 +158,11 @@ class StoreContract:
             stored = put(store, "a", b"xyz", stored_at=NOW - 5)
             put(store, "b")
             clear(store, "b", at=NOW + 5)
-            standing = result_of(store.standing(["a", "b", "c", "d'\""]))
-            assert standing["b"] == Standing(NOW + 5, None)
-            assert standing["a"].listed == Listed(evolve(stored, payload=b""), 3)
+            standing = result_of(store.topic_states(["a", "b", "c", "d'\""]))
+            assert standing["b"] == TopicState(NOW + 5, None)
+            assert standing["a"].listed == ListedMessage(evolve(stored, payload=b""), 3)
             assert set(standing) == {"a", "b"}
-            assert result_of(store.standing([])) == {}
+            assert result_of(store.topic_states([])) == {}
 
     @shared
     @given(st.data())
@@ -544,9 +544,9 @@ class UsageContract:
 
 def look(
     store: IRetainedStore, topics: Sequence[str], topic_filters: Sequence[str] = (), clients: Sequence[str] = ()
-) -> Seen:
+) -> UsageSnapshot:
     """Look at the store."""
-    seen: Seen = result_of(store.look(topics, topic_filters, clients))
+    seen: UsageSnapshot = result_of(store.read_usage(topics, topic_filters, clients))
     return seen
 
 

@@ -10,7 +10,7 @@ from zope.interface import implementer
 from holdfast.messages import RetainedChange
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.memory import MemoryRetainedStore
-from holdfast.retained.store.values import Batch, Seen, Selection
+from holdfast.retained.store.values import Batch, Selection, UsageSnapshot
 from holdfast.storage.revisions import RevisionClock
 from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
 
@@ -23,7 +23,7 @@ class LateStore(MemoryRetainedStore):
         super().__init__(RevisionClock(1, 0, now))
         self.pending: list[tuple[RetainedChange | None, CommitTicket]] = []
         self.reads: list[tuple[Deferred[Batch], Batch]] = []
-        self.looks: list[tuple[Deferred[Seen], tuple[Sequence[str], Sequence[str], Sequence[str]]]] = []
+        self.looks: list[tuple[Deferred[UsageSnapshot], tuple[Sequence[str], Sequence[str], Sequence[str]]]] = []
         self.read_later = False
         self.acknowledge_at_once = False  # as with the durability "async"
         self.read_count = 0
@@ -51,12 +51,14 @@ class LateStore(MemoryRetainedStore):
             ticket.settle(failure if change is not None else None)
         looks, self.looks = self.looks, []
         for answer, asked in looks:
-            super().look(*asked).chainDeferred(answer)
+            super().read_usage(*asked).chainDeferred(answer)
 
-    def look(self, topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str]) -> Deferred[Seen]:
+    def read_usage(
+        self, topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str]
+    ) -> Deferred[UsageSnapshot]:
         if not self.pending:
-            return super().look(topics, topic_filters, clients)
-        answer: Deferred[Seen] = Deferred()
+            return super().read_usage(topics, topic_filters, clients)
+        answer: Deferred[UsageSnapshot] = Deferred()
         self.looks.append((answer, (topics, topic_filters, clients)))
         return answer
 

@@ -16,10 +16,10 @@ from zope.interface.verify import verifyObject
 from holdfast.messages import RetainedChange
 from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.store import bounded_read as reading
+from holdfast.retained.store.dialects.postgres import PostgresStatements
 from holdfast.retained.store.interfaces import IRetainedStore
-from holdfast.retained.store.postgres import PostgresStatements
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.retained.store.values import RetainedStatistics, Seen, Usage
+from holdfast.retained.store.values import RetainedStatistics, Usage, UsageSnapshot
 from holdfast.storage.database import StoreUnusable
 from holdfast.storage.postgres import database as postgres
 from holdfast.storage.postgres.bulk import PostgresBulk
@@ -200,7 +200,7 @@ def test_a_look_counts_what_all_nodes_have_stored() -> None:
         put(two, "c", b"1")
         clear(one, "c")
         for store in (one, two):
-            assert look(store, ["b"]) == Seen(Usage(2, 6), {"b": Usage(1, 2)}, {}, {})
+            assert look(store, ["b"]) == UsageSnapshot(Usage(2, 6), {"b": Usage(1, 2)}, {}, {})
 
 
 def test_totals_are_those_of_all_nodes_after_a_restart() -> None:

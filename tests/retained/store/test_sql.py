@@ -16,9 +16,9 @@ from zope.interface.verify import verifyObject
 from holdfast.messages import RetainedChange
 from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.store import bounded_read as reading
+from holdfast.retained.store.dialects.sqlite import MOST_ROWS, SQLiteStatements
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.retained.store.sqlite import MOST_ROWS, SQLiteStatements
 from holdfast.retained.store.values import RetainedStatistics
 from holdfast.storage.sqlite.bulk import SQLiteBulk
 from holdfast.storage.sqlite.database import SQLiteDatabase

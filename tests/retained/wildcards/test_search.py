@@ -20,7 +20,7 @@ from holdfast.messages import RetainedChange
 from holdfast.retained.store.slices import topics_of
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.wildcards.plan import plan
-from holdfast.retained.wildcards.scan_size import FEWEST_JUMPS, FEWEST_TOPICS, Stride
+from holdfast.retained.wildcards.scan_size import FEWEST_JUMPS, FEWEST_TOPICS, ScanSize
 from holdfast.retained.wildcards.successor_sql import successor
 from holdfast.topics import matches
 from tests.retained.store import test_postgres, test_sql
@@ -211,25 +211,27 @@ def connected() -> Iterator[Any]:
 
 
 def test_what_is_worth_it_goes_twice_as_far_each_time_and_the_other_way_starts_anew() -> None:
-    stride = Stride(64, 8192)
+    size = ScanSize(64, 8192)
     for _ in range(3):
-        stride.walked()
-    assert (stride.jumps, stride.topics) == (FEWEST_JUMPS, 8 * FEWEST_TOPICS)
-    stride.jumped()
-    assert (stride.jumps, stride.topics) == (2 * FEWEST_JUMPS, FEWEST_TOPICS)
-    stride.filled()
-    assert (stride.jumps, stride.topics) == (0, FEWEST_TOPICS)
-    stride.walked()
-    assert (stride.jumps, stride.topics) == (FEWEST_JUMPS, 2 * FEWEST_TOPICS)
+        size.walked()
+    assert (size.jumps, size.topics) == (FEWEST_JUMPS, 8 * FEWEST_TOPICS)
+    size.jumped()
+    assert (size.jumps, size.topics) == (2 * FEWEST_JUMPS, FEWEST_TOPICS)
+    size.filled()
+    assert (size.jumps, size.topics) == (0, FEWEST_TOPICS)
+    size.walked()
+    assert (size.jumps, size.topics) == (FEWEST_JUMPS, 2 * FEWEST_TOPICS)
 
 
-@given(st.integers(1, 100), st.integers(1, 10_000), st.lists(st.sampled_from([Stride.jumped, Stride.walked])))
-def test_no_statement_goes_further_than_it_may(par: int, most: int, steps: list[Callable[[Stride], None]]) -> None:
-    stride = Stride(par, most)
+@given(st.integers(1, 100), st.integers(1, 10_000), st.lists(st.sampled_from([ScanSize.jumped, ScanSize.walked])))
+def test_no_statement_goes_further_than_it_may(
+    topics_per_jump: int, most: int, steps: list[Callable[[ScanSize], None]]
+) -> None:
+    size = ScanSize(topics_per_jump, most)
     for step in steps:
-        step(stride)
-        assert 1 <= stride.topics <= most
-        assert 2 <= stride.jumps <= max(2, most / par)
+        step(size)
+        assert 1 <= size.topics <= most
+        assert 2 <= size.jumps <= max(2, most / topics_per_jump)
 
 
 # --- what a search costs

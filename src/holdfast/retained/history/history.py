@@ -260,7 +260,7 @@ class RetainedHistory(Service):
         """Run the work with a reader's cursor; fails with what it raises, or with :class:`StorageFailure`."""
 
         def attempt(connection: Connection) -> T | HistoryUnavailable:
-            self._statements.be_patient(connection)
+            self._statements.begin_search(connection)
             try:
                 return work(connection.cursor())
             except HistoryUnavailable as refusal:  # no fault of the connection's

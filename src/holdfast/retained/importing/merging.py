@@ -23,9 +23,10 @@ from holdfast.retained.importing.verdicts import Merge, Verdict, prevails, was_c
 from holdfast.retained.quota.import_quota import ImportQuota
 from holdfast.retained.quota.limits import NotRetained, RetainerLimits, size_refusal
 from holdfast.retained.service import RetainedMessages
+from holdfast.retained.store.dialects.answers import Totals
+from holdfast.retained.store.dialects.statements import Statements
 from holdfast.retained.store.rows import MESSAGE_COLUMNS, Row
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.retained.store.statements import Statements, Totals
 from holdfast.retained.store.usage import UsageTable
 from holdfast.storage.driver import Cursor
 from holdfast.tickets import StorageFailure
@@ -177,9 +178,9 @@ class MergedChunk:
             self.done.callback(None)
 
     def _standing(self, cursor: Cursor, statements: Statements, topics: Sequence[str]) -> dict[str, _Standing]:
-        statements.held(cursor, topics)  # where several nodes write, what is decided upon is locked
+        statements.usage_of(cursor, topics)  # where several nodes write, what is decided upon is locked
         found = {}
-        for columns in statements.standing(cursor, topics):
+        for columns in statements.topic_states(cursor, topics):
             *entry, size, tombstone = columns
             named = dict(zip(MESSAGE_COLUMNS, entry, strict=True))
             del named["payload"]

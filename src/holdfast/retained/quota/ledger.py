@@ -41,7 +41,7 @@ from holdfast.messages import ApplicationMessage
 from holdfast.retained.quota.budgets import Budget, Budgets, Growth
 from holdfast.retained.quota.limits import RetainerLimits, RetainRefused
 from holdfast.retained.store.interfaces import IRetainedStore
-from holdfast.retained.store.values import NOTHING, Usage
+from holdfast.retained.store.values import NO_USAGE, Usage
 from holdfast.tickets import StorageFailure
 
 #: Clients whose budgets are remembered.
@@ -193,7 +193,7 @@ class Ledger:
         self._look = None
 
     def _read(self, look: _Look, topics: Sequence[str]) -> Generator[Deferred[Any], Any, None]:
-        seen = yield self._store.look(
+        seen = yield self._store.read_usage(
             topics,
             [budget.topic_filter for budget in look.budgets if budget.topic_filter is not None],
             [budget.client_id for budget in look.budgets if budget.client_id is not None],
@@ -204,9 +204,9 @@ class Ledger:
         for budget in look.budgets:
             usage = seen.total
             if budget.client_id is not None:
-                usage = seen.clients.get(budget.client_id, NOTHING)
+                usage = seen.clients.get(budget.client_id, NO_USAGE)
             elif budget.topic_filter is not None:
-                usage = seen.filters.get(budget.topic_filter, NOTHING)
+                usage = seen.filters.get(budget.topic_filter, NO_USAGE)
             budget.end_read(usage, now)
 
     def _needs_another_read(self, message: ApplicationMessage, swept: bool) -> bool:

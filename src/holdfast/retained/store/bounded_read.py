@@ -1,4 +1,28 @@
-"""One read of the retained messages: statement by statement, within bounds of rows, bytes, scanned topics and time."""
+"""Reading one batch of retained messages, within bounds of rows, bytes, scanned topics and time.
+
+How it works
+------------
+The plan of the Topic Filter has ranges of topics, and perhaps a pattern that the topics must also match. A read goes
+through the ranges from a cursor, the last topic of the read before. Two ways lead through a range:
+
+* *Direct*: without a pattern (``site/#``), nearly every topic of a range is a match. One statement reads "the next 500
+  messages" and is told no other end. Sometimes it passes over many rows first: tombstones, expired messages, or
+  messages of the client itself (No Local). After a quarter of the read's time it is interrupted, and the read becomes
+  a search.
+* *Search*: with a pattern (``site/+/temp``), matches can be rare. Each step looks at a bounded number of topics, the
+  *window*, then reads the matches of this window.
+
+To find the next window, a search compares two ways in one statement, a *leap*. With topics ``site/1/a`` ..
+``site/1/z``, ``site/2/a`` .. and the filter ``site/+/temp``, a *jump* from ``site/1/a`` seeks ``site/1/temp`` and then
+the topics after ``site/1``. Eight jumps reach ``site/4``. A *walk* of 1024 topics reaches, say, ``site/40``. If the
+jumps went further than 64 topics for each jump, they were cheaper: the matches are among the topics that they reached,
+and these are read by name. Otherwise the window is the walk, read with the pattern. The winning way doubles its size
+(:mod:`holdfast.retained.wildcards.scan_size`).
+
+Invariants: a batch never skips a match. ``after`` is either the topic of the last message, or a topic up to which no
+match is left. A read without matches still makes progress, so a client never waits for one statement through a
+million topics. Messages may change between two statements of a read, but not within one statement.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +32,22 @@ from typing import Any
 
 from attrs import evolve, frozen
 
+from holdfast.retained.store.dialects.answers import Totals
+from holdfast.retained.store.dialects.statements import Statements
 from holdfast.retained.store.slices import cut, divide, packets_of
-from holdfast.retained.store.statements import Statements, Totals
 from holdfast.retained.store.values import Batch, Selection, Slice
 from holdfast.retained.wildcards.plan import JUST_AFTER, KeyRange, Plan
-from holdfast.retained.wildcards.scan_size import Stride
+from holdfast.retained.wildcards.scan_size import ScanSize
 from holdfast.storage.driver import Connection
 from holdfast.topics import matches
 
-#: Topics matched in Python at a time, when SQL cannot check the filter.
+#: The most topics that Python compares with the filter at a time, if SQL cannot check it.
 _LISTED_ROWS = 512
 
 
 @frozen
 class Bounds:
-    """How long one read may take (seconds)."""
+    """The time that one read may take (seconds), and the clock to measure it."""
 
     read_time: float
     seconds: Callable[[], float]
@@ -30,9 +55,10 @@ class Bounds:
 
 @frozen
 class Window:
-    """What to read next: a range, and the topic up to which nothing is left then (None: the end of the plan's range).
+    """The part of a range to read next.
 
-    ``topics`` are all that match in it, None if that has not been checked.
+    ``end`` is the topic up to which nothing is left after that, None for the end of the plan's range. ``topics`` are
+    all matches of the window, None if nobody has compared them with the filter yet.
     """
 
     key_range: KeyRange
@@ -40,19 +66,21 @@ class Window:
     topics: Sequence[str] | None = None
 
 
-class Reading:
-    """Reads one batch. What it reads may change between two statements, never within one.
-
-    A statement that is expected to find what it looks for is not told where to stop. When it turns out to take long
-    (tombstones, expired or own messages lie in between), it is broken off, and the reading goes on by windows of a
-    limited number of topics, as it does from the start when a pattern has to be checked. Such a search jumps over what
-    cannot match wherever that is quicker than looking at it.
-    """
+class BoundedRead:
+    """Reads one batch."""
 
     def __init__(
-        self, connection: Connection, statements: Statements, plan: Plan, selection: Selection, totals: Totals,
-        bounds: Bounds, stride: Stride, detailed: bool,
-    ) -> None:  # fmt: skip
+        self,
+        connection: Connection,
+        statements: Statements,
+        *,
+        plan: Plan,
+        selection: Selection,
+        totals: Totals,
+        bounds: Bounds,
+        scan_size: ScanSize,
+        detailed: bool,
+    ) -> None:
         self._connection = connection
         self._cursor = connection.cursor()
         self._statements = statements
@@ -65,11 +93,12 @@ class Reading:
         self._detailed = detailed
         self._version5 = selection.protocol_version == 5
         check = statements.check_of(plan, levels)
+        # None: SQL cannot check the pattern, so Python compares each topic with the filter.
         self._check = None if check is None else check[0]
         bound = {} if check is None else check[1]
-        self._windowed = plan.levels is not None
-        self._stride = stride
-        self._patience = 0.0
+        self._searching = plan.levels is not None
+        self._scan_size = scan_size
+        self._interrupt_at = 0.0
         self._bound: dict[str, Any] = {
             "now": selection.now,
             "not_after": selection.not_after,
@@ -82,33 +111,33 @@ class Reading:
     def batch(self, after: str, rows: int, slice_rows: int, max_bytes: int) -> Batch:
         """Read at most ``rows`` messages and ``max_bytes`` of packets after a topic, in slices of ``slice_rows``.
 
-        Raises what the driver raises.
+        Raises the errors of the driver.
         """
-        if self._windowed:
-            self._statements.be_patient(self._connection)
+        if self._searching:
+            self._statements.begin_search(self._connection)
             return self._batch(after, rows, slice_rows, max_bytes)
-        with self._statements.interruptible(self._connection, self._impatient, self._bounds.read_time):
+        with self._statements.interruptible(self._connection, self._overdue, self._bounds.read_time):
             return self._batch(after, rows, slice_rows, max_bytes)
 
     def _batch(self, after: str, rows: int, slice_rows: int, max_bytes: int) -> Batch:
         seconds = self._bounds.seconds
         deadline = seconds() + self._bounds.read_time
         slices: list[Slice] = []
-        at_once = self._statements.rows_at_once(rows, slice_rows)
+        at_once = self._statements.rows_per_statement(rows, slice_rows)
         window: Window | None = None
         rest = self._rest(after)
         while rest is not None:
-            self._patience = seconds() + self._bounds.read_time / 4
+            self._interrupt_at = seconds() + self._bounds.read_time / 4
             try:
-                window = window or self._look(rest)
+                window = window or self._next_window(rest)
                 found, exhausted = None, True
                 if window.topics is None or window.topics:
-                    found, exhausted = self._slice(window, min(rows, at_once), max_bytes, not slices)
+                    found, exhausted = self._slice(window, min(rows, at_once), max_bytes, first=not slices)
             except Exception as error:
-                if self._windowed or not self._statements.was_interrupted(error):
+                if self._searching or not self._statements.was_interrupted(error):
                     raise
-                self._windowed = True
-                self._statements.be_patient(self._connection)
+                self._searching = True
+                self._statements.begin_search(self._connection)
                 window, rest = None, self._rest(after)
                 continue
             if found is not None:
@@ -125,9 +154,10 @@ class Reading:
             elif found is not None:
                 window = evolve(window, key_range=KeyRange(after + JUST_AFTER, window.key_range.high))
                 if window.topics is None:
-                    self._stride.filled()
+                    self._scan_size.filled()
             if found is not None and self._plan.single:
                 break
+            # A next message that does not fit ends the batch: it leads the next one.
             stuck = found is None and not exhausted
             if rest is not None and (stuck or rows <= 0 or max_bytes <= 0 or seconds() >= deadline):
                 return Batch(slices, after, False)
@@ -136,41 +166,37 @@ class Reading:
     def _divided(self, found: Slice, slice_rows: int) -> list[Slice]:
         return [found] if found.count <= slice_rows else divide(found, slice_rows, self._selection.protocol_version)
 
-    def _impatient(self) -> bool:
-        """Tell SQLite whether to break off the statement that is running."""
-        return not self._windowed and self._bounds.seconds() >= self._patience
+    def _overdue(self) -> bool:
+        """Tell SQLite whether to interrupt the running statement."""
+        return not self._searching and self._bounds.seconds() >= self._interrupt_at
 
     def _rest(self, after: str) -> KeyRange | None:
-        """Return what is left of the first of the plan's ranges that lies not wholly before the cursor."""
+        """Return the rest, after the cursor, of the plan's first range that has one."""
         for key_range in self._plan.ranges:
             rest = key_range.after(after)
             if rest is not None:
                 return rest
         return None
 
-    def _look(self, rest: KeyRange) -> Window:
-        """Choose what to read now.
-
-        A search compares where some jumps get it with where looking at every topic gets it in about the same time, and
-        does what gets it further: it takes what matches among the topics jumped to, or a window of all topics.
-        """
-        if not self._windowed:
+    def _next_window(self, rest: KeyRange) -> Window:
+        """Choose the next window: the topics that some jumps reached, or a walk, whichever goes further."""
+        if not self._searching:
             return Window(rest, None)
-        stride, bounded = self._stride, rest.high is not None
-        walked = stride.topics if self._check is not None else min(stride.topics, _LISTED_ROWS)
+        size, bounded = self._scan_size, rest.high is not None
+        walked = size.topics if self._check is not None else min(size.topics, _LISTED_ROWS)
         bound = {"low": rest.low, "high": rest.high, "offset": walked - 1}
-        likely: Sequence[str] | None = None  # not known
-        if self._plan.levels is None or not stride.jumps:
+        likely: Sequence[str] | None = None  # unknown
+        if self._plan.levels is None or not size.jumps:
             end = self._statements.window(self._cursor, bounded, bound)
         else:
-            bound.update(jumps=stride.jumps, par=stride.par * stride.jumps - 1)
+            bound.update(jumps=size.jumps, break_even=size.topics_per_jump * size.jumps - 1)
             leap = self._statements.leap(self._cursor, self._plan, bounded, bound)
             visited, end, likely = leap.visited, leap.end, leap.likely
-            if leap.complete or (leap.par is not None and visited[-1] > leap.par):
-                stride.jumped()
+            if leap.complete or (leap.break_even is not None and visited[-1] > leap.break_even):
+                size.jumped()
                 found = self._matching(visited)
                 return Window(rest, None if leap.complete else visited[-1], found)
-        stride.walked()
+        size.walked()
         topics = None if likely is None else self._matching(likely)
         return Window(KeyRange(rest.low, rest.high if end is None else end + JUST_AFTER), end, topics)
 
@@ -178,33 +204,37 @@ class Reading:
         topic_filter = self._plan.topic_filter
         return [topic for topic in topics if matches(topic_filter, topic)]
 
-    def _slice(self, window: Window, limit: int, room: int, alone: bool) -> tuple[Slice | None, bool]:
-        """Read one slice, and tell whether the window is exhausted; ``alone`` lets one message exceed the room."""
+    def _slice(self, window: Window, limit: int, max_bytes: int, *, first: bool) -> tuple[Slice | None, bool]:
+        """Read one slice, and tell whether the window is exhausted.
+
+        The first slice of a batch has at least one message, even if that is longer than ``max_bytes``.
+        """
         selection, bound = self._selection, self._bound
-        conditions = self._wanted(window, limit)
+        conditions = self._conditions(window, limit)
         exhausted = True
-        if self._largest_packet * limit > room:
-            sizes = self._statements.lengths(self._cursor, conditions, self._version5, bound)
-            if not sizes:
+        # Lengths are read only if the packets could exceed the bytes: most batches need one statement, not two.
+        if self._largest_packet * limit > max_bytes:
+            lengths = self._statements.lengths(self._cursor, conditions, self._version5, bound)
+            if not lengths:
                 return None, True
-            fitting = sum(1 for total in accumulate(sizes) if total <= room) or int(alone)
+            fitting = sum(1 for total in accumulate(lengths) if total <= max_bytes) or int(first)
             if not fitting:
                 return None, False
-            if fitting < len(sizes):
+            if fitting < len(lengths):
                 exhausted = False
                 bound["limit"] = fitting
         found = self._read(conditions)
         if found is None:
             return None, True
-        if len(found.packets) > room:  # they have grown since their sizes were known
+        if len(found.packets) > max_bytes:  # longer messages were stored between the two statements
             version = selection.protocol_version
-            fitting = sum(1 for _, end, _ in packets_of(found, version) if end <= room) or int(alone)
+            fitting = sum(1 for _, end, _ in packets_of(found, version) if end <= max_bytes) or int(first)
             if fitting < found.count:
                 return (cut(found, fitting, version)[0] if fitting else None), False
         return found, exhausted and found.count < limit
 
-    def _wanted(self, window: Window, limit: int) -> str:
-        """Return the conditions for what is wanted of a window, and bind what they name."""
+    def _conditions(self, window: Window, limit: int) -> str:
+        """Return the conditions for the wanted messages of a window, and bind their names."""
         selection, key_range, bound = self._selection, window.key_range, self._bound
         bounded = key_range.high is not None
         bound.update(low=key_range.low, high=key_range.high, limit=limit)
@@ -224,10 +254,8 @@ class Reading:
 
     def _read(self, conditions: str) -> Slice | None:
         found = self._statements.read(self._cursor, conditions, self._version5, self._detailed, self._bound)
-        if found is None:
-            return None
-        if found.soonest_expiry and self._version5 and not self._detailed:
-            self._detailed = True  # their Message Expiry Interval is written at delivery [MQTT5-3.3.2-6]
+        if found is not None and found.soonest_expiry and self._version5 and not self._detailed:
+            # The Message Expiry Interval is written at delivery [MQTT5-3.3.2-6], so each expiry is needed.
+            self._detailed = True
             return self._read(conditions)
-        soonest = found.soonest_expiry
-        return Slice(found.last, found.count, found.packets, found.qos, found.expires_at, soonest)
+        return found

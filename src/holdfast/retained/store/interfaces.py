@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
 from holdfast.messages import RetainedChange, RetainedMessage
-from holdfast.retained.store.values import Batch, Listing, RetainedStatistics, Seen, Selection, Standing
+from holdfast.retained.store.values import Batch, Listing, RetainedStatistics, Selection, TopicState, UsageSnapshot
 from holdfast.tickets import CommitTicket
 
 
@@ -48,10 +48,12 @@ class IRetainedStore(Interface):
         selection's filter may be :data:`holdfast.topics.EVERY_TOPIC`; its form is of no account.
         """
 
-    def standing(topics: Sequence[str]) -> Deferred[Mapping[str, Standing]]:
+    def topic_states(topics: Sequence[str]) -> Deferred[Mapping[str, TopicState]]:
         """Return how these topics stand, as of the last commit; topics never retained are not among the answer."""
 
-    def look(topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str]) -> Deferred[Seen]:
+    def read_usage(
+        topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str]
+    ) -> Deferred[UsageSnapshot]:
         """Count what is retained, expired or not, behind everything put before: in all, and in each of these.
 
         Topic Filters and Clients are counted only where the store was made for that. Fails with

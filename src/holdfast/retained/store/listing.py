@@ -1,4 +1,4 @@
-"""Listing retained messages one by one, with all that is known of them: for operators, within the bounds of a read."""
+"""Listing retained messages one by one with all their fields, for operators, within the bounds of a read."""
 
 from __future__ import annotations
 
@@ -6,62 +6,83 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from holdfast.retained.store.bounded_read import Bounds, Reading, Window
+from holdfast.retained.store.bounded_read import BoundedRead, Bounds, Window
+from holdfast.retained.store.dialects.answers import Totals
+from holdfast.retained.store.dialects.statements import Statements
 from holdfast.retained.store.rows import MESSAGE_COLUMNS, message_of
-from holdfast.retained.store.statements import Statements, Totals
-from holdfast.retained.store.values import Listed, Listing, Selection, Slice, Standing
+from holdfast.retained.store.values import ListedMessage, Listing, Selection, Slice, TopicState
 from holdfast.retained.wildcards.plan import Plan
-from holdfast.retained.wildcards.scan_size import Stride
+from holdfast.retained.wildcards.scan_size import ScanSize
 from holdfast.storage.driver import Connection
 
 _STORED_AT = MESSAGE_COLUMNS.index("stored_at")
 
 
-class ListReading(Reading):
-    """Finds messages as any read does, and lists them instead of concatenating their packets."""
+class BoundedListing(BoundedRead):
+    """Finds messages like every read, and lists them instead of concatenating their packets."""
 
     def __init__(
-        self, connection: Connection, statements: Statements, plan: Plan, selection: Selection, totals: Totals,
-        bounds: Bounds, stride: Stride, payloads: bool,
-    ) -> None:  # fmt: skip
-        super().__init__(connection, statements, plan, selection, totals, bounds, stride, detailed=False)
+        self,
+        connection: Connection,
+        statements: Statements,
+        *,
+        plan: Plan,
+        selection: Selection,
+        totals: Totals,
+        bounds: Bounds,
+        scan_size: ScanSize,
+        payloads: bool,
+    ) -> None:
+        super().__init__(
+            connection,
+            statements,
+            plan=plan,
+            selection=selection,
+            totals=totals,
+            bounds=bounds,
+            scan_size=scan_size,
+            detailed=False,
+        )
         self._payloads = payloads
-        self._entries: list[Listed] = []
-        self._room = 0
+        self._entries: list[ListedMessage] = []
+        self._bytes_left = 0
 
     def listing(self, after: str, rows: int, max_bytes: int) -> Listing:
-        """List at most ``rows`` messages, of ``max_bytes`` together, after a topic. Raises what the driver raises."""
-        self._room = max_bytes
+        """List at most ``rows`` messages and ``max_bytes`` after a topic. Raises the errors of the driver."""
+        self._bytes_left = max_bytes
         batch = self.batch(after, rows, rows, max_bytes)
         return Listing(self._entries, batch.after, batch.done)
 
-    def _slice(self, window: Window, limit: int, room: int, alone: bool) -> tuple[Slice | None, bool]:
-        """List one slice; what it says of it has no packets, so that the room is counted here."""
-        conditions = self._wanted(window, limit)
+    def _slice(self, window: Window, limit: int, max_bytes: int, *, first: bool) -> tuple[Slice | None, bool]:
+        """List one slice.
+
+        The returned slice has no packets, so the caller cannot count bytes: they are counted here.
+        """
+        conditions = self._conditions(window, limit)
         weights = self._statements.weights(self._cursor, conditions, self._payloads, self._bound)
         if not weights:
             return None, True
-        fitting = sum(1 for total in accumulate(weights) if total <= self._room) or int(alone)
+        fitting = sum(1 for total in accumulate(weights) if total <= self._bytes_left) or int(first)
         if not fitting:
             return None, False
-        # One more than was weighed tells whether others have been stored since, before the last of them.
+        # One row more than weighed: if it exists, messages were stored in between, and the window is not exhausted.
         complete = fitting == len(weights) < limit
         self._bound["limit"] = fitting + complete
         found = self._statements.entries(self._cursor, conditions, self._payloads, self._bound)
         if not found:
             return None, True
-        self._room -= sum(weights[:fitting])
+        self._bytes_left -= sum(weights[:fitting])
         self._entries += map(listed_of, found)
         return Slice(found[-1][0], len(found), b""), complete and len(found) <= fitting
 
 
-def listed_of(columns: Sequence[Any]) -> Listed:
-    """Return the entry in MESSAGE_COLUMNS and the size."""
+def listed_of(columns: Sequence[Any]) -> ListedMessage:
+    """Return the message of MESSAGE_COLUMNS and the size."""
     *message, size = columns
-    return Listed(message_of(tuple(message)), size)
+    return ListedMessage(message_of(tuple(message)), size)
 
 
-def standing_of(columns: Sequence[Any]) -> Standing:
-    """Return how a topic stands: MESSAGE_COLUMNS, the size, and whether it is a tombstone."""
+def state_of(columns: Sequence[Any]) -> TopicState:
+    """Return the state of a topic from MESSAGE_COLUMNS, the size, and the tombstone flag."""
     *entry, tombstone = columns
-    return Standing(columns[_STORED_AT], None if tombstone else listed_of(entry))
+    return TopicState(columns[_STORED_AT], None if tombstone else listed_of(entry))

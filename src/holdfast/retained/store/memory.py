@@ -14,14 +14,14 @@ from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.rows import Row, packet_of, row_of
 from holdfast.retained.store.values import (
     Batch,
-    Listed,
+    ListedMessage,
     Listing,
     RetainedStatistics,
-    Seen,
     Selection,
     Slice,
-    Standing,
+    TopicState,
     Usage,
+    UsageSnapshot,
 )
 from holdfast.storage.revisions import RevisionClock
 from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure
@@ -100,7 +100,7 @@ class MemoryRetainedStore:
 
     def listing(self, selection: Selection, after: str, rows: int, max_bytes: int, payloads: bool) -> Deferred[Listing]:
         """List messages, now."""
-        entries: list[Listed] = []
+        entries: list[ListedMessage] = []
         topic_filter = selection.topic_filter
         for topic in self._topics[bisect_right(self._topics, after) :]:
             row = self._rows[topic]
@@ -113,11 +113,11 @@ class MemoryRetainedStore:
             after = topic
         return succeed(Listing(entries, after, True))
 
-    def standing(self, topics: Sequence[str]) -> Deferred[Mapping[str, Standing]]:
+    def topic_states(self, topics: Sequence[str]) -> Deferred[Mapping[str, TopicState]]:
         """Return how topics stand, now."""
         return succeed(
             {
-                topic: Standing(
+                topic: TopicState(
                     self._changes[topic].changed_at, self._listed(topic, False) if topic in self._rows else None
                 )
                 for topic in topics
@@ -125,11 +125,13 @@ class MemoryRetainedStore:
             }
         )
 
-    def look(self, topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str]) -> Deferred[Seen]:
+    def read_usage(
+        self, topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str]
+    ) -> Deferred[UsageSnapshot]:
         """Count, now."""
         rows = self._rows
         return succeed(
-            Seen(
+            UsageSnapshot(
                 _usage(rows.values()),
                 {topic: Usage(1, rows[topic].size, rows[topic].client_id) for topic in topics if topic in rows},
                 {one: _usage(row for row in rows.values() if matches(one, row.topic)) for one in topic_filters},
@@ -178,11 +180,11 @@ class MemoryRetainedStore:
         """Return how much is retained."""
         return RetainedStatistics(len(self._rows), self._payload_bytes)
 
-    def _listed(self, topic: str, payloads: bool) -> Listed:
+    def _listed(self, topic: str, payloads: bool) -> ListedMessage:
         message = self._changes[topic].message
         assert message is not None
         size = len(message.payload)
-        return Listed(message if payloads else evolve(message, payload=b""), size)
+        return ListedMessage(message if payloads else evolve(message, payload=b""), size)
 
     def _replace(self, change: RetainedChange, row: Row) -> None:
         topic = change.topic

@@ -13,18 +13,27 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from holdfast.messages import ChangeOrigin, RetainedChange, RetainedMessage
-from holdfast.retained.store.bounded_read import Bounds, Reading
+from holdfast.retained.store.bounded_read import BoundedRead, Bounds
+from holdfast.retained.store.dialects.answers import Totals
+from holdfast.retained.store.dialects.sqlite import SQLiteStatements
+from holdfast.retained.store.dialects.statements import Statements
 from holdfast.retained.store.interfaces import IRetainedStore
-from holdfast.retained.store.listing import ListReading, standing_of
+from holdfast.retained.store.listing import BoundedListing, state_of
 from holdfast.retained.store.recorder import NO_RECORDER, ChangedRow, Recorder
 from holdfast.retained.store.rows import Row, message_of, row_of
-from holdfast.retained.store.sqlite import SQLiteStatements
-from holdfast.retained.store.statements import Statements, Totals
 from holdfast.retained.store.upserts import RetainedUpserts
 from holdfast.retained.store.usage import CLIENTS, UsageTable
-from holdfast.retained.store.values import Batch, Listing, RetainedStatistics, Seen, Selection, Standing, Usage
+from holdfast.retained.store.values import (
+    Batch,
+    Listing,
+    RetainedStatistics,
+    Selection,
+    TopicState,
+    Usage,
+    UsageSnapshot,
+)
 from holdfast.retained.wildcards.plan import plan
-from holdfast.retained.wildcards.scan_size import Stride
+from holdfast.retained.wildcards.scan_size import ScanSize
 from holdfast.storage.driver import Connection, Cursor
 from holdfast.storage.revisions import time_of
 from holdfast.storage.store import DurableStore, OpenStore
@@ -35,7 +44,7 @@ from holdfast.tickets import CommitTicket, FailureKind, StorageFailure
 #: What a row counts for beside its payload when the bytes that are pending are counted.
 _ROW_OVERHEAD = 400
 #: Topic Filters whose strides are remembered.
-_STRIDES = 1024
+_SCAN_SIZES = 1024
 
 _log = Logger()
 
@@ -83,7 +92,7 @@ class SQLRetainedStore:
         self.reads_ahead = store.reads_in_threads
         self._bounds = Bounds(read_time, seconds)
         #: how far to go at once for a filter, as its last read has left it: a guess to begin with
-        self._stride_of = lru_cache(maxsize=_STRIDES)(lambda topic_filter: Stride(jump_rows, scan_rows))  # noqa: ARG005
+        self._scan_size_of = lru_cache(maxsize=_SCAN_SIZES)(lambda topic_filter: ScanSize(jump_rows, scan_rows))  # noqa: ARG005
         self._statements = statements_for(store.dialect)
         self._usage = UsageTable(self._statements, counted_filters, counted_clients)
         self._recorder = recorder
@@ -127,9 +136,17 @@ class SQLRetainedStore:
         totals = self._upserts.totals
 
         def work(connection: Connection) -> Batch:
-            planned, stride = plan(selection.topic_filter), self._stride_of(selection.topic_filter)
-            reading = Reading(connection, self._statements, planned, selection, totals, self._bounds, stride, detailed)
-            return reading.batch(after, rows, slice_rows, max_bytes)
+            read = BoundedRead(
+                connection,
+                self._statements,
+                plan=plan(selection.topic_filter),
+                selection=selection,
+                totals=totals,
+                bounds=self._bounds,
+                scan_size=self._scan_size_of(selection.topic_filter),
+                detailed=detailed,
+            )
+            return read.batch(after, rows, slice_rows, max_bytes)
 
         return self._parts.readers.read(work)
 
@@ -147,33 +164,41 @@ class SQLRetainedStore:
         totals = self._upserts.totals
 
         def work(connection: Connection) -> Listing:
-            planned, stride = plan(selection.topic_filter), self._stride_of(selection.topic_filter)
-            reading = ListReading(
-                connection, self._statements, planned, selection, totals, self._bounds, stride, payloads
+            read = BoundedListing(
+                connection,
+                self._statements,
+                plan=plan(selection.topic_filter),
+                selection=selection,
+                totals=totals,
+                bounds=self._bounds,
+                scan_size=self._scan_size_of(selection.topic_filter),
+                payloads=payloads,
             )
-            return reading.listing(after, rows, max_bytes)
+            return read.listing(after, rows, max_bytes)
 
         return self._parts.readers.read(work)
 
-    def standing(self, topics: Sequence[str]) -> Deferred[Mapping[str, Standing]]:
+    def topic_states(self, topics: Sequence[str]) -> Deferred[Mapping[str, TopicState]]:
         """Read how topics stand."""
 
-        def work(connection: Connection) -> dict[str, Standing]:
-            found = self._statements.standing(connection.cursor(), topics)
-            return {columns[0]: standing_of(columns) for columns in found}
+        def work(connection: Connection) -> dict[str, TopicState]:
+            found = self._statements.topic_states(connection.cursor(), topics)
+            return {columns[0]: state_of(columns) for columns in found}
 
         return self._parts.readers.read(work)
 
-    def look(self, topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str]) -> Deferred[Seen]:
+    def read_usage(
+        self, topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str]
+    ) -> Deferred[UsageSnapshot]:
         """Look, in the writer's thread, so that nothing put before is missing."""
 
-        def work(connection: Connection) -> Seen:
+        def work(connection: Connection) -> UsageSnapshot:
             cursor = connection.cursor()
             meta = read_totals(cursor)
             read = self._usage.read
-            return Seen(
+            return UsageSnapshot(
                 Usage(meta.retained_count, meta.retained_bytes),
-                self._statements.held(cursor, topics),
+                self._statements.usage_of(cursor, topics),
                 {topic_filter: read(cursor, topic_filter) for topic_filter in topic_filters},
                 {client_id: read(cursor, CLIENTS, client_id) for client_id in clients},
             )
@@ -273,7 +298,7 @@ class SQLRetainedStore:
         change = Totals(-len(topics), -size)
         if topics:
             watched = self._usage.watch(cursor, topics)
-            self._statements.bury(cursor, topics, now, revision)
+            self._statements.make_tombstones(cursor, topics, now, revision)
             self._usage.change(cursor, watched, topics)
             self._recorder.record_expired(cursor, topics, now, revision)
             add_to_totals(cursor, self.node, change.count, change.payload_bytes, 0)
@@ -284,6 +309,6 @@ def statements_for(dialect: str) -> Statements:
     """Return the SQL of a database's dialect."""
     if dialect == "sqlite":
         return SQLiteStatements()
-    from holdfast.retained.store.postgres import PostgresStatements  # its driver is an extra
+    from holdfast.retained.store.dialects.postgres import PostgresStatements  # its driver is an extra
 
     return PostgresStatements()

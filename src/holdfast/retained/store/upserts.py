@@ -7,9 +7,10 @@ from typing import Any
 
 from zope.interface import implementer
 
+from holdfast.retained.store.dialects.answers import Totals
+from holdfast.retained.store.dialects.statements import Statements
 from holdfast.retained.store.recorder import ChangedRow, Recorder
 from holdfast.retained.store.rows import Row
-from holdfast.retained.store.statements import Statements, Totals
 from holdfast.retained.store.usage import UsageTable
 from holdfast.storage.driver import Cursor
 from holdfast.storage.writing.node_totals import add_to_totals, raise_revision_mark

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from holdfast.retained.store.statements import Statements
-from holdfast.retained.store.values import NOTHING, Usage
+from holdfast.retained.store.dialects.statements import Statements
+from holdfast.retained.store.values import NO_USAGE, Usage
 from holdfast.retained.wildcards.plan import KeyRange, plan
 from holdfast.storage.driver import Cursor
 from holdfast.topics import matches
@@ -54,7 +54,7 @@ class UsageTable:
         if not self.scopes:
             return {}, {}
         counted = self._statements.counted(cursor, self.scopes)
-        return counted, self._statements.held(cursor, topics)
+        return counted, self._statements.usage_of(cursor, topics)
 
     def change(
         self, cursor: Cursor, watched: tuple[dict[str, str | None], dict[str, Usage]], topics: Sequence[str]
@@ -63,7 +63,7 @@ class UsageTable:
         counted, before = watched
         if not counted:
             return
-        after = self._statements.held(cursor, topics)
+        after = self._statements.usage_of(cursor, topics)
         changes: dict[tuple[str, str], tuple[int, int]] = {}
         for sign, held in ((-1, before), (1, after)):
             for scope, counted_to in counted.items():
@@ -75,7 +75,7 @@ class UsageTable:
         """Return how much is retained in a scope."""
         cursor.execute(_READ, (scope, subject))
         row = cursor.fetchone()
-        return NOTHING if row is None else Usage(*row)
+        return NO_USAGE if row is None else Usage(*row)
 
     def count(self, cursor: Cursor, limit: int) -> bool:
         """Count the next so many topics of a scope that is not counted yet; tell whether any is left."""
@@ -88,7 +88,7 @@ class UsageTable:
 
     def _count(self, cursor: Cursor, scope: str, counted_to: str, limit: int) -> None:
         rest = _rest(scope, counted_to)
-        held = {} if rest is None else self._statements.held_between(cursor, rest.low, rest.high, limit)
+        held = {} if rest is None else self._statements.usage_between(cursor, rest.low, rest.high, limit)
         changes: dict[tuple[str, str], tuple[int, int]] = {}
         _add(changes, scope, held, 1)
         _write(cursor, changes)

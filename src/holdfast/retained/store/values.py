@@ -59,7 +59,7 @@ class Batch:
 
 
 @frozen
-class Listed:
+class ListedMessage:
     """A retained message as it is listed: its payload only if asked for, else empty. ``size`` is that in bytes."""
 
     message: RetainedMessage
@@ -73,20 +73,20 @@ class Listing:
     ``after`` may lie beyond the last one's topic: a bounded scan that found nothing still makes progress.
     """
 
-    entries: Sequence[Listed]
+    entries: Sequence[ListedMessage]
     after: str
     done: bool
 
 
 @frozen
-class Standing:
+class TopicState:
     """How a topic stands: when it changed last (milliseconds since the epoch), and what is retained, if anything.
 
     The payload is not among it.
     """
 
     changed_at: int
-    listed: Listed | None
+    listed: ListedMessage | None
 
 
 @frozen
@@ -106,11 +106,11 @@ class Usage:
     client_id: str | None = None
 
 
-NOTHING = Usage(0, 0)
+NO_USAGE = Usage(0, 0)
 
 
 @frozen
-class Seen:
+class UsageSnapshot:
     """What a look at the store has found: topics in which nothing is retained are not among ``topics``."""
 
     total: Usage

@@ -36,7 +36,7 @@ class KeyRange:
 
 
 @frozen
-class Pattern:
+class PatternSyntax:
     """How a database writes patterns: any characters, and what stands before or around one that is itself meant."""
 
     wild: str
@@ -50,8 +50,8 @@ class Pattern:
         return "".join(f"{self.before}{one}{self.after}" if one in self.special else one for one in level)
 
 
-GLOB = Pattern("*", frozenset("*?["), "[", "]")
-LIKE = Pattern("%", frozenset("%_\\"), "\\")
+GLOB = PatternSyntax("*", frozenset("*?["), "[", "]")
+LIKE = PatternSyntax("%", frozenset("%_\\"), "\\")
 
 
 @frozen
@@ -82,7 +82,7 @@ class Plan:
         """Whether the filter is a Topic Name: at most one topic matches."""
         return self.exact and self.levels is None
 
-    def terms(self, levels_present: Iterable[int], form: Pattern = GLOB) -> tuple[Term, ...] | None:
+    def terms(self, levels_present: Iterable[int], form: PatternSyntax = GLOB) -> tuple[Term, ...] | None:
         """Return what to ask of topics in the ranges: one of the terms holds for each match, and for nothing else.
 
         ``levels_present`` are the level counts that occur at all. None says that a database cannot check it: there
@@ -97,7 +97,7 @@ class Plan:
         # The pattern has as many separators as the topic, so that each wild part is left with exactly one level.
         return tuple(Term(count, start + f"/{form.wild}" * (count - least)) for count in counts)
 
-    def pattern(self, form: Pattern) -> str:
+    def pattern(self, form: PatternSyntax) -> str:
         """Return a pattern for the levels before a ``#``; in a topic of more levels a ``+`` may stand for several."""
         assert self.levels is not None
         return "/".join(form.wild if level == "+" else form.escaped(level) for level in self.levels)

@@ -1,25 +1,41 @@
-"""How far one statement goes while it searches for what matches a Topic Filter. Pure."""
+"""The size of the next statement of a search: how many jumps, and how many topics of a walk.
+
+How it works
+------------
+A jump costs about as much as a walk over fifty topics, so jumps pay if they pass over at least ``topics_per_jump``
+(64) topics each. Whether they do depends on the stored topics, which nobody knows beforehand. So the search tries both
+ways in each statement, and the winning way doubles its size for the next statement. The losing way starts again with
+its smallest size, so it never costs much more than the winning one:
+
+======================  =====  ======
+statement               jumps  topics
+======================  =====  ======
+first                       8    1024
+jumps won                  16    1024
+jumps won                  32    1024
+walk won                    8    2048
+======================  =====  ======
+
+If a walk has so many matches that the read was full before its end, jumps cannot help: none are tried until the next
+walk is read to its end. The sizes of a Topic Filter are kept between reads, so the second client with the same filter
+starts where the first one ended.
+"""
 
 from __future__ import annotations
 
 from attrs import define, field
 
-#: Jumps of a first attempt: few, for it costs time to find out that walking is better.
+#: The jumps of a first attempt: few, because an attempt in vain costs time.
 FEWEST_JUMPS = 8
-#: Topics walked after a first attempt.
+#: The topics of a first walk.
 FEWEST_TOPICS = 1024
 
 
 @define
-class Stride:
-    """Jumping over what cannot match pays where a jump gains at least ``par`` topics; else, what is there is walked.
+class ScanSize:
+    """The sizes for one Topic Filter. No statement walks more than ``most`` topics, or jumps for a longer time."""
 
-    Each way goes twice as far each time it turns out to be the better one, so that neither is held on to where the
-    other is better by more than it has gained. No statement walks more than ``most`` topics, or jumps for longer than
-    that takes.
-    """
-
-    par: int
+    topics_per_jump: int
     most: int
     jumps: int = field(init=False)
     topics: int = field(init=False)
@@ -30,20 +46,20 @@ class Stride:
 
     @property
     def most_jumps(self) -> int:
-        """The most jumps of a statement; with fewer than two, nothing would be gained."""
-        return max(2, self.most // self.par)
+        """The most jumps of a statement: at least two, because the first one only reaches the start of the range."""
+        return max(2, self.most // self.topics_per_jump)
 
     def jumped(self) -> None:
-        """Go on after jumps that were worth it."""
+        """Take note that the jumps won."""
         self.jumps = min(2 * self.jumps, self.most_jumps)
         self.topics = min(FEWEST_TOPICS, self.most)
 
     def filled(self) -> None:
-        """Go on after a walk of which a part was enough: matches are so dense that no jump need be tried."""
+        """Take note that a part of a walk filled the read: matches are dense, so no jumps are tried."""
         self.jumps = 0
         self.topics = min(FEWEST_TOPICS, self.most)
 
     def walked(self) -> None:
-        """Go on after a walk."""
+        """Take note that the walk won."""
         self.jumps = min(FEWEST_JUMPS, self.most_jumps)
         self.topics = min(2 * self.topics, self.most)

@@ -1,0 +1,195 @@
+"""The statements about retained messages, for Postgres. Several nodes may write: rows are locked before they count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from psycopg import errors
+
+from holdfast.retained.store.dialects.answers import Leap, Totals
+from holdfast.retained.store.dialects.statements import FIRST, INSERTED, ON_CONFLICT, Fragments, Statements, below
+from holdfast.retained.store.rows import Row, longest_packet
+from holdfast.retained.store.values import Usage
+from holdfast.retained.wildcards.plan import LIKE, Plan
+from holdfast.retained.wildcards.successor_sql import successor
+from holdfast.storage import tables
+from holdfast.storage.driver import Connection, Cursor
+from holdfast.storage.postgres.arrays import Integers, Texts, columns_of, parameter_of
+from holdfast.storage.revisions import HIGHEST_NODE, after
+from holdfast.storage.writing.bulk import split
+
+# Built from constants and counts alone: values are always bound.
+# ruff: noqa: S608
+
+_STORED = (
+    "SELECT topic, revision, tombstone, size FROM retained WHERE topic = ANY(CAST(? AS text[])) ORDER BY topic "
+    "FOR UPDATE"
+)
+# xmax is 0 for an inserted row, and not for an updated one.
+_WRITE = (
+    f"WITH written (new) AS (INSERT INTO retained ({INSERTED}) "
+    f"SELECT * FROM unnest({', '.join(map(parameter_of, tables.retained.columns))}) {ON_CONFLICT} "
+    "RETURNING xmax = 0) SELECT count(*), count(*) FILTER (WHERE new) FROM written"
+)
+_ADD_LEVELS = "INSERT INTO retained_levels SELECT * FROM unnest(CAST(? AS integer[])) ON CONFLICT (levels) DO NOTHING"
+# The walk needs only the index. It also returns the topics that match the pattern, if they are few.
+_LEAP = (
+    "WITH RECURSIVE leap (jump, topic) AS (SELECT 1, ({first}) UNION ALL "
+    "SELECT jump + 1, (SELECT topic FROM retained WHERE topic >= {following}{high} ORDER BY topic LIMIT 1) "
+    "FROM (SELECT jump, topic, string_to_array(topic, '/') AS levels FROM leap OFFSET 0) AS visited "
+    "WHERE jump < :jumps AND topic IS NOT NULL) "
+    "SELECT (SELECT array_agg(topic ORDER BY jump) FROM leap), ({first} OFFSET :break_even), "
+    "CASE WHEN walked > :offset THEN last END, CASE WHEN cardinality(likely) <= {few} THEN likely END "
+    "FROM (SELECT count(*) AS walked, max(topic) AS last, "
+    "coalesce(array_agg(topic) FILTER (WHERE {likely}), '{{}}') AS likely "
+    "FROM (SELECT topic FROM retained WHERE topic >= :low{high} ORDER BY topic LIMIT :offset + 1) AS walk) AS found"
+)
+_FEW = 64
+
+#: The most rows of one statement: it is built in memory.
+MOST_ROWS = 2000
+
+
+class PostgresStatements(Statements):
+    """Executes statements in Postgres."""
+
+    pattern_syntax = LIKE
+    fragments = Fragments(
+        empty="CAST('' AS bytea)",
+        topic_bytes="convert_to(topic, 'UTF8')",
+        topic_length="octet_length(topic)",
+        length="octet_length",
+        differs="IS DISTINCT FROM",
+        greatest="greatest",
+        among="= ANY(CAST({} AS text[]))",
+        list_of="coalesce(array_agg({}), '{{}}')",
+        packets="string_agg(packet, '' ORDER BY topic)",
+        details="array_agg(qos ORDER BY topic), array_agg(coalesce(expires_at, 0) ORDER BY topic)",
+        numbers="array_agg(length ORDER BY topic)",
+        matches_pattern="topic LIKE :pattern",
+        # Nodes lock rows in the same order, so that none waits for a row while it has the row the other waits for.
+        lock=" ORDER BY {} FOR UPDATE",
+        lock_free=" FOR UPDATE SKIP LOCKED",
+    )
+
+    def __init__(self) -> None:
+        #: the revision that a row of this node had before it was raised to win against another node, by topic
+        self._raised: dict[str, int] = {}
+        self._timeouts: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # the present ones, by connection
+
+    def bound_list(self, values: Sequence[str]) -> Texts:
+        """Return an array."""
+        return Texts(values)
+
+    def list_from(self, value: Any) -> list[Any]:
+        """Return the array, which the driver has decoded."""
+        values: list[Any] = value
+        return values
+
+    def numbers_from(self, value: Any) -> list[int]:
+        """Return the array, which the driver has decoded."""
+        return value or []
+
+    def details_from(self, qos: Any, expires_at: Any) -> tuple[bytes, tuple[int, ...]]:
+        """Convert the arrays."""
+        return bytes(qos), tuple(expires_at)
+
+    def rows_per_statement(self, rows: int, slice_rows: int) -> int:
+        """Read the whole batch at once: each statement is a round trip."""
+        return rows
+
+    @contextmanager
+    def interruptible(self, connection: Any, overdue: Callable[[], bool], read_time: float) -> Iterator[None]:
+        """Let the server cancel a statement after fifty times as long: meanwhile it delays other readers only."""
+        self._set_timeout(connection, max(1, round(50_000 * read_time)))
+        yield
+
+    def begin_search(self, connection: Connection) -> None:
+        """Remove the time limit."""
+        self._set_timeout(connection, 0)
+
+    def _set_timeout(self, connection: Any, milliseconds: int) -> None:
+        if self._timeouts.get(connection) != milliseconds:
+            connection.execute(f"SET statement_timeout = {milliseconds}")
+            self._timeouts[connection] = milliseconds
+
+    def was_interrupted(self, error: Exception) -> bool:
+        """Look at the driver's class."""
+        return isinstance(error, errors.QueryCanceled)
+
+    def levels_now(self, cursor: Cursor, totals: Totals) -> frozenset[int]:
+        """Ask the database: other nodes write too."""
+        return self.levels(cursor)
+
+    def leap(self, cursor: Cursor, plan: Plan, bounded: bool, bound: dict[str, Any]) -> Leap:
+        """Jump and walk in one round trip; the rule for jumps is part of the statement."""
+        assert plan.levels is not None
+        following, sought = successor(plan.levels, plan.exact)
+        pattern = plan.pattern(LIKE)
+        cursor.execute(
+            _leap(following, plan.exact, bounded),
+            {**bound, **sought, "pattern": pattern, "deeper": f"{pattern}/{LIKE.wild}"},
+        )
+        visited, break_even, end, likely = cursor.fetchone()
+        complete = visited[-1] is None
+        return Leap(visited[:-1] if complete else visited, complete, break_even, end, likely)
+
+    def write(self, cursor: Cursor, rows: Sequence[Row], node: int, change: Totals) -> None:
+        """Write rows. One that lost to a higher revision, of a node whose clock is ahead, gets a yet higher one.
+
+        Raises SerializationFailure when another node has come between the look and the write: the transaction is to be
+        done again.
+        """
+        for part in split(rows, MOST_ROWS):
+            self._write(cursor, part, node, change)
+
+    def add_levels(self, cursor: Cursor, levels: Collection[int]) -> None:
+        """Record level counts."""
+        cursor.execute(_ADD_LEVELS, (Integers(sorted(levels)),))
+
+    def usages(self, cursor: Cursor, query: str, bound: Any) -> dict[str, Usage]:
+        """Read the rows."""
+        cursor.execute(query, bound)
+        return {topic: Usage(1, size, client_id) for topic, size, client_id in cursor.fetchall()}
+
+    def _write(self, cursor: Cursor, rows: Sequence[Row], node: int, change: Totals) -> None:
+        cursor.execute(_STORED, (Texts([row.topic for row in rows]),))
+        stored = {topic: rest for topic, *rest in cursor.fetchall()}
+        winners = []
+        for row in rows:
+            before = stored.get(row.topic)
+            if before is None or row.revision > before[0]:
+                self._raised.pop(row.topic, None)
+                winners.append(row)
+                continue
+            change.highest = max(change.highest, before[0])
+            # Ours is newer if another node wrote what is there, or if what is there is ours and was raised before.
+            if before[0] & HIGHEST_NODE != node or row.revision > self._raised.get(row.topic, row.revision):
+                self._raised[row.topic] = row.revision
+                winners.append(row._replace(revision=after(before[0], node)))
+                change.highest = max(change.highest, winners[-1].revision)
+            else:
+                change.lost |= {row.topic}
+        if not winners:
+            return
+        cursor.execute(_WRITE, columns_of(tables.retained, winners))
+        replaced = [stored[row.topic] for row in winners if row.topic in stored] if stored else []
+        # What is stored is locked: only a topic that was not can have been inserted, if no other node has done it.
+        if cursor.fetchone() != (len(winners), len(winners) - len(replaced)):
+            raise errors.SerializationFailure("another node has written these topics at the same moment")
+        present = len(replaced) - sum(tombstone for _, tombstone, _ in replaced)
+        change.count += len(winners) - sum(row.tombstone for row in winners) - present
+        change.payload_bytes += sum(row.size for row in winners) - sum(size for _, _, size in replaced)
+        levels = frozenset(row.levels for row in winners)
+        change.add(Totals(largest_packet=max(map(longest_packet, winners)), levels=levels))
+
+
+@lru_cache(maxsize=256)
+def _leap(following: str, exact: bool, bounded: bool) -> str:
+    high = below(bounded)
+    likely = "topic LIKE :pattern" + ("" if exact else " OR topic LIKE :deeper")
+    return _LEAP.format(first=FIRST.format(high=high), following=following, high=high, likely=likely, few=_FEW)

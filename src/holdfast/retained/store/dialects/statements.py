@@ -1,0 +1,372 @@
+"""The statements about retained messages, as far as both dialects share them.
+
+A statement is built once for each shape (bounded or not, with or without No Local, ...), and the text is kept: the
+drivers prepare a text once for each connection. Values are always bound, never part of the text.
+
+A read returns its messages as one aggregate row, not as one row for each message. Python's SQLite driver releases and
+takes back the interpreter lock for each row, and Postgres sends each row in a message of its own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
+from functools import lru_cache
+from typing import Any, ClassVar
+
+from attrs import frozen
+
+from holdfast.retained.store.dialects.answers import Condition, Leap, Totals
+from holdfast.retained.store.rows import COLUMNS, MESSAGE_COLUMNS, Row
+from holdfast.retained.store.values import Slice, Usage
+from holdfast.retained.wildcards.plan import JUST_AFTER, PatternSyntax, Plan
+from holdfast.storage.driver import Connection, Cursor
+
+# Built from constants and counts alone: values are always bound.
+# ruff: noqa: S608
+
+INSERTED = ", ".join(COLUMNS)
+ON_CONFLICT = (
+    f"ON CONFLICT (topic) DO UPDATE SET {', '.join(f'{column} = excluded.{column}' for column in COLUMNS[1:])} "
+    "WHERE excluded.revision > retained.revision"
+)
+#: The first topic of a range.
+FIRST = "SELECT topic FROM retained WHERE topic >= :low{high} ORDER BY topic LIMIT 1"
+
+_GET = f"SELECT {', '.join(MESSAGE_COLUMNS)} FROM retained WHERE topic = ? AND tombstone = 0"
+_END_OF_PART = "SELECT topic FROM retained WHERE topic >= ? ORDER BY topic LIMIT 1 OFFSET ?"
+_CAP_EXPIRY = (
+    "UPDATE retained SET expires_at = stored_at + :lifetime WHERE topic >= :low{end} "
+    "AND tombstone = 0 AND (expires_at > stored_at + :lifetime{never}) RETURNING topic"
+)
+
+
+@frozen(eq=False, kw_only=True)  # compared by identity: the cached texts below have it in their keys
+class Fragments:
+    """The pieces of SQL in which the dialects differ.
+
+    The braces of ``among`` and ``list_of`` take the name of a parameter or a column.
+    """
+
+    empty: str  #: an empty byte string
+    topic_bytes: str  #: the topic as a part of a packet
+    topic_length: str  #: the length of the topic in bytes
+    length: str  #: the function for the length of a byte string
+    differs: str  #: the comparison that takes NULL for a value
+    greatest: str  #: the function for the greater one of two values
+    among: str  #: being in a bound list
+    list_of: str  #: all values of a column, as one value
+    packets: str  #: all packets of a subquery, concatenated
+    details: str  #: the QoS and the expiry of all messages of a subquery
+    numbers: str  #: all lengths of a subquery, as one value
+    matches_pattern: str  #: comparing a topic with a pattern
+    lock: str  #: locks rows against other nodes, in the order of a column
+    lock_free: str  #: locks rows, but passes over rows that another node has locked
+
+
+class Statements(ABC):
+    """Executes statements in one dialect.
+
+    The names bound for a range are ``low`` and ``high``, and those of :meth:`conditions`.
+    """
+
+    fragments: ClassVar[Fragments]
+    pattern_syntax: ClassVar[PatternSyntax]
+
+    # --- the driver's values
+
+    @abstractmethod
+    def bound_list(self, values: Sequence[str]) -> Any:
+        """Return the parameter for a list of texts."""
+
+    @abstractmethod
+    def list_from(self, value: Any) -> list[Any]:
+        """Return the list that ``list_of`` brought."""
+
+    @abstractmethod
+    def numbers_from(self, value: Any) -> list[int]:
+        """Return the numbers that ``numbers`` brought: None for no rows."""
+
+    @abstractmethod
+    def details_from(self, qos: Any, expires_at: Any) -> tuple[bytes, tuple[int, ...]]:
+        """Return QoS and expiries that ``details`` brought."""
+
+    # --- reading, in the reader's thread
+
+    @abstractmethod
+    def rows_per_statement(self, rows: int, slice_rows: int) -> int:
+        """Return the best number of rows for one statement, of a batch of ``rows`` in slices of ``slice_rows``."""
+
+    @abstractmethod
+    def interruptible(
+        self, connection: Connection, overdue: Callable[[], bool], read_time: float
+    ) -> AbstractContextManager[None]:
+        """Let statements be interrupted when ``overdue`` says so, or after a multiple of ``read_time`` (seconds)."""
+
+    @abstractmethod
+    def was_interrupted(self, error: Exception) -> bool:
+        """Tell whether the driver raises this error for an interrupted statement."""
+
+    @abstractmethod
+    def begin_search(self, connection: Connection) -> None:
+        """Prepare a connection for a search. Its statements are bounded, so they are not interrupted any more."""
+
+    @abstractmethod
+    def levels_now(self, cursor: Cursor, totals: Totals) -> frozenset[int]:
+        """Return the level counts that topics have; ``totals`` are those of this process."""
+
+    def levels(self, cursor: Cursor) -> frozenset[int]:
+        """Read the level counts that topics have or had."""
+        cursor.execute(f"SELECT {self.fragments.list_of.format('levels')} FROM retained_levels")
+        return frozenset(self.list_from(cursor.fetchone()[0]))
+
+    def get(self, cursor: Cursor, topic: str) -> tuple[Any, ...] | None:
+        """Read the MESSAGE_COLUMNS of a topic; None if it has no retained message."""
+        cursor.execute(_GET, (topic,))
+        row: tuple[Any, ...] | None = cursor.fetchone()
+        return row
+
+    def check_of(self, plan: Plan, levels_present: frozenset[int]) -> Condition | None:
+        """Return the condition that a plan leaves to check inside its ranges; None if SQL cannot check it."""
+        if plan.levels is None:
+            return "", {}
+        if plan.counted:
+            return (" AND levels = :levels" if plan.exact else " AND levels >= :levels"), {"levels": len(plan.levels)}
+        terms = plan.terms(levels_present, self.pattern_syntax)
+        if terms is None:
+            return None
+        if not terms:
+            return " AND false", {}
+        matches_pattern = self.fragments.matches_pattern
+        alternatives = [f"levels = :levels{number} AND {matches_pattern}{number}" for number in range(len(terms))]
+        bound: dict[str, Any] = {}
+        for number, term in enumerate(terms):
+            bound[f"levels{number}"] = term.levels
+            bound[f"pattern{number}"] = term.pattern
+        return f" AND ({' OR '.join(alternatives)})", bound
+
+    def listed(self, topics: Sequence[str]) -> Condition:
+        """Return the condition for being one of these topics."""
+        return f" AND topic {self.fragments.among.format(':listed')}", {"listed": self.bound_list(topics)}
+
+    def conditions(self, bounded: bool, no_local: bool, limited: bool, version5: bool, check: str) -> str:
+        """Return the conditions for the wanted rows of a range; the names bound are those of a Selection."""
+        return _conditions(self.fragments, bounded, no_local, limited, version5, check)
+
+    def window(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> str | None:
+        """Walk ``offset`` topics on from the first one of a range; return the topic there, None behind the end."""
+        cursor.execute(_window(bounded), bound)
+        end: str | None = cursor.fetchone()[0]
+        return end
+
+    @abstractmethod
+    def leap(self, cursor: Cursor, plan: Plan, bounded: bool, bound: dict[str, Any]) -> Leap:
+        """Jump to at most ``jumps`` topics, and walk ``break_even`` and ``offset`` topics, all from ``low``."""
+
+    def topics(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> list[str]:
+        """Read the topics of a range."""
+        cursor.execute(_topics(self.fragments, bounded), bound)
+        return self.list_from(cursor.fetchone()[0])
+
+    def lengths(self, cursor: Cursor, conditions: str, version5: bool, bound: dict[str, Any]) -> list[int]:
+        """Return the lengths of the packets that :meth:`read` would return. No payload is read."""
+        cursor.execute(_numbers(self.fragments, conditions, _packet_length(self.fragments, version5)), bound)
+        return self.numbers_from(cursor.fetchone()[0])
+
+    def read(
+        self, cursor: Cursor, conditions: str, version5: bool, detailed: bool, bound: dict[str, Any]
+    ) -> Slice | None:
+        """Read the packets of at most ``limit`` messages, None if there are none."""
+        cursor.execute(_read(self.fragments, conditions, version5, detailed), bound)
+        last, count, packets, soonest_expiry, *details = cursor.fetchone()
+        if not count:
+            return None
+        if not details:
+            return Slice(last, count, packets, soonest_expiry=soonest_expiry)
+        return Slice(last, count, packets, *self.details_from(*details), soonest_expiry)
+
+    def weights(self, cursor: Cursor, conditions: str, payloads: bool, bound: dict[str, Any]) -> list[int]:
+        """Return the approximate sizes, in bytes, of the rows that :meth:`entries` would return."""
+        cursor.execute(_numbers(self.fragments, conditions, _weight(self.fragments, payloads)), bound)
+        return self.numbers_from(cursor.fetchone()[0])
+
+    def entries(self, cursor: Cursor, conditions: str, payloads: bool, bound: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Read at most ``limit`` messages: MESSAGE_COLUMNS (the payload empty unless asked for) and the size."""
+        cursor.execute(_entries(self.fragments, conditions, payloads), bound)
+        return list(cursor.fetchall())
+
+    def topic_states(self, cursor: Cursor, topics: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Read the rows of topics: MESSAGE_COLUMNS with an empty payload, the size, and the tombstone flag."""
+        columns, among = _entry(self.fragments, False), self.fragments.among.format("?")
+        cursor.execute(f"SELECT {columns}, tombstone FROM retained WHERE topic {among}", (self.bound_list(topics),))
+        return list(cursor.fetchall())
+
+    # --- writing, in the writer's thread, inside its transaction
+
+    @abstractmethod
+    def write(self, cursor: Cursor, rows: Sequence[Row], node: int, change: Totals) -> None:
+        """Write rows, sorted by topic, unless newer ones are stored; add the difference in totals to ``change``."""
+
+    @abstractmethod
+    def add_levels(self, cursor: Cursor, levels: Collection[int]) -> None:
+        """Record level counts."""
+
+    def usage_of(self, cursor: Cursor, topics: Sequence[str]) -> dict[str, Usage]:
+        """Return the usage of these topics, and lock them against other nodes until the transaction ends."""
+        among, lock = self.fragments.among.format("?"), self.fragments.lock.format("topic")
+        query = f"SELECT topic, size, client_id FROM retained WHERE tombstone = 0 AND topic {among}{lock}"
+        return self.usages(cursor, query, (self.bound_list(topics),))
+
+    def usage_between(self, cursor: Cursor, low: str, high: str | None, limit: int) -> dict[str, Usage]:
+        """Return the usage of the first ``limit`` topics from ``low`` up to but not including ``high``."""
+        query = (
+            "SELECT topic, size, client_id FROM retained "
+            f"WHERE tombstone = 0 AND topic >= :low{below(high is not None)} ORDER BY topic LIMIT :limit"
+        )
+        return self.usages(cursor, query, {"low": low, "limit": limit, **({} if high is None else {"high": high})})
+
+    @abstractmethod
+    def usages(self, cursor: Cursor, query: str, bound: Any) -> dict[str, Usage]:
+        """Return the usage of topics from a query for topic, size and Client."""
+
+    def counted(self, cursor: Cursor, scopes: Sequence[str]) -> dict[str, str | None]:
+        """Return the topic up to which each scope of usage is counted, and lock it against other nodes."""
+        among, lock = self.fragments.among.format("?"), self.fragments.lock.format("scope")
+        query = f"SELECT scope, counted_to FROM retained_usage WHERE subject = '' AND scope {among}{lock}"
+        cursor.execute(query, (self.bound_list(scopes),))
+        return dict(cursor.fetchall())
+
+    def cap_expiry(
+        self, cursor: Cursor, lifetime: int, never_too: bool, after: str, limit: int
+    ) -> tuple[str | None, list[str]]:
+        """Let messages expire earlier: see :meth:`holdfast.retained.store.interfaces.IRetainedStore.cap_expiry`.
+
+        Returns the topic to continue after, and the topics of the changed messages.
+        """
+        low = after + JUST_AFTER if after else ""
+        cursor.execute(_END_OF_PART, (low, limit - 1))
+        row = cursor.fetchone()
+        end: str | None = None if row is None else row[0]
+        bound: dict[str, Any] = {"low": low, "lifetime": lifetime, **({} if end is None else {"end": end})}
+        cursor.execute(
+            _CAP_EXPIRY.format(
+                end="" if end is None else " AND topic <= :end", never=" OR expires_at IS NULL" if never_too else ""
+            ),
+            bound,
+        )
+        return end, [topic for (topic,) in cursor.fetchall()]
+
+    def expired(self, cursor: Cursor, now: int, limit: int) -> tuple[list[str], int]:
+        """Find expired messages, the earliest ones first: their topics, and the sum of their payloads' bytes."""
+        cursor.execute(
+            f"SELECT {self.fragments.list_of.format('topic')}, CAST(coalesce(sum(size), 0) AS BIGINT) FROM "
+            "(SELECT topic, size FROM retained WHERE expires_at IS NOT NULL AND expires_at <= ? "
+            f"ORDER BY expires_at LIMIT ?{self.fragments.lock_free}) AS found",
+            (now, limit),
+        )
+        topics, size = cursor.fetchone()
+        return self.list_from(topics), size
+
+    def make_tombstones(self, cursor: Cursor, topics: Sequence[str], now: int, revision: int) -> None:
+        """Turn the rows of these topics into tombstones."""
+        empty, among = self.fragments.empty, self.fragments.among.format(":topics")
+        cursor.execute(
+            "UPDATE retained SET tombstone = 1, qos = 0, size = 0, expires_at = NULL, client_id = NULL, "
+            f"username = NULL, properties_json = NULL, prefix3 = {empty}, prefix5 = {empty}, properties5 = {empty}, "
+            f"payload = {empty}, stored_at = :now, revision = {self.fragments.greatest}(revision, :revision) "
+            f"WHERE topic {among}",
+            {"now": now, "revision": revision, "topics": self.bound_list(topics)},
+        )
+
+    def purge(self, cursor: Cursor, before: int, limit: int) -> int:
+        """Delete tombstones that are older than ``before``; return their number."""
+        cursor.execute(
+            "DELETE FROM retained WHERE topic IN (SELECT topic FROM retained WHERE tombstone = 1 AND stored_at < ? "
+            f"ORDER BY stored_at LIMIT ?{self.fragments.lock_free})",
+            (before, limit),
+        )
+        return cursor.rowcount
+
+
+def below(bounded: bool) -> str:
+    """Return the condition for the end of a range."""
+    return " AND topic < :high" if bounded else ""
+
+
+@lru_cache
+def _window(bounded: bool) -> str:
+    return f"SELECT ({FIRST} OFFSET :offset)".format(high=below(bounded))
+
+
+@lru_cache
+def _topics(fragments: Fragments, bounded: bool) -> str:
+    return (
+        f"SELECT {fragments.list_of.format('topic')} FROM "
+        f"(SELECT topic FROM retained WHERE topic >= :low{below(bounded)} AND tombstone = 0 ORDER BY topic) AS found"
+    )
+
+
+@lru_cache(maxsize=256)
+def _conditions(fragments: Fragments, bounded: bool, no_local: bool, limited: bool, version5: bool, check: str) -> str:
+    # The check comes first: most of the scanned topics fail it.
+    parts = [
+        f"topic >= :low{below(bounded)}{check}",
+        "tombstone = 0",
+        "(expires_at IS NULL OR expires_at > :now)",
+        "(revision <= :not_after OR revision & 255 <> :node)",
+    ]
+    if no_local:
+        parts.append(f"client_id {fragments.differs} :except_client")
+    if limited:
+        parts.append(f"{_packet_length(fragments, version5)} <= :max_packet_size")
+    return " AND ".join(parts)
+
+
+@lru_cache(maxsize=256)
+def _read(fragments: Fragments, conditions: str, version5: bool, detailed: bool) -> str:
+    """Select last topic, count, packets, soonest expiry; with ``detailed`` QoS and expiry of all."""
+    packet = (
+        f"prefix5 || {fragments.topic_bytes} || properties5 || payload"
+        if version5
+        else f"prefix3 || {fragments.topic_bytes} || payload"
+    )
+    return (
+        f"SELECT max(topic), count(*), {fragments.packets}, coalesce(min(expires_at), 0)"
+        f"{', ' + fragments.details if detailed else ''} FROM (SELECT topic, {packet} AS packet, "
+        f"expires_at{', qos' if detailed else ''} FROM retained WHERE {conditions} ORDER BY topic LIMIT :limit) "
+        "AS found"
+    )
+
+
+@lru_cache(maxsize=256)
+def _numbers(fragments: Fragments, conditions: str, length: str) -> str:
+    return (
+        f"SELECT {fragments.numbers} FROM (SELECT topic, {length} AS length FROM retained "
+        f"WHERE {conditions} ORDER BY topic LIMIT :limit) AS found"
+    )
+
+
+@lru_cache(maxsize=64)
+def _entries(fragments: Fragments, conditions: str, payloads: bool) -> str:
+    columns = _entry(fragments, payloads)
+    return f"SELECT {columns} FROM retained WHERE {conditions} ORDER BY topic LIMIT :limit"
+
+
+def _entry(fragments: Fragments, payloads: bool) -> str:
+    columns = ", ".join(MESSAGE_COLUMNS)
+    return (columns if payloads else columns.replace("payload", fragments.empty)) + ", size"
+
+
+def _packet_length(fragments: Fragments, version5: bool) -> str:
+    """Return an expression that needs no payload: the column ``size`` has the payload's length."""
+    length, topic = fragments.length, fragments.topic_length
+    if version5:
+        return f"{length}(prefix5) + {topic} + {length}(properties5) + size"
+    return f"{length}(prefix3) + {topic} + size"
+
+
+def _weight(fragments: Fragments, payloads: bool) -> str:
+    if payloads:
+        return _packet_length(fragments, True)
+    return f"{fragments.topic_length} + {fragments.length}(properties5)"
