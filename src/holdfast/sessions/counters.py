@@ -1,4 +1,4 @@
-"""What the broker has counted since it started."""
+"""The broker's counters since its start."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from attrs import define
 
 @define
 class Counters:
-    """Running totals; every refusal, drop and forced close is visible here.
+    """Running totals. Every refusal, drop and forced close is counted.
 
-    "messages" are PUBLISH packets, "packets" those of every type. What is sent counts when the transport is given it.
-    Of the broker's own topics only the bytes on the wire count (``bytes_sent``).
+    "messages" are PUBLISH packets, "packets" are packets of all types. A packet counts as sent when the transport gets
+    it. Of the broker's own topics only the bytes on the wire count (``bytes_sent``).
     """
 
     connections: int = 0

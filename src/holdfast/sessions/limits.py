@@ -1,4 +1,4 @@
-"""What one zone's Clients may do: the broker's limits as plain values."""
+"""The limits for the Clients of one zone, as plain values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from attrs import frozen
 
 
 class WhenFull(Enum):
-    """What becomes of a message for a Client that is away and whose queue is full."""
+    """The treatment of a message whose receiver is away and has a full queue."""
 
     DROP_OLDEST = "drop_oldest"
     DROP_NEWEST = "drop_newest"
@@ -16,11 +16,11 @@ class WhenFull(Enum):
 
 
 class RetainMode(Enum):
-    """What messages with RETAIN 1 are to the broker."""
+    """The treatment of messages with RETAIN 1."""
 
     ENABLED = "enabled"
-    ENABLED_WITHOUT_RETAINING = "enabled_without_retaining"  #: delivered as they are, neither stored nor clearing
-    DOWNGRADE = "downgrade"  #: as if RETAIN were 0
+    ENABLED_WITHOUT_RETAINING = "enabled_without_retaining"  #: delivered unchanged, neither stored nor clearing
+    DOWNGRADE = "downgrade"  #: treated like messages with RETAIN 0
     DROP = "drop"  #: acknowledged, not delivered
 
 
@@ -39,8 +39,8 @@ class Limits:
     wildcard_subscription: bool = True
     shared_subscription: bool = True
     subscription_identifiers: bool = True
-    response_information: str = ""  #: for Clients that ask for it, "" for none
-    min_replay_levels: int = 0  #: before the first wildcard, for a subscription to be sent retained messages
+    response_information: str = ""  #: sent to Clients that ask for it; "" for none
+    min_replay_levels: int = 0  #: levels before the first wildcard that a subscription needs to get a replay
     server_keepalive: int | None = None
     keepalive_multiplier: float = 1.5
     max_inflight: int = 512

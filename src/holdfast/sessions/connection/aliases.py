@@ -1,4 +1,14 @@
-"""Topic Aliases [MQTT5-3.3.2.3.4]: numbers that stand for Topic Names on one Network Connection, in both directions."""
+"""Topic Aliases [MQTT5-3.3.2.3.4]: numbers in place of Topic Names on one Network Connection, for each direction.
+
+How the Server uses them: the first message of a topic sets an alias, and each further one carries the number alone:
+
+    30 0e | 00 06 abcdef | 00          | hello    as encoded for all subscribers
+    30 11 | 00 06 abcdef | 03 23 00 01 | hello    the alias 1 is set
+    30 0b | 00 00        | 03 23 00 01 | hello    the alias 1 is used
+
+The packets are rewritten as they are sent. Encodings that several Clients share, and packets that may have to be sent
+again on another connection, contain no alias.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +16,20 @@ from collections import OrderedDict
 
 from holdfast.wire import ProtocolError, ReasonCode, encode_variable_byte_integer, read_variable_byte_integer
 
-#: Bytes of Topic Names remembered for one Network Connection and direction.
+#: the most bytes of Topic Names kept for one Network Connection and direction
 MOST_BYTES = 16 << 20
 
-#: The shortest Topic Name, in bytes, that gets an alias: one that pays with its second message. An alias takes three.
+#: the shortest Topic Name, in bytes, that gets an alias: one that saves bytes with its second message
 SHORTEST = 6
 
-#: The most bytes by which an alias makes a packet longer: itself, and both lengths growing by a byte.
+#: the most bytes that an alias adds to a packet: three of its own, and one more for each of the two lengths
 _GROWTH = 5
 
 _LONGEST_PACKET = 5 + 268_435_455
 
 
 class IncomingAliases:
-    """The aliases a Client has set."""
+    """The aliases that a Client has set, at most ``most``."""
 
     __slots__ = ("_bytes", "_most", "_topics")
 
@@ -29,7 +39,7 @@ class IncomingAliases:
         self._bytes = 0
 
     def resolve(self, alias: int, topic: str) -> str:
-        """Return the Topic Name the alias stands for: ``topic``, and from now on that, unless it is empty."""
+        """Return the Topic Name of an alias. If ``topic`` is not empty, set the alias to it first."""
         if alias > self._most:
             raise ProtocolError(
                 f"the Topic Alias {alias} exceeds the Topic Alias Maximum of {self._most}",
@@ -49,11 +59,7 @@ class IncomingAliases:
 
 
 class OutgoingAliases:
-    """The aliases the Server has set towards a Client, at most ``most``; the least recently used is given away.
-
-    They are put into PUBLISH packets as they are sent, so that what is kept for sending again, and encodings that are
-    shared with other Clients, have none.
-    """
+    """The aliases that the Server has set towards a Client, at most ``most``. The least recently used is replaced."""
 
     __slots__ = ("_bytes", "_free", "_longest", "_most", "_numbers")
 
@@ -65,10 +71,7 @@ class OutgoingAliases:
         self._bytes = 0
 
     def apply(self, packet: bytes) -> bytes:
-        """Return an MQTT 5 PUBLISH with its Topic Name replaced by the alias, or with an alias set for it, or as it is.
-
-        A retained message sent for a subscription sets none: it is the only one of its topic for a while.
-        """
+        """Return an MQTT 5 PUBLISH that uses the alias of its topic, or sets one, or is unchanged."""
         start = 2
         while packet[start - 1] > 127:
             start += 1
@@ -81,6 +84,7 @@ class OutgoingAliases:
             self._numbers.move_to_end(topic)
             name = b"\0\0"
         elif packet[0] & 1 or len(packet) > self._longest:
+            # A retained message sets no alias: a replay sends each topic once, and would use up all numbers.
             return packet
         else:
             number = self._assign(topic)

@@ -1,4 +1,10 @@
-"""An Application Message on its way out, encoded once per form rather than once per subscriber."""
+"""An Application Message on its way to subscribers: encoded once per form, not once per subscriber.
+
+How it works. The form of a PUBLISH depends on the protocol version, the QoS, RETAIN and the Subscription Identifiers.
+A thousand subscribers with the same four share one encoding; only the Packet Identifier differs, so the encoding is
+kept as the bytes before and after it. A message with an expiry interval is encoded each time in MQTT 5, because the
+remaining seconds are part of the packet.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +19,12 @@ from holdfast.wire.packets import Publish
 
 
 class Expired(Exception):
-    """The message's Message Expiry Interval has passed; it may no longer be delivered [MQTT5-3.3.2-5]."""
+    """The Message Expiry Interval has passed: the message may not be delivered any more [MQTT5-3.3.2-5]."""
 
 
 @hot_frozen
 class DeliveryOptions:
-    """How one Session is to receive a message: what its matching subscriptions come to."""
+    """The options under which one Session receives a message, merged from its matching subscriptions."""
 
     qos: int
     retain_as_published: bool = False
@@ -26,11 +32,10 @@ class DeliveryOptions:
 
 
 class OutgoingMessage:
-    """One Application Message and the encodings made of it so far.
+    """One Application Message and its encodings so far.
 
-    Every subscriber of the same protocol version and options shares one encoding, and every Session that outlives
-    the process one copy in the store. ``now`` is in milliseconds since the epoch and only asked of messages that
-    expire. ``after`` is settled when the message may be sent with QoS 2.
+    All Sessions that outlive the process share one stored copy. ``after`` is settled when the message may be sent with
+    QoS 2.
     """
 
     __slots__ = ("_forms", "_kept", "_properties", "_topic", "after", "message")
@@ -47,7 +52,7 @@ class OutgoingMessage:
     def of_packet(
         cls, packet: bytes, protocol_version: int, expires_at: int
     ) -> tuple[OutgoingMessage, tuple[int, ...]]:
-        """Return the message a PUBLISH packet carries, and the packet's Subscription Identifiers.
+        """Return the message in a PUBLISH packet, and the packet's Subscription Identifiers.
 
         ``expires_at`` is in milliseconds since the epoch, 0 for never.
         """
@@ -71,11 +76,11 @@ class OutgoingMessage:
 
     @property
     def ticket(self) -> CommitTicket:
-        """What has to be settled before the message may be acknowledged to its publisher."""
+        """The ticket that must be settled before the publisher gets its acknowledgement."""
         return COMMITTED if self._kept is None else self._kept.ticket
 
     def keep(self, states: ISessionStates) -> KeptMessage:
-        """Keep the message for one more delivery."""
+        """Store the message once, and count one more delivery of it."""
         kept = self._kept
         if kept is None or not kept.references:
             kept = self._kept = states.keep(self.message)
@@ -83,11 +88,11 @@ class OutgoingMessage:
         return kept
 
     def found(self, kept: KeptMessage) -> None:
-        """Take note that the message has been kept before."""
+        """Note that the message is stored already, because it was restored."""
         self._kept = kept
 
     def size(self) -> int:
-        """Return the bytes this message occupies while it waits, roughly."""
+        """Return roughly how many bytes this message occupies while it waits."""
         return len(self._topic) + len(self.message.payload)
 
     def packet(
@@ -99,13 +104,13 @@ class OutgoingMessage:
         packet_identifier: int,
         now: int,
     ) -> bytes:
-        """Return the PUBLISH packet in this form, with DUP 0.
+        """Return the PUBLISH packet in this form, with DUP 0. Raise :class:`Expired` if the message has expired.
 
-        Raises :class:`Expired` when nothing remains of the Message Expiry Interval.
+        ``now`` is in milliseconds since the epoch. It is read only if the message can expire.
         """
         if self.message.expires_at is not None:
             remaining = self._remaining(now)
-            if protocol_version == 5:  # the interval changes as time passes, so this form is not kept
+            if protocol_version == 5:  # the remaining seconds differ each time, so this form is not kept
                 head, tail = self._encode(True, qos, retain, identifiers, remaining)
                 return head + packet_identifier.to_bytes(2, "big") + tail if qos else head
         form = (protocol_version == 5, qos, retain, identifiers)
@@ -125,7 +130,7 @@ class OutgoingMessage:
     def _encode(
         self, with_properties: bool, qos: int, retain: bool, identifiers: tuple[int, ...], remaining: int | None
     ) -> tuple[bytes, bytes]:
-        """Return the packet's parts before and after the Packet Identifier (at QoS 0: all of it, and nothing)."""
+        """Return the parts before and after the Packet Identifier. With QoS 0 the first part is the whole packet."""
         message = self.message
         block = self._block(identifiers, remaining) if with_properties else b""
         packet = encode_publish(self._topic, message.payload, qos, retain, False, 1 if qos else 0, block)

@@ -1,4 +1,4 @@
-"""The messages that wait for one Client: while it is away, or while its window is full."""
+"""The messages that wait for one Client, because it is away or because its window is full."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.sessions.delivery.outgoing import OutgoingMessage
 
 @hot_frozen(eq=False)
 class Queued:
-    """One message and how it is to be sent; ``delivery`` is None where nothing is kept of it."""
+    """One message and the form in which to send it. ``delivery`` is None if the Session is not stored."""
 
     outgoing: OutgoingMessage
     qos: int
@@ -22,7 +22,7 @@ class Queued:
 
 
 class MessageQueue:
-    """First in, first out, with its size in messages and bytes, and how many ever came and went."""
+    """First in, first out. ``bytes`` is its present size; ``enqueued`` and ``dequeued`` count all messages so far."""
 
     __slots__ = ("_messages", "bytes", "dequeued", "enqueued")
 
@@ -40,7 +40,7 @@ class MessageQueue:
 
     @property
     def first(self) -> Queued:
-        """The message whose turn it is."""
+        """The message to send next."""
         return self._messages[0]
 
     def append(self, queued: Queued) -> None:
@@ -56,7 +56,7 @@ class MessageQueue:
         return queued
 
     def remove(self, queued: Queued) -> bool:
-        """Take this message out, wherever it is; False if it is not there any more."""
+        """Take this message out. Return False if it has left already."""
         if queued not in self._messages:
             return False
         self._messages.remove(queued)
@@ -64,7 +64,7 @@ class MessageQueue:
         return True
 
     def take_shared(self, shared_filter: str) -> list[Queued]:
-        """Take out all messages that were meant for this shared subscription."""
+        """Take out all messages of this shared subscription."""
         taken = [
             queued
             for queued in self._messages
@@ -83,7 +83,7 @@ class MessageQueue:
             self.pop()
 
     def exceeds(self, messages: int | None, size: int) -> bool:
-        """Tell whether there is more than so many messages (None: any number) or bytes."""
+        """Tell whether the queue has more messages (None: no limit) or more bytes than that."""
         return self.bytes > size or (messages is not None and len(self._messages) > messages)
 
     def _gone(self, queued: Queued) -> None:

@@ -4,9 +4,9 @@ How it works. A slice of retained messages comes from the store as PUBLISH packe
 QoS 0 and the Client's protocol version. If the subscription asks for no more than that, the slice is sent as it is.
 Otherwise a subscription may need three changes, all of them near the beginning of a packet:
 
-    31 0c | 00 03 a/b | 00 | hello                     stored: QoS 0, no properties
-    33 17 | 00 03 a/b | 00 07 | 07 0b 2a 02 ... | hello   sent: QoS 1, Packet Identifier 7, Subscription Identifier
-                                                          42 and the remaining Message Expiry Interval
+    31 0b | 00 03 a/b |         00                      | hello    read: QoS 0, no properties
+    33 14 | 00 03 a/b | 00 07 | 07 0b 2a 02 00 00 00 3c | hello    sent: QoS 1, Packet Identifier 7, Subscription
+                                                                   Identifier 42, 60 seconds to live
 
 So a packet is cut at three places (:class:`Packet`) and joined again around the new fields. The payload and the stored
 properties are copied, never read. Decoding every packet into a PUBLISH and encoding it again took several times as

@@ -1,7 +1,7 @@
-"""The seam between Sessions and where Session State is kept [MQTT5-4.1]. Every change returns a commit ticket.
+"""The seam between Sessions and the store of Session State [MQTT5-4.1]. Every change returns a commit ticket.
 
-What of a Session must outlive the process is written to its *record*. A Session that ends with its Network Connection
-has the record :data:`~holdfast.sessions.state.memory.UNRECORDED`, which keeps nothing and costs nothing.
+A Session writes to its *record* the state that must survive the process. A Session that ends with its Network
+Connection has the record :data:`~holdfast.sessions.state.memory.UNRECORDED`, which stores nothing and costs nothing.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from holdfast.wire.packets import Will
 
 
 class KeptMessage:
-    """An Application Message kept once for all deliveries that refer to it.
+    """An Application Message that is stored once for all its deliveries.
 
-    ``ticket`` is settled when the message, and every delivery of it noted in the same breath, is durable. ``forget``
-    is called when the last reference is gone.
+    ``ticket`` is settled when the message is durable, with every delivery that was noted in the same turn. ``forget``
+    is called when no delivery refers to the message any more.
     """
 
     __slots__ = ("_forget", "identifier", "references", "ticket")
@@ -38,7 +38,7 @@ class KeptMessage:
         self.references += 1
 
     def release(self) -> None:
-        """Count one delivery less."""
+        """Count one delivery less. The last one deletes the message."""
         self.references -= 1
         if not self.references:
             self._forget(self.identifier)
@@ -46,10 +46,10 @@ class KeptMessage:
 
 @hot_frozen
 class DeliveryState:
-    """One QoS 1 or 2 delivery to one Client, as it is kept.
+    """The stored state of one QoS 1 or 2 delivery to one Client.
 
-    ``seq`` orders the deliveries of a Session. ``packet_identifier`` is 0 while the message is queued; ``released``
-    tells that PUBREC has come and PUBREL is due. ``shared_filter`` names the shared subscription it was sent for.
+    ``seq`` orders the deliveries of a Session. ``packet_identifier`` is 0 while the message is queued. ``released``
+    tells that PUBREC has come and PUBREL is due. ``shared_filter`` is the shared subscription that it serves, if any.
     """
 
     seq: int
@@ -63,44 +63,50 @@ class DeliveryState:
 
 
 class ISessionRecord(Interface):
-    """What is kept of one Session."""
+    """The stored state of one Session."""
 
     durable = Attribute("Whether the Session outlives the process.")
 
     def attached(principal: Principal, listener: str, expiry_interval: float | None) -> CommitTicket:
-        """The Client is connected, through this listener; the Session may expire (seconds, None for never)."""
+        """Store that the Client is connected through this listener, and how long after it the Session expires.
+
+        ``expiry_interval`` is in seconds, None for never.
+        """
 
     def detached(expiry_interval: float | None, expires_at: int | None) -> CommitTicket:
-        """The Client is away until ``expires_at`` (milliseconds since the epoch, None for ever)."""
+        """Store that the Client is away.
+
+        The Session expires at ``expires_at`` (milliseconds since the epoch), None for never.
+        """
 
     def ended() -> CommitTicket:
         """Discard the Session and all its state."""
 
     def subscribed(topic_filter: str, subscription: Subscription, replay_after: str | None) -> CommitTicket:
-        """Add or replace a subscription; ``replay_after`` is up to where its replay is acknowledged, None: it is over.
+        """Add or replace a subscription. ``topic_filter`` is the filter in SUBSCRIBE, with its share.
 
-        ``topic_filter`` is as the Client wrote it.
+        ``replay_after`` is the last topic of its replay that the Client has acknowledged. None: the replay is over.
         """
 
     def unsubscribed(topic_filter: str) -> CommitTicket:
         """Remove a subscription."""
 
     def delivering(delivery: DeliveryState, fresh: bool) -> CommitTicket:
-        """Note where a delivery stands; ``fresh`` when it is its first note."""
+        """Store the state of a delivery. ``fresh`` tells that it is stored for the first time."""
 
     def delivered(seq: int) -> None:
-        """Forget a delivery: the Client has the message, or never will."""
+        """Delete a delivery that is over."""
 
     def received(packet_identifier: int, at: int, fresh: bool) -> CommitTicket:
-        """A QoS 2 PUBLISH came from the Client (``fresh``: not again), at this time (milliseconds since the epoch)."""
+        """Store that a QoS 2 PUBLISH came at this time (milliseconds since the epoch). ``fresh``: not again."""
 
     def released(packet_identifier: int) -> CommitTicket:
-        """The Client has released a QoS 2 PUBLISH with PUBREL (or the PUBLISH was refused)."""
+        """Store that a QoS 2 PUBLISH was released with PUBREL, or refused."""
 
 
 @hot_frozen
 class StoredDelivery:
-    """A delivery found in the store; ``message`` and ``kept`` are None for a released one."""
+    """A delivery found in the store. ``message`` and ``kept`` are None if it is released."""
 
     state: DeliveryState
     message: ApplicationMessage | None
@@ -109,7 +115,7 @@ class StoredDelivery:
 
 @hot_frozen
 class StoredSession:
-    """A Session found in the store. ``expires_at`` is None for never, or while the Client was connected."""
+    """A Session found in the store. ``expires_at`` is None if it never expires or its Client was connected."""
 
     record: ISessionRecord
     principal: Principal
@@ -123,7 +129,7 @@ class StoredSession:
 
 @hot_frozen
 class StoredWill:
-    """A Will Message found in the store; ``due_at`` (milliseconds since the epoch) is None if its Client was there.
+    """A Will Message found in the store. ``due_at`` (milliseconds since the epoch) is None if its Client was connected.
 
     ``delay`` is in seconds: the lesser of its Will Delay Interval and the Session's expiry.
     """
@@ -135,19 +141,22 @@ class StoredWill:
 
 
 class ISessionStates(Interface):
-    """Keeps Session State and Will Messages."""
+    """Stores Session State and Will Messages."""
 
     def record(client_id: str) -> ISessionRecord:
-        """Return the record of a new Session that is to outlive its Network Connection."""
+        """Return the record of a new Session that outlives its Network Connection."""
 
     def keep(message: ApplicationMessage) -> KeptMessage:
-        """Keep a message for the deliveries that are about to refer to it."""
+        """Store a message before the deliveries that refer to it."""
 
     def will_kept(principal: Principal, will: Will, delay: float, due_at: int | None) -> CommitTicket:
-        """Keep the Will Message of a Client: due ``delay`` seconds after it is lost, or at ``due_at`` if it is."""
+        """Store the Will Message of a Client. It is due ``delay`` seconds after the Client is lost.
+
+        If the Client is lost already, it is due at ``due_at``.
+        """
 
     def will_over(client_id: str) -> None:
-        """Forget a Will Message: it is published, or never will be."""
+        """Delete a Will Message, because it is published or discarded."""
 
     def load() -> tuple[Sequence[StoredSession], Sequence[StoredWill]]:
-        """Return all that is kept, and discard what belongs to nothing. Called once, before anything else."""
+        """Return all stored state, and delete orphaned rows. Called once, before any other method."""

@@ -23,43 +23,43 @@ from holdfast.wire.packets import Will
 
 @implementer(ISessionRecord)
 class Unrecorded:
-    """The record of Sessions that end with their Network Connection, or with the process."""
+    """The record of a Session that ends with its Network Connection or with the process."""
 
     durable = False
 
     def attached(self, principal: Principal, listener: str, expiry_interval: float | None) -> CommitTicket:
-        """Answer that nothing has to be committed."""
+        """Store nothing."""
         return COMMITTED
 
     def detached(self, expiry_interval: float | None, expires_at: int | None) -> CommitTicket:
-        """Answer that nothing has to be committed."""
+        """Store nothing."""
         return COMMITTED
 
     def ended(self) -> CommitTicket:
-        """Answer that nothing has to be committed."""
+        """Store nothing."""
         return COMMITTED
 
     def subscribed(self, topic_filter: str, subscription: Subscription, replay_after: str | None) -> CommitTicket:
-        """Answer that nothing has to be committed."""
+        """Store nothing."""
         return COMMITTED
 
     def unsubscribed(self, topic_filter: str) -> CommitTicket:
-        """Answer that nothing has to be committed."""
+        """Store nothing."""
         return COMMITTED
 
     def delivering(self, delivery: DeliveryState, fresh: bool) -> CommitTicket:
-        """Answer that nothing has to be committed."""
+        """Store nothing."""
         return COMMITTED
 
     def delivered(self, seq: int) -> None:
-        """Keep nothing."""
+        """Store nothing."""
 
     def received(self, packet_identifier: int, at: int, fresh: bool) -> CommitTicket:
-        """Answer that nothing has to be committed."""
+        """Store nothing."""
         return COMMITTED
 
     def released(self, packet_identifier: int) -> CommitTicket:
-        """Answer that nothing has to be committed."""
+        """Store nothing."""
         return COMMITTED
 
 
@@ -68,22 +68,22 @@ UNRECORDED = Unrecorded()
 
 @implementer(ISessionStates)
 class MemorySessionStates:
-    """Keeps Session State in the Sessions themselves: it lives as long as the process."""
+    """Stores nothing: the Sessions hold their state, which ends with the process."""
 
     def record(self, client_id: str) -> ISessionRecord:
-        """Return a record that keeps nothing."""
+        """Return a record that stores nothing."""
         return UNRECORDED
 
     def keep(self, message: ApplicationMessage) -> KeptMessage:
-        """Keep nothing."""
+        """Store nothing."""
         return KeptMessage(0, COMMITTED, lambda _: None)
 
     def will_kept(self, principal: Principal, will: Will, delay: float, due_at: int | None) -> CommitTicket:
-        """Answer that nothing has to be committed."""
+        """Store nothing."""
         return COMMITTED
 
     def will_over(self, client_id: str) -> None:
-        """Keep nothing."""
+        """Store nothing."""
 
     def load(self) -> tuple[Sequence[StoredSession], Sequence[StoredWill]]:
         """Return nothing."""

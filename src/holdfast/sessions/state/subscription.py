@@ -1,4 +1,4 @@
-"""One subscription, as it was granted."""
+"""One granted subscription."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from attrs import frozen
 
 @frozen
 class Subscription:
-    """One subscription's options [MQTT5-3.8.3.1], as granted.
+    """The granted options of one subscription [MQTT5-3.8.3.1].
 
     ``qos`` is the maximum QoS; ``identifier`` the Subscription Identifier (1..268,435,455) or None.
     """
