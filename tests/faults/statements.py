@@ -104,7 +104,7 @@ def run(url: str, faults: Faults, facts: Facts | None = None, journal: Path | No
 
     def meet_now(parts: OpenStore) -> None:
         meet(parts.database)
-        batches = parts.writer._batches
+        batches = parts.writer._committer
         batches._connection = _Connection(batches._connection, faults)
 
     # A start that fails says so, and is over: only being killed is tried from its first statement on.

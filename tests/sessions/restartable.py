@@ -68,8 +68,8 @@ class RestartableBroker(MemoryBroker):
     def kill(self) -> None:
         """Kill the process as it is, with what is not committed."""
         self.executor.waiting.clear()
-        if self.parts.writer._batches._connection is not None:
-            self.parts.writer._batches._connection.close()
+        if self.parts.writer._committer._connection is not None:
+            self.parts.writer._committer._connection.close()
         self.parts.readers.close()
 
     def restart(self, after: float = 0, manual: bool = False) -> RestartableBroker:

@@ -70,8 +70,8 @@ def test_an_unusable_database_is_not_opened(tmp_path: Path, monkeypatch: pytest.
     def broken(_connection: object) -> StoreTotals:
         raise sqlite3.DatabaseError("database disk image is malformed")
 
-    monkeypatch.setattr(store_module, "read_totals", broken)
     bench = Bench(fresh_file(tmp_path))
+    monkeypatch.setattr(store_module, "read_totals", broken)
     with pytest.raises(StoreUnusable, match="malformed"):
         bench.store.open()
     assert bench.store.parts is None

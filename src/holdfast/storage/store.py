@@ -205,10 +205,10 @@ class DurableStore:
             self._executor,
             clock,
             self._reactor,
-            self._max_pending,
-            self._flush_interval,
-            partial(self._reactor.callLater, 0) if self._executor.waits_for_turn else None,
-            connection,
+            max_pending=self._max_pending,
+            flush_interval=self._flush_interval,
+            at_turn_end=partial(self._reactor.callLater, 0) if self._executor.waits_for_turn else None,
+            connection=connection,
         )
         if self._on_pressure is not None:
             writer.on_pressure(self._on_pressure)

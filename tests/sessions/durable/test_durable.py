@@ -496,12 +496,12 @@ def fill(broker: RestartableBroker) -> None:
         error.sqlite_errorcode = sqlite3.SQLITE_FULL
         raise error
 
-    vars(broker.parts.writer._batches)["transact"] = full
+    vars(broker.parts.writer._committer)["transact"] = full
 
 
 def empty(broker: RestartableBroker) -> None:
     """There is space again."""
-    del vars(broker.parts.writer._batches)["transact"]
+    del vars(broker.parts.writer._committer)["transact"]
 
 
 def test_replays_go_on_where_they_were_acknowledged_after_a_kill(broker: RestartableBroker) -> None:

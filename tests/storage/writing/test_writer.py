@@ -84,7 +84,12 @@ class Desk:
         self.executor = SynchronousExecutor(self.manual)
         self.revisions = RevisionClock(1, 0, Wall(1000))
         self.writer = Writer(
-            self.database, self.executor, self.revisions, self.clock, self.max_pending, self.flush_interval
+            self.database,
+            self.executor,
+            self.revisions,
+            self.clock,
+            max_pending=self.max_pending,
+            flush_interval=self.flush_interval,
         )
 
     def submit(

@@ -1,6 +1,26 @@
-"""Batches: one transaction for all that is pending, and what to do when one row spoils it.
+"""The part of the writer that runs in its thread: one transaction for a whole commit group.
 
-All of it runs in the writer's thread.
+A group is one transaction, because the price of a commit is nearly the same for one row and for a thousand. So one bad
+row makes the whole transaction fail, although the other rows are fine. The committer finds it by bisection:
+
+    transaction of a, b, c, d      fails: REFUSED (a CHECK constraint, for example)
+    transaction of a, b            commits
+    transaction of c, d            fails: REFUSED
+    transaction of c               commits
+    transaction of d               fails: REFUSED, and is alone: d is refused
+
+Invariant: each write of the group is in exactly one of three sets at the end: committed, refused or failed, left for
+later. The halves are done in order, so writes of the same group are never reordered across a commit.
+
+Other failures are not the fault of a row, so halving is no use:
+
+- *conflict* (Postgres: another node was in the way): the same transaction again, at most ten times in a group;
+- *away* (the server is gone, another program locks the file): the connection is closed, everything that is not
+  committed yet is left, and the writer tries again later;
+- all others (disk full, damage): everything that is not committed yet fails now.
+
+Savepoints, one for each row, would find the bad row without bisection. They would cost every group, and bad rows are
+rare.
 """
 
 from __future__ import annotations
@@ -13,20 +33,21 @@ from typing import Any, TypeVar
 from twisted.logger import Logger
 
 from holdfast.storage.driver import Connection, WritableDatabase
+from holdfast.storage.writing.groups import CommitOutcome
 from holdfast.storage.writing.node_totals import raise_revision_mark
-from holdfast.storage.writing.writes import IWriteKind, Stored, Write
+from holdfast.storage.writing.writes import IWriteKind, Write
 from holdfast.tickets import FailureKind
 
 T = TypeVar("T")
 
-#: How often a batch is done again because of other nodes before it waits a while.
+#: How often the transactions of a group are repeated at once because of other nodes.
 _MOST_CONFLICTS = 10
 
 
 class Committer:
-    """Stores batches on the writer's connection, which it opens when first needed and again after it broke.
+    """Commits groups on the writer's connection. It opens the connection when needed, and again after an error.
 
-    Where a ``connection`` is given, it has that already.
+    A given ``connection`` is used first.
     """
 
     _log = Logger()
@@ -36,22 +57,17 @@ class Committer:
         self._node = node
         self._connection = connection
 
-    def store(self, writes: Sequence[Write], mark: int) -> Stored:
-        """Write everything in one transaction, with ``mark`` as the highest revision used.
-
-        A transaction that fails because of a row is rolled back and tried again in halves, until the row stands alone
-        and is refused. When the database fails, so does all that is not committed yet;
-        when it is away, that is left for later.
-        """
+    def store(self, writes: Sequence[Write], revision: int) -> CommitOutcome:
+        """Commit the writes, in one transaction if possible. ``revision`` is the highest one that was used."""
         started = perf_counter()
-        stored = Stored([], {})
-        waiting = [writes] if writes else []  # all may have been cancelled
+        outcome = CommitOutcome([], {})
+        waiting = [writes] if writes else []  # a group is empty if all its writes have cancelled out
         conflicts = 0
         while waiting:
             part = waiting.pop()
             try:
-                stored.accounts += self.transact(partial(self._apply, part, mark))
-            except Exception as error:  # noqa: BLE001 - every failure has a kind, and its writes are told
+                outcome.results += self.transact(partial(self._apply, part, revision))
+            except Exception as error:  # noqa: BLE001 - every failure has a kind, which the writes are told
                 if self._database.is_conflict(error) and conflicts < _MOST_CONFLICTS:
                     conflicts += 1
                     waiting.append(part)
@@ -66,41 +82,41 @@ class Committer:
                     part = [write for rest in reversed(waiting) for write in rest]
                     waiting.clear()
                     if self._database.is_away(error):
-                        self._disconnect()  # the next connection may find another server
-                        stored.away, stored.left = failure, part
+                        self._disconnect()  # after a failover, a new connection may lead to another server
+                        outcome.away, outcome.left = failure, part
                         break
-                stored.failures.update({(write.kind, write.key): failure for write in part})
+                outcome.failures.update({(write.kind, write.key): failure for write in part})
             else:
-                stored.rows += len(part)
-                stored.commits += 1
-        stored.seconds = perf_counter() - started
-        return stored
+                outcome.rows += len(part)
+                outcome.commits += 1
+        outcome.seconds = perf_counter() - started
+        return outcome
 
     def transact(self, work: Callable[[Connection], T]) -> T:
-        """Do the work inside a transaction and commit it; whatever it raises, the transaction is undone."""
+        """Do the work inside a transaction and commit it. Any exception rolls the transaction back."""
         connection = self._connected()
         try:
             connection.cursor().execute(self._database.begin_statement)
             result = work(connection)
             connection.commit()
         except BaseException:
-            self._undo(connection)
+            self._roll_back(connection)
             raise
         self._database.committed(connection)
         return result
 
-    def attend(self, work: Callable[[Connection], T]) -> T:
+    def run_outside_transaction(self, work: Callable[[Connection], T]) -> T:
         """Do the work outside any transaction."""
         return work(self._connected())
 
     def close(self) -> None:
-        """Check the log in and close the connection, if one is open."""
+        """Complete the database's files and close the connection, if one is open."""
         connection, self._connection = self._connection, None
         if connection is not None:
             try:
                 self._database.checkpoint(connection)
-            except Exception as error:  # noqa: BLE001 - nothing is lost: what is in the log is committed
-                self._log.warn("the log is not checked in, and stays as it is: {error}", error=error)
+            except Exception as error:  # noqa: BLE001 - nothing is lost: the changes in the log are committed
+                self._log.warn("the log was not moved into the database, and stays beside it: {error}", error=error)
             finally:
                 connection.close()
 
@@ -109,14 +125,15 @@ class Committer:
         if connection is not None:
             connection.close()
 
-    def _apply(self, writes: Sequence[Write], mark: int, connection: Connection) -> list[tuple[IWriteKind, Any]]:
+    def _apply(self, writes: Sequence[Write], revision: int, connection: Connection) -> list[tuple[IWriteKind, Any]]:
         cursor = connection.cursor()
         by_kind: dict[IWriteKind, list[Write]] = {}
         for write in writes:
             by_kind.setdefault(write.kind, []).append(write)
-        accounts = [(kind, kind.apply(cursor, by_kind[kind])) for kind in sorted(by_kind, key=_order)]
-        raise_revision_mark(cursor, self._node, mark)
-        return accounts
+        results = [(kind, kind.apply(cursor, by_kind[kind])) for kind in sorted(by_kind, key=_order)]
+        # In the same transaction: after a crash, the revision clock starts above every committed revision.
+        raise_revision_mark(cursor, self._node, revision)
+        return results
 
     def _connected(self) -> Connection:
         if self._database.damage is not None:
@@ -125,11 +142,11 @@ class Committer:
             self._connection = self._database.connect()
         return self._connection
 
-    def _undo(self, connection: Connection) -> None:
+    def _roll_back(self, connection: Connection) -> None:
         try:
             connection.rollback()
         except Exception:  # noqa: BLE001 - the first error is the one to report
-            # Nobody knows what state this connection is in: closing it undoes the transaction, a new one starts clean.
+            # The state of this connection is unknown. Closing it undoes the transaction; the next one starts clean.
             self._connection = None
             connection.close()
 

@@ -1,16 +1,69 @@
-"""The one writer: everything durable goes through it, many changes to a commit, and each is told when it is safe.
+"""The one writer: it commits all durable changes, many in one transaction, and settles their tickets.
 
-Group commit without a timer: a batch is everything that became pending while the batch before was being committed.
-The writer lives in the reactor thread; its transactions run on the other side of a executor, one at a time.
+How it works
+============
+
+The writer lives in the reactor thread. Its transactions run in the writer's thread, one at a time; an executor carries
+them there and their outcomes back. Only ``Committer`` and ``IWriteKind.apply`` run in the writer's thread, and no state
+is shared: a group that has been handed over is not changed until its outcome is back.
+
+Commits are grouped without a timer. All changes that arrive during a commit are one *commit group*, which is the next
+commit. So the groups grow with the load, and a single change waits for nothing:
+
+    ms    reactor thread                                          writer's thread
+    0.0   put a=1 -> ticket 1; IDLE -> GATHERING
+    0.1   put b=1 -> ticket 2
+    0.2   the turn ends; -> COMMITTING with {a=1, b=1}            BEGIN, upsert 2 rows
+    0.9   put a=2 -> ticket 3; put c=1 -> ticket 4; put a=3 -> ticket 5
+    1.4                                                           COMMIT
+    1.5   done: -> COMMITTING with {c=1, a=3}                     BEGIN, upsert 2 rows
+          meanwhile tickets 1 and 2 are settled: PUBACK for a, b
+    2.6   done; tickets 3, 4 and 5 are settled; -> IDLE           COMMIT
+
+A later change of the same key replaces an earlier one in its group (a=2 is never written), and one commit settles the
+tickets of both. Invariants: tickets are settled in the order of submission; a ticket is settled without a failure only
+after the commit that contains its change, or a later change of the same key.
+
+The states, and the events that leave them:
+
+    IDLE        nothing is to be done. A change leads to GATHERING (in tools, which have no turns, to COMMITTING); a
+                change that no client waits for ("async") to DELAYED; an errand or ``close`` to COMMITTING.
+    GATHERING   changes wait for the end of the reactor turn, so that the first commit of a burst has more than one row.
+                The end of the turn, an errand, or ``flushed`` leads to COMMITTING.
+    DELAYED     durability "async": changes wait for the flush interval. Its end, an errand, or ``flushed`` leads to
+                COMMITTING; a change that a client waits for, or too many pending bytes, to GATHERING.
+    COMMITTING  a group or an errand is in the writer's thread. Its outcome leads to IDLE, or to AWAY.
+    AWAY        the database is away. A timer (0.1 s, doubled up to 5 s) or ``close`` leads to IDLE, from which the next
+                attempt begins at once.
+
+*Settling* overlaps with the states: the next group is already being committed while tickets are settled. Changes that
+are submitted by a ticket's callback wait until all tickets of the group are settled, so that they share a commit.
+
+*Errands* are other work for the writer's thread, such as counting behind all changes submitted so far. They stand in
+the same queue, between groups, and have a transaction of their own.
+
+*Async durability* acknowledges a change at once. The loss after a crash is at most one flush interval of acknowledged
+changes: if the oldest acknowledged change is older than that, or if the last commit failed, tickets wait again.
+
+*Back-pressure*: above ``max_pending`` bytes the hooks are told to pause the publishers, below half of it to resume.
+
+*A database that is away*: the committer returns the writes that it has left. They go back to the head of the queue,
+merged with the group behind them, and their tickets go on waiting. Failed writes are reported to their kinds, and their
+tickets are settled with the failure.
+
+Left out: a timer that delays commits to make groups larger (it delays every PUBACK, and under load the groups are large
+anyway), and several commits at a time (SQLite allows one writer, and settling in order would need a second queue).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from enum import Enum
 from functools import partial
 from typing import Any, TypeVar
 
+from attrs import define
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
@@ -20,20 +73,54 @@ from holdfast.storage.driver import Connection, WritableDatabase
 from holdfast.storage.executor import IExecutor
 from holdfast.storage.revisions import RevisionClock
 from holdfast.storage.writing.committer import Committer
-from holdfast.storage.writing.writes import IWriteKind, Pending, Stored, Write, WriterCounters, put_back
+from holdfast.storage.writing.groups import CommitGroup, CommitOutcome, merge_left
+from holdfast.storage.writing.writes import IWriteKind, Write
 from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure
 
 T = TypeVar("T")
 
-#: Seconds until a database that is away is tried again: doubled from the first to the longest.
+#: Seconds until the next attempt if the database is away: doubled from the first delay to the longest one.
 _FIRST_DELAY = 0.1
 _LONGEST_DELAY = 5.0
-#: Bytes pending above which publishers are asked to pause.
+#: The default bound of pending bytes, above which publishers are paused.
 MAX_PENDING = 16 << 20
 
 
-class _Errand(Pending):
-    """Other work for the writer's thread: it carries no writes, only tickets that wait for its turn to pass."""
+class _State(Enum):
+    IDLE = "idle"
+    GATHERING = "gathering"
+    DELAYED = "delayed"
+    COMMITTING = "committing"
+    AWAY = "away"
+
+
+# Names of their own, because the hot path compares states: an attribute of an Enum class takes longer to read.
+_IDLE, _GATHERING, _DELAYED, _COMMITTING, _AWAY = _State
+
+#: The states that may follow each state. An entry that is missing here is an error of the writer.
+_NEXT = {
+    _IDLE: (_GATHERING, _DELAYED, _COMMITTING),
+    _GATHERING: (_COMMITTING,),
+    _DELAYED: (_GATHERING, _COMMITTING),
+    _COMMITTING: (_IDLE, _AWAY),
+    _AWAY: (_IDLE,),
+}
+
+
+@define
+class WriterCounters:
+    """Totals since the writer was made. ``seconds`` is the time that its thread has spent on commit groups."""
+
+    commits: int = 0
+    rows: int = 0
+    coalesced: int = 0
+    cancelled: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+
+
+class _Errand(CommitGroup):
+    """Other work for the writer's thread. It has no writes; its tickets wait for it to be over."""
 
     __slots__ = ("answer", "work")
 
@@ -44,13 +131,11 @@ class _Errand(Pending):
 
 
 class Writer:
-    """Commits writes in batches and settles their tickets, in order of submission, in the reactor thread.
+    """Commits writes in groups and settles their tickets in the order of submission, in the reactor thread.
 
-    ``max_pending`` is in bytes. With a ``flush_interval`` (seconds; durability "async"), changes are acknowledged at
-    once and committed at most that often; without, they are acknowledged when committed. So are they with one, too,
-    while changes acknowledged that long ago are not committed yet, or the last commit has failed: never more than one
-    ``flush_interval`` of what was acknowledged is at stake. ``gather`` calls back when an idle writer should begin (at
-    the end of the reactor turn, so that a burst's first batch is not a single row); without it, at once.
+    ``max_pending`` is in bytes. ``flush_interval`` (seconds) is given for durability "async" only. ``at_turn_end``
+    calls its argument at the end of the reactor turn; without it, an idle writer begins at once. ``connection`` is a
+    writer's connection that is already open.
     """
 
     _log = Logger()
@@ -61,97 +146,72 @@ class Writer:
         executor: IExecutor,
         clock: RevisionClock,
         reactor: IReactorTime,
+        *,
         max_pending: int = MAX_PENDING,
         flush_interval: float | None = None,
-        gather: Callable[[Callable[[], None]], object] | None = None,
+        at_turn_end: Callable[[Callable[[], None]], object] | None = None,
         connection: Connection | None = None,
     ) -> None:
         self.counters = WriterCounters()
         self.pending_bytes = 0
         self._database = database
-        self._batches = Committer(database, clock.node, connection)
+        self._committer = Committer(database, clock.node, connection)
         self._executor = executor
         self._clock = clock
         self._reactor = reactor
         self._max_pending = max_pending
         self._flush_interval = flush_interval
-        self._gather = gather
-        self._gathering = False
+        self._at_turn_end = at_turn_end
         self._log_throttle = LogThrottle(self._log, reactor.seconds)
         self._pressure_hooks: list[Callable[[bool], None]] = []
         self._pressed = False
-        self._queue: deque[Pending] = deque()
-        self._running: Pending | None = None
-        self._finished: deque[tuple[Pending, Any]] = deque()
-        self._draining = False
+        self._state = _IDLE
+        self._timer: IDelayedCall | None = None  #: runs in the states DELAYED and AWAY
+        self._queue: deque[CommitGroup] = deque()
+        self._running: CommitGroup | None = None  #: in the writer's thread, in the state COMMITTING
         self._settling = False
-        self._timer: IDelayedCall | None = None
-        self._due = False
-        self._closed: StorageFailure | None = None
+        self._finished: deque[tuple[CommitGroup, Any]] = deque()  #: to be settled, the oldest first
+        self._urgent = False  #: the queue does not wait for the flush interval
         self._failing = False  #: the last commit failed, or the database is away
-        self._away = 0  #: attempts since the database was there
-        self._retry: IDelayedCall | None = None
+        self._attempts = 0  #: failed attempts since the database went away
+        self._closed: StorageFailure | None = None
 
     def on_pressure(self, hook: Callable[[bool], None]) -> None:
-        """Call the hook with True when more than ``max_pending`` bytes wait, with False once half of that is gone."""
+        """Call the hook with True above ``max_pending`` pending bytes, then with False below half of that."""
         self._pressure_hooks.append(hook)
 
+    @property
+    def available(self) -> bool:
+        """Whether the last attempt to write reached the database."""
+        return not self._attempts
+
+    # --- work comes in ------------------------------------------------------------------------------------------------
+
     def submit(self, write: Write) -> CommitTicket:
-        """Take a write for the next commit; its ticket is settled when it is durable, or will never be."""
+        """Add a write to the next commit. Its ticket is settled when it is durable or has failed."""
         ticket = CommitTicket()
         if self._closed is not None:
             ticket.settle(self._closed)
             return ticket
-        batch = self._take(write)
-        if self._flush_interval is not None and self._vouches(batch, self._flush_interval):
+        group = self._queued(write)
+        if self._flush_interval is not None and self._may_acknowledge(group, self._flush_interval):
             ticket = COMMITTED
         else:
-            self._due = True  # somebody waits
-            batch.tickets.append(((write.kind, write.key), ticket))
-        self._begin()
+            self._urgent = True  # a client waits
+            group.tickets.append(((write.kind, write.key), ticket))
+        self._arrange()
         return ticket
 
     def add(self, write: Write) -> None:
-        """Take a write for the next commit that nobody waits for. A closed writer takes none."""
+        """Add a write to the next commit without a ticket. A closed writer ignores it."""
         if self._closed is None:
-            self._take(write)
-            self._begin()
-
-    def _vouches(self, batch: Pending, flush_interval: float) -> bool:
-        """Tell whether a change that is in this batch may be acknowledged before its commit."""
-        if self._failing:
-            return False
-        now = self._reactor.seconds()
-        ahead = self._queue if self._running is None else (self._running, *self._queue)
-        oldest = next((each.acknowledged_at for each in ahead if each.acknowledged_at is not None), now)
-        if now - oldest >= flush_interval:
-            return False
-        if batch.acknowledged_at is None:
-            batch.acknowledged_at = now
-        return True
-
-    def _take(self, write: Write) -> Pending:
-        queue = self._queue
-        if not queue or type(queue[-1]) is not Pending:
-            queue.append(Pending())
-        batch = queue[-1]
-        self.pending_bytes += batch.add(write)
-        return batch
-
-    def _begin(self) -> None:
-        if self.pending_bytes > self._max_pending:
-            self._due = True
-            self._feel_pressure()
-        if self._gather is None:
-            self._start()
-        elif not self._gathering and self._running is None and not self._settling:
-            self._gathering = True
-            self._gather(self._gathered)
+            self._queued(write)
+            self._arrange()
 
     def flushed(self) -> CommitTicket:
-        """Return a ticket settled, without a failure, when all submitted before is committed or has failed.
+        """Return a ticket that is settled, without a failure, when all earlier changes are committed or have failed.
 
-        It brings an "async" commit forward.
+        With durability "async" this begins the commit early.
         """
         last = self._queue[-1] if self._queue else self._running
         if last is None:
@@ -163,23 +223,44 @@ class Writer:
         return ticket
 
     def run(self, work: Callable[[Connection], T], in_transaction: bool = True) -> Deferred[T]:
-        """Run work in the writer's thread after all that was submitted before, by default in its own transaction.
+        """Run work in the writer's thread after all earlier changes, by default in a transaction of its own.
 
-        Fails with what the work raised, or :class:`StorageFailure` when the database failed.
+        Fails with the exception of the work, or with :class:`StorageFailure` if the database failed.
         """
         if self._closed is not None:
             return fail(self._closed)
-        return self._send(partial(self._batches.transact if in_transaction else self._batches.attend, work))
+        committer = self._committer
+        return self._send(partial(committer.transact if in_transaction else committer.run_outside_transaction, work))
 
     def close(self) -> Deferred[None]:
-        """Commit all that is pending, bring the files in order and close the connection. Nothing is taken any more."""
+        """Commit all pending changes, complete the files and close the connection. Later changes are refused."""
         if self._closed is not None:
             return fail(self._closed)
         self._closed = StorageFailure(FailureKind.UNAVAILABLE, "the store is closed")
-        if self._retry is not None:  # one last attempt
-            self._retry.cancel()
-            self._retry = None
-        return self._send(self._batches.close)
+        if self._state is _AWAY:
+            self._enter(_IDLE)  # one last attempt
+        return self._send(self._committer.close)
+
+    def _queued(self, write: Write) -> CommitGroup:
+        queue = self._queue
+        if not queue or type(queue[-1]) is not CommitGroup:  # a group never overtakes an errand
+            queue.append(CommitGroup())
+        group = queue[-1]
+        self.pending_bytes += group.add(write)
+        return group
+
+    def _may_acknowledge(self, group: CommitGroup, flush_interval: float) -> bool:
+        """Tell whether a change of this group may be acknowledged before its commit."""
+        if self._failing:
+            return False
+        now = self._reactor.seconds()
+        uncommitted = self._queue if self._running is None else (self._running, *self._queue)
+        oldest = next((each.acknowledged_at for each in uncommitted if each.acknowledged_at is not None), now)
+        if now - oldest >= flush_interval:
+            return False
+        if group.acknowledged_at is None:
+            group.acknowledged_at = now
+        return True
 
     def _send(self, work: Callable[[], T]) -> Deferred[T]:
         errand = _Errand(work)
@@ -187,72 +268,133 @@ class Writer:
         self._hurry()
         return errand.answer
 
-    def _hurry(self) -> None:
-        self._due = True
-        self._start()
+    # --- when a commit begins -----------------------------------------------------------------------------------------
 
-    def _start(self) -> None:
-        """Hand the next batch over, unless one is being committed, settled, or an interval has to pass first."""
-        if self._running is not None or self._settling or self._retry is not None or not self._queue:
+    def _arrange(self) -> None:
+        """See to it that a change in the queue will be committed; called for each change."""
+        if self.pending_bytes > self._max_pending:
+            self._urgent = True
+            self._update_pressure()
+        state = self._state
+        # In every other state, and while tickets are settled, the next commit is arranged already.
+        if (state is _IDLE or (state is _DELAYED and self._urgent)) and not self._settling:
+            if self._at_turn_end is None or (self._flush_interval is not None and not self._urgent):
+                self._begin()
+            else:
+                self._enter(_GATHERING)
+                self._at_turn_end(self._turn_ended)
+
+    def _hurry(self) -> None:
+        self._urgent = True
+        if not self._settling:  # else the loop that settles begins the commit
+            self._begin()
+
+    def _begin(self) -> None:
+        """Hand the oldest group over, or start the flush interval. A commit in progress or a retry comes first."""
+        if not self._queue or self._state in (_COMMITTING, _AWAY):
             return
-        if self._flush_interval is not None and not self._due:
-            if self._timer is None:
-                self._timer = self._reactor.callLater(self._flush_interval, self._interval_passed)
+        if self._flush_interval is not None and not self._urgent:
+            if self._state is not _DELAYED:
+                self._enter(_DELAYED)
+                self._timer = self._reactor.callLater(self._flush_interval, self._timer_fired)
             return
-        batch = self._running = self._queue.popleft()
+        self._enter(_COMMITTING)
+        group = self._running = self._queue.popleft()
         if not self._queue:
-            self._due = False
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-        if isinstance(batch, _Errand):
-            work: Callable[[], Any] = batch.work
+            self._urgent = False
+        if isinstance(group, _Errand):
+            work: Callable[[], Any] = group.work
         else:
-            work = partial(self._batches.store, list(batch.writes.values()), self._clock.latest)
+            work = partial(self._committer.store, list(group.writes.values()), self._clock.latest)
         self._executor.call(work, self._done)
 
-    def _gathered(self) -> None:
-        self._gathering = False
-        self._start()
+    def _turn_ended(self) -> None:
+        if self._state is _GATHERING:  # else an errand has begun the commit before
+            self._begin()
 
-    def _interval_passed(self) -> None:
+    def _timer_fired(self) -> None:
         self._timer = None
+        if self._state is _AWAY:
+            self._enter(_IDLE)
         self._hurry()
 
+    def _enter(self, state: _State) -> None:
+        if state not in _NEXT[self._state]:
+            raise RuntimeError(f"the writer cannot go from {self._state} to {state}")
+        self._state = state
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # --- an outcome comes back ----------------------------------------------------------------------------------------
+
     def _done(self, outcome: Any) -> None:
-        """Take the outcome of the running batch, then settle; batches that end meanwhile are settled after it."""
-        batch, self._running = self._running, None
-        assert batch is not None
-        if not isinstance(batch, _Errand):
-            outcome = self._account(batch, outcome)
+        """Take the outcome of the running group and settle its tickets, after those of older groups."""
+        group, self._running = self._running, None
+        assert group is not None
+        away = False
+        if not isinstance(group, _Errand):
+            outcome = self._account(group, outcome)
             self._failing = outcome.away is not None or any(
                 failure.kind is not FailureKind.REFUSED for failure in outcome.failures.values()
             )
-            if outcome.away is not None and self._wait(batch, outcome):
-                batch = self._stored_of(batch, outcome)
-            else:
-                self._away = 0
-        self._finished.append((batch, outcome))
-        if self._draining:
+            away = outcome.away is not None and self._put_back(group, outcome)
+            if not away:
+                self._attempts = 0
+        # Only now: changes that a kind or a hook has submitted above must not begin a commit too early.
+        self._enter(_AWAY if away else _IDLE)
+        if away:
+            delay = min(_LONGEST_DELAY, _FIRST_DELAY * 2**self._attempts)
+            self._attempts += 1
+            self._timer = self._reactor.callLater(delay, self._timer_fired)
+        self._finished.append((group, outcome))
+        if self._settling:  # a callback, or a synchronous executor, has led here: the loop below goes on
             return
-        self._draining = True
+        self._settling = True
         try:
+            self._begin()  # the next group is committed while the tickets of this one are settled
             while self._finished:
-                self._start()  # the next batch is committed while this one's tickets are settled
-                self._settling = True
                 self._settle(*self._finished.popleft())
-                self._settling = False
-                self._start()
+                self._begin()  # with the changes that the tickets' callbacks have submitted
         finally:
-            self._draining = self._settling = False
+            self._settling = False
 
-    @property
-    def available(self) -> bool:
-        """Whether the database was there when it was last written to."""
-        return not self._away
+    def _account(self, group: CommitGroup, outcome: CommitOutcome | BaseException) -> CommitOutcome:
+        """Report the outcome to the kinds and count it; the tickets come later."""
+        if isinstance(outcome, BaseException):  # an error of this program: the database's are inside a CommitOutcome
+            failure = StorageFailure(FailureKind.UNAVAILABLE, f"the writer failed: {outcome!r}")
+            outcome = CommitOutcome([], dict.fromkeys(group.writes, failure))
+        for kind, result in outcome.results:
+            kind.committed(result)
+        counters = self.counters
+        counters.commits += outcome.commits
+        counters.rows += outcome.rows
+        counters.coalesced += group.coalesced
+        counters.cancelled += group.cancelled
+        counters.failed += len(outcome.failures)
+        counters.seconds += outcome.seconds
+        if outcome.failures:
+            self._report(group, outcome)
+        self.pending_bytes -= group.size
+        self._update_pressure()
+        return outcome
 
-    def _wait(self, batch: Pending, outcome: Stored) -> bool:
-        """Keep what a database that is away has left, and try again soon; not if the writer is to close."""
+    def _report(self, group: CommitGroup, outcome: CommitOutcome) -> None:
+        """Log the failures, and tell each kind about its writes that failed."""
+        failed: dict[FailureKind, list[StorageFailure]] = {}
+        writes_of: dict[tuple[IWriteKind, FailureKind], tuple[StorageFailure, list[Write]]] = {}
+        for identity, failure in outcome.failures.items():
+            failed.setdefault(failure.kind, []).append(failure)
+            write = group.writes.get(identity)
+            if write is not None:
+                writes_of.setdefault((write.kind, failure.kind), (failure, []))[1].append(write)
+        for why, failures in failed.items():
+            self._log_throttle.log(why.value, f"{len(failures)} changes not stored ({why.value}): {failures[0]}")
+        for (kind, _), (failure, writes) in writes_of.items():
+            kind.failed(writes, failure)
+
+    def _put_back(self, group: CommitGroup, outcome: CommitOutcome) -> bool:
+        """Put the writes that the outcome has left back into the queue; False if the writer closes: they fail."""
         failure = outcome.away
         assert failure is not None
         if self._closed is not None:
@@ -260,71 +402,23 @@ class Writer:
             return False
         self._log_throttle.log("away", f"{len(outcome.left)} changes wait for the database: {failure}")
         queued = None
-        if self._queue and type(self._queue[0]) is Pending:
+        if self._queue and type(self._queue[0]) is CommitGroup:
             queued = self._queue.popleft()
-        merged = put_back(outcome.left, batch, queued)
+        merged = merge_left(outcome.left, group, queued)
+        group.keep_settled(outcome.left)
         self._queue.appendleft(merged)
         self.pending_bytes += merged.size - (queued.size if queued is not None else 0)
-        self._feel_pressure()
-        delay = min(_LONGEST_DELAY, _FIRST_DELAY * 2**self._away)
-        self._away += 1
-        self._retry = self._reactor.callLater(delay, self._try_again)
+        self._update_pressure()
         return True
 
-    def _stored_of(self, batch: Pending, outcome: Stored) -> Pending:
-        """Return the batch with the tickets only of what has been stored or refused."""
-        left = {(write.kind, write.key) for write in outcome.left}
-        batch.tickets = [entry for entry in batch.tickets if entry[0] is not None and entry[0] not in left]
-        return batch
-
-    def _try_again(self) -> None:
-        self._retry = None
-        self._hurry()
-
-    def _account(self, batch: Pending, outcome: Stored | BaseException) -> Stored:
-        if isinstance(outcome, BaseException):  # not one of the database's failures: those come in a Stored
-            failure = StorageFailure(FailureKind.UNAVAILABLE, f"the writer failed: {outcome!r}")
-            outcome = Stored([], dict.fromkeys(batch.writes, failure))
-        for kind, account in outcome.accounts:
-            kind.committed(account)
-        counters = self.counters
-        counters.commits += outcome.commits
-        counters.rows += outcome.rows
-        counters.coalesced += batch.coalesced
-        counters.cancelled += batch.cancelled
-        counters.failed += len(outcome.failures)
-        counters.seconds += outcome.seconds
-        if outcome.failures:
-            self._report(outcome)
-            self._tell_kinds(batch, outcome)
-        self.pending_bytes -= batch.size
-        self._feel_pressure()
-        return outcome
-
-    def _report(self, outcome: Stored) -> None:
-        by_kind: dict[FailureKind, list[StorageFailure]] = {}
-        for failure in outcome.failures.values():
-            by_kind.setdefault(failure.kind, []).append(failure)
-        for kind, failures in by_kind.items():
-            self._log_throttle.log(kind.value, f"{len(failures)} changes not stored ({kind.value}): {failures[0]}")
-
-    def _tell_kinds(self, batch: Pending, outcome: Stored) -> None:
-        told: dict[tuple[IWriteKind, FailureKind], tuple[StorageFailure, list[Write]]] = {}
-        for identity, failure in outcome.failures.items():
-            write = batch.writes.get(identity)
-            if write is not None:
-                told.setdefault((write.kind, failure.kind), (failure, []))[1].append(write)
-        for (kind, _), (failure, writes) in told.items():
-            kind.failed(writes, failure)
-
-    def _settle(self, batch: Pending, outcome: Any) -> None:
-        if isinstance(batch, _Errand):
-            self._answer(batch, outcome)
-        failures = outcome.failures if isinstance(outcome, Stored) else {}
-        for identity, ticket in batch.tickets:
+    def _settle(self, group: CommitGroup, outcome: Any) -> None:
+        if isinstance(group, _Errand):
+            self._answer(group, outcome)
+        failures = outcome.failures if isinstance(outcome, CommitOutcome) else {}
+        for identity, ticket in group.tickets:
             try:
                 ticket.settle(failures.get(identity) if failures and identity else None)
-            except Exception:  # noqa: BLE001 - one waiter's mistake must not cost the others their acknowledgement
+            except Exception:  # noqa: BLE001 - one callback's mistake must not cost the others their acknowledgement
                 self._log.failure("an acknowledgement failed")
 
     def _answer(self, errand: _Errand, outcome: Any) -> None:
@@ -334,12 +428,12 @@ class Writer:
         failure = self._database.failure(outcome)
         errand.answer.errback(outcome if failure.kind is FailureKind.REFUSED else failure)
 
-    def _feel_pressure(self) -> None:
+    def _update_pressure(self) -> None:
         pressed = self.pending_bytes > (self._max_pending // 2 if self._pressed else self._max_pending)
         if pressed is not self._pressed:
             self._pressed = pressed
             for hook in self._pressure_hooks:
                 try:
                     hook(pressed)
-                except Exception:  # noqa: BLE001 - it must not keep the batch from being settled
+                except Exception:  # noqa: BLE001 - a failing hook must not keep the group from being settled
                     self._log.failure("a pressure hook failed")
