@@ -14,7 +14,7 @@ from benchmarks.pipeline.jobs import CASES, place
 from benchmarks.pipeline.live import live
 from benchmarks.wire import Wire
 from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.spark.session import session
+from holdfast.pipeline.spark import SparkProcess
 
 _LIVE = "live"
 
@@ -43,8 +43,8 @@ def main() -> int:
             folder = Path(directory)
             if only & set(CASES):
                 with (
-                    session("holdfast benchmarks") as spark,
-                    place(spark, options.rows, options.repeat, options.postgres, folder, only) as here,
+                    SparkProcess("holdfast benchmarks", quiet=False) as process,
+                    place(process.start(), options.rows, options.repeat, options.postgres, folder, only) as here,
                 ):
                     for name, case in CASES.items():
                         if name in only:

@@ -119,8 +119,8 @@ def importing(here: Place) -> Figure:
 def asof(here: Place) -> Figure:
     """What was retained at the end of the history, of which each topic has several entries."""
     source = Source(here.recorded)
-    with source.reading() as reading:
-        last_at = read_state(reading.connection.cursor()).last_at
+    with source.transaction() as transaction:
+        last_at = read_state(transaction.connection.cursor()).last_at
 
     def work() -> None:
         frame = state_at(here.spark, source, moment_at(source, last_at))
@@ -134,8 +134,8 @@ def asof_archive(here: Place) -> Figure:
     """The same from an archive of the history: entries are in Parquet, and Spark reads them itself."""
     kept = here.new()
     archive(here.spark, Source(here.recorded), kept, lambda _: None)
-    with Source(here.recorded).reading() as reading:
-        last_at = read_state(reading.connection.cursor()).last_at
+    with Source(here.recorded).transaction() as transaction:
+        last_at = read_state(transaction.connection.cursor()).last_at
 
     def work() -> None:
         asof_archived(here.spark, kept, last_at - 1, here.new())

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.pipeline.spark.java import java_problem
-from holdfast.pipeline.spark.session import prepare
+from holdfast.pipeline.spark import java_problem, prepare
 from tests.pipeline.commands import SHORT_LIVED, unmeasured
 from tests.pipeline.stores import MAKES, Filled, database
 

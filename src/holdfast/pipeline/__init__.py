@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.pipeline.database.connection import Source
     from holdfast.pipeline.database.snapshot import Snapshot, snapshot_of
     from holdfast.pipeline.sources.tables import read_history, read_retained
-    from holdfast.pipeline.spark.session import register
+    from holdfast.pipeline.spark import register
 
 __all__ = ["Snapshot", "Source", "read_history", "read_retained", "register", "snapshot_of"]
 
@@ -25,7 +25,7 @@ _MODULES = {
     "Source": "database.connection",
     "read_history": "sources.tables",
     "read_retained": "sources.tables",
-    "register": "spark.session",
+    "register": "spark",
     "snapshot_of": "database.snapshot",
 }
 

@@ -14,12 +14,12 @@ from pyspark.sql import SparkSession
 
 from holdfast.pipeline import Source, read_history
 from holdfast.pipeline.archive.coverage import require_coverage
+from holdfast.pipeline.archive.entries import read_archive
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.jobs.archive import Archived, archive
 from holdfast.pipeline.jobs.asof import asof_archived, moment_at, state_at
 from holdfast.pipeline.jobs.compact import Compacted, compact
 from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.sources.tables import read_archive
 from tests.pipeline.stores import NOW, Filled, fill, message
 
 pytestmark = pytest.mark.spark

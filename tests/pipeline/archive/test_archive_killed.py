@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from holdfast.pipeline import Source
+from holdfast.pipeline.archive.entries import read_archive
 from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.sources.tables import read_archive
 from holdfast.retained.history.periods import read_state
 from tests.pipeline.commands import COMMAND, environment
 from tests.pipeline.stores import Filled, database, message
@@ -78,12 +78,12 @@ def test_kill_9_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path) -
                 end(last)
         figures = (F.count("*"), F.count_distinct("seq"), F.min("seq"), F.max("seq"), F.sum("seq"))
         found = tuple(read_archive(spark, Folder(str(out))).agg(*figures).collect()[0])
-        with Source(filled.url).reading() as reading:
-            (expected,) = reading.rows(
+        with Source(filled.url).transaction() as transaction:
+            (expected,) = transaction.rows(
                 "SELECT count(*), count(DISTINCT seq), min(seq), max(seq), CAST(sum(seq) AS bigint) "
                 "FROM retained_history"
             )
-            state = read_state(reading.connection.cursor())
+            state = read_state(transaction.connection.cursor())
     assert found == tuple(expected)
     assert found[0] == 4 * 300
     assert state.archived_seq == state.last_seq

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.messages import ChangeOrigin, RetainedChange
 from holdfast.pipeline import Source, snapshot_of
-from holdfast.pipeline.cli.time_option import milliseconds
+from holdfast.pipeline.cli.options import milliseconds
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.jobs.asof import asof, moment_at, state_at
 from holdfast.pipeline.jobs.audit import Findings, audit
@@ -126,7 +126,7 @@ def test_times_are_read_as_people_write_them(text: str) -> None:
 @pytest.mark.parametrize("text", ["yesterday", "", "10:00", "2023-13-01"])
 def test_what_is_no_time_is_refused_with_the_forms_there_are(text: str) -> None:
     """Nothing is guessed."""
-    with pytest.raises(PipelineError, match="is no time; write it as"):
+    with pytest.raises(PipelineError, match="is not a time; write it as"):
         milliseconds(text)
 
 
@@ -135,7 +135,7 @@ def test_where_no_broker_has_recorded_changes_that_is_what_is_said(filled: Fille
     with pytest.raises(PipelineError, match=r"there is no history: .*retainer\.history\.enable = true"):
         moment_at(Source(filled.url), NOW)
     with (
-        Source(filled.url).reading() as reading,
+        Source(filled.url).transaction() as transaction,
         pytest.raises(HistoryUnavailable, match=r"there is no history: .*retainer\.history\.enable = true"),
     ):
-        present_moment(reading.connection.cursor())
+        present_moment(transaction.connection.cursor())

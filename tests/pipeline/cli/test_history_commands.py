@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from holdfast.pipeline import Source
 from holdfast.pipeline.archive.coverage import require_coverage
+from holdfast.pipeline.cli.options import milliseconds
 from holdfast.pipeline.cli.root import main
-from holdfast.pipeline.cli.time_option import milliseconds
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.jobs.archive import archive
 from holdfast.pipeline.jobs.asof import moment_at
@@ -111,7 +111,7 @@ def test_a_time_without_an_answer_is_refused_with_those_that_have_one(
         with pytest.raises(PipelineError, match=covered):
             archived.moment(milliseconds(late))
     for nonsense in ("2023-02-30", "10000-01-01", "1e3", "", "now()"):
-        with pytest.raises(PipelineError, match="is no time; write it as"):
+        with pytest.raises(PipelineError, match="is not a time; write it as"):
             milliseconds(nonsense)
     assert refused(run("asof", "2000-01-01", "--archive", "bronze", "--out", "then")).endswith(covered)
     assert not Path("then").exists()

@@ -24,8 +24,8 @@ def configured(filled: Filled, folder: Path) -> Config:
 
 def archived_seq(filled: Filled) -> int | None:
     """Return how far the database has been told."""
-    with Source(filled.url).reading() as reading:
-        return read_state(reading.connection.cursor()).archived_seq
+    with Source(filled.url).transaction() as transaction:
+        return read_state(transaction.connection.cursor()).archived_seq
 
 
 def test_what_is_confirmed_is_recorded_and_never_goes_back(recorded: Filled, tmp_path: Path) -> None:

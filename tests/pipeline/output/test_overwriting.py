@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from holdfast.pipeline.cli import common as job
 from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.overwriting import (
+    begin_overwriting,
+    require_archive_target,
+    require_compaction_target,
+    require_overwritable,
     require_replaceable,
-    require_room_for_archive,
-    require_room_for_days,
-    require_vacant,
-    vacate,
 )
+from holdfast.pipeline.spark import SparkProcess
 from tests.storage.doubles import fresh_file
 
-TABLE = partial(require_vacant, overwrite=True)
-ROOMS: tuple[Callable[[Folder], None], ...] = (TABLE, require_room_for_archive, require_room_for_days)
+TABLE = partial(require_overwritable, overwrite=True)
+ROOMS: tuple[Callable[[Folder], None], ...] = (TABLE, require_archive_target, require_compaction_target)
 
 
 def filled(folder: Path, *files: str) -> Folder:
@@ -67,13 +67,13 @@ def test_a_table_replaces_a_table_that_was_cut_short_and_a_complete_one_if_it_is
     out = filled(
         tmp_path, "data/part-0.parquet", "data/.part-0.parquet.crc", "data/_temporary/0/x", "data/_delta_log/0"
     )
-    require_vacant(out, False)
+    require_overwritable(out, False)
     filled(tmp_path, "manifest.json")
     with pytest.raises(PipelineError, match="holds a complete export; name another folder, or say --overwrite"):
-        require_vacant(out, False, "export")
-    require_vacant(out, True)
+        require_overwritable(out, False, "export")
+    require_overwritable(out, True)
     assert out.has("manifest.json")
-    vacate(out, True)
+    begin_overwriting(out, True)
     assert not out.has("manifest.json")
 
 
@@ -81,20 +81,20 @@ def test_a_table_replaces_a_table_that_was_cut_short_and_a_complete_one_if_it_is
 def test_no_table_replaces_an_archive(tmp_path: Path, file: str) -> None:
     """Whether it is complete, cut short or compacted: the history may have been forgotten elsewhere."""
     with pytest.raises(PipelineError, match="holds an archive of a history; name another folder"):
-        require_vacant(filled(tmp_path, file), True)
+        require_overwritable(filled(tmp_path, file), True)
 
 
 def test_an_archive_does_not_begin_where_one_was_compacted_and_goes_on_where_it_was_cut_short(tmp_path: Path) -> None:
-    require_room_for_archive(filled(tmp_path / "begun", "checkpoint/metadata", "data/date=2026-11-21/part-0.parquet"))
+    require_archive_target(filled(tmp_path / "begun", "checkpoint/metadata", "data/date=2026-11-21/part-0.parquet"))
     with pytest.raises(PipelineError, match="holds a compacted archive"):
-        require_room_for_archive(filled(tmp_path / "done", "archive.json", "data/date=2026-11-21/part-0.parquet"))
+        require_archive_target(filled(tmp_path / "done", "archive.json", "data/date=2026-11-21/part-0.parquet"))
 
 
 def test_days_are_compacted_beside_others_and_not_into_an_archive(tmp_path: Path) -> None:
-    require_room_for_days(filled(tmp_path / "cut", "data/date=2026-11-21/part-0.parquet", "data/_temporary/0"))
-    require_room_for_days(filled(tmp_path / "done", "archive.json", "data/date=2026-11-21/part-0.parquet"))
+    require_compaction_target(filled(tmp_path / "cut", "data/date=2026-11-21/part-0.parquet", "data/_temporary/0"))
+    require_compaction_target(filled(tmp_path / "done", "archive.json", "data/date=2026-11-21/part-0.parquet"))
     with pytest.raises(PipelineError, match="is an archive that is added to"):
-        require_room_for_days(filled(tmp_path / "bronze", "archive.json", "checkpoint/commits/0"))
+        require_compaction_target(filled(tmp_path / "bronze", "archive.json", "checkpoint/commits/0"))
 
 
 def test_an_audit_leaves_what_is_beside_its_differences(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_folder_without_a_name_is_none() -> None:
         ("export --out OUT --filter a/#/b", "'#' stands alone in the last level"),
         ("export --out OUT --filter $share/g/a", "is a shared subscription, not a Topic Filter; write 'a'"),
         ("export --out FILE/below", "FILE/below: cannot be used (Not a directory)"),
-        ("asof noon --out OUT", "'noon' is no time"),
+        ("asof noon --out OUT", "'noon' is not a time"),
         ("asof 1h --archive OUT --out OUT", "say either --archive, or which database is meant"),
         ("audit --out FILE", "FILE: is a file; name a folder"),
         ("tree --out FILE", "FILE: is a file; name a folder"),
@@ -142,7 +142,7 @@ def test_what_can_be_refused_without_spark_is_refused_before_it_starts(
     def started(*_arguments: object) -> None:
         raise AssertionError("Spark is started")
 
-    monkeypatch.setattr(job, "session", started)
+    monkeypatch.setattr(SparkProcess, "start", started)
     url = f"sqlite:///{fresh_file(tmp_path)}"
     (tmp_path / "OUT").mkdir()
     (tmp_path / "FILE").touch()
@@ -157,7 +157,7 @@ def test_what_can_be_refused_without_spark_is_refused_before_it_starts(
 def test_a_database_that_is_not_there_is_told_before_spark_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(job, "session", None)
+    monkeypatch.setattr(SparkProcess, "start", None)
     more = {"filters": ["--filter", "#"], "asof": ["1h"]}.get(name, [])
     out = ["--out", str(tmp_path / "out")]
     result = CliRunner().invoke(main, [name, *more, *out, "--storage", f"sqlite:///{tmp_path}/none.db"])

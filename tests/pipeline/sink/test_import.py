@@ -11,13 +11,13 @@ from click.testing import CliRunner
 from pyspark.sql import Row, SparkSession
 
 from holdfast.pipeline import snapshot_of
-from holdfast.pipeline.archive.coverage import DATA
 from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.jobs.export import export
 from holdfast.pipeline.jobs.imports import import_messages, read_messages
 from holdfast.pipeline.output.checksum import checksum
 from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.output.names import DATA
 from holdfast.pipeline.sink.merging import Target
 from holdfast.pipeline.sources.columns import RETAINED
 from holdfast.retained.records import line_of

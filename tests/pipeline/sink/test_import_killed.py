@@ -100,8 +100,8 @@ def killed_at(point: str, source: Path, url: str, folder: Path) -> None:
 
 def position(url: str) -> str:
     """Return how far the job has got."""
-    with Source(url).reading() as reading:
-        job = read_job(reading.connection.cursor(), "killed")
+    with Source(url).transaction() as transaction:
+        job = read_job(transaction.connection.cursor(), "killed")
     return "" if job is None else "done" if job.is_done else job.position
 
 
@@ -139,5 +139,7 @@ def staged(target: Filled) -> list[str]:
     """Return the names of what is left in staging."""
     if target.url.startswith("sqlite"):
         return [path.name for path in (Path(target.url.removeprefix("sqlite:///")).parent / "staging").iterdir()]
-    with Source(target.url).reading() as reading:
-        return [name for (name,) in reading.rows("SELECT tablename FROM pg_tables WHERE tablename LIKE 'holdfast_st%'")]
+    with Source(target.url).transaction() as transaction:
+        return [
+            name for (name,) in transaction.rows("SELECT tablename FROM pg_tables WHERE tablename LIKE 'holdfast_st%'")
+        ]

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.pipeline import read_retained, snapshot_of
-from holdfast.pipeline.spark.failure_text import reason
+from holdfast.pipeline.spark.failure_text import failure_text
 from tests.pipeline.stores import MAKES, NOW, Filled, database, message
 
 pytestmark = pytest.mark.spark
@@ -77,7 +77,9 @@ def test_bad_rows_are_told_and_over_the_limit_nothing_is_merged(
     )
     with pytest.raises(Exception, match="rows are rejected") as caught:
         write(frame, filled, max_rejects=1)
-    assert reason(caught.value).startswith("2 rows are rejected (qos 1, topic 1), 1 are allowed, so that nothing was")
+    assert failure_text(caught.value).startswith(
+        "2 rows are rejected (qos 1, topic 1), 1 are allowed, so that nothing was"
+    )
     assert contents(spark, filled) == []
     write(frame, filled, max_rejects=2, rejects=str(tmp_path / "rejects"))
     assert [row[0] for row in contents(spark, filled)] == ["good"]
@@ -101,4 +103,4 @@ def test_what_cannot_be_meant_is_refused_in_words(
     """Before anything is staged."""
     with database("sqlite", tmp_path) as target, pytest.raises(Exception, match="PipelineError") as caught:
         write(spark.createDataFrame([], schema), target, **options)
-    assert words in reason(caught.value)
+    assert words in failure_text(caught.value)

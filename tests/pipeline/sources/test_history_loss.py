@@ -11,7 +11,7 @@ from sqlalchemy import create_engine, text
 
 from holdfast.messages import ChangeOrigin
 from holdfast.pipeline.database.connection import Source
-from holdfast.pipeline.database.history_range import extent
+from holdfast.pipeline.database.history_range import history_range
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.sources.columns import HISTORY
 from holdfast.pipeline.sources.history import STREAM_OPTIONS, HistoryStreamReader
@@ -132,8 +132,8 @@ def test_on_postgres_nobody_writes_behind_a_change_that_is_not_committed(tmp_pat
         source, writable = Source(filled.url), database_at(filled.url, Durability.FULL, 0, 5.0)
 
         def last() -> int:
-            with source.reading() as reading:
-                return extent(reading).last
+            with source.transaction() as transaction:
+                return history_range(transaction).last
 
         before = last()
         with closing(writable.connect()) as first, closing(writable.connect()) as second:

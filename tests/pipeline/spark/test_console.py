@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from holdfast.pipeline.spark.console import Chatter, progress_in
+from holdfast.pipeline.spark.console import SparkOutput, progress_in
 
 BAR = b"\r[Stage 0:>                                                          (0 + 2) / 2]"
 TWO = b"\r[Stage 0:====>      (1 + 1) / 2][Stage 2:>          (0 + 1) / 12]"
@@ -16,17 +16,17 @@ WIPED = b"\r" + b" " * 80 + b"\r"
 
 def test_what_a_process_writes_is_kept_and_not_shown(capfd: pytest.CaptureFixture[str]) -> None:
     """The last lines of either stream; what this process writes afterwards is shown."""
-    chatter = Chatter()
+    output = SparkOutput()
     script = "echo said; echo WARNING >&2; for i in $(seq 300); do echo $i; done; echo last >&2"
-    with chatter.diverted():
+    with output.captured():
         subprocess.run(["sh", "-c", script], check=True)
     for thread in threading.enumerate():
-        if thread.name == "chatter":
+        if thread.name == "spark output":
             thread.join(60)
     print("shown")
     assert capfd.readouterr() == ("shown\n", "")
-    assert chatter.lines[-2:] == ["300", "last"]
-    assert "said" not in chatter.lines
+    assert output.lines[-2:] == ["300", "last"]
+    assert "said" not in output.lines
 
 
 @pytest.mark.parametrize(

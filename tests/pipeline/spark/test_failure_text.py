@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.errors import PySparkRuntimeError
 
-from holdfast.pipeline.spark.failure_text import reason
+from holdfast.pipeline.spark.failure_text import failure_text
 
 WORKER = """An error occurred while calling o77.parquet.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times:
@@ -16,6 +17,7 @@ org.apache.spark.api.python.PythonException: Traceback (most recent call last):
 \tat java.base/java.lang.Thread.run(Thread.java:840)
 """
 NOWHERE = {"PATH": ""}
+NOT_STARTED = PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
 
 
 @pytest.mark.parametrize(
@@ -24,7 +26,10 @@ NOWHERE = {"PATH": ""}
         ("holdfast.pipeline.errors.PipelineError: a.db: is damaged", "a.db: is damaged"),
         ("ModuleNotFoundError: No module named 'holdfast'", "the executors run a Python without holdfast: install"),
         ('java.io.IOException: Cannot run program "/x/python3": error=2, No such file or directory', "the executors"),
-        ("java.io.IOException: No space left on device", "No space left on device: free some, or name another folder"),
+        (
+            "java.io.IOException: No space left on device",
+            "No space left on device: free some space, or name another folder",
+        ),
         (
             "java.io.IOException: Rename destination file:/a/checkpoint/metadata already exists.",
             "another run is adding",
@@ -34,29 +39,28 @@ NOWHERE = {"PATH": ""}
 )
 def test_the_line_that_matters_is_found(last: str, told: str) -> None:
     """And no line of a stack trace is told."""
-    line = reason(RuntimeError(WORKER.format(last)), [], NOWHERE)
+    line = failure_text(RuntimeError(WORKER.format(last)), [], NOWHERE)
     assert line.startswith(told)
     assert "\n" not in line
 
 
 def test_an_error_without_python_is_told_by_its_first_line() -> None:
     """It is Spark's own."""
-    assert reason(RuntimeError("[PATH_NOT_FOUND] Path does not exist: x.\n\tat y"), [], NOWHERE) == (
+    assert failure_text(RuntimeError("[PATH_NOT_FOUND] Path does not exist: x.\n\tat y"), [], NOWHERE) == (
         "[PATH_NOT_FOUND] Path does not exist: x."
     )
-    assert reason(MemoryError(), [], NOWHERE) == "MemoryError"
+    assert failure_text(MemoryError(), [], NOWHERE) == "MemoryError"
 
 
 def test_a_session_that_did_not_start_is_told_by_what_spark_said() -> None:
     """By Java first, where that is the reason."""
-    gone = RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.")
-    assert reason(gone, [], NOWHERE).startswith("there is no java in PATH; ")
+    assert failure_text(NOT_STARTED, [], NOWHERE).startswith("PATH has no java; ")
     said = [
         "WARNING: Using incubator modules",
         'Exception in thread "main" org.apache.spark.SparkException: Master must',
     ]
     fake = {"JAVA_HOME": "/nonexistent"}
-    assert reason(gone, said, fake).startswith("JAVA_HOME is /nonexistent, where no bin/java is")
+    assert failure_text(NOT_STARTED, said, fake).startswith("JAVA_HOME is /nonexistent, which has no bin/java")
 
 
 @pytest.mark.parametrize(
@@ -67,14 +71,13 @@ def test_a_session_that_did_not_start_is_told_by_what_spark_said() -> None:
             "Master must start",
         ),
         ("Error: Unrecognized option: --bogus", "Unrecognized option: --bogus"),
-        ("Nothing of the kind", "it does not say why; --verbose shows all that it says"),
+        ("Nothing of the kind", "it does not tell why; --verbose shows all of its output"),
     ],
 )
 def test_a_complaint_of_sparks_start_is_quoted(line: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one."""
     monkeypatch.setattr("holdfast.pipeline.spark.failure_text.java_problem", lambda _environment: None)
-    gone = RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.")
-    assert reason(gone, ["WARNING: Using incubator modules", line, "\tat x"], {}).startswith(
+    assert failure_text(NOT_STARTED, ["WARNING: Using incubator modules", line, "\tat x"], {}).startswith(
         f"Spark did not start: {told}"
     )
 
@@ -83,12 +86,12 @@ def test_a_master_that_does_not_answer_is_named_as_the_reason() -> None:
     """Spark's error says nothing of it, only its log does."""
     said = ["26/11/21 15:00:00 ERROR StandaloneSchedulerBackend: Reason: All masters are unresponsive! Giving up."]
     error = RuntimeError("An error occurred while calling None.org.apache.spark.sql.classic.SparkSession.\n: x")
-    assert reason(error, said, NOWHERE).startswith("the master does not answer: ")
+    assert failure_text(error, said, NOWHERE).startswith("the master does not answer: ")
 
 
 def test_a_stream_that_ends_on_a_full_disk_is_told_by_what_spark_has_said_before() -> None:
     """Its own words do not name the cause."""
     said = ["26/11/21 18:42:46 ERROR Executor: x", "java.io.IOException: No space left on device", "\tat y"]
     error = RuntimeError("[STREAM_FAILED] Query [id = 1] terminated with exception: [TASK_WRITE_FAILED] Task failed")
-    assert reason(error, said, NOWHERE).startswith("No space left on device: free some")
-    assert reason(error, [], NOWHERE).startswith("[STREAM_FAILED]")
+    assert failure_text(error, said, NOWHERE).startswith("No space left on device: free some")
+    assert failure_text(error, [], NOWHERE).startswith("[STREAM_FAILED]")

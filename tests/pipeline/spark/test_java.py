@@ -41,15 +41,15 @@ def test_where_there_is_none_it_is_said_where_it_was_looked_for(tmp_path: Path) 
     told = java_problem({"JAVA_HOME": str(tmp_path)})
     assert told is not None
     assert told.startswith(
-        f"JAVA_HOME is {tmp_path}, where no bin/java is; Spark needs Java 17 or newer: install openjdk"
+        f"JAVA_HOME is {tmp_path}, which has no bin/java; Spark needs Java 17 or newer: install openjdk"
     )
     told = java_problem({"PATH": str(tmp_path)})
     assert told is not None
-    assert told.startswith("there is no java in PATH; Spark needs Java 17 or newer: ")
+    assert told.startswith("PATH has no java; Spark needs Java 17 or newer: ")
 
 
 def test_what_does_not_say_its_version_is_quoted(tmp_path: Path) -> None:
     """It may be a broken one."""
     told = java_problem(java_in(tmp_path / "java", "Segmentation fault"))
     assert told is not None
-    assert "which does not say its version ('Segmentation fault')" in told
+    assert "which does not tell its version ('Segmentation fault')" in told

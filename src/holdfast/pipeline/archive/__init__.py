@@ -1,5 +1,5 @@
-"""Archives of the history: what they cover, how far a stream has come, and the state at a past moment.
+"""Archives of the history: the part of the history that an archive covers, its entries, and states at past moments.
 
-An archive is a folder of Parquet files with a manifest.
-May import ``output``, ``database`` and ``sources.columns``.
+An archive is a folder of Parquet files and a file ``archive.json``.
+May import ``output``, ``database`` and ``sources``.
 """

@@ -1,4 +1,7 @@
-"""How far a stream has come, from its checkpoint: what is written for good, whether or not its driver lives."""
+"""The progress of the stream that writes an archive, read from Spark's checkpoint.
+
+The checkpoint says which batches are complete, also after the driver was killed.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,20 @@ import json
 
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.folder import Folder
-
-CHECKPOINT = "checkpoint"
+from holdfast.pipeline.output.names import CHECKPOINT
 
 
 def committed_seq(folder: Folder) -> int | None:
-    """Return the last entry of the last batch that is over, of the stream whose checkpoint is in a folder.
+    """Return the ``seq`` of the last entry in the last complete batch; None before the first batch.
 
-    None if there was no batch yet. Raises :class:`PipelineError`.
+    ``folder`` is the archive that contains the checkpoint. Raises :class:`PipelineError`.
     """
     batches = [int(name) for name in folder.names(f"{CHECKPOINT}/commits") if name.isdigit()]
     if not batches:
         return None
-    place = f"{CHECKPOINT}/offsets/{max(batches)}"
+    file = f"{CHECKPOINT}/offsets/{max(batches)}"
     try:
-        # A version, what Spark says of the batch, and the offset of each source, of which there is one.
-        return int(json.loads(folder.read(place).splitlines()[2])["seq"])
+        # Line 1 is a version, line 2 Spark's description of the batch, then one line per source. There is one source.
+        return int(json.loads(folder.read(file).splitlines()[2])["seq"])
     except (ValueError, IndexError, KeyError, TypeError) as error:
-        raise PipelineError(f"{folder.below(place)}: is no offset of a history ({error!r})") from error
+        raise PipelineError(f"{folder.below(file)}: is not an offset of a history ({error!r})") from error

@@ -10,7 +10,7 @@ from typing import Any
 
 from attrs import asdict, evolve, field, frozen
 
-from holdfast.pipeline.database.connection import Reading
+from holdfast.pipeline.database.connection import ReadTransaction
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.folder import Folder
 from holdfast.retained.history.moments import Moment, shown_time
@@ -36,15 +36,15 @@ class Coverage:
     periods: list[Period] = field(factory=list)
     days: list[str] = field(factory=list)
 
-    def extended(self, reading: Reading, last_seq: int) -> Coverage:
+    def extended(self, transaction: ReadTransaction, last_seq: int) -> Coverage:
         """Return what there is once everything up to an entry is archived.
 
         A period answers for what it answered for when it was first archived, or at least now: what the database has
         forgotten since, the archive has not.
         """
-        rows = reading.rows(_LAST, (last_seq,))
+        rows = transaction.rows(_LAST, (last_seq,))
         known = {period.first_seq: period for period in self.periods}
-        for period in read_periods(reading.connection.cursor()):
+        for period in read_periods(transaction.connection.cursor()):
             if period.first_seq > last_seq:
                 continue
             before = known.get(period.first_seq)
@@ -53,12 +53,12 @@ class Coverage:
         periods = [known[first] for first in sorted(known)]
         return evolve(self, last_seq=last_seq, last_at=rows[0][0] if rows else self.last_at, periods=periods)
 
-    def is_of(self, reading: Reading) -> bool:
+    def is_of(self, transaction: ReadTransaction) -> bool:
         """Tell whether a database may be what this was archived from: what it has up to there is no younger.
 
         One that was replaced by an older state of itself has given the places since to other entries, which are.
         """
-        rows = reading.rows(_LAST, (self.last_seq,))
+        rows = transaction.rows(_LAST, (self.last_seq,))
         return not rows or rows[0][0] <= self.last_at
 
     def moment(self, at: int) -> Moment:

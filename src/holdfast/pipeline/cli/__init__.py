@@ -1,29 +1,33 @@
-"""The command ``holdfast-pipeline``."""
+"""The command ``holdfast-pipeline``: ``root`` lists the subcommands, and ``commands`` has a module for each.
+
+``python -m`` and spark-submit start :func:`main` too. It imports Spark only when a subcommand runs.
+May import everything in the pipeline.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 
-from holdfast.pipeline.spark.signals import Ended, Ending
+from holdfast.pipeline.cli.signals import EndedBySignal, EndSignals
 
-#: How much a broker on the same host, and all that serves others, comes before a job (see nice(1)).
+#: The command's priority (see nice(1)): the broker on the same host is served first.
 _NICENESS = 10
 _NEEDED = ("pyspark", "py4j", "pyarrow", "psycopg")
 
 
 def main() -> None:
-    """Run the command; a signal ends it in order, and what it needs and is not installed is named."""
-    ending = Ending()
-    _give_way()
+    """Run the command. A signal ends it in order; a missing package is named in one line."""
+    signals = EndSignals()
+    _lower_priority()
     try:
-        with ending.heard():
+        with signals.handled():
             from holdfast.pipeline.cli.root import main as run
 
-            run(obj=ending)
-    except Ended:
-        print(f"\nended by {ending.name}" if sys.stderr.isatty() else f"ended by {ending.name}", file=sys.stderr)
-        sys.exit(ending.status)
+            run(obj=signals)
+    except EndedBySignal:
+        print(f"\nended by {signals.name}" if sys.stderr.isatty() else f"ended by {signals.name}", file=sys.stderr)
+        sys.exit(signals.status)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in _NEEDED:
@@ -31,7 +35,7 @@ def main() -> None:
         sys.exit(f"{missing} is not installed; holdfast-pipeline needs: pip install 'holdfast[pipeline]'")
 
 
-def _give_way() -> None:
-    """Let others have the processor first; Spark's processes inherit it. Whoever has set a priority has meant it."""
+def _lower_priority() -> None:
+    """Lower the priority of this process, unless the user has set one. Spark's processes inherit it."""
     if os.getpriority(os.PRIO_PROCESS, 0) == 0:
         os.nice(_NICENESS)

@@ -1,4 +1,4 @@
-"""The command ``holdfast-pipeline`` and its subcommands."""
+"""The command line of ``holdfast-pipeline``: the list of subcommands, and the options before them."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ from pathlib import Path
 
 import click
 
-#: The subcommands: the module each is in, under its own name or NAME_, and what it does in a line. Spark is not
-#: imported before one of them is run.
+#: Each subcommand: its module in ``commands``, which has a function of its name or NAME_, and one line of help. The
+#: list avoids importing the modules, and with them Spark, for --help.
 COMMANDS = {
-    "archive": ("archive", "Add what is new in the history to Parquet files."),
-    "asof": ("asof", "Write what was retained at a time to Parquet files."),
-    "audit": ("audit", "Compare what is retained with what the history says."),
+    "archive": ("archive", "Add new changes in the history to Parquet files."),
+    "asof": ("asof", "Write the messages that were retained at a time to Parquet files."),
+    "audit": ("audit", "Compare the retained messages with the history."),
     "compact": ("compact", "Write each complete day of an archive to one Parquet file."),
     "decode": ("decode", "Decode payloads to typed columns."),
-    "export": ("export", "Write what is retained to Parquet files."),
-    "filters": ("filters", "Tell what a Subscription to each of many Topic Filters would be sent."),
+    "export": ("export", "Write the retained messages to Parquet files."),
+    "filters": ("filters", "Count the retained messages that Subscriptions to many Topic Filters would receive."),
     "import": ("imports", "Retain the messages in a file or folder."),
-    "publish": ("publish", "Publish what other commands have written as a Delta table."),
-    "report": ("report", "Write a page about what is retained."),
-    "tree": ("tree", "Tell what is retained below each prefix of topics."),
+    "publish": ("publish", "Publish the output of other commands as a Delta table."),
+    "report": ("report", "Write a page about the retained messages."),
+    "tree": ("tree", "Count the retained messages below each prefix of topics."),
 }
 
 
 class Subcommands(click.Group):
-    """Subcommands that are imported when they are asked for."""
+    """Subcommands that are imported when they run."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return their names."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return one of them."""
+        """Import a subcommand."""
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"holdfast.pipeline.cli.{COMMANDS[cmd_name][0]}")
+        module = import_module(f"holdfast.pipeline.cli.commands.{COMMANDS[cmd_name][0]}")
         found = getattr(module, cmd_name, None) or getattr(module, f"{cmd_name}_")
         assert isinstance(found, click.Command)
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Describe them."""
+        """Write the list of subcommands, without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, short) for name, (_, short) in COMMANDS.items()])
 
@@ -61,8 +61,8 @@ def _script(context: click.Context, _option: click.Parameter, value: bool) -> No
 def main() -> None:
     """Work with retained messages and their history in Apache Spark.
 
-    Spark runs where its own settings say (spark-submit, spark-defaults.conf, MASTER, SPARK_REMOTE); by default here.
+    Spark's own settings say where it runs (spark-submit, spark-defaults.conf, MASTER, SPARK_REMOTE); by default here.
 
-    The exit status is 0 when all is done, 1 when it failed, 2 for a wrong command line, and 3 when it is done and
-    found what needs to be looked into: rejected rows, or differences. Ended by a signal, it is 128 and its number.
+    The exit status is 0 when all is done, 1 after a failure, 2 for a wrong command line, and 3 when the job is done and
+    found something to examine: rejected rows, or differences. After a signal, it is 128 plus the signal's number.
     """

@@ -1,4 +1,4 @@
-"""``holdfast-pipeline`` as spark-submit takes it: ``spark-submit "$(holdfast-pipeline --script)" export ...``."""
+"""``holdfast-pipeline`` for spark-submit: ``spark-submit "$(holdfast-pipeline --script)" export ...``."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The broker's database as jobs read it: connections, snapshots, and ranges of the history.
 
-Everything here reads; only ``confirmation`` writes, and it writes one row.
-May import ``storage`` and ``retained.history``.
+All modules only read, except ``confirmation``: that writes one row.
+May import ``config``, ``admin``, ``storage`` and ``retained.history``, and of the pipeline only ``errors``.
 """

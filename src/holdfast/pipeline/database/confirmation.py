@@ -1,4 +1,4 @@
-"""Telling a database how far its history is archived, so that nothing is forgotten before it is."""
+"""Telling the database which entries of its history are archived: it never forgets an entry before that."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def confirm_archived(config: Config, seq: int) -> None:
-    """Record that everything up to an entry is archived; 0 for nothing yet.
+    """Record that all entries up to ``seq`` are archived; 0 if none is.
 
-    A file belongs to its broker: one that runs is asked to do it, and where none runs the lock of its data directory is
-    taken for the moment. Raises :class:`PipelineError`.
+    Only its broker writes an SQLite file: a running broker is asked to do it. If none runs, this process takes the lock
+    of the data directory while it writes. Raises :class:`PipelineError`.
     """
     try:
         database = database_at(config.storage.url, Durability.FULL, 0, 5.0)
@@ -36,7 +36,7 @@ def confirm_archived(config: Config, seq: int) -> None:
             last_seq = confirm(cursor, seq).last_seq
             connection.commit()
     except (Inaccessible, StoreUnusable, DirectoryUnusable) as error:
-        done = f"everything up to {seq} is archived, but that" if seq else "nothing is archived: that an archive begins"
+        done = f"all entries up to {seq} are archived, but this" if seq else "nothing is archived: a new archive"
         raise PipelineError(f"{done} could not be confirmed: {error}") from error
     if seq > last_seq:
-        raise PipelineError(f"the history ends at {last_seq}, the archive has {seq}: it is that of another database")
+        raise PipelineError(f"the history ends at {last_seq}, the archive has {seq}: it belongs to another database")

@@ -1,4 +1,4 @@
-"""The database as the pipeline reads it: one driver connection at a time, read only, with the schema it expects."""
+"""Connections to the database for reading: one driver connection at a time, with the schema of this version."""
 
 from __future__ import annotations
 
@@ -6,29 +6,36 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 from attrs import frozen
 from sqlalchemy.engine import make_url
 
 from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.sources.arrow_batches import Cursor
 from holdfast.storage.database import Database, Durability, StoreUnusable
 from holdfast.storage.engine import database_at
 from holdfast.storage.schema import newest_version, own_version
 
-#: What turns a Postgres connection of the store's into one for large reads: its planner may scan and sort again.
-_SCANNING = "SELECT " + ", ".join(
+#: The store tells Postgres' planner to use indexes only. A job reads whole tables, so it allows scans and sorts again.
+_ALLOW_SCANS = "SELECT " + ", ".join(
     f"set_config('{name}', 'on', false)" for name in ("enable_seqscan", "enable_bitmapscan", "enable_sort")
 )
 
 
+class Cursor(Protocol):
+    """A cursor of a driver that has executed a query."""
+
+    def fetchmany(self, size: int, /) -> list[Any]:
+        """Return the next rows."""
+
+
 @frozen
 class Source:
-    """A database, and how to look at it.
+    """A database to read.
 
-    ``copy`` is a copy of an SQLite database that nobody writes to; ``exported`` the name of a Postgres snapshot.
+    ``copy`` is the path of a copy of an SQLite database that nothing writes to. ``exported`` is the name of a snapshot
+    that a Postgres transaction has exported.
     """
 
     url: str
@@ -37,36 +44,36 @@ class Source:
 
     @property
     def is_sqlite(self) -> bool:
-        """Whether it is a file."""
+        """Whether the database is a file."""
         return make_url(self.url).get_backend_name() == "sqlite"
 
     @property
     def options(self) -> dict[str, str]:
-        """What a format is told, so that it reads this."""
-        said = {"storage": self.url, "copy": self.copy, "exported": self.exported}
-        return {name: value for name, value in said.items() if value is not None}
+        """The options of a Spark reader that make it read this source."""
+        options = {"storage": self.url, "copy": self.copy, "exported": self.exported}
+        return {name: value for name, value in options.items() if value is not None}
 
     @contextmanager
-    def reading(self) -> Iterator[Reading]:
-        """Open a transaction that reads. Raises :class:`PipelineError`."""
+    def transaction(self) -> Iterator[ReadTransaction]:
+        """Open a transaction that only reads. Raises :class:`PipelineError`."""
         try:
             database = database_at(self.url, Durability.FULL, 0, 5.0)
             with database.explaining_errors(), closing(self._connection(database)) as connection:
-                yield Reading(connection, database.dialect)
+                yield ReadTransaction(connection, database.dialect)
         except StoreUnusable as error:
             raise PipelineError(str(error)) from error
 
     def _connection(self, database: Database) -> Any:
         if self.copy is not None:
             if not Path(self.copy).is_file():
-                raise PipelineError(f"{self.copy}: the copy of the database is not there any more; read it again")
+                raise PipelineError(f"{self.copy}: this copy of the database does not exist any more; read it again")
             return sqlite3.connect(f"file:{quote(self.copy)}?mode=ro&immutable=1", uri=True, isolation_level=None)
         if database.dialect == "sqlite":
-            onlooker: Any = database.connect_read_only()  # type: ignore[attr-defined]  # SQLite's alone has it
+            onlooker: Any = database.connect_read_only()  # type: ignore[attr-defined]  # only SQLite's class has it
             onlooker.execute("BEGIN")
             return onlooker
         connection: Any = database.connect_reader()
-        connection.execute(_SCANNING)
+        connection.execute(_ALLOW_SCANS)
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         if self.exported is not None:
             connection.execute(f"SET TRANSACTION SNAPSHOT '{self.exported}'")
@@ -74,22 +81,23 @@ class Source:
 
 
 @frozen
-class Reading:
-    """A transaction that reads, on a connection of the ``dialect`` "sqlite" or "postgresql"."""
+class ReadTransaction:
+    """A transaction that only reads; ``dialect`` is "sqlite" or "postgresql"."""
 
     connection: Any
     dialect: str
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Return all rows of a short answer; parameters are ``?``."""
+        """Return all rows of a small result. Parameters are written ``?``."""
         return list(self.connection.cursor().execute(statement, tuple(values)).fetchall())
 
     @contextmanager
     def streamed(self, statement: str, values: Sequence[Any] = ()) -> Iterator[Cursor]:
-        """Give a cursor over a long answer, which is never in memory as a whole."""
+        """Give a cursor over a large result, which is never in memory as a whole."""
         if self.dialect == "sqlite":
             yield self.connection.execute(statement, tuple(values))
             return
+        # A cursor with a name stays in the server; psycopg would fetch all rows of another one at once.
         with self.connection.cursor("pipeline") as cursor:
             cursor.execute(statement.replace("%", "%%").replace("?", "%s"), tuple(values), binary=True)
             yield cursor

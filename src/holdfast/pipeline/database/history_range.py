@@ -1,13 +1,17 @@
-"""Places in the history: how far it reaches, and whether anything is missing from a range of it.
+"""The range of the history that the database holds, and whether entries are missing from it.
 
-Every place has its entry, but for those pruned and for the one with which a period begins.
+How it works. Each change has a number, ``seq``, in the order of commits, without gaps. Two kinds of numbers have no
+entry: pruning deletes entries, and the first number of a period has none, because the period itself takes it. With
+periods that begin at 1 and 6, the entries 2 3 4 5 7 8 are complete. So entries are counted: a range of n numbers with p
+beginnings of periods must hold n - p entries. If it holds fewer, a binary search finds the first missing number; each
+step is one count on the primary key.
 """
 
 from __future__ import annotations
 
 from attrs import frozen
 
-from holdfast.pipeline.database.connection import Reading
+from holdfast.pipeline.database.connection import ReadTransaction
 from holdfast.retained.history.periods import read_periods, read_state
 
 _COUNT = "SELECT count(*) FROM retained_history WHERE seq > ? AND seq <= ?"
@@ -15,8 +19,8 @@ _FIRST = "SELECT coalesce(min(seq), 0) FROM retained_history"
 
 
 @frozen
-class Places:
-    """The entries come after ``before``, up to ``last``; up to ``pruned``, there may be some missing."""
+class HistoryRange:
+    """The entries later than ``before``, up to ``last``. Up to ``pruned``, some may be missing."""
 
     before: int
     last: int
@@ -24,40 +28,40 @@ class Places:
 
 
 @frozen
-class Gap:
-    """So many entries are missing, the first at a place."""
+class MissingEntries:
+    """``count`` entries are missing; ``first`` is the ``seq`` of the first one."""
 
     first: int
-    missing: int
+    count: int
 
 
-def extent(reading: Reading) -> Places:
-    """Return how far the history reaches."""
-    cursor = reading.connection.cursor()
+def history_range(transaction: ReadTransaction) -> HistoryRange:
+    """Return the range of the entries in the database."""
+    cursor = transaction.connection.cursor()
     last = read_state(cursor).last_seq
-    ((first,),) = reading.rows(_FIRST)
+    ((first,),) = transaction.rows(_FIRST)
     pruned = max((period.pruned_to for period in read_periods(cursor)), default=0)
     before = first - 1 if first else last
-    return Places(before, last, max(pruned, before))
+    return HistoryRange(before, last, max(pruned, before))
 
 
-def gap_in(reading: Reading, after: int, upto: int) -> Gap | None:
-    """Tell what is missing from the entries after a place, up to another; None for nothing."""
-    begun = [period.first_seq for period in read_periods(reading.connection.cursor())]
+def missing_entries(transaction: ReadTransaction, after: int, upto: int) -> MissingEntries | None:
+    """Return the entries that are missing from those later than ``after``, up to ``upto``; None if all are there."""
+    begun = [period.first_seq for period in read_periods(transaction.connection.cursor())]
 
     def missing(low: int, high: int) -> int:
-        ((count,),) = reading.rows(_COUNT, (low, high))
-        places = high - low - sum(low < seq <= high for seq in begun)
-        return int(places - count)
+        ((count,),) = transaction.rows(_COUNT, (low, high))
+        expected = high - low - sum(low < seq <= high for seq in begun)
+        return int(expected - count)
 
     lost = missing(after, upto)
     if lost <= 0:
         return None
-    low, high = after, upto
+    low, high = after, upto  # the first missing number is later than low, and at most high
     while high - low > 1:
         middle = (low + high) // 2
         if missing(low, middle) > 0:
             high = middle
         else:
             low = middle
-    return Gap(high, lost)
+    return MissingEntries(high, lost)

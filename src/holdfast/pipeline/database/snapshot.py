@@ -1,4 +1,8 @@
-"""Snapshots: the database as it was at one time, however many tasks read it and however long they take."""
+"""Snapshots: the database at one moment, for any number of tasks and for as long as they read.
+
+SQLite cannot share a transaction among processes, so its snapshot is a copy. Postgres can: a transaction that is kept
+open exports its snapshot, and other transactions import it by name.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +16,17 @@ from contextlib import ExitStack, contextmanager
 from attrs import frozen
 
 from holdfast.pipeline.database.connection import Source, check
+from holdfast.pipeline.database.location import url_of
+from holdfast.pipeline.database.temporary_folder import temporary_folder
 from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.sources.options import url_of
-from holdfast.pipeline.spark.temporary_folders import owned_folder
 
-#: Steps of SQLite's virtual machine between two looks at signals: some milliseconds.
+#: SQLite lets Python run after this many steps of its virtual machine: every few milliseconds.
 _STEPS = 100_000
 
 
 @frozen
 class Snapshot:
-    """A database as it was at ``taken_at`` (milliseconds since the epoch), with the history up to ``last_seq``."""
+    """A database at ``taken_at`` (milliseconds since the epoch), with the history up to ``last_seq``."""
 
     source: Source
     taken_at: int
@@ -30,54 +34,54 @@ class Snapshot:
 
     @property
     def options(self) -> dict[str, str]:
-        """What a reader is told, so that it reads this snapshot."""
+        """The options of a Spark reader that make it read this snapshot."""
         return self.source.options
 
 
 @contextmanager
 def snapshot_of(storage: str | None = None, config: str | None = None, folder: str | None = None) -> Iterator[Snapshot]:
-    """Take a snapshot of the database at a URL, or of a broker's file, and keep it as long as the block runs.
+    """Take a snapshot of the database at a URL or in a broker's file, and keep it while the block runs.
 
-    That of an SQLite database is a copy in a temporary folder of ``folder`` (the system's one by default), which
-    executors on other hosts must be able to read; a broker that runs goes on writing. That of Postgres is a
-    transaction kept open. Raises :class:`PipelineError`.
+    The copy of an SQLite database is in a temporary folder of ``folder`` (by default of the system's temporary folder).
+    Executors on other hosts must be able to read it. The broker goes on writing meanwhile. Raises
+    :class:`PipelineError`.
     """
     url = url_of(storage, config)
     check(url)
     source = Source(url)
     with _copied(source, folder) if source.is_sqlite else _exported(source) as kept:
-        with kept.reading() as reading:
-            (last_seq,) = reading.rows("SELECT last_seq FROM retained_history_state")[0]
+        with kept.transaction() as transaction:
+            (last_seq,) = transaction.rows("SELECT last_seq FROM retained_history_state")[0]
         yield Snapshot(kept, time.time_ns() // 1_000_000, last_seq)
 
 
 @contextmanager
-def _copied(source: Source, folder: str | None) -> Iterator[Source]:
+def _copied(source: Source, parent: str | None) -> Iterator[Source]:
     with ExitStack() as kept:
         try:
-            place = kept.enter_context(owned_folder(folder))
-            target = place / "retained.db"
+            folder = kept.enter_context(temporary_folder(parent))
+            target = folder / "retained.db"
             os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o600))
         except OSError as error:
             raise PipelineError(
-                f"{folder or tempfile.gettempdir()}: no copy can be made there ({error.strerror or error})"
+                f"{parent or tempfile.gettempdir()}: no copy can be made there ({error.strerror or error})"
             ) from error
-        with source.reading() as reading:
-            reading.connection.execute("COMMIT")  # VACUUM has a transaction of its own
-            # Python sees to signals only where its own code runs; one that raises here interrupts the copy.
-            reading.connection.set_progress_handler(lambda: 0, _STEPS)
+        with source.transaction() as transaction:
+            transaction.connection.execute("COMMIT")  # VACUUM begins a transaction itself
+            # Python handles signals only while Python code runs. An exception in this function interrupts the copy.
+            transaction.connection.set_progress_handler(lambda: 0, _STEPS)
             try:
-                reading.connection.execute("VACUUM INTO ?", (str(target),))
+                transaction.connection.execute("VACUUM INTO ?", (str(target),))
             except sqlite3.OperationalError as error:
                 raise PipelineError(
-                    f"{target}: the copy of {source.url} failed ({error}); it takes as much space as the database: "
-                    "name a folder that has it (--snapshot-dir)"
+                    f"{target}: the copy of {source.url} failed ({error}); it needs as much space as the database: "
+                    "name a folder with enough space (--snapshot-dir)"
                 ) from error
         yield Source(source.url, copy=str(target))
 
 
 @contextmanager
 def _exported(source: Source) -> Iterator[Source]:
-    with source.reading() as reading:
-        ((name,),) = reading.rows("SELECT pg_export_snapshot()")
+    with source.transaction() as transaction:
+        ((name,),) = transaction.rows("SELECT pg_export_snapshot()")
         yield Source(source.url, exported=name)

@@ -11,12 +11,13 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from holdfast.messages import ChangeKind
 from holdfast.pipeline.archive.coverage import require_coverage
+from holdfast.pipeline.archive.entries import read_archive
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.decoding.topic_patterns import TopicPattern
 from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.filters.patterns import pattern
 from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.sources.tables import read_archive, read_history, read_retained
+from holdfast.pipeline.sources.tables import read_history, read_retained
+from holdfast.pipeline.sources.topic_patterns import pattern
 from holdfast.topics import overlap
 
 if TYPE_CHECKING:

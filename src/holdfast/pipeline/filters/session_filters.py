@@ -20,8 +20,8 @@ _STATEMENT = (
 
 def of_sessions(source: Source) -> RequestedFilters:
     """Read the subscriptions of all Sessions in a database. Only Sessions that outlive a connection are stored."""
-    with source.reading() as reading:
-        rows = reading.rows(_STATEMENT)
+    with source.transaction() as transaction:
+        rows = transaction.rows(_STATEMENT)
     reasons = {text: complaint(text) for text, _, _ in rows}
     return RequestedFilters(
         tuple(

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
-from holdfast.pipeline.archive.checkpoint import CHECKPOINT, committed_seq
-from holdfast.pipeline.archive.coverage import DATA, Coverage, read_coverage, write_coverage
+from holdfast.pipeline.archive.checkpoint import committed_seq
+from holdfast.pipeline.archive.coverage import Coverage, read_coverage, write_coverage
 from holdfast.pipeline.database.connection import Source, check
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.output.overwriting import require_room_for_archive
+from holdfast.pipeline.output.names import CHECKPOINT, DATA
+from holdfast.pipeline.output.overwriting import require_archive_target
 from holdfast.pipeline.sources.tables import parallelism
 from holdfast.retained.history.periods import read_state
 from holdfast.storage.url import shown
@@ -85,9 +86,9 @@ class _Progress:
             raise PipelineError(
                 f"{out.uri}: holds the archive of {self._coverage.store}, not of {store}; name another folder"
             )
-        with source.reading() as reading:
-            last_seq = read_state(reading.connection.cursor()).last_seq
-            replaced = not self._coverage.is_of(reading)
+        with source.transaction() as transaction:
+            last_seq = read_state(transaction.connection.cursor()).last_seq
+            replaced = not self._coverage.is_of(transaction)
         reached = committed_seq(out)
         if (reached or 0) > last_seq:
             raise PipelineError(
@@ -101,7 +102,7 @@ class _Progress:
             )
         self.told = 0
         if reached is None:
-            require_room_for_archive(out)
+            require_archive_target(out)
             confirm(0)  # from now on nothing is forgotten that is not archived
         else:
             self.tell()
@@ -112,8 +113,8 @@ class _Progress:
         if reached is None or reached <= self.told:
             return
         self._out.sync()
-        with self._source.reading() as reading:
-            self._coverage = self._coverage.extended(reading, reached)
+        with self._source.transaction() as transaction:
+            self._coverage = self._coverage.extended(transaction, reached)
         write_coverage(self._out, self._coverage)  # were it lost with the power, the next run would write it again
         self._confirm(reached)
         self.told = reached

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from holdfast.pipeline.archive.coverage import require_coverage
+from holdfast.pipeline.archive.entries import read_archive
 from holdfast.pipeline.archive.states import newest_of, state_of
 from holdfast.pipeline.database.connection import Source, check
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.jobs.export import Manifest, write
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.sources.columns import HISTORY, struct_of
-from holdfast.pipeline.sources.tables import read_archive, read_history
+from holdfast.pipeline.sources.tables import read_history
 from holdfast.retained.history.moments import HistoryUnavailable, Moment, check_moment, find_moment
 
 if TYPE_CHECKING:
@@ -61,9 +62,9 @@ def asof_archived(
 def moment_at(source: Source, at: int) -> Moment:
     """Find a time (milliseconds since the epoch) in the history. Raises :class:`PipelineError`."""
     check(source.url)
-    with source.reading() as reading:
+    with source.transaction() as transaction:
         try:
-            return find_moment(reading.connection.cursor(), at, time.time_ns() // 1_000_000)
+            return find_moment(transaction.connection.cursor(), at, time.time_ns() // 1_000_000)
         except HistoryUnavailable as error:
             raise PipelineError(str(error)) from error
 
@@ -78,8 +79,8 @@ def state_at(
 
 def verify(source: Source, moment: Moment) -> None:
     """Raise :class:`PipelineError` if the history was pruned while it was read."""
-    with source.reading() as reading:
+    with source.transaction() as transaction:
         try:
-            check_moment(reading.connection.cursor(), moment)
+            check_moment(transaction.connection.cursor(), moment)
         except HistoryUnavailable as error:
             raise PipelineError(f"the history was pruned while it was read: {error}") from error

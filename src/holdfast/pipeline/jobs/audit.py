@@ -80,9 +80,9 @@ def _marked(frame: DataFrame) -> DataFrame:
 
 
 def _present(snapshot: Snapshot) -> Moment:
-    with snapshot.source.reading() as reading:
+    with snapshot.source.transaction() as transaction:
         try:
-            present = present_moment(reading.connection.cursor())
+            present = present_moment(transaction.connection.cursor())
         except HistoryUnavailable as error:
             raise PipelineError(str(error)) from error
     return Moment(snapshot.taken_at, present.first_seq, present.last_seq)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from attrs import evolve, frozen
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
-from holdfast.pipeline.archive.coverage import DATA, Coverage, read_coverage, require_coverage, write_coverage
+from holdfast.pipeline.archive.coverage import Coverage, read_coverage, require_coverage, write_coverage
+from holdfast.pipeline.archive.entries import read_archive
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.output.overwriting import UNFINISHED, require_room_for_days
-from holdfast.pipeline.sources.tables import read_archive
+from holdfast.pipeline.output.names import DATA
+from holdfast.pipeline.output.overwriting import UNFINISHED, require_compaction_target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +40,7 @@ def compact(spark: SparkSession, archive: Folder, out: Folder, unfinished: bool 
     and again by the next run. Raises :class:`PipelineError`.
     """
     _check_apart(archive, out)
-    require_room_for_days(out)
+    require_compaction_target(out)
     there = require_coverage(archive)
     done = read_coverage(out) or Coverage(there.store)
     if done.store != there.store or done.last_seq > there.last_seq:

@@ -11,7 +11,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import StructType
 
-from holdfast.pipeline.archive.coverage import DATA
 from holdfast.pipeline.decoding.decode_function import DecodeFunction, relaxed
 from holdfast.pipeline.decoding.decoder import Decoder
 from holdfast.pipeline.decoding.messages import Messages
@@ -19,7 +18,8 @@ from holdfast.pipeline.decoding.topic_patterns import TopicPattern, topic_patter
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.checksum import checksum
 from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.output.overwriting import MANIFEST, vacate
+from holdfast.pipeline.output.names import DATA, MANIFEST
+from holdfast.pipeline.output.overwriting import begin_overwriting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,7 +78,7 @@ def decode(
     if decoder.schema is not None:
         _check_names(levels, schema)
     decoding = _portable(DecodeFunction(decoder, schema))
-    vacate(out, overwrite, names=(DATA, BAD))
+    begin_overwriting(out, overwrite, names=(DATA, BAD))
     found = frame.withColumn("decoded", F.udf(decoding, decoding.result, useArrow=False)("topic", "payload"))
     # The payload is needed no more, unless it is bad.
     found = found.withColumn("payload", F.when(F.col("decoded.reason").isNotNull(), F.col("payload"))).persist()

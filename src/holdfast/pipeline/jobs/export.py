@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from attrs import asdict, frozen
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
-from holdfast.pipeline.archive.coverage import DATA
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.output.checksum import checksum
 from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.output.overwriting import MANIFEST, vacate
+from holdfast.pipeline.output.names import DATA, MANIFEST
+from holdfast.pipeline.output.overwriting import begin_overwriting
 from holdfast.pipeline.sources.columns import RETAINED, struct_of
 from holdfast.pipeline.sources.tables import read_retained
 
@@ -63,7 +63,7 @@ def write(
     back from the files; ``verify`` is called before it is written. Raises :class:`PipelineError`, also for a complete
     export that may not be overwritten.
     """
-    vacate(out, overwrite, "export")
+    begin_overwriting(out, overwrite, "export")
     frame.write.mode("overwrite").option("partitionOverwriteMode", "static").parquet(out.below(DATA))
     verify()
     found = describe(spark, out)

@@ -15,7 +15,7 @@ from holdfast.pipeline.filters.matching import matched
 from holdfast.pipeline.filters.requested_filters import Replayed, RequestedFilters
 from holdfast.pipeline.output import table_files
 from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.output.overwriting import vacate
+from holdfast.pipeline.output.overwriting import begin_overwriting
 from holdfast.pipeline.sources.tables import read_retained
 from holdfast.retained.replay.flow_settings import FlowSettings
 
@@ -40,7 +40,7 @@ def filters(
     With ``out``, it is written there as well. Raises :class:`PipelineError`.
     """
     if out is not None:
-        vacate(out, overwrite)
+        begin_overwriting(out, overwrite)
     result = delivered(read_retained(spark, snapshot, columns=NEEDED), requested, flow, snapshot.taken_at)
     if out is not None:
         about = {"taken_at": result.taken_at, "filters": len(result.deliveries), "flow": asdict(flow)}

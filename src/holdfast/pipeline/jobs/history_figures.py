@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
-from holdfast.pipeline.database.history_range import extent
+from holdfast.pipeline.database.history_range import history_range
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.jobs.tree import prefixes
 from holdfast.pipeline.report.findings import Churn, History, Talker
@@ -27,9 +27,9 @@ _PREFIX = 2
 
 def history_of(spark: SparkSession, snapshot: Snapshot) -> History | None:
     """Return what the history of a snapshot tells; None where it has no entries."""
-    with snapshot.source.reading() as reading:
-        there = extent(reading)
-        begun = [period.complete_since for period in read_periods(reading.connection.cursor())]
+    with snapshot.source.transaction() as transaction:
+        there = history_range(transaction)
+        begun = [period.complete_since for period in read_periods(transaction.connection.cursor())]
     if there.before >= there.last:
         return None
     entries = read_history(spark, snapshot.source, to_seq=snapshot.last_seq, columns=_NEEDED).persist()

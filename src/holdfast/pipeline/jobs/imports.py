@@ -11,10 +11,9 @@ from attrs import asdict, frozen
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
-from holdfast.pipeline.archive.coverage import COVERAGE, DATA
 from holdfast.pipeline.database.connection import Source, check
 from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.output.overwriting import MANIFEST
+from holdfast.pipeline.output.names import COVERAGE, DATA, MANIFEST
 from holdfast.pipeline.sink.merging import Target
 from holdfast.pipeline.sink.rows import FIELDS
 from holdfast.pipeline.sink.staging import sweep
@@ -78,8 +77,8 @@ def import_messages(
 
 def _job(target: Target, name: str) -> Job | None:
     check(target.url)
-    with Source(target.url).reading() as reading:
-        return read_job(reading.connection.cursor(), name)
+    with Source(target.url).transaction() as transaction:
+        return read_job(transaction.connection.cursor(), name)
 
 
 def read_messages(spark: SparkSession, source: str, kind: str) -> DataFrame:

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import frozen
 
-from holdfast.pipeline.archive.coverage import COVERAGE, DATA, require_coverage
+from holdfast.pipeline.archive.coverage import require_coverage
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.delta import Table
 from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.output.overwriting import MANIFEST
+from holdfast.pipeline.output.names import COVERAGE, DATA, MANIFEST
 from holdfast.pipeline.output.parquet import PARTITION, File, batches_of, columns_of, files_in
 
 #: The column that tells the exports in one table apart.

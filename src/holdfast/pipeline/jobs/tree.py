@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.output import table_files
 from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.output.overwriting import vacate
+from holdfast.pipeline.output.overwriting import begin_overwriting
 from holdfast.pipeline.report.findings import Branch
 from holdfast.pipeline.sources.tables import read_retained
 
@@ -57,7 +57,7 @@ def tree(
     ``order`` is one of :data:`ORDERS`. With ``out``, all prefixes are written there. Raises :class:`PipelineError`.
     """
     if out is not None:
-        vacate(out, overwrite)
+        begin_overwriting(out, overwrite)
     found = branches(read_retained(spark, snapshot, columns=NEEDED), depth, snapshot.taken_at).persist()
     try:
         # A message has exactly one prefix of one level.

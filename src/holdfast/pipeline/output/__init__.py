@@ -1,5 +1,5 @@
-"""The folders that jobs write: where they may write, Parquet and Delta files, checksums.
+"""The folders that jobs write: which folders a job may overwrite, Parquet and Delta files, checksums.
 
-A job that was killed leaves nothing that looks complete.
+A killed job leaves nothing that looks complete.
 May import ``pipeline.errors`` only.
 """

@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from holdfast.pipeline.archive.checkpoint import CHECKPOINT
-from holdfast.pipeline.archive.coverage import COVERAGE, DATA
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.output.names import CHECKPOINT, COVERAGE, DATA
 
 #: The file that says that what a job has written is complete.
 MANIFEST = "manifest.json"
@@ -23,7 +22,7 @@ _PARTS = re.compile(r"\.?(part-|_)")
 _DAYS = re.compile(rf"\.?(date=|_)|{re.escape(UNFINISHED)}")
 
 
-def require_vacant(out: Folder, overwrite: bool, what: str = "result", names: Sequence[str] = (DATA,)) -> None:
+def require_overwritable(out: Folder, overwrite: bool, what: str = "result", names: Sequence[str] = (DATA,)) -> None:
     """Make sure that these folders in ``out`` can be written to, and may be replaced.
 
     Raises :class:`PipelineError` for what is complete and is to stay, for an archive, and for what no job has written.
@@ -35,9 +34,9 @@ def require_vacant(out: Folder, overwrite: bool, what: str = "result", names: Se
         raise PipelineError(f"{out.uri}: holds a complete {what}; name another folder, or say --overwrite")
 
 
-def vacate(out: Folder, overwrite: bool, what: str = "result", names: Sequence[str] = (DATA,)) -> None:
+def begin_overwriting(out: Folder, overwrite: bool, what: str = "result", names: Sequence[str] = (DATA,)) -> None:
     """Do the same, and note that from now on, what is there is not complete."""
-    require_vacant(out, overwrite, what, names)
+    require_overwritable(out, overwrite, what, names)
     out.remove(MANIFEST)
 
 
@@ -48,7 +47,7 @@ def require_replaceable(out: Folder, *names: str) -> None:
         _require(out, name, _PARTS)
 
 
-def require_room_for_archive(out: Folder) -> None:
+def require_archive_target(out: Folder) -> None:
     """Raise :class:`PipelineError` unless an archive may begin in a folder, or one that was cut short may go on."""
     out.require_writable()
     if out.has(COVERAGE):
@@ -57,7 +56,7 @@ def require_room_for_archive(out: Folder) -> None:
         _require(out, DATA, None)
 
 
-def require_room_for_days(out: Folder) -> None:
+def require_compaction_target(out: Folder) -> None:
     """Raise :class:`PipelineError` unless the days of an archive may be compacted to a folder."""
     out.require_writable()
     if out.has(CHECKPOINT):

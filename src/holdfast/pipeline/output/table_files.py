@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from holdfast.pipeline.archive.coverage import DATA
 from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.output.overwriting import MANIFEST
+from holdfast.pipeline.output.names import DATA, MANIFEST
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

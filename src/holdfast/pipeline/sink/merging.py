@@ -14,8 +14,8 @@ from holdfast.access.interfaces import Access, Inaccessible
 from holdfast.access.opening import access_to
 from holdfast.access.stand_in import standing_in
 from holdfast.config import Config, ConfigError, default, load
+from holdfast.pipeline.database.location import url_of
 from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.sources.options import url_of
 from holdfast.retained.importing.verdicts import Merge
 from holdfast.storage.database import StoreUnusable
 from holdfast.storage.lock import DirectoryUnusable

@@ -1,5 +1,5 @@
-"""What Spark reads: ``format("retained")``, ``format("retained_history")`` and ``format("retained_files")``.
+"""The formats that Spark reads: ``retained``, ``retained_history`` and ``retained_files``.
 
-Conditions that the database can check exactly are checked there.
-May import ``database`` and ``formats``.
+The database evaluates a condition only where it gives exactly the same result as Spark.
+May import ``database``, ``formats`` and ``output``.
 """

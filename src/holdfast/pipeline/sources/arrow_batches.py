@@ -1,45 +1,41 @@
-"""From rows to Arrow batches, bounded in rows and in bytes."""
+"""Arrow batches of rows, limited in rows and in bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
+from holdfast.pipeline.database.connection import Cursor
 from holdfast.pipeline.sources.columns import Column, arrow_schema
 from holdfast.topics import matches
 
-#: Rows of a batch at most, and the bytes of large columns at which it ends.
+#: A batch ends at this many rows, or at this many bytes in large columns.
 ROWS = 10_000
 BYTES = 8 << 20
-#: Rows fetched at once in the beginning: as many as may be large without harm.
+#: The first fetch: even if every payload has the largest size, so few rows do no harm.
 _FIRST = 64
-
-
-class Cursor(Protocol):
-    """A cursor of a driver with an answer under way."""
-
-    def fetchmany(self, size: int, /) -> list[Any]:
-        """Return the next rows."""
 
 
 def batches_of(
     cursor: Cursor, columns: Sequence[Column], rows: int = ROWS, max_bytes: int = BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """Read all of an answer as Arrow batches.
+    """Read a whole result as Arrow batches.
 
-    As many rows are fetched at once as would make ``max_bytes`` if they were like those before.
+    The number of rows in the next fetch follows from the mean size of the rows in the last one: together they should
+    stay below ``max_bytes``.
     """
     schema = arrow_schema(columns)
-    large = [place for place, column in enumerate(columns) if column.large]
+    large = [position for position, column in enumerate(columns) if column.large]
     gathered: list[Any] = []
     size, fetch = 0, min(rows, _FIRST)
     while found := cursor.fetchmany(min(fetch, rows - len(gathered))):
-        got = sum(len(row[place] or b"") for place in large for row in found)
+        got = sum(len(row[position] or b"") for position in large for row in found)
         gathered += found
         size += got
         mean = max(1, got // len(found))
+        # Grow fourfold at most: the rows so far may be smaller than all others.
         fetch = max(1, min(rows, fetch * 4, (max_bytes - size) // mean if size < max_bytes else 1))
         if size >= max_bytes or len(gathered) == rows:
             yield _batch(gathered, schema)
@@ -49,15 +45,15 @@ def batches_of(
         yield _batch(gathered, schema)
 
 
-class Matching:
-    """A cursor over the rows whose last column, which is left out, matches a Topic Filter."""
+class MatchingRows:
+    """A cursor over the rows whose topic matches a Topic Filter. The topic is the last column, and is cut off."""
 
     def __init__(self, cursor: Cursor, topic_filter: str) -> None:
         self._cursor = cursor
         self._filter = topic_filter
 
     def fetchmany(self, size: int, /) -> list[Any]:
-        """Return the next rows that match, at most so many; none when there are no more."""
+        """Return at most ``size`` rows that match; an empty list at the end."""
         while found := self._cursor.fetchmany(size):
             chosen = [row[:-1] for row in found if matches(self._filter, row[-1])]
             if chosen:

@@ -1,4 +1,4 @@
-"""The columns of what is read: their SQL, their Spark type and their Arrow type, which Spark wants to agree exactly."""
+"""The columns of the formats: their SQL, their Spark type and their Arrow type. Spark requires that the types agree."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TIME = pa.timestamp("us", "UTC")
 
 @frozen
 class Column:
-    """A column: ``sql`` is what is selected for it, ``size`` the column that tells how many bytes it has."""
+    """A column. ``sql`` is its expression in SELECT. ``large`` columns count for the size of a batch."""
 
     name: str
     sql: str
@@ -50,7 +50,7 @@ _QOS = Column("qos", "qos", IntegerType(), pa.int32(), False)
 _PAYLOAD = Column("payload", "payload", BinaryType(), pa.binary(), False, large=True)
 _PROPERTIES = Column("properties_json", "properties_json", StringType(), pa.string(), large=True)
 
-#: What is retained, as in the view ``retained_messages``.
+#: Retained messages, as in the view ``retained_messages``.
 RETAINED: tuple[Column, ...] = (
     _text("topic", False), _PAYLOAD, _QOS, _text("client_id"), _text("username"), _time("stored_at", False),
     _time("expires_at", True), _integer("size"), _integer("revision"), _PROPERTIES,
@@ -66,25 +66,25 @@ HISTORY: tuple[Column, ...] = (
 
 def struct_of(columns: Sequence[Column]) -> StructType:
     """Return the columns as Spark's schema."""
-    # Every column may be null to Spark: a nullable one of an Arrow batch is refused where the schema says it is not.
+    # All columns are nullable for Spark: it refuses an Arrow batch with a nullable column where its schema has none.
     return StructType([StructField(column.name, column.spark, True) for column in columns])
 
 
 def named(columns: Sequence[Column], names: Sequence[str]) -> tuple[Column, ...]:
-    """Return the columns of these names, in their order. Raises :class:`PipelineError` for a name there is not."""
+    """Return the columns with these names, in this order. Raises :class:`PipelineError` for an unknown name."""
     known = {column.name: column for column in columns}
-    for place, name in enumerate(names):
+    for position, name in enumerate(names):
         if name not in known:
             raise PipelineError(f"there is no column {name!r}; the columns are: {', '.join(known)}")
-        if name in names[:place]:
+        if name in names[:position]:
             raise PipelineError(f"the column {name} is named twice")
     return tuple(known[name] for name in names)
 
 
 def chosen(columns: Sequence[Column], schema: StructType) -> tuple[Column, ...]:
-    """Return the columns a user's schema names, in its order.
+    """Return the columns in a user's schema, in its order.
 
-    Raises :class:`PipelineError` for a column there is not, or of another type.
+    Raises :class:`PipelineError` for an unknown column, or one with another type.
     """
     known = {column.name: column for column in columns}
     found = []
@@ -95,7 +95,7 @@ def chosen(columns: Sequence[Column], schema: StructType) -> tuple[Column, ...]:
         if wanted.dataType != column.spark:
             raise PipelineError(
                 f"the column {wanted.name} has the type {column.spark.simpleString()}, "
-                f"not {wanted.dataType.simpleString()}; read it as it is, and cast it"
+                f"not {wanted.dataType.simpleString()}; read it with its own type, and cast it"
             )
         found.append(column)
     return tuple(found)

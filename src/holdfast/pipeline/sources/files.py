@@ -1,6 +1,7 @@
-"""``format("retained_files")``: messages in files of other programs, with what is none, as the sink takes them.
+"""``format("retained_files")``: messages in files of other programs, as rows for the sink.
 
 Options: ``format`` (one of :data:`FORMATS`) and ``files``, a JSON array of paths, which the executors must see.
+Unreadable messages are rows too: their column ``problem`` says what is wrong.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.formats import emqx, mosquitto_db, mosquitto_dump, mosquitto_sqlite, ndjson
 from holdfast.pipeline.formats.file_entry import FileEntry, UnreadableFile
 
-#: Bytes of lines read by one task.
+#: A task reads so many bytes of a file of lines.
 _PART = 64 << 20
 _ROWS, _BYTES = 10_000, 8 << 20
-#: What comes of a file: the fields of a message as the sink takes them, where it was found, and what is wrong.
+#: The fields of a message, then its position in the files, and the problem with it.
 SCHEMA = StructType(
     [
         StructField("topic", StringType()),
@@ -39,21 +40,21 @@ SCHEMA = StructType(
 )
 _ARROW = {"string": pa.string(), "binary": pa.binary(), "int": pa.int32(), "bigint": pa.int64()}
 _ARROW_SCHEMA = pa.schema([(field.name, _ARROW[field.dataType.simpleString()]) for field in SCHEMA.fields])
-#: Files of lines, which are read in parts.
+#: Formats with one message per line: large files are divided among tasks.
 _LINES = {"ndjson": ndjson.messages, "emqx": emqx.messages}
-#: Files that are read as a whole.
+#: Formats whose files one task reads as a whole.
 _WHOLE = {
     "mosquitto": mosquitto_db.messages,
     "mosquitto-dump": mosquitto_dump.messages,
     "mosquitto-sqlite": mosquitto_sqlite.messages,
 }
 FORMATS = (*_LINES, *_WHOLE)
-#: What SQLite keeps beside a database is none.
+#: SQLite's files beside a database.
 _BESIDE = ("-wal", "-shm", "-journal")
 
 
-class Part(InputPartition):
-    """A file, or a range of its lines."""
+class FilePart(InputPartition):
+    """A file, or a range of its bytes. A task reads the lines that begin in its range."""
 
     def __init__(self, path: str, start: int = 0, end: int | None = None) -> None:
         super().__init__((path, start))
@@ -63,7 +64,7 @@ class Part(InputPartition):
 
 
 class FilesSource(DataSource):
-    """What is in files."""
+    """Messages in files."""
 
     @classmethod
     def name(cls) -> str:
@@ -75,7 +76,7 @@ class FilesSource(DataSource):
         return SCHEMA
 
     def reader(self, schema: StructType) -> FilesReader:
-        """Return what reads the files."""
+        """Return the reader of the files."""
         return FilesReader(self.options["format"], json.loads(self.options["files"]))
 
 
@@ -87,19 +88,19 @@ class FilesReader(DataSourceReader):
         self._files = files
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Divide what can be divided."""
+        """Divide files of lines; other files are one partition each."""
         parts: list[InputPartition] = []
         for path in self._files:
             if self._kind in _LINES:
                 size = Path(path).stat().st_size
-                parts += [Part(path, start, start + _PART) for start in range(0, max(size, 1), _PART)]
+                parts += [FilePart(path, start, start + _PART) for start in range(0, max(size, 1), _PART)]
             else:
-                parts.append(Part(path))
+                parts.append(FilePart(path))
         return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a part."""
-        assert isinstance(partition, Part)
+        """Read a partition."""
+        assert isinstance(partition, FilePart)
         rows: list[Mapping[str, Any]] = []
         size = 0
         for found in self._found(partition):
@@ -113,7 +114,7 @@ class FilesReader(DataSourceReader):
         if rows:
             yield pa.RecordBatch.from_pylist(rows, schema=_ARROW_SCHEMA)
 
-    def _found(self, part: Part) -> Iterator[FileEntry]:
+    def _found(self, part: FilePart) -> Iterator[FileEntry]:
         path = Path(part.path)
         try:
             if self._kind in _LINES:
@@ -126,9 +127,9 @@ class FilesReader(DataSourceReader):
             raise PipelineError(f"{path}: cannot be read ({error.strerror}); nothing was merged") from error
 
 
-def files_of(place: str) -> list[str]:
-    """Return the files of a path: itself, or what lies in it, in order. Raises :class:`PipelineError`."""
-    path = Path(place).absolute()
+def files_of(source: str) -> list[str]:
+    """Return a file, or the files in a folder, by name. Raises :class:`PipelineError`."""
+    path = Path(source).absolute()
     if path.is_dir():
         found = sorted(
             str(each)
@@ -136,19 +137,19 @@ def files_of(place: str) -> list[str]:
             if each.is_file() and not each.name.startswith((".", "_")) and not each.name.endswith(_BESIDE)
         )
         if not found:
-            raise PipelineError(f"{place}: there is no file in this folder")
+            raise PipelineError(f"{source}: there is no file in this folder")
         return found
     if not path.is_file():
-        raise PipelineError(f"{place}: there is no such file or folder")
+        raise PipelineError(f"{source}: there is no such file or folder")
     return [str(path)]
 
 
 def _row(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a row that the columns can hold; what they cannot is a problem."""
+    """Return the row of a message. If a value does not fit its column, return a row with this problem instead."""
     for field in _ARROW_SCHEMA:
         value = given.get(field.name)
         if value is not None and not _fits(value, field.type):
-            problem = f"{field.name}: {_shown(value)} is no value of this field"
+            problem = f"{field.name}: {_shown(value)} is not a value of this field"
             return {"source": given["source"], "problem": problem, "payload": None}
     return {"payload": None, **given}
 
@@ -166,7 +167,7 @@ def _shown(value: Any) -> str:
     try:
         return ascii(str(value)[:60])
     except ValueError:
-        return "a number of thousands of digits"  # more than Python writes
+        return "a number of thousands of digits"  # Python refuses to print it
 
 
 def _is_unicode(text: str) -> bool:

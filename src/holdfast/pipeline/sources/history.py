@@ -1,14 +1,16 @@
-"""``format("retained_history")``: the history of what is retained, as a table and as a stream.
+"""``format("retained_history")``: the history of retained messages, as a table and as a stream.
 
-Options of both: ``storage`` or ``config``; ``filter``, a Topic Filter (all topics without one); ``columns``, the names
-of those to read, with commas between them (all of them); ``partitions`` (1). A table takes ``from_seq`` and ``to_seq``,
-the first and the last entry (all of them), ``newest`` (false): of each topic only the last of these; and what
-:attr:`holdfast.pipeline.Snapshot.options` says. A stream takes
-``starting_seq``: "earliest" (the default), "latest", or the entry to begin with; ``max_rows_per_trigger`` (200000); and
-``fail_on_data_loss`` (true): entries that are gone before they were read stop the stream.
+Options of both, with defaults in parentheses: ``storage`` or ``config``; ``filter``, a Topic Filter (all topics);
+``columns``, names separated by commas (all columns); ``partitions`` (1). Options of a table: ``from_seq`` and
+``to_seq``, the first and the last entry (all entries); ``newest`` (false): only the last one of these entries for each
+topic; and :attr:`holdfast.pipeline.Snapshot.options`. Options of a stream: ``starting_seq``: "earliest" (the default),
+"latest", or the first entry; ``max_rows_per_trigger`` (200000); ``fail_on_data_loss`` (true): the stream stops if
+entries were pruned before it read them.
 
-Entries have a place, ``seq``, in the order of commits; one is never seen before those that precede it. What a range of
-places holds never changes, but for what is pruned from it.
+How it works. Each entry has a number, ``seq``, in the order of commits. A reader that sees entry 8 sees all entries
+before it. So a range of numbers always holds the same entries, except that pruning deletes some, and a batch of the
+stream is a range: offset 5 to offset 8 is the entries 6, 7 and 8, also when Spark repeats the batch after a crash. Each
+task counts its range in the transaction that reads it, so pruning between counting and reading cannot hide a loss.
 """
 
 from __future__ import annotations
@@ -21,15 +23,15 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from holdfast.pipeline.database.connection import Reading, Source, check
-from holdfast.pipeline.database.history_range import Gap, Places, extent, gap_in
+from holdfast.pipeline.database.connection import ReadTransaction, Source, check
+from holdfast.pipeline.database.history_range import HistoryRange, history_range, missing_entries
 from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.sources.arrow_batches import Matching, batches_of
+from holdfast.pipeline.sources.arrow_batches import MatchingRows, batches_of
 from holdfast.pipeline.sources.columns import HISTORY, Column, chosen, struct_of
 from holdfast.pipeline.sources.options import Options
 from holdfast.topics import EVERY_TOPIC
 
-# Built from constants and the names of columns: values are always bound.
+# SQL is built from constants and the names of columns: values are always bound.
 # ruff: noqa: S608
 
 _OPTIONS = ("filter", "columns", "partitions")
@@ -37,28 +39,30 @@ TABLE_OPTIONS = (*_OPTIONS, "from_seq", "to_seq", "newest", "copy", "exported")
 STREAM_OPTIONS = (*_OPTIONS, "starting_seq", "max_rows_per_trigger", "fail_on_data_loss")
 _EVER = 2**63 - 1
 _ROWS_PER_TRIGGER = 200_000
-#: A look at the index for each entry: every part of a table does its own share of the work.
+#: Costs one lookup in the index of topics per entry, and each partition does its own lookups: no shuffle in Spark.
 _NEWEST = "NOT EXISTS (SELECT 1 FROM retained_history WHERE topic = entries.topic AND seq > entries.seq AND seq <= ?)"
 
 Offset = dict[str, int]
 
 
-class Entries(InputPartition):
-    """The entries after one place, up to another; none may be missing after ``whole``, where that is known.
+class EntryRange(InputPartition):
+    """The entries later than ``after``, up to ``upto``.
 
-    With ``last``, only those that no entry of their topic follows, up to there.
-    """
+    With ``complete_after``, no entry later than that may be missing. With ``newest_upto``, only the newest entry of
+    each topic counts, of all entries up to that one."""
 
-    def __init__(self, after: int, upto: int, whole: int | None = None, last: int | None = None) -> None:
+    def __init__(
+        self, after: int, upto: int, complete_after: int | None = None, newest_upto: int | None = None
+    ) -> None:
         super().__init__((after, upto))
         self.after = after
         self.upto = upto
-        self.whole = whole
-        self.last = last
+        self.complete_after = complete_after
+        self.newest_upto = newest_upto
 
 
 class HistorySource(DataSource):
-    """The history of what is retained."""
+    """The history of retained messages."""
 
     @classmethod
     def name(cls) -> str:
@@ -66,21 +70,21 @@ class HistorySource(DataSource):
         return "retained_history"
 
     def schema(self) -> StructType:
-        """Return the columns that are asked for."""
+        """Return the columns of the option ``columns``."""
         allowed = tuple(dict.fromkeys((*TABLE_OPTIONS, *STREAM_OPTIONS)))
         return struct_of(Options(self.name(), self.options, allowed).columns(HISTORY))
 
     def reader(self, schema: StructType) -> HistoryReader:
-        """Return what reads the columns of a schema as a table."""
+        """Return a reader of the columns of a schema, for a table."""
         return HistoryReader(Options(self.name(), self.options, TABLE_OPTIONS), chosen(HISTORY, schema))
 
     def streamReader(self, schema: StructType) -> HistoryStreamReader:
-        """Return what reads the columns of a schema as a stream."""
+        """Return a reader of the columns of a schema, for a stream."""
         return HistoryStreamReader(Options(self.name(), self.options, STREAM_OPTIONS), chosen(HISTORY, schema))
 
 
-class _Reading:
-    """What a table and a stream have in common."""
+class _EntryReader:
+    """The common part of the readers of a table and of a stream: the tasks."""
 
     def __init__(self, options: Options, columns: tuple[Column, ...]) -> None:
         self._columns = columns
@@ -89,32 +93,32 @@ class _Reading:
         self._parts = options.partitions()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the entries of a part, in order."""
-        assert isinstance(partition, Entries)
+        """Read the entries of a partition, in order."""
+        assert isinstance(partition, EntryRange)
         columns = ", ".join(column.sql for column in self._columns)
         checked = self._filter != EVERY_TOPIC
         where, values = "seq > ? AND seq <= ?", [partition.after, partition.upto]
-        if partition.last is not None:
-            where, values = f"{where} AND {_NEWEST}", [*values, partition.last]
+        if partition.newest_upto is not None:
+            where, values = f"{where} AND {_NEWEST}", [*values, partition.newest_upto]
         statement = (
             f"SELECT {columns}{', topic' if checked else ''} FROM retained_history AS entries "
             f"WHERE {where} ORDER BY seq"
         )
-        with self._source.reading() as reading, reading.streamed(statement, values) as cursor:
-            yield from batches_of(Matching(cursor, self._filter) if checked else cursor, self._columns)
-            if partition.whole is not None:  # in the transaction that has read them
-                _require_whole(reading, max(partition.after, partition.whole), partition.upto)
+        with self._source.transaction() as transaction, transaction.streamed(statement, values) as cursor:
+            yield from batches_of(MatchingRows(cursor, self._filter) if checked else cursor, self._columns)
+            if partition.complete_after is not None:  # in the transaction that has read the entries
+                _require_complete(transaction, max(partition.after, partition.complete_after), partition.upto)
 
     def _divided(
-        self, after: int, upto: int, whole: int | None = None, last: int | None = None
+        self, after: int, upto: int, complete_after: int | None = None, newest_upto: int | None = None
     ) -> Sequence[InputPartition]:
-        """Divide a range of places into parts of the same length."""
+        """Divide a range of entries into partitions of the same length."""
         count = min(self._parts, upto - after)
         edges = [after + (upto - after) * part // count for part in range(count + 1)] if count > 0 else []
-        return [Entries(low, high, whole, last) for low, high in pairwise(edges)]
+        return [EntryRange(low, high, complete_after, newest_upto) for low, high in pairwise(edges)]
 
 
-class HistoryReader(_Reading, DataSourceReader):
+class HistoryReader(_EntryReader, DataSourceReader):
     """Reads the history as a table."""
 
     def __init__(self, options: Options, columns: tuple[Column, ...]) -> None:
@@ -124,20 +128,20 @@ class HistoryReader(_Reading, DataSourceReader):
         self._newest = options.flag("newest")
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Divide what there is: the end is fixed here, for all parts."""
+        """Divide the range. Its end is fixed here, for all partitions."""
         check(self._source.url)
-        with self._source.reading() as reading:
-            there = extent(reading)
+        with self._source.transaction() as transaction:
+            there = history_range(transaction)
         last = min(self._to, there.last)
-        parts = self._divided(max(self._from - 1, there.before), last, last=last if self._newest else None)
-        return parts or [Entries(there.last, there.last)]  # Spark reads a part in any case
+        parts = self._divided(max(self._from - 1, there.before), last, newest_upto=last if self._newest else None)
+        return parts or [EntryRange(there.last, there.last)]  # Spark needs at least one partition
 
 
-class HistoryStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class HistoryStreamReader(_EntryReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the history as a stream.
 
-    An offset is the place of the last entry read, ``seq``, and ``pruned``, up to which entries were missing already
-    when the stream began with the earliest: that is no loss.
+    An offset has ``seq``, the last entry that was read, and ``pruned``: up to this entry, some were missing when the
+    stream began with the earliest entry. They do not count as lost.
     """
 
     def __init__(self, options: Options, columns: tuple[Column, ...]) -> None:
@@ -147,12 +151,12 @@ class HistoryStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvail
             options.number("starting_seq", 1, 1, _EVER)
         self._most = options.number("max_rows_per_trigger", _ROWS_PER_TRIGGER, 1, _EVER)
         self._fails = options.flag("fail_on_data_loss", True)
-        self._target: int | None = None
+        self._end: int | None = None
 
     def initialOffset(self) -> Offset:
-        """Return where a new stream begins."""
+        """Return the offset at which a new stream begins."""
         check(self._source.url)
-        there = self._extent()
+        there = self._history_range()
         if self._start == "latest":
             return {"seq": there.last, "pruned": there.last}
         if self._start == "earliest":
@@ -160,51 +164,47 @@ class HistoryStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvail
         return {"seq": int(self._start) - 1, "pruned": int(self._start) - 1}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return how much a batch takes at most."""
+        """Return the size limit of a batch."""
         return ReadMaxRows(self._most)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Read no further than what is there now."""
-        self._target = self._extent().last
+        """Stop after the entries that exist now."""
+        self._end = self._history_range().last
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Return where the next batch ends."""
-        last = self._target if self._target is not None else self._extent().last
+        """Return the offset at which the next batch ends."""
+        last = self._end if self._end is not None else self._history_range().last
         upto = max(start["seq"], last)
         if not isinstance(limit, ReadAllAvailable):
             upto = min(upto, start["seq"] + (limit.max_rows if isinstance(limit, ReadMaxRows) else self._most))
         return {"seq": upto, "pruned": start["pruned"]}
 
     def reportLatestOffset(self) -> Offset:
-        """Return where the history ends now."""
-        last = self._extent().last
+        """Return the offset of the last entry."""
+        last = self._history_range().last
         return {"seq": last, "pruned": last}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Divide a batch, which must be there as a whole."""
+        """Divide a batch; no entry of it may be missing."""
         after, upto = start["seq"], end["seq"]
         if upto <= after:
             return []
         if not self._fails:
             return self._divided(after, upto)
-        with self._source.reading() as reading:  # before anything is read, so that the first is named
-            _require_whole(reading, max(after, start["pruned"]), upto)
+        with self._source.transaction() as transaction:  # before a task reads: this finds the first missing entry
+            _require_complete(transaction, max(after, start["pruned"]), upto)
         return self._divided(after, upto, start["pruned"])
 
-    def _extent(self) -> Places:
-        with self._source.reading() as reading:
-            return extent(reading)
+    def _history_range(self) -> HistoryRange:
+        with self._source.transaction() as transaction:
+            return history_range(transaction)
 
 
-def _require_whole(reading: Reading, after: int, upto: int) -> None:
-    gap = gap_in(reading, after, upto) if after < upto else None
-    if gap is not None:
-        raise PipelineError(_lost(gap))
-
-
-def _lost(gap: Gap) -> str:
-    return (
-        f"the history has lost {gap.missing} entries from seq {gap.first} on before they were read: they were pruned. "
-        "To go on without them, set fail_on_data_loss to false (an archive: begin another in another folder); to keep "
-        "this from happening, confirm what is archived, or keep the history longer (retainer.history)"
-    )
+def _require_complete(transaction: ReadTransaction, after: int, upto: int) -> None:
+    missing = missing_entries(transaction, after, upto) if after < upto else None
+    if missing is not None:
+        raise PipelineError(
+            f"the history has lost {missing.count} entries from seq {missing.first} on: they were pruned before they "
+            "were read. To go on without them, set fail_on_data_loss to false (for an archive: begin a new one in "
+            "another folder). To prevent it, confirm archived entries, or keep the history longer (retainer.history)"
+        )

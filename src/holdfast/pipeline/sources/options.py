@@ -1,24 +1,21 @@
-"""The options of the sources and of the sink: read and refused in one way."""
+"""The options of the formats: parsed, and refused with one kind of message."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-from holdfast.config import ConfigError, load
+from holdfast.pipeline.database.location import url_of
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.sources.columns import Column, named
-from holdfast.storage.database import StoreUnusable
-from holdfast.storage.url import parsed
 from holdfast.topics import EVERY_TOPIC, InvalidTopicFilter, check_topic_filter, split_shared
 
 _MOST_PARTITIONS = 10_000
-#: Levels a Topic Filter may have here.
+#: The highest number of levels in a Topic Filter.
 _MOST_LEVELS = 65_535
 
 
 class Options:
-    """The options of one source. Raises :class:`PipelineError` for what cannot be meant."""
+    """The options that one reader or writer was given. Raises :class:`PipelineError` for unknown options and values."""
 
     def __init__(self, format_name: str, given: Mapping[str, str], known: tuple[str, ...]) -> None:
         self._format = format_name
@@ -32,7 +29,7 @@ class Options:
                 )
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        """Return an option as it is."""
+        """Return an option's text."""
         return self._given.get(name.lower(), default)
 
     def number(self, name: str, default: int, least: int, most: int) -> int:
@@ -49,23 +46,23 @@ class Options:
         return value
 
     def partitions(self) -> int:
-        """Return in how many parts to read."""
+        """Return the number of partitions."""
         return self.number("partitions", 1, 1, _MOST_PARTITIONS)
 
     def columns(self, known: Sequence[Column]) -> tuple[Column, ...]:
-        """Return the columns that ``columns`` names, with commas between them: all without it."""
+        """Return the columns named in the option ``columns``, separated by commas; all columns without this option."""
         text = self.text("columns")
         return tuple(known) if text is None else named(known, [name.strip() for name in text.split(",")])
 
     def choice(self, name: str, default: str, allowed: tuple[str, ...]) -> str:
-        """Return one of some words."""
+        """Return one of the allowed words."""
         value = self._given.get(name.lower(), default)
         if value not in allowed:
             raise PipelineError(f"format {self._format}: {name} is one of {', '.join(allowed)}, not {value!r}")
         return value
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """Return a yes or a no."""
+        """Return true or false."""
         return self.choice(name, "true" if default else "false", ("true", "false")) == "true"
 
     def topic_filter(self) -> str:
@@ -75,13 +72,13 @@ class Options:
         return found
 
     def url(self) -> str:
-        """Return the database's URL, given as ``storage`` or in the broker's file ``config``."""
+        """Return the database's URL, from ``storage`` or from the broker's file ``config``."""
         storage, config = self._given.get("storage"), self._given.get("config")
         return url_of(storage, config, f"format {self._format}: ")
 
 
 def check_filter(topic_filter: str) -> None:
-    """Raise :class:`PipelineError` for what is neither a Topic Filter nor "", which means every topic."""
+    """Raise :class:`PipelineError` for an invalid Topic Filter. "" is valid, and means every topic."""
     if topic_filter == EVERY_TOPIC:
         return
     try:
@@ -91,24 +88,3 @@ def check_filter(topic_filter: str) -> None:
         raise PipelineError(f"filter {topic_filter!r}: {error}") from error
     if group is not None:
         raise PipelineError(f"filter {topic_filter!r}: is a shared subscription, not a Topic Filter; write {inner!r}")
-
-
-def url_of(storage: str | None, config: str | None, context: str = "") -> str:
-    """Return the URL of the database that is meant, with an absolute path. Raises :class:`PipelineError`."""
-    if (storage is None) == (config is None):
-        raise PipelineError(
-            f"{context}say which database is meant: either storage (its URL) or config (the broker's file)"
-        )
-    if storage is None:
-        assert config is not None
-        try:
-            return load(Path(config), allow_anonymous=True).storage.url
-        except ConfigError as error:
-            raise PipelineError(str(error)) from error
-    try:
-        found = parsed(storage)
-    except StoreUnusable as error:
-        raise PipelineError(f"{context}storage: {error}") from error
-    if found.get_backend_name() == "sqlite" and found.database:
-        return f"sqlite:///{Path(found.database).absolute()}"
-    return storage

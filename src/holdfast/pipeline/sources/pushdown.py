@@ -1,4 +1,7 @@
-"""The conditions Spark pushes down, as far as a database checks them exactly as Spark would. Pure."""
+"""Conditions that Spark pushes down, as SQL. Pure.
+
+Only a condition for which both databases give exactly Spark's answer becomes SQL. Spark evaluates all others itself.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +28,15 @@ from holdfast.pipeline.sources.ranges import Condition, above_prefix
 
 _COLUMNS = {column.name: column for column in RETAINED if not column.large}
 _COMPARED = {GreaterThan: ">", GreaterThanOrEqual: ">=", LessThan: "<", LessThanOrEqual: "<="}
-#: Only of this column's text do all databases agree on the order.
+#: The only text column that Spark and both databases order in the same way.
 _ORDERED_TEXT = "topic"
-#: Values asked for one by one; SQLite takes some 32,000 in a statement.
-_MOST_VALUES = 1000
+#: More values in a condition IN are left to Spark; SQLite allows some 32,000 in a statement.
+_MAX_VALUES = 1000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def pushed(filters: Iterable[Filter]) -> tuple[tuple[Condition, ...], list[Filter]]:
-    """Return the conditions to ask of the database, and the filters that are left to Spark."""
+    """Return the conditions for the database, and the filters that are left to Spark."""
     conditions, rest = [], []
     for one in filters:
         condition = _condition(one)
@@ -56,24 +59,24 @@ def _condition(one: Filter) -> Condition | None:
     if isinstance(one, EqualTo):
         return _bound(column, "=", [one.value], "?")
     if isinstance(one, In):
-        if not 0 < len(one.value) <= _MOST_VALUES:
+        if not 0 < len(one.value) <= _MAX_VALUES:
             return None
         return _bound(column, "IN", list(one.value), f"({', '.join('?' * len(one.value))})")
     operator = _COMPARED.get(type(one))
     if operator is None or (isinstance(column.spark, StringType) and column.name != _ORDERED_TEXT):
         return None
-    return _bound(column, operator, [one.value], "?")  # type: ignore[attr-defined]  # all that compare have one
+    return _bound(column, operator, [one.value], "?")  # type: ignore[attr-defined]  # all comparisons have a value
 
 
-def _bound(column: Column, operator: str, values: list[Any], places: str) -> Condition | None:
+def _bound(column: Column, operator: str, values: list[Any], parameters: str) -> Condition | None:
     found = [_value(column, value) for value in values]
     if any(value is None for value in found):
         return None
-    return Condition(f"{column.sql} {operator} {places}", tuple(found))
+    return Condition(f"{column.sql} {operator} {parameters}", tuple(found))
 
 
 def _value(column: Column, value: Any) -> Any:
-    """Return a value as the database has it, None for what it cannot be compared with."""
+    """Return a value in the database's form; None if the column cannot be compared with it."""
     kind = column.spark
     if isinstance(kind, StringType):
         return value if isinstance(value, str) and "\0" not in value else None

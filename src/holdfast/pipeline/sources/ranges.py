@@ -1,4 +1,7 @@
-"""Which rows are asked for: a Topic Filter and what Spark pushes down, as ranges of topics and conditions. Pure."""
+"""The topics of a query as ranges and SQL conditions, from a Topic Filter and from conditions that Spark pushes down.
+
+Pure: nothing here reads a database.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,10 @@ class Condition:
 
 
 @frozen
-class Wanted:
-    """What of the topics is asked for: ``ranges`` of topics, each with ``conditions`` that hold in addition.
+class TopicSelection:
+    """Topics in one of the ``ranges`` that also meet all ``conditions``.
 
-    With ``checked``, the topics found are still to be matched with the Topic Filter.
+    With ``checked``, the reader must still match each topic with the Topic Filter.
     """
 
     ranges: tuple[KeyRange, ...]
@@ -32,24 +35,24 @@ class Wanted:
     checked: bool = False
 
 
-def wanted(topic_filter: str, levels_present: Iterable[int], dialect: str) -> Wanted:
-    """Plan the search for a valid Topic Filter; "" means every topic, also those beginning with ``$``."""
+def selection(topic_filter: str, levels_present: Iterable[int], dialect: str) -> TopicSelection:
+    """Plan the search for a valid Topic Filter; "" means every topic, also topics that begin with ``$``."""
     if topic_filter == EVERY_TOPIC:
-        return Wanted((KeyRange("", None),), ())
+        return TopicSelection((KeyRange("", None),), ())
     found = plan(topic_filter)
     if found.levels is None:
-        return Wanted(found.ranges, ())
+        return TopicSelection(found.ranges, ())
     operator, form = ("GLOB", GLOB) if dialect == "sqlite" else ("LIKE", LIKE)
     terms = found.terms(levels_present, form)
     if terms is None:
-        return Wanted(found.ranges, (), checked=True)
+        return TopicSelection(found.ranges, (), checked=True)
     sql = " OR ".join(f"(levels = ? AND topic {operator} ?)" for _ in terms) or "1 = 0"
     values = [value for term in terms for value in (term.levels, term.pattern)]
-    return Wanted(found.ranges, (Condition(f"({sql})", tuple(values)),))
+    return TopicSelection(found.ranges, (Condition(f"({sql})", tuple(values)),))
 
 
 def narrowed(ranges: Sequence[KeyRange], low: str, high: str | None) -> tuple[KeyRange, ...]:
-    """Return what of the ranges lies from ``low`` up to but not including ``high``."""
+    """Return the parts of the ranges from ``low`` up to but not including ``high``."""
     found = []
     for one in ranges:
         begin = max(one.low, low)
@@ -60,17 +63,17 @@ def narrowed(ranges: Sequence[KeyRange], low: str, high: str | None) -> tuple[Ke
 
 
 def divided(ranges: Sequence[KeyRange], bounds: Sequence[str]) -> list[tuple[KeyRange, ...]]:
-    """Divide ranges at ascending bounds; parts with nothing in them are left out."""
+    """Divide ranges at ascending bounds; empty parts are left out."""
     edges: list[str | None] = ["", *bounds, None]
     parts = [narrowed(ranges, low or "", high) for low, high in pairwise(edges)]
     return [part for part in parts if part]
 
 
 def above_prefix(prefix: str) -> str | None:
-    """Return what ends the strings that begin with a prefix: None where nothing comes after them."""
+    """Return the first string after all strings that begin with a prefix; None if there is none."""
     for end in range(len(prefix), 0, -1):
         code = ord(prefix[end - 1])
         if code < 0x10FFFF:
-            following = 0xE000 if code == 0xD7FF else code + 1
+            following = 0xE000 if code == 0xD7FF else code + 1  # surrogates are not characters
             return prefix[: end - 1] + chr(following)
     return None

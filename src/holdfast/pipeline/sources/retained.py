@@ -1,46 +1,41 @@
-"""``format("retained")``: what is retained, as a table.
+"""Reading ``format("retained")``: the retained messages, as a table.
 
-Options: ``storage`` (the database's URL) or ``config`` (the broker's file); ``filter``, a Topic Filter (all topics
-without one); ``columns``, the names of those to read, with commas between them (all of them); ``partitions`` (1);
-``as_of``, milliseconds since the epoch, at which a message must not have expired (now); ``pushdown`` (false): take
-conditions on columns, which Spark allows where ``spark.sql.python.filterPushdown.enabled`` is true; ``copy`` and
-``exported``, which a :class:`holdfast.pipeline.Snapshot` sets. With more than one partition, one of these two is
-needed: the partitions read at different times, and would not fit together otherwise. A schema with some of the columns
-does what ``columns`` does, and prevails over it.
-"""
+Options, with defaults in parentheses: ``storage`` (the database's URL) or ``config`` (the broker's file); ``filter``, a
+Topic Filter (all topics); ``columns``, names separated by commas (all columns); ``partitions`` (1); ``as_of``, a time
+in milliseconds since the epoch (now): messages that had expired by then are left out; ``pushdown`` (false): the
+database evaluates conditions, if ``spark.sql.python.filterPushdown.enabled`` is true; ``copy`` and ``exported``, set by
+:class:`holdfast.pipeline.Snapshot`. Several partitions read at different times, so they need one of the last two:
+without a snapshot they would be inconsistent. A schema selects columns too, and overrides ``columns``."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from holdfast.pipeline.database.connection import Reading, Source, check
+from holdfast.pipeline.database.connection import ReadTransaction, Source, check
 from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.sources.arrow_batches import Matching, batches_of
+from holdfast.pipeline.sources.arrow_batches import MatchingRows, batches_of
 from holdfast.pipeline.sources.columns import RETAINED, Column, chosen, struct_of
 from holdfast.pipeline.sources.options import Options
 from holdfast.pipeline.sources.pushdown import pushed
-from holdfast.pipeline.sources.ranges import Condition, Wanted, divided, wanted
+from holdfast.pipeline.sources.ranges import Condition, TopicSelection, divided, selection
 from holdfast.pipeline.sources.splitting import bounds, within
 from holdfast.retained.wildcards.plan import KeyRange
 
-if TYPE_CHECKING:
-    from holdfast.pipeline.sink.writer import RetainedWriter
-
-# Built from constants and the names of columns: values are always bound.
+# SQL is built from constants and the names of columns: values are always bound.
 # ruff: noqa: S608
 
 OPTIONS = ("filter", "columns", "partitions", "as_of", "pushdown", "copy", "exported")
 _EVER = 2**63 - 1
 
 
-class Topics(InputPartition):
-    """A part of what is asked for."""
+class TopicRanges(InputPartition):
+    """The topics of one task."""
 
     def __init__(self, ranges: tuple[KeyRange, ...], conditions: tuple[Condition, ...], checked: bool) -> None:
         super().__init__(ranges)
@@ -50,7 +45,7 @@ class Topics(InputPartition):
 
 
 class RetainedSource(DataSource):
-    """What is retained."""
+    """The retained messages. The sink adds the writer."""
 
     @classmethod
     def name(cls) -> str:
@@ -58,25 +53,18 @@ class RetainedSource(DataSource):
         return "retained"
 
     def schema(self) -> StructType:
-        """Return the columns that are asked for."""
+        """Return the columns of the option ``columns``."""
         return struct_of(Options(self.name(), self.options, OPTIONS).columns(RETAINED))
 
     def reader(self, schema: StructType) -> RetainedReader:
-        """Return what reads the columns of a schema."""
+        """Return a reader of the columns of a schema."""
         options = Options(self.name(), self.options, OPTIONS)
-        reader = PushingReader if options.flag("pushdown") else RetainedReader
+        reader = PushdownReader if options.flag("pushdown") else RetainedReader
         return reader(options, chosen(RETAINED, schema))
-
-    def writer(self, schema: StructType, overwrite: bool) -> RetainedWriter:
-        """Return what writes rows with these columns."""
-        from holdfast.pipeline.sink.writer import OPTIONS as WRITING  # every process that only reads would wait for it
-        from holdfast.pipeline.sink.writer import RetainedWriter
-
-        return RetainedWriter(Options(self.name(), self.options, WRITING), schema, overwrite)
 
 
 class RetainedReader(DataSourceReader):
-    """Reads what is retained, in one transaction or from a snapshot."""
+    """Reads retained messages, in one transaction or from a snapshot."""
 
     def __init__(self, options: Options, columns: tuple[Column, ...]) -> None:
         self._columns = columns
@@ -92,33 +80,33 @@ class RetainedReader(DataSourceReader):
             )
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Divide what is asked for."""
+        """Divide the topics."""
         check(self._source.url)
-        with self._source.reading() as reading:
-            asked = self._wanted(reading)
-            conditions = (*asked.conditions, *self._conditions)
-            parts = divided(asked.ranges, bounds(reading, asked.ranges, self._parts))
-        return [Topics(part, conditions, asked.checked) for part in parts]
+        with self._source.transaction() as transaction:
+            topics = self._selection(transaction)
+            conditions = (*topics.conditions, *self._conditions)
+            parts = divided(topics.ranges, bounds(transaction, topics.ranges, self._parts))
+        return [TopicRanges(part, conditions, topics.checked) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a part."""
-        assert isinstance(partition, Topics)
+        """Read a partition."""
+        assert isinstance(partition, TopicRanges)
         where, values = self._where(partition)
         columns = ", ".join(column.sql for column in self._columns)
-        with self._source.reading() as reading:
+        with self._source.transaction() as transaction:
             if partition.checked:
                 statement = f"SELECT {columns}, topic FROM retained WHERE {where}"
-                with reading.streamed(statement, values) as cursor:
-                    yield from batches_of(Matching(cursor, self._filter), self._columns)
+                with transaction.streamed(statement, values) as cursor:
+                    yield from batches_of(MatchingRows(cursor, self._filter), self._columns)
             else:
-                with reading.streamed(f"SELECT {columns} FROM retained WHERE {where}", values) as cursor:
+                with transaction.streamed(f"SELECT {columns} FROM retained WHERE {where}", values) as cursor:
                     yield from batches_of(cursor, self._columns)
 
-    def _wanted(self, reading: Reading) -> Wanted:
-        levels = [row[0] for row in reading.rows("SELECT levels FROM retained_levels")]
-        return wanted(self._filter, levels, reading.dialect)
+    def _selection(self, transaction: ReadTransaction) -> TopicSelection:
+        levels = [row[0] for row in transaction.rows("SELECT levels FROM retained_levels")]
+        return selection(self._filter, levels, transaction.dialect)
 
-    def _where(self, partition: Topics) -> tuple[str, list[Any]]:
+    def _where(self, partition: TopicRanges) -> tuple[str, list[Any]]:
         ranges, values = within(partition.ranges)
         terms = [f"({ranges})", "tombstone = 0", "(expires_at IS NULL OR expires_at > ?)"]
         bound: list[Any] = [*values, self._as_of]
@@ -128,10 +116,10 @@ class RetainedReader(DataSourceReader):
         return " AND ".join(terms), bound
 
 
-class PushingReader(RetainedReader):
-    """Reads only what meets the conditions Spark pushes down, as far as the database can check them."""
+class PushdownReader(RetainedReader):
+    """Has the database evaluate conditions that Spark pushes down."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take the conditions that can be asked of the database; return the others."""
+        """Keep the conditions that the database can evaluate; return the others."""
         self._conditions, rest = pushed(filters)
         return rest

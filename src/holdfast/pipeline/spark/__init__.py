@@ -1,5 +1,23 @@
-"""Spark's process: its session, its Java, its console, its signals and its errors.
+"""Spark for the commands: the process that a command starts, its session and errors, and storage shared with executors.
 
-``session`` is the entrance.
-May import ``sources`` to register them.
+Other packages import only the names below, never a module of this package (import-linter checks that).
+May import ``sink`` and ``sources`` to register the formats, ``database`` and ``output``.
 """
+
+from __future__ import annotations
+
+from holdfast.pipeline.spark.java import java_problem
+from holdfast.pipeline.spark.process import SparkProcess
+from holdfast.pipeline.spark.session import prepare, register
+from holdfast.pipeline.spark.shared_storage import require_history, require_staging, shared_folder, shared_snapshot
+
+__all__ = [
+    "SparkProcess",
+    "java_problem",
+    "prepare",
+    "register",
+    "require_history",
+    "require_staging",
+    "shared_folder",
+    "shared_snapshot",
+]

@@ -1,7 +1,7 @@
-"""What Spark's processes say on the console: kept away from it, but for the progress of a job.
+"""The output of Spark's processes: kept away from the console, except for the progress of jobs.
 
-Their warnings, logs and stack traces are for those who look into Spark itself. The last of it is kept, for it may tell
-why there was no session. What a log4j2.properties of the user's own sends to files goes there as ever.
+Warnings, logs and stack traces are for people who examine Spark itself. The last lines are kept, because they may
+explain a failed start. A log4j2.properties of the user still decides what Spark logs to files.
 """
 
 from __future__ import annotations
@@ -14,76 +14,73 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
 
-#: Lines that are kept, and bytes taken at once.
-_LINES, _PIECE = 200, 1 << 16
-#: A bar of each stage that runs, or the blanks that wipe it.
+_KEPT_LINES = 200
+_READ_SIZE = 1 << 16
+#: Spark's progress bars of the running stages, or the blanks with which it removes them.
 _PROGRESS = re.compile(rb"\r(?:(?:\[Stage \d+:[=> ]*\(\d+ \+ \d+\) / \d+\] *)+| *)")
-_WIPED = b"\r\x1b[K"
+_CLEAR_LINE = b"\r\x1b[K"
 
 
-class Chatter:
-    """What the processes started within :meth:`diverted` write to standard output and standard error.
+class SparkOutput:
+    """The output of the processes that start inside :meth:`captured`.
 
-    Progress is shown where standard error is a terminal.
+    If standard error is a terminal, the progress of jobs is shown there.
     """
 
     def __init__(self) -> None:
-        # Its own name for the terminal: standard error is diverted for a while.
+        # A copy of the descriptor: standard error itself is redirected while Spark starts.
         self._terminal = os.dup(2) if os.isatty(2) else None
-        self._kept: deque[str] = deque(maxlen=_LINES)
-        self._drawn = False
-
-    @contextmanager
-    def diverted(self) -> Iterator[None]:
-        """Start processes that write here; this process should not write anything meanwhile."""
-        sys.stdout.flush()
-        sys.stderr.flush()
-        reading, writing = os.pipe()
-        standard = [os.dup(1), os.dup(2)]
-        for number in (1, 2):
-            os.dup2(writing, number)
-        os.close(writing)
-        Thread(target=self._take, args=(reading,), name="chatter", daemon=True).start()
-        try:
-            yield
-        finally:
-            for number, kept in zip((1, 2), standard, strict=True):
-                os.dup2(kept, number)
-                os.close(kept)
+        self._kept: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._progress_shown = False
 
     @property
     def lines(self) -> list[str]:
         """The last lines, the oldest first."""
         return list(self._kept)
 
-    def draw(self, what: str) -> None:
-        """Show on the terminal what is going on, until something else is."""
-        if self._terminal is not None:
-            os.write(self._terminal, _WIPED + what.encode())
-            self._drawn = True
+    @contextmanager
+    def captured(self) -> Iterator[None]:
+        """Redirect standard output and standard error to a pipe. Processes that start now inherit it.
 
-    def wipe(self) -> None:
-        """Remove the progress from the terminal: something else is to be written there."""
-        if self._drawn:
-            self.draw("")
-            self._drawn = False
+        This process must not write anything meanwhile. A thread reads the pipe until the last process ends.
+        """
+        self._show(_CLEAR_LINE + b"starting Spark")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        reading_end, writing_end = os.pipe()
+        originals = [os.dup(1), os.dup(2)]
+        for number in (1, 2):
+            os.dup2(writing_end, number)
+        os.close(writing_end)
+        Thread(target=self._read, args=(reading_end,), name="spark output", daemon=True).start()
+        try:
+            yield
+        finally:
+            for number, original in zip((1, 2), originals, strict=True):
+                os.dup2(original, number)
+                os.close(original)
 
-    def _take(self, reading: int) -> None:
+    def clear_progress(self) -> None:
+        """Remove the progress from the terminal, so that something else can be written there."""
+        if self._progress_shown:
+            self._show(_CLEAR_LINE)
+            self._progress_shown = False
+
+    def _read(self, reading_end: int) -> None:
         rest = b""
-        with open(reading, "rb", buffering=0) as pipe:
-            while piece := pipe.read(_PIECE):
-                self._show(piece)
-                *lines, rest = (rest + piece)[-_PIECE:].split(b"\n")
+        with open(reading_end, "rb", buffering=0) as pipe:
+            while piece := pipe.read(_READ_SIZE):
+                for bar in progress_in(piece):
+                    self._show(bar)
+                *lines, rest = (rest + piece)[-_READ_SIZE:].split(b"\n")
                 self._kept.extend(line.decode(errors="replace") for line in lines if not line.startswith(b"\r"))
 
-    def _show(self, piece: bytes) -> None:
-        if self._terminal is None:
-            return
-        for found in progress_in(piece):
-            self._drawn = bool(found.strip())
-            os.write(self._terminal, found)
+    def _show(self, text: bytes) -> None:
+        if self._terminal is not None:
+            os.write(self._terminal, text)
+            self._progress_shown = bool(text.strip())
 
 
 def progress_in(piece: bytes) -> list[bytes]:
-    """Return what shows the progress of a job among what is written."""
+    """Return the progress bars in a piece of Spark's output."""
     return _PROGRESS.findall(piece)

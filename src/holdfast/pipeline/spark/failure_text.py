@@ -1,4 +1,8 @@
-"""What went wrong, in a line: our own words where they are somewhere in what Spark says."""
+"""An error of Spark in one line: this package's own message if Spark's text contains one.
+
+Spark passes an error of a Python worker on as text, in the middle of Java's and Python's stack traces. So this is text
+search; only errors that PySpark raises itself have a condition.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,23 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 
+from pyspark.errors import PySparkException
+
 from holdfast.pipeline.spark.java import java_problem
 
-_FULL = re.compile(r"(No space left on device)")
-_FREE = "{0}: free some, or name another folder (spark.local.dir, --out)"
-#: What the text of an error says, and what it means; the first that is found counts, where it is said last.
-_MEANINGS = (
+_DISK_FULL = re.compile(r"(No space left on device)")
+_FREE_SPACE = "{0}: free some space, or name another folder (spark.local.dir, --out)"
+#: Patterns and their messages. The first pattern that matches counts, and of its matches the last one.
+_MESSAGES = (
     (re.compile(r"PipelineError: (.*)"), "{0}"),
     (
         re.compile(r"No module named '?(holdfast|pyarrow|psycopg|attrs?|sqlalchemy|twisted)\b"),
-        "the executors run a Python without {0}: install holdfast[pipeline] where they run, or send it to them "
+        "the executors run a Python without {0}: install holdfast[pipeline] on their hosts, or send it to them "
         "(PYSPARK_PYTHON, spark.archives: see the documentation, Clusters)",
     ),
     (
         re.compile(r"Cannot run program \"([^\"]*)\".*No such file"),
-        "the executors have no {0}: set PYSPARK_PYTHON to a Python that has holdfast[pipeline] where they run",
+        "the executors have no {0}: set PYSPARK_PYTHON to a Python with holdfast[pipeline] on their hosts",
     ),
     (
         re.compile(r"\[PACKAGE_NOT_INSTALLED\] (\S+)"),
@@ -30,39 +36,36 @@ _MEANINGS = (
         re.compile(r"(CONCURRENT_STREAM_LOG_UPDATE|Rename destination \S*/checkpoint/)"),
         "another run is adding to the same archive: let it end, then run this again",
     ),
-    (_FULL, _FREE),
+    (_DISK_FULL, _FREE_SPACE),
     (re.compile(r"(?m)^\s*(?:Caused by: )?(?:\w+\.)*\w*(?:Error|Exception): (?!Job aborted|Traceback)(\S.*)"), "{0}"),
 )
-_GATEWAY = "JAVA_GATEWAY_EXITED"
-_UNRESPONSIVE = "All masters are unresponsive"
-#: What Spark's start says of its failure.
-_FAILED = re.compile(r"^(?:Error: |Exception in thread \S+ |Caused by: )?(?:[\w.$]+(?:Exception|Error): )?(.*)$")
-_COMPLAINT = re.compile(r"^(Error\b|Exception\b|Caused by\b|Unrecognized|\S*spark\S*: )")
-#: Characters of a line that was not written for this console.
-_WIDTH = 400
+_NO_JAVA = "JAVA_GATEWAY_EXITED"
+_NO_MASTER = "All masters are unresponsive"
+#: Lines in which spark-submit and Java explain a failed start; the group is the explanation.
+_EXPLANATION = re.compile(
+    r"(?=Error\b|Exception\b|Caused by\b|Unrecognized|\S*spark\S*: )"
+    r"(?:Error: |Exception in thread \S+ |Caused by: )?(?:[\w.$]+(?:Exception|Error): )?(.*)"
+)
+#: Longer texts are cut: they were not written for this console.
+_MAX_LENGTH = 400
 
 
-def reason(error: BaseException, said: Sequence[str] = (), environment: Mapping[str, str] = os.environ) -> str:
-    """Return what went wrong; ``said`` is what Spark's processes have said last, where that is known."""
+def failure_text(error: BaseException, output: Sequence[str] = (), environment: Mapping[str, str] = os.environ) -> str:
+    """Explain an error in one line; ``output`` are the last lines of Spark's output."""
     text = str(error)
-    if _GATEWAY in text:
-        return java_problem(environment) or f"Spark did not start: {_complaint(said)}"
-    if any(_UNRESPONSIVE in line for line in said):
-        return "the master does not answer: is it what MASTER, spark.master or --master should say, and does it run?"
-    for pattern, meaning in _MEANINGS:
-        found = pattern.findall(text)
-        if found:
-            return meaning.format(found[-1])[:_WIDTH]
-    full = [found for line in said for found in _FULL.findall(line)]
-    if full:  # a stream that fails does not say so itself
-        return _FREE.format(full[-1])
+    if isinstance(error, PySparkException) and error.getCondition() == _NO_JAVA:
+        return java_problem(environment) or f"Spark did not start: {_explanation(output)}"
+    if any(_NO_MASTER in line for line in output):
+        return "the master does not answer: check MASTER, spark.master or --master, and whether the master runs"
+    for pattern, message in _MESSAGES:
+        if found := pattern.findall(text):
+            return message.format(found[-1])[:_MAX_LENGTH]
+    if full := [found for line in output for found in _DISK_FULL.findall(line)]:
+        return _FREE_SPACE.format(full[-1])  # the error of a failed stream does not contain this cause
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0][:_WIDTH] if lines else type(error).__name__
+    return lines[0][:_MAX_LENGTH] if lines else type(error).__name__
 
 
-def _complaint(said: Sequence[str]) -> str:
-    for line in said:
-        if _COMPLAINT.match(line):
-            match = _FAILED.match(line)
-            return (match[1] if match else line)[:_WIDTH]
-    return "it does not say why; --verbose shows all that it says"
+def _explanation(output: Sequence[str]) -> str:
+    found = next((match[1] for line in output if (match := _EXPLANATION.match(line))), None)
+    return (found or "it does not tell why; --verbose shows all of its output")[:_MAX_LENGTH]

@@ -20,9 +20,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("java
 
 #: What a command does, up to its session.
 SCRIPT = """
-from holdfast.pipeline.spark.console import Chatter
-from holdfast.pipeline.spark.session import session
-with session("test", Chatter()) as spark:
+from holdfast.pipeline.spark import SparkProcess
+with SparkProcess("test") as process:
+    spark = process.start()
     print(spark.conf.get("spark.master"), spark.conf.get("spark.sql.python.filterPushdown.enabled"))
 """
 _LEAN = ("SPARK_LOCAL_IP", "PYSPARK_SUBMIT_ARGS")
@@ -57,7 +57,7 @@ def test_settings_of_sparks_are_honoured(said: Callable[[Path], Mapping[str, str
 LISTENING = """
 import os, subprocess
 from pathlib import Path
-from holdfast.pipeline.spark.session import session
+from holdfast.pipeline.spark import SparkProcess
 
 def listening(pid):
     links = [os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink()]
@@ -65,7 +65,8 @@ def listening(pid):
     lines = [line.split() for line in table.splitlines() if "local_address" not in line]
     return {line[1].partition(":")[0] for line in lines if line[3] == "0A" and f"socket:[{line[9]}]" in links}
 
-with session("test") as spark:
+with SparkProcess("test", quiet=False) as process:
+    spark = process.start()
     assert spark.range(10).count() == 10
     (java,) = subprocess.run(["pgrep", "-P", str(os.getpid()), "java"], capture_output=True, text=True).stdout.split()
     print(*sorted(listening(java)), spark.sparkContext.uiWebUrl is not None)

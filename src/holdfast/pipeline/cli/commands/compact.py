@@ -6,17 +6,18 @@ import click
 from attrs import asdict
 
 from holdfast.pipeline.archive.coverage import require_coverage
-from holdfast.pipeline.cli.common import machine, running, tell
+from holdfast.pipeline.cli import options
+from holdfast.pipeline.cli.running import print_result, running
 from holdfast.pipeline.formatting import number
 from holdfast.pipeline.jobs.compact import Compacted
 from holdfast.pipeline.jobs.compact import compact as run
 from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.output.overwriting import require_room_for_days
-from holdfast.pipeline.spark.remote_sessions import folder_within_reach
+from holdfast.pipeline.output.overwriting import require_compaction_target
+from holdfast.pipeline.spark import shared_folder
 
 
 @click.command()
-@machine
+@options.console
 @click.option("--archive", required=True, help="The archive to read.")
 @click.option("--out", required=True, help="The folder to write to, which is not in the archive.")
 @click.option("--unfinished", is_flag=True, help="Write the last day too, which is not complete.")
@@ -27,10 +28,10 @@ def compact(as_json: bool, archive: str, out: str, unfinished: bool) -> None:
     """
     with running("compact") as start:
         require_coverage(Folder(archive))
-        require_room_for_days(Folder(out))
+        require_compaction_target(Folder(out))
         spark = start()
-        done = run(spark, Folder(archive), folder_within_reach(spark, out), unfinished)
-    tell(asdict(done), as_json, _sentence(done, archive, out))
+        done = run(spark, Folder(archive), shared_folder(spark, out), unfinished)
+    print_result(asdict(done), as_json, _sentence(done, archive, out))
 
 
 def _sentence(done: Compacted, archive: str, out: str) -> str:

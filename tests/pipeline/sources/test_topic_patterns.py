@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from holdfast.pipeline.filters.patterns import pattern
+from holdfast.pipeline.sources.topic_patterns import pattern
 from holdfast.topics import matches
 
 TOPICS = (

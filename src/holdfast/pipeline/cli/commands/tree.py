@@ -7,23 +7,24 @@ from typing import Any
 import click
 from attrs import asdict
 
-from holdfast.pipeline.cli.common import database, machine, require_database, running, tell
-from holdfast.pipeline.cli.console_table import show
+from holdfast.pipeline.cli import options
+from holdfast.pipeline.cli.running import print_result, running
+from holdfast.pipeline.cli.tables import print_table
 from holdfast.pipeline.formatting import moment, number, share, size, span, visible
 from holdfast.pipeline.jobs.tree import ORDERS
 from holdfast.pipeline.jobs.tree import tree as run
 from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.output.overwriting import require_vacant
+from holdfast.pipeline.output.overwriting import require_overwritable
 from holdfast.pipeline.output.table_files import FORMS
 from holdfast.pipeline.report.findings import Branch
-from holdfast.pipeline.spark.remote_sessions import folder_within_reach, snapshot_within_reach
+from holdfast.pipeline.spark import shared_folder, shared_snapshot
 
 _COLUMNS = ("prefix", "messages", "share", "bytes", "oldest", "median", "newest", "expiring", "first expires")
 
 
 @click.command()
-@database
-@machine
+@options.database
+@options.console
 @click.option("--depth", type=click.IntRange(1, 32), default=3, show_default=True, help="Levels of the longest prefix.")
 @click.option("--top", type=click.IntRange(1, 10_000), default=30, show_default=True, help="How many to show.")
 @click.option(
@@ -31,7 +32,7 @@ _COLUMNS = ("prefix", "messages", "share", "bytes", "oldest", "median", "newest"
 )
 @click.option("--out", help="A folder to write all prefixes to.")
 @click.option("--format", "form", type=click.Choice(FORMS), default="parquet", show_default=True, help="What to write.")
-@click.option("--snapshot-dir", help="Where an SQLite database is copied to.  [default: the system's temporary folder]")
+@options.snapshot_dir
 @click.option("--overwrite", is_flag=True, help="Replace a complete result in OUT.")
 def tree(
     storage: str | None,
@@ -50,17 +51,17 @@ def tree(
     Ages are those since the messages were stored.
     """
     with running("tree") as start:
-        require_database(storage, config)
+        options.require_database(storage, config)
         if out is not None:
-            require_vacant(Folder(out), overwrite)
+            require_overwritable(Folder(out), overwrite)
         spark = start()
-        folder = None if out is None else folder_within_reach(spark, out)
-        with snapshot_within_reach(spark, storage, config, snapshot_dir) as snapshot:
+        folder = None if out is None else shared_folder(spark, out)
+        with shared_snapshot(spark, storage, config, snapshot_dir) as snapshot:
             found = run(spark, snapshot, depth, top, order, folder, form, overwrite)
     result: dict[str, Any] = asdict(found)
     if not as_json and found.branches:
-        show(_COLUMNS, (_row(one, found.messages) for one in found.branches), left=1)
-    tell(
+        print_table(_COLUMNS, (_row(one, found.messages) for one in found.branches), text_columns=1)
+    print_result(
         result,
         as_json,
         f"{number(found.messages)} messages, {size(found.bytes)}, below {number(found.prefixes)} prefixes"

@@ -6,28 +6,29 @@ import click
 from attrs import asdict
 
 from holdfast.pipeline.archive.coverage import require_coverage
-from holdfast.pipeline.cli.common import database, machine, require_database, running, tell
-from holdfast.pipeline.cli.time_option import milliseconds
+from holdfast.pipeline.cli import options
+from holdfast.pipeline.cli.running import print_result, running
 from holdfast.pipeline.database.connection import Source
+from holdfast.pipeline.database.location import url_of
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.formatting import number
 from holdfast.pipeline.jobs.asof import asof as run
 from holdfast.pipeline.jobs.asof import asof_archived
 from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.output.overwriting import require_vacant
-from holdfast.pipeline.sources.options import check_filter, url_of
-from holdfast.pipeline.spark.remote_sessions import folder_within_reach, require_history
+from holdfast.pipeline.output.overwriting import require_overwritable
+from holdfast.pipeline.sources.options import check_filter
+from holdfast.pipeline.spark import require_history, shared_folder
 from holdfast.retained.history.moments import shown_time
 
 
 @click.command()
 @click.argument("time")
-@database
-@machine
+@options.database
+@options.console
 @click.option("--archive", help="Read an archive of the history, compacted or not, rather than a database.")
 @click.option("--out", required=True, help="The folder to write to.")
-@click.option("--filter", "topic_filter", default="", help="Only topics that match this Topic Filter.")
-@click.option("--partitions", type=click.IntRange(1, 10_000), help="How many tasks read.  [default: as run at once]")
+@options.topic_filter
+@options.partitions
 @click.option("--overwrite", is_flag=True, help="Replace a complete export.")
 def asof(
     time: str,
@@ -46,24 +47,22 @@ def asof(
     """
     with running("asof") as start:
         check_filter(topic_filter)
-        at = milliseconds(time)
+        at = options.milliseconds(time)
         if archive is not None and (storage is not None or config is not None):
             raise PipelineError("say either --archive, or which database is meant (--storage or --config)")
         if archive is None:
-            require_database(storage, config)
+            options.require_database(storage, config)
         else:
             require_coverage(Folder(archive))
-        require_vacant(Folder(out), overwrite, "export")
+        require_overwritable(Folder(out), overwrite, "export")
         spark = start()
         if archive is None:
             source = Source(url_of(storage, config))
             require_history(spark, source)
-            manifest = run(spark, source, at, folder_within_reach(spark, out), topic_filter, partitions, overwrite)
+            manifest = run(spark, source, at, shared_folder(spark, out), topic_filter, partitions, overwrite)
         else:
-            manifest = asof_archived(
-                spark, Folder(archive), at, folder_within_reach(spark, out), topic_filter, overwrite
-            )
-    tell(
+            manifest = asof_archived(spark, Folder(archive), at, shared_folder(spark, out), topic_filter, overwrite)
+    print_result(
         asdict(manifest),
         as_json,
         f"{number(manifest.rows)} messages were retained at {shown_time(at)}; they are in {out}",

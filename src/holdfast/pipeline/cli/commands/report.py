@@ -7,8 +7,9 @@ from pathlib import Path
 import click
 
 from holdfast.config.units import parse_duration
-from holdfast.pipeline.cli.common import FOUND, database, machine, require_database, running, tell
-from holdfast.pipeline.cli.filters import complain, flow_control
+from holdfast.pipeline.cli import options
+from holdfast.pipeline.cli.commands.filters import print_refused
+from holdfast.pipeline.cli.running import FOUND, print_result, running
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.filters.flow_options import flow_settings
 from holdfast.pipeline.filters.requested_filters import RequestedFilters, of_file
@@ -17,22 +18,22 @@ from holdfast.pipeline.formatting import number, size
 from holdfast.pipeline.jobs.report import report as run
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.report.page import page
-from holdfast.pipeline.spark.remote_sessions import snapshot_within_reach
+from holdfast.pipeline.spark import shared_snapshot
 
 _NAME = "report.html"
 _KINDS = (".html", ".htm")
 
 
 @click.command()
-@database
-@machine
+@options.database
+@options.console
 @click.option("--out", required=True, help="The file to write (*.html), or a folder for report.html.")
 @click.option("--title", default="Retained messages", show_default=True, help="What stands above it.")
 @click.option("--filters", "file", help="A file of Topic Filters besides those of the Sessions; - is standard input.")
-@flow_control
+@options.flow_control
 @click.option("--depth", type=click.IntRange(1, 8), default=5, show_default=True, help="Levels of the map of topics.")
 @click.option("--stale", default="30d", show_default=True, help="The age from which a message is called stale.")
-@click.option("--snapshot-dir", help="Where an SQLite database is copied to.  [default: the system's temporary folder]")
+@options.snapshot_dir
 def report(
     storage: str | None,
     config: str | None,
@@ -58,20 +59,20 @@ def report(
         folder, name = _place(out)
         folder.require_writable()
         requested = of_file(file) if file else RequestedFilters()
-        require_database(storage, config)
+        options.require_database(storage, config)
         spark = start()
-        with snapshot_within_reach(spark, storage, config, snapshot_dir) as snapshot:
+        with shared_snapshot(spark, storage, config, snapshot_dir) as snapshot:
             requested = requested.also(of_sessions(snapshot.source))
             found = run(spark, snapshot, flow, requested, depth, stale_after)
         data = page(found, title).encode()
         folder.write(name, data)
     if not as_json:
-        complain(requested.refused, file)
+        print_refused(requested.refused, file)
     result = {
         "out": folder.below(name), "bytes": len(data), "taken_at": found.taken_at,
         "messages": found.totals.messages, "filters": len(requested.filters), "refused": len(requested.refused),
     }  # fmt: skip
-    tell(
+    print_result(
         result, as_json, f"{number(found.totals.messages)} messages reported in {folder.below(name)}, {size(len(data))}"
     )
     if requested.refused:

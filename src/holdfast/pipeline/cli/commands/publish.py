@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 from attrs import asdict
 
-from holdfast.pipeline.cli.common import fail, machine, tell
+from holdfast.pipeline.cli import options
+from holdfast.pipeline.cli.running import fail, print_result
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.formatting import number
 from holdfast.pipeline.jobs.publish import publish_in_place, publish_to
@@ -14,7 +15,7 @@ from holdfast.pipeline.output.folder import Folder
 
 @click.command()
 @click.argument("source")
-@machine
+@options.console
 @click.option("--delta", is_flag=True, help="As a Delta table, the one form there is.")
 @click.option("--to", "place", help="A Delta table to add the rows to.  [default: SOURCE/data becomes one, in place]")
 def publish(source: str, as_json: bool, delta: bool, place: str | None) -> None:
@@ -28,7 +29,7 @@ def publish(source: str, as_json: bool, delta: bool, place: str | None) -> None:
         done = publish_in_place(Folder(source)) if place is None else publish_to(Folder(source), Folder(place))
     except PipelineError as error:
         fail(str(error))
-    tell(
+    print_result(
         asdict(done),
         as_json,
         f"{done.table} is a Delta table of {number(done.rows)} rows, version {done.version}: "

@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 from attrs import asdict
 
-from holdfast.pipeline.archive.coverage import DATA, require_coverage
-from holdfast.pipeline.cli.common import FOUND, database, machine, require_database, running, tell
+from holdfast.pipeline.archive.coverage import require_coverage
+from holdfast.pipeline.cli import options
+from holdfast.pipeline.cli.running import FOUND, print_result, running
 from holdfast.pipeline.decoding import messages
 from holdfast.pipeline.decoding.registry import BUILT_IN, decoder_of
 from holdfast.pipeline.errors import PipelineError
@@ -14,13 +15,14 @@ from holdfast.pipeline.formatting import number
 from holdfast.pipeline.jobs.decode import BAD, SAMPLE, Decoded, wanted_by
 from holdfast.pipeline.jobs.decode import decode as run
 from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.output.overwriting import require_vacant
-from holdfast.pipeline.spark.remote_sessions import folder_within_reach, snapshot_within_reach
+from holdfast.pipeline.output.names import DATA
+from holdfast.pipeline.output.overwriting import require_overwritable
+from holdfast.pipeline.spark import shared_folder, shared_snapshot
 
 
 @click.command()
-@database
-@machine
+@options.database
+@options.console
 @click.option(
     "--history", is_flag=True, help="Decode all that was set, from the history, rather than what is retained."
 )
@@ -42,8 +44,8 @@ from holdfast.pipeline.spark.remote_sessions import folder_within_reach, snapsho
     help="With more payloads that cannot be decoded, the exit status is 3.",
 )  # fmt: skip
 @click.option("--out", required=True, help="The folder to write to.")
-@click.option("--partitions", type=click.IntRange(1, 10_000), help="How many tasks read.  [default: as run at once]")
-@click.option("--snapshot-dir", help="Where an SQLite database is copied to.  [default: the system's temporary folder]")
+@options.partitions
+@options.snapshot_dir
 @click.option("--overwrite", is_flag=True, help="Replace a complete result.")
 def decode(
     storage: str | None,
@@ -68,27 +70,27 @@ def decode(
     with running("decode") as start:
         decoder = decoder_of(name, schema)
         if archive is None:
-            require_database(storage, config)
+            options.require_database(storage, config)
         elif history or storage is not None or config is not None:
             raise PipelineError("say either --archive, or which database is meant (--storage or --config)")
         else:
             require_coverage(Folder(archive))
         wanted_by(decoder, patterns)
-        require_vacant(Folder(out), overwrite, names=(DATA, BAD))
+        require_overwritable(Folder(out), overwrite, names=(DATA, BAD))
         spark = start()
-        folder = folder_within_reach(spark, out)
+        folder = shared_folder(spark, out)
         if archive is not None:
             found = messages.archived(spark, Folder(archive))
             done = run(spark, found, decoder, folder, patterns, sample, overwrite)
         else:
-            with snapshot_within_reach(spark, storage, config, snapshot_dir) as snapshot:
+            with shared_snapshot(spark, storage, config, snapshot_dir) as snapshot:
                 read = messages.recorded if history else messages.retained
                 found = read(spark, snapshot, partitions)
                 done = run(spark, found, decoder, folder, patterns, sample, overwrite)
     if not as_json:
         for reason, count in done.reasons.items():
             click.echo(f"{number(count)} bad: {reason}", err=True)
-    tell(asdict(done), as_json, _sentence(done, out))
+    print_result(asdict(done), as_json, _sentence(done, out))
     if done.bad > max_bad:
         raise SystemExit(FOUND)
 

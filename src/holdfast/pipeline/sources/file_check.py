@@ -1,7 +1,7 @@
-"""Whether what is a file here can be opened where the tasks run.
+"""``format("retained_file_check")``: asks tasks whether they can read a file of this host.
 
-Executors on other hosts see other files. ``format("retained_reach")`` has tasks look for one: its options are ``file``
-and ``content``, what is in it in hexadecimal, and ``tasks``, how many look.
+Executors on other hosts see other files. The options are ``file``; ``content``, its first bytes in hexadecimal; and
+``tasks``, the number of tasks that read it.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 _SCHEMA = StructType([StructField("host", StringType()), StructField("problem", StringType())])
 _ARROW = pa.schema([("host", pa.string()), ("problem", pa.string())])
-#: Bytes of a file that are compared.
+#: Only so many bytes of the file are compared.
 HEAD = 64
 
 
-class ReachSource(DataSource):
-    """What each of some tasks says of a file."""
+class FileCheckSource(DataSource):
+    """One row per task: its host, and the problem with the file there, or null."""
 
     @classmethod
     def name(cls) -> str:
         """Return the name of the format."""
-        return "retained_reach"
+        return "retained_file_check"
 
     def schema(self) -> StructType:
-        """Return the columns: the host, and what is wrong there."""
+        """Return the columns."""
         return _SCHEMA
 
-    def reader(self, schema: StructType) -> ReachReader:
-        """Return what looks for the file."""
+    def reader(self, schema: StructType) -> FileCheckReader:
+        """Return the reader of the file."""
         options = self.options
-        return ReachReader(options["file"], bytes.fromhex(options["content"]), int(options["tasks"]))
+        return FileCheckReader(options["file"], bytes.fromhex(options["content"]), int(options["tasks"]))
 
 
-class ReachReader(DataSourceReader):
-    """Looks for a file."""
+class FileCheckReader(DataSourceReader):
+    """Reads the file in each task."""
 
     def __init__(self, file: str, content: bytes, tasks: int) -> None:
         self._file = file
@@ -46,11 +46,11 @@ class ReachReader(DataSourceReader):
         self._tasks = tasks
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return a part for each task."""
+        """Return a partition for each task."""
         return [InputPartition(number) for number in range(self._tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Look for the file."""
+        """Read the file, and compare it."""
         problem = None
         try:
             if head_of(self._file) != self._content:
@@ -61,6 +61,6 @@ class ReachReader(DataSourceReader):
 
 
 def head_of(file: str) -> bytes:
-    """Return how a file begins."""
+    """Return the first bytes of a file."""
     with open(file, "rb") as opened:
         return opened.read(HEAD)

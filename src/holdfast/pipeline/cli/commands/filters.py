@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import click
 from attrs import asdict
 
-from holdfast.pipeline.cli.common import FOUND, database, machine, require_database, running, tell
-from holdfast.pipeline.cli.console_table import show
+from holdfast.pipeline.cli import options
+from holdfast.pipeline.cli.running import FOUND, print_result, running
+from holdfast.pipeline.cli.tables import print_table
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.filters.deliveries import Delivery
 from holdfast.pipeline.filters.flow_options import flow_settings
-from holdfast.pipeline.filters.requested_filters import (
-    InvalidFilter,
-    Replayed,
-    RequestedFilters,
-    of_file,
-    of_options,
-)
+from holdfast.pipeline.filters.requested_filters import InvalidFilter, Replayed, RequestedFilters, of_file, of_options
 from holdfast.pipeline.filters.session_filters import of_sessions
 from holdfast.pipeline.formatting import counted, number, size, span, visible
 from holdfast.pipeline.jobs.filters import filters as run
 from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.output.overwriting import require_vacant
+from holdfast.pipeline.output.overwriting import require_overwritable
 from holdfast.pipeline.output.table_files import FORMS
-from holdfast.pipeline.spark.remote_sessions import folder_within_reach, snapshot_within_reach
+from holdfast.pipeline.spark import shared_folder, shared_snapshot
 
 _COLUMNS = ("Topic Filter", "", "subscriptions", "messages", "bytes", "reads", "slices", "at least")
 #: What is said of those that are sent nothing, whatever is retained.
@@ -39,28 +34,17 @@ WHY_NOT = {
 _MOST_REASONS = 20
 
 
-def flow_control(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that stand for settings of flow control."""
-    for option in (
-        click.option("--delivery-rate", help='Messages in a time, as "1000/s".  [default: that of --config, or none]'),
-        click.option("--batch-deliver-number", type=click.IntRange(0, 100_000), help="Delivered at once; 0: all read."),
-        click.option("--batch-read-number", type=click.IntRange(1, 100_000), help="Read at once."),
-    ):
-        command = option(command)
-    return command
-
-
 @click.command()
-@database
-@machine
+@options.database
+@options.console
 @click.option("--filter", "given", multiple=True, help="A Topic Filter; may be repeated.")
 @click.option("--filters", "file", help="A file of Topic Filters, one a line; - is standard input.")
 @click.option("--subscriptions", is_flag=True, help="The Topic Filters of the Sessions in the database.")
-@flow_control
+@options.flow_control
 @click.option("--top", type=click.IntRange(1, 100_000), default=30, show_default=True, help="How many to show.")
 @click.option("--out", help="A folder to write all of it to.")
 @click.option("--format", "form", type=click.Choice(FORMS), default="parquet", show_default=True, help="What to write.")
-@click.option("--snapshot-dir", help="Where an SQLite database is copied to.  [default: the system's temporary folder]")
+@options.snapshot_dir
 @click.option("--overwrite", is_flag=True, help="Replace a complete result in OUT.")
 def filters(
     storage: str | None,
@@ -88,21 +72,21 @@ def filters(
             raise PipelineError("say which Topic Filters: --filter FILTER, --filters FILE or --subscriptions")
         flow = flow_settings(config, batch_read_number, batch_deliver_number, delivery_rate)
         requested = of_options(given).also(of_file(file) if file else RequestedFilters())
-        require_database(storage, config)
+        options.require_database(storage, config)
         if out is not None:
-            require_vacant(Folder(out), overwrite)
+            require_overwritable(Folder(out), overwrite)
         spark = start()
-        folder = None if out is None else folder_within_reach(spark, out)
-        with snapshot_within_reach(spark, storage, config, snapshot_dir) as snapshot:
+        folder = None if out is None else shared_folder(spark, out)
+        with shared_snapshot(spark, storage, config, snapshot_dir) as snapshot:
             if subscriptions:
                 requested = requested.also(of_sessions(snapshot.source))
             found = run(spark, snapshot, requested, flow, folder, form, overwrite)
     if not as_json:
-        complain(found.refused, file)
+        print_refused(found.refused, file)
         if found.deliveries:
-            show(_COLUMNS, (_row(one) for one in found.deliveries[:top]), left=2)
+            print_table(_COLUMNS, (_row(one) for one in found.deliveries[:top]), text_columns=2)
     result: dict[str, Any] = asdict(found) | {"messages": found.messages, "bytes": found.bytes, "flow": asdict(flow)}
-    tell(
+    print_result(
         result,
         as_json,
         f"{counted(len(found.deliveries), 'Topic Filter')}, {counted(found.subscriptions, 'subscription')}:"
@@ -112,7 +96,7 @@ def filters(
         raise SystemExit(FOUND)
 
 
-def complain(refused: Iterable[InvalidFilter], file: str | None) -> None:
+def print_refused(refused: Iterable[InvalidFilter], file: str | None) -> None:
     """Say on standard error what is no Topic Filter: the first few."""
     listed = list(refused)
     for one in listed[:_MOST_REASONS]:

@@ -10,13 +10,13 @@ from pyspark.sql import SparkSession
 from holdfast.pipeline import Source
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.sink.staging import stage_for
-from holdfast.pipeline.spark.remote_sessions import (
-    folder_within_reach,
-    is_distant,
+from holdfast.pipeline.spark.shared_storage import (
     require_file,
     require_history,
     require_staging,
-    snapshot_within_reach,
+    shared_folder,
+    shared_snapshot,
+    uses_other_hosts,
 )
 from tests.pipeline.stores import database
 
@@ -24,22 +24,22 @@ from tests.pipeline.stores import database
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local[2,3]", "local-cluster[2,1,1024]"])
 def test_masters_on_this_host(master: str) -> None:
     """Also where a Spark Connect server was started here."""
-    assert not is_distant(master, {})
-    assert not is_distant(master, {"SPARK_REMOTE": "local[2]"})
-    assert not is_distant(master, {"SPARK_REMOTE": "sc://localhost", "SPARK_LOCAL_REMOTE": "1"})
+    assert not uses_other_hosts(master, {})
+    assert not uses_other_hosts(master, {"SPARK_REMOTE": "local[2]"})
+    assert not uses_other_hosts(master, {"SPARK_REMOTE": "sc://localhost", "SPARK_LOCAL_REMOTE": "1"})
 
 
 @pytest.mark.parametrize("master", ["spark://127.0.0.1:7077", "yarn", "k8s://https://there:443", ""])
 def test_masters_that_run_tasks_anywhere(master: str) -> None:
     """And any master behind a Spark Connect server."""
-    assert is_distant(master, {})
-    assert is_distant("local[2]", {"SPARK_REMOTE": "sc://there:15002"})
+    assert uses_other_hosts(master, {})
+    assert uses_other_hosts("local[2]", {"SPARK_REMOTE": "sc://there:15002"})
 
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tasks are said to run on other hosts."""
-    monkeypatch.setattr("holdfast.pipeline.spark.remote_sessions.distant", lambda _spark: True)
+    monkeypatch.setattr("holdfast.pipeline.spark.shared_storage.has_remote_tasks", lambda _spark: True)
 
 
 @pytest.mark.spark
@@ -51,7 +51,7 @@ def test_an_sqlite_database_is_read_and_written_through_a_folder_that_is_shared(
     with database("sqlite", tmp_path) as filled:
         with (
             pytest.raises(PipelineError, match=r"other hosts, which cannot read a copy .*--snapshot-dir"),
-            snapshot_within_reach(spark, filled.url, None, None),
+            shared_snapshot(spark, filled.url, None, None),
         ):
             raise AssertionError("was taken")
         with pytest.raises(PipelineError, match="history is read from the file itself"):
@@ -64,7 +64,7 @@ def test_an_sqlite_database_is_read_and_written_through_a_folder_that_is_shared(
 @pytest.mark.usefixtures("elsewhere")
 def test_tasks_are_asked_whether_they_see_what_is_shared(spark: SparkSession, tmp_path: Path) -> None:
     """They read the file itself: another one in its place is not it."""
-    folder_within_reach(spark, str(tmp_path / "shared"))
+    shared_folder(spark, str(tmp_path / "shared"))
     assert list((tmp_path / "shared").iterdir()) == []
     here = tmp_path / "here"
     here.write_bytes(b"what this host sees")
@@ -74,7 +74,7 @@ def test_tasks_are_asked_whether_they_see_what_is_shared(spark: SparkSession, tm
         (tmp_path / "there", here.read_bytes(), "another file is there"),
         (tmp_path / "none", b"", "No such file or directory"),
     ):
-        reader = spark.read.format("retained_reach").option("file", str(path)).option("content", content.hex())
+        reader = spark.read.format("retained_file_check").option("file", str(path)).option("content", content.hex())
         rows = reader.option("tasks", "2").load().collect()
         assert [row.problem for row in rows] == [problem, problem]
 

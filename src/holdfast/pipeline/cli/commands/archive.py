@@ -10,14 +10,15 @@ from attrs import asdict
 from sqlalchemy.engine import make_url
 
 from holdfast.config import Config, ConfigError, default, load
-from holdfast.pipeline.cli.common import database, ending_of, machine, require_database, running, tell
+from holdfast.pipeline.cli import options
+from holdfast.pipeline.cli.running import end_signals, print_result, running
 from holdfast.pipeline.database.confirmation import confirm_archived
 from holdfast.pipeline.database.connection import Source
+from holdfast.pipeline.database.location import url_of
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.jobs.archive import archive as run
 from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.sources.options import url_of
-from holdfast.pipeline.spark.remote_sessions import folder_within_reach, require_history
+from holdfast.pipeline.spark import require_history, shared_folder
 
 #: Seconds between the batches of an archive that follows, and entries of a batch.
 _INTERVAL = 10.0
@@ -25,14 +26,14 @@ _ROWS = 200_000
 
 
 @click.command()
-@database
-@machine
+@options.database
+@options.console
 @click.option("--data-dir", help="The broker's folder, for an SQLite database.  [default: the database's own]")
 @click.option("--out", required=True, help="The folder of the archive.")
 @click.option("--follow", is_flag=True, help="Go on until SIGTERM or Ctrl-C.")
 @click.option("--interval", type=click.FloatRange(0.1, 86_400), help=f"Seconds between batches.  [{_INTERVAL:g}]")
 @click.option("--rows", type=click.IntRange(1), default=_ROWS, show_default=True, help="Changes of a batch at most.")
-@click.option("--partitions", type=click.IntRange(1, 10_000), help="How many tasks read.  [default: as run at once]")
+@options.partitions
 @click.option("--no-confirm", is_flag=True, help="Do not tell the database: it may forget what is not archived yet.")
 def archive(
     storage: str | None,
@@ -50,9 +51,9 @@ def archive(
 
     From the first run on, the database forgets nothing that is not archived.
     """
-    ending = ending_of()
+    signals = end_signals()
     if follow:
-        ending.patient()
+        signals.finish_first()
     with running("archive") as start:
         if interval is not None and not follow:
             raise PipelineError("--interval is for an archive that goes on: say --follow too")
@@ -61,20 +62,18 @@ def archive(
             lambda seq: confirm_archived(meant, seq)
         )  # fmt: skip
         source = Source(meant.storage.url)
-        require_database(source.url, None)
+        options.require_database(source.url, None)
         Folder(out).require_writable()
         spark = start()
         require_history(spark, source)
         every = (interval or _INTERVAL) if follow else None
-        done = run(
-            spark, source, folder_within_reach(spark, out), confirm, rows, partitions, every, lambda: ending.asked
-        )
+        done = run(spark, source, shared_folder(spark, out), confirm, rows, partitions, every, lambda: signals.received)
     there = (
         f"has every change up to {done.last_seq} (before: {done.before})"
         if done.last_seq
         else "has no changes yet; they are recorded where retainer.history.enable is true"
     )
-    tell(asdict(done), as_json, f"{out} {there}")
+    print_result(asdict(done), as_json, f"{out} {there}")
 
 
 def _configured(url: str, config: str | None, data_dir: str | None) -> Config:

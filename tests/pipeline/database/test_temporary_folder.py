@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from holdfast.pipeline import snapshot_of
+from holdfast.pipeline.database.temporary_folder import remove_abandoned, temporary_folder
 from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.spark.temporary_folders import owned_folder, sweep
 from tests.pipeline.stores import database, message
 
 
 def left_behind(parent: Path) -> Path:
     """Make what a killed run leaves: a folder whose lock nobody holds."""
-    with owned_folder(str(parent)) as place:
+    with temporary_folder(str(parent)) as place:
         copy = {each.name: each.read_bytes() for each in place.iterdir()}
     place.mkdir()
     for name, content in copy.items():
@@ -26,7 +26,7 @@ def left_behind(parent: Path) -> Path:
 
 def test_a_folder_goes_at_the_end(tmp_path: Path) -> None:
     """With what is in it."""
-    with owned_folder(str(tmp_path)) as place:
+    with temporary_folder(str(tmp_path)) as place:
         (place / "file").write_text("x")
         assert place.parent == tmp_path
     assert list(tmp_path.iterdir()) == []
@@ -36,11 +36,11 @@ def test_what_the_dead_have_left_is_swept_and_what_the_living_have_is_not(tmp_pa
     """By the next run in the same place."""
     dead, other = left_behind(tmp_path), tmp_path / "holdfast-other"
     other.mkdir()
-    with owned_folder(str(tmp_path)) as living:
+    with temporary_folder(str(tmp_path)) as living:
         assert not dead.exists()
-        with owned_folder(str(tmp_path)):
+        with temporary_folder(str(tmp_path)):
             assert living.exists()
-        sweep(tmp_path)
+        remove_abandoned(tmp_path)
         assert living.exists()
     assert list(tmp_path.iterdir()) == [other]
 
@@ -52,7 +52,7 @@ def test_a_folder_that_is_just_being_made_or_is_another_place_is_not_swept(tmp_p
     dead.rename(kept)
     (tmp_path / "holdfast-snapshot-link").symlink_to(kept)
     (tmp_path / "holdfast-snapshot-new").mkdir()
-    sweep(tmp_path)
+    remove_abandoned(tmp_path)
     assert (kept / "retained.db").exists()
     assert (tmp_path / "holdfast-snapshot-new").exists()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 from attrs import asdict
 
-from holdfast.pipeline.cli.common import FOUND, database, machine, require_database, running, tell
+from holdfast.pipeline.cli import options
+from holdfast.pipeline.cli.running import FOUND, print_result, running
 from holdfast.pipeline.formatting import number
 from holdfast.pipeline.jobs.imports import FORMATS, MOST_REJECTS, import_messages
 from holdfast.pipeline.output.folder import Folder
@@ -13,7 +14,7 @@ from holdfast.pipeline.sink.merging import Target
 from holdfast.pipeline.sink.writer import MOST_REJECTS as REJECTS_AT_MOST
 from holdfast.pipeline.sink.writer import REJECTS
 from holdfast.pipeline.sources.files import files_of
-from holdfast.pipeline.spark.remote_sessions import require_staging
+from holdfast.pipeline.spark import require_staging
 from holdfast.retained.importing.verdicts import Merge
 
 _COUNTS = ("imported", "unchanged", "kept", "cleared", "expired", "rejected")
@@ -21,8 +22,8 @@ _COUNTS = ("imported", "unchanged", "kept", "cleared", "expired", "rejected")
 
 @click.command("import")
 @click.argument("source")
-@database
-@machine
+@options.database
+@options.console
 @click.option("--format", "kind", type=click.Choice(FORMATS), required=True, help="What SOURCE is.")
 @click.option(
     "--merge", type=click.Choice([one.value for one in Merge]), default=Merge.NEWER.value, show_default=True,
@@ -54,7 +55,7 @@ def import_(
     """
     with running("import") as start:
         target = Target(storage, config)
-        require_database(storage, config)
+        options.require_database(storage, config)
         if rejects is not None:
             Folder(rejects).require_writable()
         if kind != "parquet":
@@ -66,6 +67,6 @@ def import_(
     told = ", ".join(f"{name} {number(counts[name])}" for name in _COUNTS)
     if done.done_before:
         told += f"; the job {done.job} was done before: nothing was read"
-    tell(counts, as_json, told)
+    print_result(counts, as_json, told)
     if done.rejected:
         raise SystemExit(FOUND)

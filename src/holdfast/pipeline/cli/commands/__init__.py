@@ -1,0 +1,5 @@
+"""The subcommands of ``holdfast-pipeline``.
+
+Each checks its options, starts Spark, runs its job and prints the result.
+May import everything in the pipeline.
+"""
