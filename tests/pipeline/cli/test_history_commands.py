@@ -78,13 +78,13 @@ def test_days_without_changes_are_answered_for(run: Run, recorded: Filled) -> No
     with recorded.store():
         pass
     run("archive", "--storage", recorded.url, "--out", "bronze", "--no-confirm")
-    assert "nothing was to be compacted: bronze has no changes yet" in run(
+    assert "nothing to compact: bronze has no changes yet" in run(
         "compact", "--archive", "bronze", "--out", "silver", "--unfinished"
     ).stdout  # fmt: skip
     recorded.put(message("a"), at=NOW + 2 * _DAY)
     run("archive", "--storage", recorded.url, "--out", "bronze", "--no-confirm")
     said = run("compact", "--archive", "bronze", "--out", "silver").stdout
-    assert "nothing was to be compacted: all complete days of bronze are in silver, and 2023-11-16 is not over" in said
+    assert "nothing to compact: all complete days of bronze are in silver. 2023-11-16 is complete once" in said
     told = run("asof", "2023-11-15", "--archive", "silver", "--out", "then", "--json")
     assert json.loads(told.stdout)["rows"] == 0
 
@@ -138,7 +138,7 @@ def test_a_wrong_folder_is_named(run: Run, recorded: Filled) -> None:
     assert refused(run("compact", "--archive", "bronze", "--out", "file")) == "file: is a file; name a folder"
     assert "name a folder apart from it" in refused(run("compact", "--archive", "bronze", "--out", "bronze/silver"))
     said = refused(run("asof", "1m", "--archive", "bronze", "--storage", recorded.url, "--out", "then"))
-    assert said == "say either --archive, or which database is meant (--storage or --config)"
+    assert said == "name either an archive (--archive) or a database (--storage or --config)"
     Path("bronze/data").rename("bronze/elsewhere")
     assert "bronze/data" in refused(run("compact", "--archive", "bronze", "--out", "silver", "--unfinished"))
 

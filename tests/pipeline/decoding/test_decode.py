@@ -225,7 +225,7 @@ def test_sparkplug_integers_are_those_that_were_meant(spark: SparkSession, fille
         (("--format", "number", "--pattern", "{Value}"), "{Value} in the pattern has the name of a field"),
         (("--format", "number", "--pattern", "{Topic}"), "Topic is a column anyway; choose another name"),
         (("--format", "number", "--schema", "x int"), "only json takes one"),
-        (("--format", "number", "--archive", "a"), "say either --archive, or which database is meant"),
+        (("--format", "number", "--archive", "a"), "name either an archive (--archive) or a database"),
     ],
 )
 @pytest.mark.parametrize("filled", ["sqlite"], indirect=True)

@@ -120,7 +120,7 @@ def test_the_command_lists_what_is_no_filter_and_ends_with_status_3(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "say which Topic Filters"),
+        ([], "name the Topic Filters"),
         (["--filter", "a", "--delivery-rate", "x"], "delivery-rate: found 'x'; allowed"),
         (["--filters", "/nowhere/x"], "/nowhere/x: the Topic Filters cannot be read"),
     ],

@@ -110,7 +110,7 @@ def test_a_job_that_was_done_before_does_not_pass_for_an_import(
         assert result.exit_code == 0, result.output
         told.append(result.stdout.splitlines()[-1])
     assert [json.loads(line)["done_before"] for line in told[:2]] == [False, True]
-    assert told[2].endswith("the job nightly was done before: nothing was read")
+    assert told[2].endswith("the job nightly was complete before: nothing was read")
     assert [row[0] for row in contents(spark, filled)] == ["t/0"]
 
 
@@ -160,7 +160,7 @@ def test_a_job_that_is_done_reads_nothing_and_says_so(spark: SparkSession, fille
     source.write_bytes(b"not a line\n")
     again = CliRunner().invoke(main, arguments)
     assert again.exit_code == 0
-    assert again.stdout.endswith("rejected 0; the job once was done before: nothing was read\n")
+    assert again.stdout.endswith("rejected 0; the job once was complete before: nothing was read\n")
     assert json.loads(CliRunner().invoke(main, [*arguments, "--json"]).stdout)["done_before"] is True
     other = CliRunner().invoke(main, [*arguments, "--merge", "replace"])
     assert "the job 'once' was begun with merge = newer" in other.stderr

@@ -28,7 +28,7 @@ NOT_STARTED = PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParam
         ('java.io.IOException: Cannot run program "/x/python3": error=2, No such file or directory', "the executors"),
         (
             "java.io.IOException: No space left on device",
-            "No space left on device: free some space, or name another folder",
+            "No space left on device: free some space",
         ),
         (
             "java.io.IOException: Rename destination file:/a/checkpoint/metadata already exists.",

@@ -20,7 +20,7 @@ from holdfast.pipeline.jobs.archive import archive as run
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.spark import require_history, shared_folder
 
-#: Seconds between the batches of an archive that follows, and entries of a batch.
+#: Seconds between the batches with --follow, and the highest number of entries in a batch.
 _INTERVAL = 10.0
 _ROWS = 200_000
 
@@ -28,13 +28,13 @@ _ROWS = 200_000
 @click.command()
 @options.database
 @options.console
-@click.option("--data-dir", help="The broker's folder, for an SQLite database.  [default: the database's own]")
+@click.option("--data-dir", help="The broker's folder, for an SQLite database.  [default: the database's folder]")
 @click.option("--out", required=True, help="The folder of the archive.")
-@click.option("--follow", is_flag=True, help="Go on until SIGTERM or Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Continue until SIGTERM or Ctrl-C.")
 @click.option("--interval", type=click.FloatRange(0.1, 86_400), help=f"Seconds between batches.  [{_INTERVAL:g}]")
-@click.option("--rows", type=click.IntRange(1), default=_ROWS, show_default=True, help="Changes of a batch at most.")
+@click.option("--rows", type=click.IntRange(1), default=_ROWS, show_default=True, help="Most changes in a batch.")
 @options.partitions
-@click.option("--no-confirm", is_flag=True, help="Do not tell the database: it may forget what is not archived yet.")
+@click.option("--no-confirm", is_flag=True, help="Let the database forget changes that are not archived yet.")
 def archive(
     storage: str | None,
     config: str | None,
@@ -47,37 +47,37 @@ def archive(
     partitions: int | None,
     no_confirm: bool,
 ) -> None:
-    """Add what is new in the history to Parquet files in OUT/data, each change once, by date.
+    """Add new changes in the history to Parquet files in OUT/data, each change once, by date.
 
-    From the first run on, the database forgets nothing that is not archived.
+    After the first run, the database forgets no change before it is archived.
     """
     signals = end_signals()
     if follow:
         signals.finish_first()
     with running("archive") as start:
         if interval is not None and not follow:
-            raise PipelineError("--interval is for an archive that goes on: say --follow too")
-        meant = _configured(url_of(storage, config), config, data_dir)
+            raise PipelineError("--interval needs --follow")
+        broker = _configured(url_of(storage, config), config, data_dir)
         confirm: Callable[[int], None] = (lambda _seq: None) if no_confirm else (
-            lambda seq: confirm_archived(meant, seq)
+            lambda seq: confirm_archived(broker, seq)
         )  # fmt: skip
-        source = Source(meant.storage.url)
+        source = Source(broker.storage.url)
         options.require_database(source.url, None)
         Folder(out).require_writable()
         spark = start()
         require_history(spark, source)
         every = (interval or _INTERVAL) if follow else None
         done = run(spark, source, shared_folder(spark, out), confirm, rows, partitions, every, lambda: signals.received)
-    there = (
-        f"has every change up to {done.last_seq} (before: {done.before})"
+    sentence = (
+        f"{out} has every change up to {done.last_seq} (before: {done.before})"
         if done.last_seq
-        else "has no changes yet; they are recorded where retainer.history.enable is true"
+        else f"{out} has no changes yet; the broker records them if retainer.history.enable is true"
     )
-    print_result(asdict(done), as_json, f"{out} {there}")
+    print_result(asdict(done), as_json, sentence)
 
 
 def _configured(url: str, config: str | None, data_dir: str | None) -> Config:
-    """Return the broker's configuration; its data directory is that of its database unless it says otherwise."""
+    """Return the broker's configuration. By default its data directory is the folder of its database."""
     try:
         if config is None:
             path = make_url(url).database or ""

@@ -25,7 +25,7 @@ from holdfast.retained.history.moments import shown_time
 @click.argument("time")
 @options.database
 @options.console
-@click.option("--archive", help="Read an archive of the history, compacted or not, rather than a database.")
+@click.option("--archive", help="Read an archive of the history, compacted or not, instead of a database.")
 @click.option("--out", required=True, help="The folder to write to.")
 @options.topic_filter
 @options.partitions
@@ -41,15 +41,15 @@ def asof(
     partitions: int | None,
     overwrite: bool,
 ) -> None:
-    """Write what was retained at TIME to Parquet files in OUT/data, from the history.
+    """Write the messages that were retained at TIME to Parquet files in OUT/data, from the history.
 
-    TIME is written as 2026-11-21T10:00:00Z (in UTC without a zone), or as 90m: that long ago.
+    TIME is a time such as 2026-11-21T10:00:00Z (UTC without a zone), or an age such as 90m.
     """
     with running("asof") as start:
         check_filter(topic_filter)
         at = options.milliseconds(time)
         if archive is not None and (storage is not None or config is not None):
-            raise PipelineError("say either --archive, or which database is meant (--storage or --config)")
+            raise PipelineError("name either an archive (--archive) or a database (--storage or --config)")
         if archive is None:
             options.require_database(storage, config)
         else:

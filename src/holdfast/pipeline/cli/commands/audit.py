@@ -19,7 +19,7 @@ from holdfast.pipeline.spark import shared_folder, shared_snapshot
 @click.command()
 @options.database
 @options.console
-@click.option("--out", help="A folder for the topics that differ.")
+@click.option("--out", help="A folder for the topics with differences.")
 @options.topic_filter
 @options.partitions
 @options.snapshot_dir
@@ -32,9 +32,9 @@ def audit(
     partitions: int | None,
     snapshot_dir: str | None,
 ) -> None:
-    """Compare what is retained with what the history says is retained.
+    """Compare the retained messages with the history.
 
-    The exit status is 3 where they differ.
+    The exit status is 3 if they differ.
     """
     with running("audit") as start:
         check_filter(topic_filter)

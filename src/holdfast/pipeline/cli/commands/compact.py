@@ -19,12 +19,12 @@ from holdfast.pipeline.spark import shared_folder
 @click.command()
 @options.console
 @click.option("--archive", required=True, help="The archive to read.")
-@click.option("--out", required=True, help="The folder to write to, which is not in the archive.")
-@click.option("--unfinished", is_flag=True, help="Write the last day too, which is not complete.")
+@click.option("--out", required=True, help="The folder to write to; not in the archive.")
+@click.option("--unfinished", is_flag=True, help="Write the last day too, although it is not complete.")
 def compact(as_json: bool, archive: str, out: str, unfinished: bool) -> None:
     """Write each complete day of an archive to one Parquet file in OUT/data, sorted by topic and seq.
 
-    Days that are there already are left as they are.
+    Days that are in OUT already do not change.
     """
     with running("compact") as start:
         require_coverage(Folder(archive))
@@ -38,8 +38,8 @@ def _sentence(done: Compacted, archive: str, out: str) -> str:
     if done.days:
         return f"{number(done.entries)} changes of {', '.join(done.days)} were compacted to {out}"
     if done.unfinished is None:
-        return f"nothing was to be compacted: {archive} has no changes yet"
+        return f"nothing to compact: {archive} has no changes yet"
     return (
-        f"nothing was to be compacted: all complete days of {archive} are in {out}, and {done.unfinished} is not over, "
-        "as no later change is archived yet; --unfinished writes it as it is"
+        f"nothing to compact: all complete days of {archive} are in {out}. {done.unfinished} is complete once the "
+        "archive has a later change; --unfinished writes it now"
     )

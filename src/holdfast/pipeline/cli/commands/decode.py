@@ -23,25 +23,26 @@ from holdfast.pipeline.spark import shared_folder, shared_snapshot
 @click.command()
 @options.database
 @options.console
+@click.option("--history", is_flag=True, help="Decode all messages in the history, instead of the retained ones.")
+@click.option("--archive", help="Decode all messages in an archive of the history, compacted or not.")
 @click.option(
-    "--history", is_flag=True, help="Decode all that was set, from the history, rather than what is retained."
-)
-@click.option("--archive", help="Decode all that was set, from an archive of the history, compacted or not.")
-@click.option(
-    "--format", "name", required=True, help=f"What payloads are: {', '.join(BUILT_IN)}, or an installed decoder's name."
+    "--format",
+    "name",
+    required=True,
+    help=f"The payloads' format: {', '.join(BUILT_IN)}, or an installed decoder's name.",
 )
 @click.option(
     "--pattern", "patterns", multiple=True,
-    help="Topics, as in site/{site}/dev/{device}/temp: the names become columns; may be repeated.",
+    help="Topics, such as site/{site}/dev/{device}/temp: the names become columns; may be repeated.",
 )  # fmt: skip
-@click.option("--schema", help='The fields of JSON, as in "temperature double, unit string".  [default: inferred]')
+@click.option("--schema", help='The fields of JSON, such as "temperature double, unit string".  [default: inferred]')
 @click.option(
     "--sample", type=click.IntRange(1, 100_000), default=SAMPLE, show_default=True,
-    help="Messages that a schema is inferred from.",
+    help="Number of messages from which a schema is inferred.",
 )  # fmt: skip
 @click.option(
     "--max-bad", type=click.IntRange(0), default=0, show_default=True,
-    help="With more payloads that cannot be decoded, the exit status is 3.",
+    help="With more undecodable payloads, the exit status is 3.",
 )  # fmt: skip
 @click.option("--out", required=True, help="The folder to write to.")
 @options.partitions
@@ -63,16 +64,16 @@ def decode(
     snapshot_dir: str | None,
     overwrite: bool,
 ) -> None:
-    """Decode payloads to typed columns: Parquet files in OUT/data, and OUT/manifest.json when they are complete.
+    """Decode payloads to typed columns: Parquet files in OUT/data, then OUT/manifest.json.
 
-    Payloads that cannot be decoded are in OUT/bad, each with the reason.
+    Undecodable payloads are in OUT/bad, each with the reason.
     """
     with running("decode") as start:
         decoder = decoder_of(name, schema)
         if archive is None:
             options.require_database(storage, config)
         elif history or storage is not None or config is not None:
-            raise PipelineError("say either --archive, or which database is meant (--storage or --config)")
+            raise PipelineError("name either an archive (--archive) or a database (--storage or --config)")
         else:
             require_coverage(Folder(archive))
         wanted_by(decoder, patterns)

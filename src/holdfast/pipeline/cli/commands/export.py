@@ -33,7 +33,7 @@ def export(
     snapshot_dir: str | None,
     overwrite: bool,
 ) -> None:
-    """Write what is retained to Parquet files in OUT/data, and OUT/manifest.json when they are complete."""
+    """Write the retained messages to Parquet files in OUT/data, then OUT/manifest.json."""
     with running("export") as start:
         check_filter(topic_filter)
         options.require_database(storage, config)

@@ -24,26 +24,30 @@ from holdfast.pipeline.output.table_files import FORMS
 from holdfast.pipeline.spark import shared_folder, shared_snapshot
 
 _COLUMNS = ("Topic Filter", "", "subscriptions", "messages", "bytes", "reads", "slices", "at least")
-#: What is said of those that are sent nothing, whatever is retained.
+#: Why a Subscription receives no retained messages.
 WHY_NOT = {
     Replayed.YES: "",
     Replayed.SHARED: "shared: no replay",
     Replayed.DECLINED: "Retain Handling 2: no replay",
     Replayed.SYS: "the broker's own: not in the database",
 }
-_MOST_REASONS = 20
+_MAX_PRINTED = 20
 
 
 @click.command()
 @options.database
 @options.console
 @click.option("--filter", "given", multiple=True, help="A Topic Filter; may be repeated.")
-@click.option("--filters", "file", help="A file of Topic Filters, one a line; - is standard input.")
+@click.option("--filters", "file", help="A file of Topic Filters, one per line; - is standard input.")
 @click.option("--subscriptions", is_flag=True, help="The Topic Filters of the Sessions in the database.")
 @options.flow_control
-@click.option("--top", type=click.IntRange(1, 100_000), default=30, show_default=True, help="How many to show.")
-@click.option("--out", help="A folder to write all of it to.")
-@click.option("--format", "form", type=click.Choice(FORMS), default="parquet", show_default=True, help="What to write.")
+@click.option(
+    "--top", type=click.IntRange(1, 100_000), default=30, show_default=True, help="Number of Topic Filters to print."
+)
+@click.option("--out", help="A folder for the whole result.")
+@click.option(
+    "--format", "form", type=click.Choice(FORMS), default="parquet", show_default=True, help="The format of OUT."
+)
 @options.snapshot_dir
 @click.option("--overwrite", is_flag=True, help="Replace a complete result in OUT.")
 def filters(
@@ -62,14 +66,14 @@ def filters(
     snapshot_dir: str | None,
     overwrite: bool,
 ) -> None:
-    """Tell what a Subscription to each of many Topic Filters would be sent of what is retained, and what that takes.
+    """Count the retained messages that Subscriptions to many Topic Filters would receive, and the cost of sending them.
 
-    What is no Topic Filter is listed with the reason, and makes the exit status 3. Flow control is that of --config,
-    the defaults without it, and what the options say.
+    Invalid Topic Filters are listed with the reason, and make the exit status 3. The settings of flow control come from
+    --config or else are the defaults; the options override them.
     """
     with running("filters") as start:
         if not (given or file or subscriptions):
-            raise PipelineError("say which Topic Filters: --filter FILTER, --filters FILE or --subscriptions")
+            raise PipelineError("name the Topic Filters: --filter FILTER, --filters FILE or --subscriptions")
         flow = flow_settings(config, batch_read_number, batch_deliver_number, delivery_rate)
         requested = of_options(given).also(of_file(file) if file else RequestedFilters())
         options.require_database(storage, config)
@@ -97,13 +101,13 @@ def filters(
 
 
 def print_refused(refused: Iterable[InvalidFilter], file: str | None) -> None:
-    """Say on standard error what is no Topic Filter: the first few."""
+    """Print the first invalid Topic Filters to standard error."""
     listed = list(refused)
-    for one in listed[:_MOST_REASONS]:
+    for one in listed[:_MAX_PRINTED]:
         place = f"{file}:{one.line}: " if one.line else ""
         click.echo(f"{place}'{visible(one.text)}': {one.reason}", err=True)
-    if len(listed) > _MOST_REASONS:
-        click.echo(f"and {number(len(listed) - _MOST_REASONS)} more; --json lists all", err=True)
+    if len(listed) > _MAX_PRINTED:
+        click.echo(f"and {number(len(listed) - _MAX_PRINTED)} more; --json lists all", err=True)
 
 
 def _row(one: Delivery) -> tuple[str, ...]:

@@ -24,18 +24,20 @@ _COUNTS = ("imported", "unchanged", "kept", "cleared", "expired", "rejected")
 @click.argument("source")
 @options.database
 @options.console
-@click.option("--format", "kind", type=click.Choice(FORMATS), required=True, help="What SOURCE is.")
+@click.option("--format", "kind", type=click.Choice(FORMATS), required=True, help="The format of SOURCE.")
 @click.option(
     "--merge", type=click.Choice([one.value for one in Merge]), default=Merge.NEWER.value, show_default=True,
-    help="What prevails where something is retained already.",
+    help="Which message stays if the topic has a retained message already.",
 )  # fmt: skip
-@click.option("--rejects", help=f"A folder for the file {REJECTS}, which says what was rejected and why.")
+@click.option("--rejects", help=f"A folder for the file {REJECTS}: the rejected rows and the reasons.")
 @click.option(
     "--max-rejects", type=click.IntRange(0, REJECTS_AT_MOST), default=MOST_REJECTS, show_default=True,
-    help="With more rows that are no messages, nothing is imported.",
+    help="With more invalid rows, nothing is imported.",
 )  # fmt: skip
-@click.option("--job", help="A name: run again under it, an import goes on where it was cut short, or is done already.")
-@click.option("--staging", help="Where the files are made ready for SQLite.  [default: staging, beside the database]")
+@click.option("--job", help="A name: an interrupted import with this name continues, a complete one is not repeated.")
+@click.option(
+    "--staging", help="The folder for the staging area of an SQLite database.  [default: staging, beside the database]"
+)
 def import_(
     source: str,
     storage: str | None,
@@ -50,8 +52,8 @@ def import_(
 ) -> None:
     """Retain the messages in the file or folder SOURCE.
 
-    A broker may run meanwhile: it does the writing, and new subscribers are sent what is imported. The exit status is 3
-    where some messages were rejected, by a rule or by a limit of the broker's.
+    A broker may run meanwhile: it writes the messages itself, and new subscribers receive them. The exit status is 3 if
+    some messages were rejected, by a rule or by a limit of the broker.
     """
     with running("import") as start:
         target = Target(storage, config)
@@ -66,7 +68,7 @@ def import_(
     counts = asdict(done)
     told = ", ".join(f"{name} {number(counts[name])}" for name in _COUNTS)
     if done.done_before:
-        told += f"; the job {done.job} was done before: nothing was read"
+        told += f"; the job {done.job} was complete before: nothing was read"
     print_result(counts, as_json, told)
     if done.rejected:
         raise SystemExit(FOUND)

@@ -16,15 +16,15 @@ from holdfast.pipeline.output.folder import Folder
 @click.command()
 @click.argument("source")
 @options.console
-@click.option("--delta", is_flag=True, help="As a Delta table, the one form there is.")
+@click.option("--delta", is_flag=True, help="As a Delta table: the only format.")
 @click.option("--to", "place", help="A Delta table to add the rows to.  [default: SOURCE/data becomes one, in place]")
 def publish(source: str, as_json: bool, delta: bool, place: str | None) -> None:
-    """Publish what other commands (export, asof, decode, compact) have written to SOURCE as a Delta table.
+    """Publish the output of other commands (export, asof, decode, compact) in SOURCE as a Delta table.
 
-    Run again, it does what is left to do: nothing, or what compact has added. It takes no Spark.
+    Another run publishes only new data, such as days that compact has added. It needs no Spark.
     """
     if not delta:
-        raise click.UsageError("say as what to publish: --delta")
+        raise click.UsageError("name the format: --delta")
     try:
         done = publish_in_place(Folder(source)) if place is None else publish_to(Folder(source), Folder(place))
     except PipelineError as error:

@@ -28,11 +28,11 @@ _KINDS = (".html", ".htm")
 @options.database
 @options.console
 @click.option("--out", required=True, help="The file to write (*.html), or a folder for report.html.")
-@click.option("--title", default="Retained messages", show_default=True, help="What stands above it.")
-@click.option("--filters", "file", help="A file of Topic Filters besides those of the Sessions; - is standard input.")
+@click.option("--title", default="Retained messages", show_default=True, help="The page's heading.")
+@click.option("--filters", "file", help="A file of more Topic Filters, besides the Sessions'; - is standard input.")
 @options.flow_control
-@click.option("--depth", type=click.IntRange(1, 8), default=5, show_default=True, help="Levels of the map of topics.")
-@click.option("--stale", default="30d", show_default=True, help="The age from which a message is called stale.")
+@click.option("--depth", type=click.IntRange(1, 8), default=5, show_default=True, help="Levels in the map of topics.")
+@click.option("--stale", default="30d", show_default=True, help="Messages of this age are stale.")
 @options.snapshot_dir
 def report(
     storage: str | None,
@@ -48,11 +48,11 @@ def report(
     stale: str,
     snapshot_dir: str | None,
 ) -> None:
-    """Write a page about what is retained: where, by whom, how old, how large, and what replaying it takes.
+    """Write a page about the retained messages: their topics, clients, ages and sizes, and the cost of replays.
 
-    It is one HTML file that needs no other, and replaces one there is. The Topic Filters of the Sessions in the
-    database are looked at, and those of FILTERS; lines that are no Topic Filter make the exit status 3.
-    """
+    The page is one HTML file without other files, and replaces an older one. It covers the Topic Filters of the
+    Sessions in the database, and those in FILTERS; the exit status is 3 if FILTERS has lines that are not Topic
+    Filters."""
     with running("report") as start:
         flow = flow_settings(config, batch_read_number, batch_deliver_number, delivery_rate)
         stale_after = _age(stale)
@@ -90,7 +90,7 @@ def _age(text: str) -> int:
 
 
 def _place(out: str) -> tuple[Folder, str]:
-    """Return the folder and the file's name: what ends in .html is a file unless it is a folder already."""
+    """Return the folder and the name of the file. A path that ends in .html is a file unless it is a folder already."""
     folder, _, name = out.rpartition("/")
     if name.lower().endswith(_KINDS) and not Path(out).is_dir():
         return Folder(folder or ("/" if out.startswith("/") else ".")), name

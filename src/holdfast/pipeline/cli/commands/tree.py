@@ -25,13 +25,17 @@ _COLUMNS = ("prefix", "messages", "share", "bytes", "oldest", "median", "newest"
 @click.command()
 @options.database
 @options.console
-@click.option("--depth", type=click.IntRange(1, 32), default=3, show_default=True, help="Levels of the longest prefix.")
-@click.option("--top", type=click.IntRange(1, 10_000), default=30, show_default=True, help="How many to show.")
+@click.option("--depth", type=click.IntRange(1, 32), default=3, show_default=True, help="Levels in the longest prefix.")
 @click.option(
-    "--by", "order", type=click.Choice(list(ORDERS)), default="messages", show_default=True, help="Most of what first."
+    "--top", type=click.IntRange(1, 10_000), default=30, show_default=True, help="Number of prefixes to print."
+)
+@click.option(
+    "--by", "order", type=click.Choice(list(ORDERS)), default="messages", show_default=True, help="The order."
 )
 @click.option("--out", help="A folder to write all prefixes to.")
-@click.option("--format", "form", type=click.Choice(FORMS), default="parquet", show_default=True, help="What to write.")
+@click.option(
+    "--format", "form", type=click.Choice(FORMS), default="parquet", show_default=True, help="The format of OUT."
+)
 @options.snapshot_dir
 @click.option("--overwrite", is_flag=True, help="Replace a complete result in OUT.")
 def tree(
@@ -46,9 +50,9 @@ def tree(
     snapshot_dir: str | None,
     overwrite: bool,
 ) -> None:
-    """Tell what is retained below each prefix of topics: how much, how old, and how much of it expires.
+    """Count the retained messages below each prefix of topics: number, size, age, and how many expire.
 
-    Ages are those since the messages were stored.
+    The age of a message counts from its storage.
     """
     with running("tree") as start:
         options.require_database(storage, config)
