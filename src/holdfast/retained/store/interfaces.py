@@ -13,68 +13,71 @@ from holdfast.tickets import CommitTicket
 
 
 class IRetainedStore(Interface):
-    """Where retained messages live. All methods are called in the reactor thread."""
+    """Stores retained messages. All methods are called in the reactor thread.
 
-    shared = Attribute("Whether other nodes may write there too.")
+    A Deferred fails with :class:`holdfast.tickets.StorageFailure` if the database cannot be read or written.
+    """
+
+    shared = Attribute("Whether other nodes may write to the same store.")
     node = Attribute("This broker's node id (1..255): the low byte of its revisions.")
-    available = Attribute("False while the database is away, as far as is known.")
-    reads_ahead = Attribute("Whether reading takes its time elsewhere: it is worth asking before the answer is needed.")
+    available = Attribute("False if the last access to the database failed.")
+    reads_ahead = Attribute("Whether reads run in another thread, so that a replay gains by reading ahead.")
 
     def next_revision() -> int:
-        """Stamp a change: strictly increasing, also across restarts and clock steps."""
+        """Return the revision for a change: strictly increasing, also across restarts and clock steps."""
 
     def put(change: RetainedChange) -> CommitTicket:
-        """Store a change (last one wins per topic, by revision). Settled when durable."""
+        """Store a change; the ticket is settled when it is durable. For each topic, the highest revision wins."""
 
     def flushed() -> CommitTicket:
-        """A ticket settled when everything put before is committed or refused."""
+        """Return a ticket that is settled when all earlier changes are committed or refused."""
 
     def read(
         selection: Selection, after: str, rows: int, slice_rows: int, max_bytes: int, detailed: bool
     ) -> Deferred[Batch]:
         """Read at most ``rows`` committed messages after the topic ``after`` ("" for the beginning).
 
-        The answer is cut in slices of at most ``slice_rows`` and holds at most ``max_bytes`` of packets, except that
-        a single message larger than that comes alone. ``detailed`` asks for QoS and expiry of every message.
+        The batch has slices of at most ``slice_rows`` messages, and at most ``max_bytes`` of packets. A message longer
+        than ``max_bytes`` is a batch of its own. ``detailed`` adds the QoS and the expiry of every message.
         """
 
     def get(topic: str) -> Deferred[RetainedMessage | None]:
-        """Return the committed retained message of exactly this topic, expired or not."""
+        """Return the committed retained message of this topic, also if it has expired; None if there is none."""
 
     def listing(selection: Selection, after: str, rows: int, max_bytes: int, payloads: bool) -> Deferred[Listing]:
-        """List at most ``rows`` committed messages after the topic ``after``, with their payloads if asked for.
+        """List at most ``rows`` committed messages after the topic ``after``, with or without their payloads.
 
-        They weigh at most ``max_bytes`` together, except that a single message heavier than that comes alone. The
-        selection's filter may be :data:`holdfast.topics.EVERY_TOPIC`; its form is of no account.
+        Together they have at most ``max_bytes``; a longer message is a listing of its own. The selection's filter may
+        be :data:`holdfast.topics.EVERY_TOPIC`; its protocol version has no effect.
         """
 
     def topic_states(topics: Sequence[str]) -> Deferred[Mapping[str, TopicState]]:
-        """Return how these topics stand, as of the last commit; topics never retained are not among the answer."""
+        """Return the committed states of topics. Topics without a message or a tombstone are left out."""
 
     def read_usage(
         topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str]
     ) -> Deferred[UsageSnapshot]:
-        """Count what is retained, expired or not, behind everything put before: in all, and in each of these.
+        """Return the usage in all, of topics, of Topic Filters and of Clients, after all earlier changes.
 
-        Topic Filters and Clients are counted only where the store was made for that. Fails with
-        :class:`StorageFailure`.
+        Expired messages count until the sweep removes them. Topic Filters and Clients are counted only if the store
+        was created with quotas for them.
         """
 
     def count_usage(limit: int) -> Deferred[bool]:
-        """Count the next so many topics for what has been counted never before; tell whether any may be left."""
+        """Count the next ``limit`` topics for quotas that are new; tell whether topics may be left."""
 
     def cap_expiry(lifetime: int, never_too: bool, after: str, limit: int) -> Deferred[str | None]:
-        """Let messages expire at most ``lifetime`` (milliseconds) after they were stored, ``limit`` topics at a time.
+        """Let messages expire at most ``lifetime`` (milliseconds) after they were stored, for ``limit`` topics.
 
-        With ``never_too`` also those that would never expire. Goes on after a topic ("" for the beginning); returns
-        the last one looked at, None at the end.
+        ``never_too`` includes messages without an expiry. Begins after the topic ``after`` ("" for the beginning);
+        returns the topic to continue after, None at the end.
         """
 
     def expire(now: int, limit: int) -> Deferred[Sequence[str]]:
-        """Turn at most ``limit`` rows expired at ``now`` (milliseconds) into tombstones; return their topics."""
+        """Turn at most ``limit`` messages expired at ``now`` (milliseconds) into tombstones; return their topics."""
 
     def purge(before: int, limit: int) -> Deferred[int]:
-        """Delete at most ``limit`` tombstones older than ``before`` (milliseconds); return how many."""
+        """Delete at most ``limit`` tombstones older than ``before`` (milliseconds); return their number."""
 
     def statistics() -> RetainedStatistics:
-        """Return how much is retained as of the last commit, without touching the store."""
+        """Return the totals of the last commit, without reading the database."""

@@ -1,4 +1,4 @@
-"""Retained messages in memory: the twin of the SQL store, for tests and for brokers that need not remember."""
+"""Retained messages in memory: the plain form of the SQL store, for tests and for brokers without a database."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from holdfast.storage.revisions import RevisionClock
 from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure
 from holdfast.topics import EVERY_TOPIC, matches
 
-#: Topics looked at in one read.
+#: The topics scanned by one read.
 _SCANNED = 8192
 
 
 @implementer(IRetainedStore)
 class MemoryRetainedStore:
-    """Keeps retained messages in a dict, and their topics in order."""
+    """Keeps retained messages in a dict, and their topics in a sorted list."""
 
     shared = False
     reads_ahead = False
@@ -49,11 +49,11 @@ class MemoryRetainedStore:
     available = True
 
     def next_revision(self) -> int:
-        """Stamp a change."""
+        """Return the revision for a change."""
         return self._clock.next_revision()
 
     def put(self, change: RetainedChange) -> CommitTicket:
-        """Keep a change unless a newer one is known; it is as durable as it will ever be at once."""
+        """Keep a change unless a newer one is present. The ticket is settled at once: memory is all there is."""
         try:
             row = row_of(change)
         except ValueError as error:
@@ -66,13 +66,13 @@ class MemoryRetainedStore:
         return COMMITTED
 
     def flushed(self) -> CommitTicket:
-        """Nothing ever waits here."""
+        """Return a settled ticket: no change ever waits."""
         return COMMITTED
 
     def read(
         self, selection: Selection, after: str, rows: int, slice_rows: int, max_bytes: int, detailed: bool
     ) -> Deferred[Batch]:
-        """Read a batch, now."""
+        """Read a batch at once."""
         start = bisect_right(self._topics, after)
         scanned = self._topics[start : start + _SCANNED]
         wanted: list[Row] = []
@@ -94,12 +94,12 @@ class MemoryRetainedStore:
         return succeed(Batch(slices, after, done))
 
     def get(self, topic: str) -> Deferred[RetainedMessage | None]:
-        """Return the message of a topic, now."""
+        """Return the message of a topic at once."""
         change = self._changes.get(topic)
         return succeed(None if change is None else change.message)
 
     def listing(self, selection: Selection, after: str, rows: int, max_bytes: int, payloads: bool) -> Deferred[Listing]:
-        """List messages, now."""
+        """List messages at once."""
         entries: list[ListedMessage] = []
         topic_filter = selection.topic_filter
         for topic in self._topics[bisect_right(self._topics, after) :]:
@@ -114,7 +114,7 @@ class MemoryRetainedStore:
         return succeed(Listing(entries, after, True))
 
     def topic_states(self, topics: Sequence[str]) -> Deferred[Mapping[str, TopicState]]:
-        """Return how topics stand, now."""
+        """Return the states of topics at once."""
         return succeed(
             {
                 topic: TopicState(
@@ -128,7 +128,7 @@ class MemoryRetainedStore:
     def read_usage(
         self, topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str]
     ) -> Deferred[UsageSnapshot]:
-        """Count, now."""
+        """Count at once."""
         rows = self._rows
         return succeed(
             UsageSnapshot(
@@ -140,11 +140,11 @@ class MemoryRetainedStore:
         )
 
     def count_usage(self, limit: int) -> Deferred[bool]:
-        """Nothing is counted ahead here."""
+        """Return False: nothing is counted in advance."""
         return succeed(False)
 
     def cap_expiry(self, lifetime: int, never_too: bool, after: str, limit: int) -> Deferred[str | None]:
-        """Let messages expire earlier."""
+        """Let messages expire earlier, at once."""
         start = bisect_right(self._topics, after)
         topics = self._topics[start : start + limit]
         for topic in topics:
@@ -156,7 +156,7 @@ class MemoryRetainedStore:
         return succeed(topics[-1] if len(topics) == limit else None)
 
     def expire(self, now: int, limit: int) -> Deferred[Sequence[str]]:
-        """Turn expired messages into tombstones, those that expired first before the others."""
+        """Turn expired messages into tombstones, the earliest expiry first."""
         expired = sorted((row.expires_at, topic) for topic, row in self._rows.items() if _has_expired(row, now))
         topics = [topic for _, topic in expired[:limit]]
         revision = self.next_revision()
@@ -166,7 +166,7 @@ class MemoryRetainedStore:
         return succeed(topics)
 
     def purge(self, before: int, limit: int) -> Deferred[int]:
-        """Forget old tombstones, the oldest first."""
+        """Delete old tombstones, the oldest first."""
         old = sorted(
             (change.changed_at, topic)
             for topic, change in self._changes.items()
@@ -177,7 +177,7 @@ class MemoryRetainedStore:
         return succeed(len(old))
 
     def statistics(self) -> RetainedStatistics:
-        """Return how much is retained."""
+        """Return the totals."""
         return RetainedStatistics(len(self._rows), self._payload_bytes)
 
     def _listed(self, topic: str, payloads: bool) -> ListedMessage:

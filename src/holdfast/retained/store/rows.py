@@ -1,4 +1,21 @@
-"""Rows of the table ``retained``: a retained change as columns ready for the wire, and back."""
+"""Rows of the table ``retained``: turning a change into columns, and columns into a message.
+
+A row stores the PUBLISH packet in parts, encoded once when the message arrives. For topic ``a/b`` and payload ``21.5``:
+
+===============  ==========================  ==================================================
+part             example                     content
+===============  ==========================  ==================================================
+``prefix3``      ``31 09 00 03``             fixed header and topic length, for MQTT 3.1 and 3.1.1
+``prefix5``      ``31 0a 00 03``             the same for MQTT 5.0
+``topic``        ``a/b``                     the primary key
+``properties5``  ``00``                      the properties of MQTT 5.0 with their length
+``payload``      ``21.5``                    the Application Message
+===============  ==========================  ==================================================
+
+``prefix5 || topic || properties5 || payload`` is the packet, so the database itself concatenates a slice, and a replay
+writes it to the socket without decoding a message. The Message Expiry Interval is not stored in ``properties5``: it
+depends on the time of delivery. The price is a few bytes in each row, and two prefixes for two protocols.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +32,7 @@ from holdfast.wire.property_codec import decode_properties, encode_properties
 
 
 class Row(NamedTuple):
-    """One row of the table, its columns in the table's order. A tombstone is empty but for the first ones."""
+    """One row of the table, with the columns in the table's order. A tombstone has no message, only who cleared it."""
 
     topic: str
     revision: int
@@ -36,7 +53,7 @@ class Row(NamedTuple):
 
 COLUMNS = Row._fields
 
-#: The columns :func:`message_of` takes.
+#: The columns that :func:`message_of` takes.
 MESSAGE_COLUMNS = (
     "topic", "payload", "qos", "properties5", "client_id", "username", "stored_at", "expires_at", "revision",
 )  # fmt: skip
@@ -47,9 +64,9 @@ _PROPERTY_NAMES = tuple(attribute.name for attribute in fields(Properties))
 
 
 def row_of(change: RetainedChange) -> Row:
-    """Return the row that stores a change: of a clear, a tombstone.
+    """Return the row of a change; a clear becomes a tombstone.
 
-    Raises ValueError when the message cannot be a PUBLISH packet (UnicodeEncodeError among them).
+    Raises ValueError (UnicodeEncodeError is one) if the message cannot be a PUBLISH packet.
     """
     topic = change.topic
     encoded = topic.encode()
@@ -83,7 +100,7 @@ def row_of(change: RetainedChange) -> Row:
 
 
 def packet_of(row: Row, protocol_version: int) -> bytes:
-    """Return the row's PUBLISH packet: what the database concatenates."""
+    """Return the row's PUBLISH packet, as the database concatenates it."""
     topic = row.topic.encode()
     if protocol_version == 5:
         return row.prefix5 + topic + row.properties5 + row.payload
@@ -103,9 +120,9 @@ def message_of(columns: tuple[Any, ...]) -> RetainedMessage:
 
 
 def json_of(properties: Properties) -> str:
-    """Return the properties present as a JSON object: the standard's names, User Properties as a list of pairs.
+    """Return the properties as a JSON object, for readers of the table.
 
-    Binary Data is in base64.
+    The keys are the standard's names. User Properties are a list of pairs, Binary Data is base64.
     """
     present: dict[str, Any] = {}
     for name in _PROPERTY_NAMES:

@@ -1,6 +1,6 @@
-"""Walking a slice's packets, without decoding them: PUBLISH packets with QoS 0, one after the other [MQTT5-3.3].
+"""Finding the packets inside a slice, and cutting slices, without decoding the packets.
 
-Up to the topic they look the same in every protocol version.
+All packets are PUBLISH packets with QoS 0 [MQTT5-3.3]: up to the topic, they are the same in every protocol version.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from holdfast.wire.datatypes import read_variable_byte_integer
 
 def packets_of(
     messages: Slice,
-    protocol_version: int,  # noqa: ARG001 - callers need not know that the walk is the same for all
+    protocol_version: int,  # noqa: ARG001 - callers need not know that all versions are alike here
 ) -> Iterator[tuple[int, int, str]]:
-    """Yield where each packet of the slice begins and ends, and its topic."""
+    """Yield the start, the end and the topic of each packet of the slice."""
     data = messages.packets
     start, size = 0, len(data)
     while start < size:
@@ -32,7 +32,7 @@ def packets_of(
 
 
 def divide(messages: Slice, count: int, protocol_version: int) -> list[Slice]:
-    """Divide into slices of ``count`` messages, the last one of what is left. Topics are decoded at the cuts only."""
+    """Divide into slices of ``count`` messages; the last one has the rest. Only topics at the cuts are decoded."""
     data = messages.packets
     qos, expires_at = messages.qos, messages.expires_at
     divided: list[Slice] = []
@@ -53,7 +53,7 @@ def divide(messages: Slice, count: int, protocol_version: int) -> list[Slice]:
 
 
 def portions(messages: Slice, most: int, protocol_version: int) -> list[Slice]:
-    """Divide into slices of at most ``most`` bytes of packets each, or of one message that is larger."""
+    """Divide into slices of at most ``most`` bytes of packets. A longer message is a slice of its own."""
     divided: list[Slice] = []
     while len(messages.packets) > most and messages.count > 1:
         fitting = takewhile(lambda packet: packet[1] <= most, packets_of(messages, protocol_version))
@@ -63,7 +63,7 @@ def portions(messages: Slice, most: int, protocol_version: int) -> list[Slice]:
 
 
 def _end_of(data: bytes, start: int) -> int:
-    """Return where the packet that begins at ``start`` ends."""
+    """Return the end of the packet that begins at ``start``."""
     length, position = read_variable_byte_integer(data, start + 1)
     return position + length
 
@@ -74,7 +74,7 @@ def topics_of(messages: Slice, protocol_version: int) -> list[str]:
 
 
 def without(messages: Slice, topics: Container[str], protocol_version: int) -> Slice:
-    """Return the slice without the messages of these topics; ``last`` stays, for the cursor has passed it."""
+    """Return the slice without the messages of these topics. ``last`` stays: the cursor has passed it."""
     kept: list[bytes] = []
     numbers: list[int] = []
     data = messages.packets
@@ -96,7 +96,7 @@ def without(messages: Slice, topics: Container[str], protocol_version: int) -> S
 
 
 def cut(messages: Slice, count: int, protocol_version: int) -> tuple[Slice, Slice]:
-    """Cut after the first ``count`` messages (1 .. one less than the slice's). Raises ValueError outside that range."""
+    """Cut after the first ``count`` messages. Raises ValueError unless both parts have a message."""
     if not 0 < count < messages.count:
         raise ValueError(f"a slice of {messages.count} cannot be cut after {count}")
     _, end, topic = next(islice(packets_of(messages, protocol_version), count - 1, None))

@@ -1,4 +1,25 @@
-"""Retained messages in a database: read in bounded bites, written through the one writer."""
+"""Retained messages in a database: bounded reads in reader threads, all writes through the one writer.
+
+How it works
+------------
+Three threads see a message. The *reactor thread* calls the methods below. Each of them hands a function of a database
+connection to another thread, and returns a Deferred or a commit ticket. *Reader threads* execute reads on connections
+of their own; in SQLite's WAL mode they never wait for the writer. The *writer's thread* executes every change, one
+transaction after the other; the writer itself gathers changes that wait for the same commit
+(:mod:`holdfast.storage.writing`).
+
+A change such as ``put(a/b = 21.5, revision 812)`` becomes a row with both packet prefixes (:mod:`.rows`), encoded in
+the reactor thread. The transaction upserts the row unless the stored revision is higher, adds the difference to the
+totals and to the usage of quotas, and appends to the history through the recorder. Either all of this is committed
+or nothing.
+
+A clear or an expiry leaves a *tombstone*: a row without a message that keeps the revision. Without it, an older change
+that arrives late, from another node or after a restart, would bring the message back. The sweep purges tombstones
+after a while.
+
+Invariant: ``totals`` in the reactor thread are those of the last commit. They change only when the writer reports a
+commit, never when a change is submitted.
+"""
 
 from __future__ import annotations
 
@@ -41,39 +62,38 @@ from holdfast.storage.writing.node_totals import add_to_totals, raise_revision_m
 from holdfast.storage.writing.writes import Write
 from holdfast.tickets import CommitTicket, FailureKind, StorageFailure
 
-#: What a row counts for beside its payload when the bytes that are pending are counted.
+#: The bytes of memory that a waiting row is assumed to take beside its payload.
 _ROW_OVERHEAD = 400
-#: Topic Filters whose strides are remembered.
+#: The Topic Filters whose scan sizes are kept between reads.
 _SCAN_SIZES = 1024
 
 _log = Logger()
 
 
 class Chunk(Protocol):
-    """Changes that are decided on in the writer's thread, where nothing comes between the look and the write."""
+    """A part of an import. It decides in the writer's thread, so no change comes between its read and its write."""
 
     now: int
 
     def decide(self, cursor: Cursor, statements: Statements, usage: UsageTable) -> Sequence[Row]:
-        """Return the rows to write, of distinct topics, as stored at ``now`` (milliseconds since the epoch)."""
+        """Return the rows to write, of distinct topics; they change the store at ``now`` (milliseconds)."""
 
     def note(self, cursor: Cursor, written: Sequence[str]) -> None:
-        """Do what belongs to the transaction; ``written`` are the topics where nothing had a higher revision."""
+        """Finish the transaction. ``written`` are the topics whose rows did not lose to a higher revision."""
 
     def settled(self, outcome: Totals | Failure) -> None:
-        """Hear, in the reactor thread, that the transaction is committed, or why it failed."""
+        """Take the result of the transaction, in the reactor thread."""
 
 
 @implementer(IRetainedStore)
 class SQLRetainedStore:
-    """The retained messages of a durable store, usable while that is open.
+    """Stores retained messages in a durable store, from its opening on.
 
     The ``recorder`` is told about every change in the same transaction.
 
-    A read scans at most ``scan_rows`` topics per statement when their number says nothing about the matches, jumps over
-    what cannot match where a jump gains ``jump_rows`` topics, and ends early when it has taken ``read_time`` seconds of
-    ``seconds``. How much is retained by topics that match the
-    ``counted_filters`` and, with ``counted_clients``, by each Client is kept count of.
+    A search walks at most ``scan_rows`` topics in one statement. It jumps over topics that cannot match where a jump
+    passes over ``jump_rows`` topics. A read ends early after ``read_time`` seconds. ``counted_filters`` and, with
+    ``counted_clients``, all Clients have quotas, so their usage is counted.
     """
 
     def __init__(
@@ -91,7 +111,7 @@ class SQLRetainedStore:
         self.shared = store.shared
         self.reads_ahead = store.reads_in_threads
         self._bounds = Bounds(read_time, seconds)
-        #: how far to go at once for a filter, as its last read has left it: a guess to begin with
+        #: the scan size of each filter, as its last read left it
         self._scan_size_of = lru_cache(maxsize=_SCAN_SIZES)(lambda topic_filter: ScanSize(jump_rows, scan_rows))  # noqa: ARG005
         self._statements = statements_for(store.dialect)
         self._usage = UsageTable(self._statements, counted_filters, counted_clients)
@@ -102,19 +122,19 @@ class SQLRetainedStore:
 
     @property
     def available(self) -> bool:
-        """Whether the database answered when it was asked last, for reading and for writing."""
+        """Whether the last read and the last write reached the database."""
         return self._parts.readers.available and self._parts.writer.available
 
     def next_revision(self) -> int:
-        """Stamp a change."""
+        """Return the revision for a change."""
         return self._parts.clock.next_revision()
 
     def next_revisions(self, count: int) -> range:
-        """Stamp so many changes, one at least, in order."""
+        """Return revisions for ``count`` changes (1 or more), in order."""
         return self._parts.clock.next_revisions(count)
 
     def put(self, change: RetainedChange) -> CommitTicket:
-        """Store a change. What cannot be a PUBLISH packet is refused at once."""
+        """Store a change. A message that cannot be a PUBLISH packet is refused at once."""
         try:
             row = row_of(change)
         except ValueError as error:
@@ -126,13 +146,13 @@ class SQLRetainedStore:
         return self._parts.writer.submit(Write(self._upserts, key, changed, size, change.revision))
 
     def flushed(self) -> CommitTicket:
-        """A ticket settled when everything put before is committed or refused."""
+        """Return a ticket that is settled when all earlier changes are committed or refused."""
         return self._parts.writer.flushed()
 
     def read(
         self, selection: Selection, after: str, rows: int, slice_rows: int, max_bytes: int, detailed: bool
     ) -> Deferred[Batch]:
-        """Read a batch; fails with :class:`StorageFailure` when the database cannot be read."""
+        """Read a batch."""
         totals = self._upserts.totals
 
         def work(connection: Connection) -> Batch:
@@ -160,7 +180,7 @@ class SQLRetainedStore:
         return self._parts.readers.read(work)
 
     def listing(self, selection: Selection, after: str, rows: int, max_bytes: int, payloads: bool) -> Deferred[Listing]:
-        """List messages; fails with :class:`StorageFailure` when the database cannot be read."""
+        """List messages."""
         totals = self._upserts.totals
 
         def work(connection: Connection) -> Listing:
@@ -179,7 +199,7 @@ class SQLRetainedStore:
         return self._parts.readers.read(work)
 
     def topic_states(self, topics: Sequence[str]) -> Deferred[Mapping[str, TopicState]]:
-        """Read how topics stand."""
+        """Read the states of topics."""
 
         def work(connection: Connection) -> dict[str, TopicState]:
             found = self._statements.topic_states(connection.cursor(), topics)
@@ -190,7 +210,7 @@ class SQLRetainedStore:
     def read_usage(
         self, topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str]
     ) -> Deferred[UsageSnapshot]:
-        """Look, in the writer's thread, so that nothing put before is missing."""
+        """Read the usage in the writer's thread, after all earlier changes."""
 
         def work(connection: Connection) -> UsageSnapshot:
             cursor = connection.cursor()
@@ -206,11 +226,11 @@ class SQLRetainedStore:
         return self._parts.writer.run(work)
 
     def count_usage(self, limit: int) -> Deferred[bool]:
-        """Count a slice, in a transaction of its own."""
+        """Count some topics, in a transaction of its own."""
         return self._parts.writer.run(lambda connection: self._usage.count(connection.cursor(), limit))
 
     def cap_expiry(self, lifetime: int, never_too: bool, after: str, limit: int) -> Deferred[str | None]:
-        """Change a run of rows, in a transaction of its own, after all that was put before."""
+        """Change some rows, in a transaction of its own, after all earlier changes."""
 
         now = time_of(self.next_revision())
 
@@ -224,7 +244,7 @@ class SQLRetainedStore:
         return self._parts.writer.run(work)
 
     def expire(self, now: int, limit: int) -> Deferred[Sequence[str]]:
-        """Turn expired rows into tombstones, in a transaction of its own, after all that was put before."""
+        """Turn expired rows into tombstones, in a transaction of its own, after all earlier changes."""
         revision = self.next_revision()
 
         def work(connection: Connection) -> tuple[list[str], Totals]:
@@ -238,7 +258,7 @@ class SQLRetainedStore:
         return self._parts.writer.run(work).addCallback(account)
 
     def purge(self, before: int, limit: int) -> Deferred[int]:
-        """Delete old tombstones, in a transaction of its own, after all that was put before."""
+        """Delete old tombstones, in a transaction of its own, after all earlier changes."""
 
         def work(connection: Connection) -> int:
             return self._statements.purge(connection.cursor(), before, limit)
@@ -246,7 +266,7 @@ class SQLRetainedStore:
         return self._parts.writer.run(work)
 
     def merge(self, chunk: Chunk) -> None:
-        """Write what a chunk decides on, in one transaction, after all that was put before; the chunk is told."""
+        """Write the rows of a chunk, in one transaction, after all earlier changes; then tell the chunk."""
 
         def work(connection: Connection) -> Totals:
             cursor = connection.cursor()
@@ -264,7 +284,7 @@ class SQLRetainedStore:
         self._parts.writer.run(work).addBoth(account)
 
     def statistics(self) -> RetainedStatistics:
-        """Return how much is retained as of the last commit."""
+        """Return the totals of the last commit."""
         totals = self._upserts.totals
         return RetainedStatistics(totals.count, totals.payload_bytes)
 
@@ -272,7 +292,9 @@ class SQLRetainedStore:
         self._parts = parts
         meta = parts.totals
         self._upserts.totals = Totals(meta.retained_count, meta.retained_bytes, meta.largest_packet)
-        parts.readers.read(lambda connection: self._statements.levels(connection.cursor())).addCallback(self._know)
+        parts.readers.read(lambda connection: self._statements.levels(connection.cursor())).addCallback(
+            self._add_levels
+        )
         if self._usage.scopes:
             self._prepare_usage(False)
         else:
@@ -282,17 +304,17 @@ class SQLRetainedStore:
     def _observe(self, revision: int) -> None:
         self._parts.clock.observe(revision)
 
-    def _know(self, levels: frozenset[int]) -> None:
+    def _add_levels(self, levels: frozenset[int]) -> None:
         self._upserts.totals.levels |= levels
 
     def _prepare_usage(self, empty: bool) -> None:
-        """See that only what is counted from now on is in the table: the first thing the writer does."""
+        """Prepare the counting of scopes. It is the writer's first job, so no change comes before it."""
         if not empty:
             prepared = self._parts.writer.run(lambda connection: self._usage.begin(connection.cursor()))
             prepared.addErrback(lambda failure: _log.failure("counting for quotas cannot begin", failure))
 
     def _expire(self, connection: Connection, now: int, limit: int, revision: int) -> tuple[list[str], Totals]:
-        """Bury at most ``limit`` rows: one step to find them, one to change them, whatever their number."""
+        """Turn at most ``limit`` rows into tombstones: one statement finds them, one changes them."""
         cursor = connection.cursor()
         topics, size = self._statements.expired(cursor, now, limit)
         change = Totals(-len(topics), -size)
@@ -306,9 +328,9 @@ class SQLRetainedStore:
 
 
 def statements_for(dialect: str) -> Statements:
-    """Return the SQL of a database's dialect."""
+    """Return the statements of a database's dialect."""
     if dialect == "sqlite":
         return SQLiteStatements()
-    from holdfast.retained.store.dialects.postgres import PostgresStatements  # its driver is an extra
+    from holdfast.retained.store.dialects.postgres import PostgresStatements  # its driver is not always installed
 
     return PostgresStatements()

@@ -1,4 +1,4 @@
-"""Writing retained changes: many rows to a statement, with the running totals kept exact."""
+"""Writing retained changes: many rows in one statement, with exact totals in the same transaction."""
 
 from __future__ import annotations
 
@@ -68,12 +68,13 @@ class RetainedUpserts:
             self._observe(account.highest)
 
     def failed(self, writes: Sequence[Write], failure: StorageFailure) -> None:
-        """Nothing to do: whoever waits for the tickets is told, and what was retained before stays."""
+        """Do nothing: the tickets tell the publishers, and the messages retained before stay."""
 
     def _write(self, cursor: Cursor, found: Iterable[Row]) -> Totals:
-        """Write rows of distinct topics; return what that adds to the totals."""
+        """Write rows of distinct topics; return the change of the totals."""
         change = Totals()
-        # In key order, neighbours share pages, and two nodes that write the same topics wait for each other in turn.
+        # In topic order, neighbours share a page of the database. And two nodes lock the same topics in the same order,
+        # so they wait for each other, but never deadlock.
         rows = sorted(found, key=_topic)
         if self._usage.scopes:
             topics = [row.topic for row in rows]

@@ -1,6 +1,16 @@
-"""How much is retained of what has a quota: counted once, in slices, then kept up with every change.
+"""The table of usage: how many messages and bytes each quota has, kept exact by every change.
 
-All of it runs in the writer's thread, inside its transactions. What has no quota costs nothing.
+How it works
+------------
+A *scope* is a Topic Filter with a quota, or all Clients (the scope ``""``, with one row for each Client as
+*subject*). When an operator configures a new quota, its topics are counted once, some thousand topics in each
+transaction; ``counted_to`` is the last counted topic, None when all are counted. Meanwhile messages come and go. A
+change of a topic up to ``counted_to`` corrects the sum; a later topic is left to the count.
+
+Example: the quota on ``site/#`` has counted to ``site/4``. A new message of ``site/2`` adds 1 and its bytes. A new
+message of ``site/7`` adds nothing: the count will come there and find it.
+
+All methods run in the writer's thread, inside its transactions. Without quotas they cost nothing.
 """
 
 from __future__ import annotations
@@ -20,37 +30,37 @@ _ADD = (
     "INSERT INTO retained_usage VALUES (?, ?, ?, ?, NULL) ON CONFLICT (scope, subject) DO UPDATE SET "
     "messages = retained_usage.messages + excluded.messages, bytes = retained_usage.bytes + excluded.bytes"
 )
-_FORGET = "DELETE FROM retained_usage WHERE scope = ? AND subject = ? AND subject <> '' AND messages = 0"
+_DELETE_EMPTY = "DELETE FROM retained_usage WHERE scope = ? AND subject = ? AND subject <> '' AND messages = 0"
 _BEGIN = "INSERT INTO retained_usage VALUES (?, '', 0, 0, '') ON CONFLICT (scope, subject) DO NOTHING"
 _READ = "SELECT messages, bytes FROM retained_usage WHERE scope = ? AND subject = ?"
 _COUNTED_TO = "UPDATE retained_usage SET counted_to = ? WHERE scope = ? AND subject = ''"
 _SCOPES = "SELECT DISTINCT scope FROM retained_usage"
-_END = "DELETE FROM retained_usage WHERE scope = ?"
+_DELETE_SCOPE = "DELETE FROM retained_usage WHERE scope = ?"
 
 
 class UsageTable:
-    """Keeps the table ``retained_usage`` for these Topic Filters and, with ``clients``, for each Client."""
+    """Keeps the table ``retained_usage`` for Topic Filters and, with ``clients``, for each Client."""
 
     def __init__(self, statements: Statements, topic_filters: Sequence[str] = (), clients: bool = False) -> None:
         self._statements = statements
         self.scopes = [*topic_filters, CLIENTS] if clients else list(topic_filters)
 
     def is_empty(self, cursor: Cursor) -> bool:
-        """Tell whether nothing was ever counted."""
+        """Tell whether the table has no scopes."""
         cursor.execute(_SCOPES + " LIMIT 1")
         return cursor.fetchone() is None
 
     def begin(self, cursor: Cursor) -> None:
-        """Prepare the table for these scopes; what had a quota before and has none now is forgotten."""
+        """Prepare the table for these scopes; delete scopes that have no quota any more."""
         cursor.execute(_SCOPES)
         for (scope,) in cursor.fetchall():
             if scope not in self.scopes:
-                cursor.execute(_END, (scope,))
+                cursor.execute(_DELETE_SCOPE, (scope,))
         for scope in sorted(self.scopes):
             cursor.execute(_BEGIN, (scope,))
 
     def watch(self, cursor: Cursor, topics: Sequence[str]) -> tuple[dict[str, str | None], dict[str, Usage]]:
-        """Return what :meth:`change` has to know from before the topics change."""
+        """Return the state before topics change: how far each scope is counted, and the usage of the topics."""
         if not self.scopes:
             return {}, {}
         counted = self._statements.counted(cursor, self.scopes)
@@ -59,7 +69,7 @@ class UsageTable:
     def change(
         self, cursor: Cursor, watched: tuple[dict[str, str | None], dict[str, Usage]], topics: Sequence[str]
     ) -> None:
-        """Take note of how the topics have changed."""
+        """Add the difference between the topics before, as ``watched``, and now."""
         counted, before = watched
         if not counted:
             return
@@ -72,13 +82,13 @@ class UsageTable:
         _write(cursor, changes)
 
     def read(self, cursor: Cursor, scope: str, subject: str = "") -> Usage:
-        """Return how much is retained in a scope."""
+        """Return the usage of a subject of a scope."""
         cursor.execute(_READ, (scope, subject))
         row = cursor.fetchone()
         return NO_USAGE if row is None else Usage(*row)
 
     def count(self, cursor: Cursor, limit: int) -> bool:
-        """Count the next so many topics of a scope that is not counted yet; tell whether any is left."""
+        """Count the next ``limit`` topics of a scope that is not fully counted; tell whether there was one."""
         counted = self._statements.counted(cursor, self.scopes)
         for scope, counted_to in counted.items():
             if counted_to is not None:
@@ -101,7 +111,7 @@ class UsageTable:
 
 
 def _rest(scope: str, counted_to: str) -> KeyRange | None:
-    """Return what is left to count of the first range that lies not wholly before."""
+    """Return the rest, after ``counted_to``, of the first range that has one."""
     ranges: Sequence[KeyRange] = (KeyRange("", None),) if scope == CLIENTS else plan(scope).ranges
     for one in ranges:
         rest = one.after(counted_to) if counted_to else one
@@ -130,4 +140,4 @@ def _write(cursor: Cursor, changes: Mapping[tuple[str, str], tuple[int, int]]) -
         if messages or size:
             cursor.execute(_ADD, (scope, subject, messages, size))
             if messages < 0 and subject:
-                cursor.execute(_FORGET, (scope, subject))
+                cursor.execute(_DELETE_EMPTY, (scope, subject))

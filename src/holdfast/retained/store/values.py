@@ -11,11 +11,11 @@ from holdfast.messages import RetainedMessage
 
 @frozen
 class Selection:
-    """Which retained messages a replay asks for, and in which form.
+    """The retained messages that a replay asks for, and the form of their packets.
 
-    ``protocol_version`` (3, 4 or 5) picks the packets' form. Rows written by ``node`` with a revision above
-    ``not_after`` are left out (their changes were delivered live), so are rows expired at ``now`` (milliseconds),
-    rows published by the Client ``except_client`` (No Local) and packets longer than ``max_packet_size`` bytes.
+    ``protocol_version`` (3, 4 or 5) chooses the form. Four kinds of rows are left out: changes by ``node`` with a
+    revision above ``not_after``, because the subscriber gets them live; messages that expired by ``now``
+    (milliseconds); messages of the Client ``except_client`` (No Local); packets longer than ``max_packet_size`` bytes.
     """
 
     topic_filter: str
@@ -29,13 +29,13 @@ class Selection:
 
 @frozen
 class Slice:
-    """Consecutive retained messages in topic order, ready for the wire.
+    """Consecutive retained messages in topic order, as packets.
 
     ``packets`` is the concatenation of ``count`` PUBLISH packets with QoS 0 and RETAIN 1; ``last`` is the last topic.
     ``qos`` holds each message's stored QoS (one byte of value 0, 1 or 2 per packet) and ``expires_at`` each message's
-    expiry in milliseconds since the epoch (0 for never). Both are empty when not asked for *and* no packet of the
-    slice carries an expiry that must be rewritten. ``soonest_expiry`` is the first moment (milliseconds since the
-    epoch, 0 for never) at which a message of the slice expires: from then on the slice is not to be delivered.
+    expiry in milliseconds since the epoch (0 for never). Both are empty if the reader did not ask for them *and* no
+    packet has an expiry that must be rewritten. ``soonest_expiry`` is the time (milliseconds since the epoch, 0 for
+    never) at which the first message of the slice expires: from then on the slice is not delivered as it is.
     """
 
     last: str
@@ -48,9 +48,9 @@ class Slice:
 
 @frozen
 class Batch:
-    """One read of the store: slices in topic order, where to go on, and whether nothing is left.
+    """One bounded read of the store: slices in topic order, the topic to continue after, and whether it is the last.
 
-    ``after`` may lie beyond the last slice's topic: a bounded scan that found nothing still makes progress.
+    ``after`` can be behind the last slice's topic: a read that finds nothing still makes progress.
     """
 
     slices: Sequence[Slice]
@@ -60,7 +60,7 @@ class Batch:
 
 @frozen
 class ListedMessage:
-    """A retained message as it is listed: its payload only if asked for, else empty. ``size`` is that in bytes."""
+    """A retained message in a listing. The payload is empty if nobody asked for it; ``size`` is its length in bytes."""
 
     message: RetainedMessage
     size: int
@@ -68,9 +68,9 @@ class ListedMessage:
 
 @frozen
 class Listing:
-    """Some of the messages asked for, in topic order, where to go on, and whether nothing is left.
+    """A part of a list, in topic order, with the topic to continue after, and whether it is the last part.
 
-    ``after`` may lie beyond the last one's topic: a bounded scan that found nothing still makes progress.
+    ``after`` can be behind the last entry's topic: a read that finds nothing still makes progress.
     """
 
     entries: Sequence[ListedMessage]
@@ -80,9 +80,9 @@ class Listing:
 
 @frozen
 class TopicState:
-    """How a topic stands: when it changed last (milliseconds since the epoch), and what is retained, if anything.
+    """The state of a topic: the time of its last change (milliseconds since the epoch), and its message, if any.
 
-    The payload is not among it.
+    The message has no payload.
     """
 
     changed_at: int
@@ -91,7 +91,7 @@ class TopicState:
 
 @frozen
 class RetainedStatistics:
-    """How much is retained: committed messages (no tombstones) and the bytes of their payloads."""
+    """The number of committed retained messages, and the bytes of their payloads."""
 
     count: int
     payload_bytes: int
@@ -99,7 +99,7 @@ class RetainedStatistics:
 
 @frozen
 class Usage:
-    """How much is retained: messages and the bytes of their payloads; of a single one, also by which Client."""
+    """A number of messages, the bytes of their payloads, and for a single message its Client."""
 
     messages: int
     bytes: int
@@ -111,7 +111,7 @@ NO_USAGE = Usage(0, 0)
 
 @frozen
 class UsageSnapshot:
-    """What a look at the store has found: topics in which nothing is retained are not among ``topics``."""
+    """The usage at one moment. ``topics`` has only topics with a retained message."""
 
     total: Usage
     topics: Mapping[str, Usage]

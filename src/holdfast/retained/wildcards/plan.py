@@ -1,6 +1,31 @@
-"""From a Topic Filter to what the database is asked: ranges of topics, and what is left to check within them. Pure.
+"""From a Topic Filter to the search of a database: ranges of topics, and a pattern to check within them. Pure.
 
-Topics sort by their UTF-8 bytes and contain no U+0000, so that U+0001 ends "exactly this topic" and "after this topic".
+How it works
+------------
+The database keeps topics sorted by their UTF-8 bytes, so the levels before the first wildcard become ranges:
+
+===============  =============================================  =============================
+Topic Filter     ranges                                         left to check
+===============  =============================================  =============================
+``a/b``          ``a/b`` .. ``a/b\\x01``                         nothing
+``a/#``          ``a`` .. ``a\\x01``, ``a/`` .. ``a0``           nothing
+``a/+``          ``a/`` .. ``a0``                               the number of levels: 2
+``a/+/c``        ``a/`` .. ``a0``                               a pattern: ``a/*/c``, 3 levels
+``+/c/#``        all but the topics that begin with ``$``       patterns, one per level count
+===============  =============================================  =============================
+
+A topic contains no U+0000, so ``a\\x01`` is the first string behind the topic ``a``. The character after ``/`` is
+``0``, so ``a0`` is the first string behind all topics below ``a``.
+
+A pattern in SQL knows no levels: in GLOB, ``a/*/c`` also matches ``a/b/b/c``. So a topic is checked for its number of
+levels too. If both agree, each ``*`` stands for exactly one level. A filter with ``#`` needs one such term for each
+level count that topics have at all; that is why the database keeps these counts.
+
+:meth:`Plan.successor` lets a search jump. For the filter ``a/+/c`` and the topic ``a/1/d`` it returns ``a/10``: the
+first string behind the topics below ``a/1``. Nothing between the two can match.
+
+Left out: a separate index of levels or reversed topics. It would make every write slower, for filters that the jumps
+already answer with a bounded number of rows.
 """
 
 from __future__ import annotations
@@ -12,11 +37,11 @@ from attrs import frozen
 
 from holdfast.topics import EVERY_TOPIC
 
-#: The end of a range that holds exactly the topic before it, and the beginning of what follows that topic.
+#: Behind a topic, this ends the range of exactly that topic, and begins the range of all later topics.
 JUST_AFTER = "\x01"
-#: The character after "/": ends what lies below a topic.
+#: The character after "/": it ends the range of the topics below a topic.
 AFTER_SEPARATOR = "0"
-#: More level counts than this are not asked for one by one.
+#: With more terms than this, Python compares the topics instead of SQL.
 MOST_TERMS = 100
 
 
@@ -28,7 +53,7 @@ class KeyRange:
     high: str | None
 
     def after(self, topic: str) -> KeyRange | None:
-        """Return what is left of the range after a topic, None when nothing is."""
+        """Return the rest of the range after a topic, None if there is none."""
         low = topic + JUST_AFTER
         if low <= self.low:
             return self
@@ -37,7 +62,10 @@ class KeyRange:
 
 @frozen
 class PatternSyntax:
-    """How a database writes patterns: any characters, and what stands before or around one that is itself meant."""
+    """How a database writes patterns.
+
+    ``wild`` stands for any characters. ``before`` and ``after`` enclose a ``special`` character that stands for itself.
+    """
 
     wild: str
     special: frozenset[str]
@@ -46,7 +74,7 @@ class PatternSyntax:
     longest: int = 50_000  #: bytes; SQLite refuses more
 
     def escaped(self, level: str) -> str:
-        """Return a topic level as a pattern for itself."""
+        """Return a pattern that matches exactly this topic level."""
         return "".join(f"{self.before}{one}{self.after}" if one in self.special else one for one in level)
 
 
@@ -56,7 +84,7 @@ LIKE = PatternSyntax("%", frozenset("%_\\"), "\\")
 
 @frozen
 class Term:
-    """Topics of exactly so many levels, of which the pattern holds for those that match the filter."""
+    """One way to match the filter: the topic has exactly ``levels`` levels and matches the pattern."""
 
     levels: int
     pattern: str
@@ -66,9 +94,10 @@ class Term:
 class Plan:
     """How to find the topics that match a Topic Filter.
 
-    They are the topics in the ``ranges`` (disjoint, ascending) that also match ``levels``, the levels of the filter
-    before a ``#``: they have as many (``exact``) or at least as many, and where the filter has no ``+``, the same ones.
-    ``levels`` is None when there is no more to check, and with ``counted``, only their number is left to check.
+    The matches lie in the ``ranges``, which are disjoint and ascending. Inside the ranges, a match has the ``levels``
+    of the filter before a ``#``: the same number of levels (``exact``), or at least that number, and the same text
+    wherever the filter has no ``+``. ``levels`` is None if every topic in the ranges matches. With ``counted``, only
+    the number of levels is left to check.
     """
 
     topic_filter: str
@@ -82,35 +111,35 @@ class Plan:
         """Whether the filter is a Topic Name: at most one topic matches."""
         return self.exact and self.levels is None
 
-    def terms(self, levels_present: Iterable[int], form: PatternSyntax = GLOB) -> tuple[Term, ...] | None:
-        """Return what to ask of topics in the ranges: one of the terms holds for each match, and for nothing else.
+    def terms(self, levels_present: Iterable[int], syntax: PatternSyntax = GLOB) -> tuple[Term, ...] | None:
+        """Return the terms of the filter: a topic in the ranges matches if and only if one of the terms holds.
 
-        ``levels_present`` are the level counts that occur at all. None says that a database cannot check it: there
-        are too many terms, or they are too long.
+        ``levels_present`` are the level counts that topics have at all. Returns None if there are too many terms for a
+        database, or if they are too long.
         """
         assert self.levels is not None
         least = len(self.levels)
         counts = [least] if self.exact else sorted(count for count in levels_present if count >= least)
-        start = self.pattern(form)
-        if len(counts) > MOST_TERMS or (counts and len(start.encode()) + 2 * (counts[-1] - least) > form.longest):
+        start = self.pattern(syntax)
+        if len(counts) > MOST_TERMS or (counts and len(start.encode()) + 2 * (counts[-1] - least) > syntax.longest):
             return None
-        # The pattern has as many separators as the topic, so that each wild part is left with exactly one level.
-        return tuple(Term(count, start + f"/{form.wild}" * (count - least)) for count in counts)
+        # The pattern has as many separators as the topic, so each wildcard is left with exactly one level.
+        return tuple(Term(count, start + f"/{syntax.wild}" * (count - least)) for count in counts)
 
-    def pattern(self, form: PatternSyntax) -> str:
-        """Return a pattern for the levels before a ``#``; in a topic of more levels a ``+`` may stand for several."""
+    def pattern(self, syntax: PatternSyntax) -> str:
+        """Return the pattern of the levels before a ``#``. In a longer topic, a wildcard can stand for many levels."""
         assert self.levels is not None
-        return "/".join(form.wild if level == "+" else form.escaped(level) for level in self.levels)
+        return "/".join(syntax.wild if level == "+" else syntax.escaped(level) for level in self.levels)
 
     def candidate(self, topic: str) -> str | None:
-        """Return a string not before a topic of the ranges, such that nothing between the two matches.
+        """Return the first string, from this topic of the ranges on, that can be a match; None if there is none.
 
-        None: nothing matches from the topic on. It lets a search jump over the subtrees that cannot match.
+        It need not be a match, but no topic before it is one. The topic itself is returned if it can be a match.
         """
         if self.levels is None:
             return topic
         levels = topic.split("/")
-        passed = -1  # the last "+" so far: where there are other values to go on with
+        passed = -1  # the position of the last "+" so far: only there, a later topic can differ
         for position, wanted in enumerate(self.levels):
             if position == len(levels):
                 return topic
@@ -120,7 +149,7 @@ class Plan:
                 sought = "/".join([*levels[:position], wanted])
                 if sought > topic:
                     return sought
-                # "a!" lies between "a" and "a/b"
+                # The topic may lie between "a" and the topics below "a": "a!" sorts before "a/b".
                 deeper = position < len(self.levels) - 1 or not self.exact
                 if deeper and sought + "/" > topic:
                     return sought + "/"
@@ -130,7 +159,7 @@ class Plan:
         return topic
 
     def successor(self, topic: str) -> str | None:
-        """Return where to go on behind a topic of the ranges: nothing between the two matches. None: nowhere."""
+        """Return the first string behind a topic of the ranges that can be a match; None if there is none."""
         candidate = self.candidate(topic)
         return topic + JUST_AFTER if candidate == topic else candidate
 
@@ -148,12 +177,12 @@ def plan(topic_filter: str) -> Plan:
     ranges = _ranges(levels[:wild], exact=wild == len(levels), multi=multi)
     counted = all(level == "+" for level in levels[wild:])
     if wild == len(levels) or (multi and counted and len(levels) == wild + 1):
-        return Plan(topic_filter, ranges, not multi)  # a/+/# is whatever lies below a/
+        return Plan(topic_filter, ranges, not multi)  # every topic below a/ matches a/+/#
     return Plan(topic_filter, ranges, not multi, tuple(levels), counted)
 
 
 def _ranges(leading: list[str], exact: bool, multi: bool) -> tuple[KeyRange, ...]:
-    """Return the ranges of topics that begin with the literal leading levels."""
+    """Return the ranges of the topics that begin with the levels before the first wildcard."""
     if not leading:
         # A leading wildcard does not match topics beginning with $ [MQTT5-4.7.2-1].
         return KeyRange("", "$"), KeyRange("%", None)

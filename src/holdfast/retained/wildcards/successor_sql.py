@@ -1,4 +1,8 @@
-"""Where to go on behind a topic, said in SQL: :meth:`holdfast.retained.wildcards.plan.Plan.successor` for Postgres."""
+"""The rule of :meth:`holdfast.retained.wildcards.plan.Plan.successor` as an expression in SQL, for Postgres.
+
+SQLite calls the method itself for each jump. Postgres cannot call into this process, so the rule is a part of the
+statement: for ``a/+/c``, "if the third level is not c, then continue at a/LEVEL/c, or behind a/LEVEL".
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,17 @@ from functools import lru_cache
 
 from holdfast.retained.wildcards.plan import AFTER_SEPARATOR
 
-#: Levels compared at most. Those behind them are left unchecked: a search then jumps less far than it could.
+#: The most levels to compare. Later levels are not compared: then a search jumps less far than it could.
 _MOST_LEVELS = 16
 _NEXT = "visited.topic || chr(1)"
 
 
 @lru_cache(maxsize=256)
 def successor(levels: tuple[str, ...], exact: bool) -> tuple[str, dict[str, str]]:
-    """Return an expression, and what to bind for it, for a plan's ``levels`` with a ``+`` among them.
+    """Return the expression and its bound values, for a plan's ``levels`` with a ``+`` among them.
 
-    It is about ``visited``, a row of a ``topic`` in the plan's ranges and of the array of its ``levels``. Those before
-    the first ``+`` are known to match.
+    The expression uses the row ``visited``: a ``topic`` in the plan's ranges, and the array of its ``levels``. The
+    ranges have checked the levels before the first ``+`` already.
     """
     cases, bound = [], {}
     first = levels.index("+")
@@ -43,5 +47,5 @@ def _leading(count: int) -> str:
 
 
 def _behind(count: int) -> str:
-    """Say what follows the subtree of the first so many levels."""
+    """Return the first string behind the topics below the first so many levels."""
     return f"{_leading(count)} || '{AFTER_SEPARATOR}'"
