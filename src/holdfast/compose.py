@@ -149,9 +149,7 @@ def compose_sessions(
         version=broker_version, clock=clock, registry=registry, router=router, retained=retained, counters=counters,
         storage=storage,
     )  # fmt: skip
-    sys_topics = SysTopics(
-        clock=clock, router=router, authorizer=authorizer, measure=figures.measure, interval=sys_msg_interval
-    )
+    sys_topics = SysTopics(clock=clock, router=router, measure=figures.measure, interval=sys_msg_interval)
     broker_parts = BrokerParts(
         clock=clock, now=now, registry=registry, router=router, retained=retained, authenticator=authenticator,
         authorizer=authorizer, pressure=pressure, counters=counters, sys_topics=sys_topics,

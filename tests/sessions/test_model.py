@@ -293,7 +293,7 @@ class Machine(RuleBasedStateMachine):
         self.both.commit()
         assert self.both.rows() == {}
         assert self.both.broker.registry.session_count == 0
-        assert self.both.broker.router._tree.is_empty()
+        assert self.both.broker.router.table._tree._root.is_empty()
         self.see_what_is_retained("#")
 
 

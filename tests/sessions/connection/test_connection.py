@@ -419,5 +419,5 @@ def test_nothing_is_left_of_a_clean_session() -> None:
     client.subscribe("a/+", "$share/g/b/#", "c")
     client.drop()
     assert broker.registry.session_count == 0
-    assert broker.router._tree.is_empty()
-    assert broker.router._shared_tree.is_empty()
+    assert broker.router.table._tree._root.is_empty()
+    assert broker.router.table._shared_tree._root.is_empty()

@@ -1,5 +1,5 @@
-"""What the broker says of itself under ``$SYS/broker/``.
+"""The broker's own topics under ``$SYS/broker/``: figures, load averages, and sending them.
 
-Figures are measured when they are asked for and cost nothing otherwise.
-May import all of ``sessions``; nothing imports it but the composition.
+Figures are measured on demand and cost nothing otherwise.
+May import ``registry``, ``routing``, ``session`` and ``delivery``, and the retainer.
 """

@@ -1,4 +1,4 @@
-"""The broker's figures: everything it says of itself in its own topics, measured when asked."""
+"""The broker's figures, measured on demand for its own topics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.sessions.monitoring.load_average import LoadAverage
 from holdfast.sessions.registry.registry import SessionRegistry
 from holdfast.sessions.routing.router import Router
 
-#: totals by the name mosquitto gives them
+#: counters by their topics, named as in mosquitto
 _TOTALS = {
     "messages/received": "packets_received",
     "messages/sent": "packets_sent",
@@ -26,7 +26,7 @@ _TOTALS = {
     "bytes/sent": "bytes_sent",
     "clients/expired": "sessions_expired",
 }
-#: and those of which only the load is told
+#: counters whose load is published, by the topic of the load
 _LOADS = {
     "messages/received": "packets_received",
     "messages/sent": "packets_sent",
@@ -44,8 +44,8 @@ _DROPPED = [name for name in _COUNTERS if name.startswith("messages_dropped_")]
 class Figures:
     """Measures the broker.
 
-    ``storage`` tells the figures of what it stores in. The loads and the highest number of clients are as of the
-    moments of measuring.
+    ``storage`` returns the figures of the database. The loads and the highest number of clients are known only as of
+    each call of :meth:`measure`.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Figures:
         return {topic: str(value) for topic, value in figures.items()}
 
     def _sessions(self) -> dict[str, object]:
-        """Return what there is: clients, subscriptions and messages kept."""
+        """Return the numbers of clients, subscriptions and stored messages."""
         registry = self._registry
         total, connected = registry.session_count, registry.connection_count
         self._most_clients = max(self._most_clients, connected)
@@ -107,7 +107,7 @@ class Figures:
             subscriptions += len(session.subscriptions)
             waiting += len(session.queue)
             waiting_bytes += session.queue.bytes
-        shared = self._router.shared_count
+        shared = self._router.table.shared_count
         retained = self._retained.statistics()
         return {
             "clients/total": total,
@@ -136,7 +136,7 @@ class Figures:
 
 
 def resident_memory(status: Path = Path("/proc/self/status")) -> dict[str, int]:
-    """Return the process's memory in bytes, ``current`` and ``maximum``, as far as the system tells it."""
+    """Return the process's memory in bytes, ``current`` and ``maximum``; nothing if the system does not tell."""
     try:
         lines = dict(line.partition(":")[::2] for line in status.read_text().splitlines())
     except OSError:

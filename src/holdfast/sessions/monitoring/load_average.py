@@ -1,4 +1,4 @@
-"""Loads: how fast a running total grows, averaged over the last minutes."""
+"""Load averages: the growth of a running total, averaged over the last minutes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PERIODS = {"1min": 60.0, "5min": 300.0, "15min": 900.0}
 
 
 class LoadAverage:
-    """The growth of one running total per minute, as averages that forget exponentially, the way mosquitto has them.
+    """The growth of one running total per minute, as exponentially weighted averages like those of mosquitto.
 
     An average moves towards the growth of the last interval by ``1 - exp(-interval / period)``. All begin at 0.
     """
@@ -19,7 +19,7 @@ class LoadAverage:
         self._averages = dict.fromkeys(PERIODS, 0.0)
 
     def update(self, total: int, interval: float) -> dict[str, float]:
-        """Take note of the total after so many seconds (none: nothing changes); return the averages by period."""
+        """Take the total ``interval`` seconds after the last one. Returns the averages by period."""
         if interval > 0:
             per_minute = 60 * (total - self._total) / interval
             self._total = total

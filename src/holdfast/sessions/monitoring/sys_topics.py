@@ -1,7 +1,7 @@
-"""The broker's own topics, ``$SYS/broker/...``: its figures, told to whoever subscribes to them.
+"""The broker's own topics, ``$SYS/broker/...``: its figures, sent to their subscribers.
 
-The values live here, not in the retained store. They are sent with QoS 0 past the Sessions' queues and windows, so
-that watching the broker changes neither what it keeps nor what it counts.
+The values are kept here, not in the retained store. They are sent with QoS 0 past the Sessions' queues and windows, so
+that watching the broker changes neither its state nor its counters.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from holdfast.auth.interfaces import IAuthorizer
 from holdfast.messages import ApplicationMessage
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
 from holdfast.sessions.routing.router import Router
@@ -27,7 +26,7 @@ _ROOT = f"{SYS_PREFIX}broker/"
 
 
 class SysTopics(Service):
-    """Publishes the figures that have changed, every ``interval`` seconds (0: there are none).
+    """Publishes the figures that have changed, every ``interval`` seconds (0 for never).
 
     ``measure`` returns all figures by their topics below ``$SYS/broker/``.
     """
@@ -39,13 +38,11 @@ class SysTopics(Service):
         *,
         clock: IReactorTime,
         router: Router,
-        authorizer: IAuthorizer,
         measure: Callable[[], Mapping[str, str]],
         interval: float,
     ) -> None:
         self._clock = clock
         self._router = router
-        self._authorizer = authorizer
         self._measure = measure
         self._interval = interval
         self._values: dict[str, OutgoingMessage] = {}
@@ -60,13 +57,13 @@ class SysTopics(Service):
             self._publishing.start(self._interval).addErrback(self._failed)
 
     def stopService(self) -> None:
-        """Publish no more."""
+        """Stop publishing."""
         Service.stopService(self)
         if self._publishing is not None and self._publishing.running:
             self._publishing.stop()
 
     def tell(self, session: Session, subscription: Subscription) -> None:
-        """Send the present values a new subscription asks for, as retained messages are sent: with RETAIN 1."""
+        """Send a new subscription the present values that it matches, with RETAIN 1 as retained messages have."""
         identifiers = () if subscription.identifier is None else (subscription.identifier,)
         options = DeliveryOptions(0, True, identifiers)
         for topic, value in self._values.items():
@@ -84,11 +81,7 @@ class SysTopics(Service):
                     self._deliver(session, value, options)
 
     def _deliver(self, session: Session, value: OutgoingMessage, options: DeliveryOptions) -> None:
-        if not self._authorizer.checks_delivery:
-            self._send(session, value, options)
-            return
-        answer = self._authorizer.may_receive(session.principal, value.message)
-        session.authorizations.add(answer, partial(self._send, session, value, options))
+        self._router.if_allowed(session, value.message, partial(self._send, session, value, options))
 
     def _send(self, session: Session, value: OutgoingMessage, options: DeliveryOptions) -> None:
         link = session.link
@@ -99,4 +92,4 @@ class SysTopics(Service):
                 link.send_uncounted(packet)
 
     def _failed(self, failure: Failure) -> None:
-        self._log.failure("the broker's own topics are not published any more", failure)
+        self._log.failure("publishing the broker's own topics failed, and stops", failure)

@@ -78,7 +78,7 @@ class SessionRegistry:
             session = restored(stored, limits=limits, states=self._states, counters=self._counters, now=self._now)
             self._sessions[session.client_id] = session
             for subscription in session.subscriptions.values():
-                self._router.subscribe(session, subscription)
+                self._router.table.subscribe(session, subscription)
             interval = stored.expiry_interval
             expires_at = stored.expires_at
             if expires_at is None and interval is not None:
@@ -112,7 +112,7 @@ class SessionRegistry:
         if other is not None:
             self._counters.takeovers += 1
             other.close(ReasonCode.SESSION_TAKEN_OVER, "another connection uses the same Client Identifier")
-        self._wills.forgive(client_id)
+        self._wills.discard_restored(client_id)
         session = self._sessions.get(client_id)
         ended = COMMITTED
         if session is not None and clean_start:  # [MQTT5-3.1.2-4]
@@ -137,7 +137,7 @@ class SessionRegistry:
         session.admit(principal, link.limits, expiry_interval, window)
         self._links[client_id] = link
         ticket = session.record.attached(principal, link.listener, expiry_interval)
-        kept = COMMITTED if will is None else self._wills.armed(principal, will, expiry_interval)
+        kept = COMMITTED if will is None else self._wills.keep(principal, will, expiry_interval)
         return session, present, both(both(ended, ticket), kept)
 
     def disconnect(self, link: IClientLink, session: Session, will: Will | None) -> None:
@@ -151,7 +151,7 @@ class SessionRegistry:
         del self._links[client_id]
         expiry = session.expiry_interval
         if will is None:
-            self._wills.disarmed(client_id)
+            self._wills.discard(client_id)
         elif not self._stopping:
             self._wills.client_lost(session.principal, will, expiry)
         if expiry == 0:
@@ -172,14 +172,14 @@ class SessionRegistry:
         self, session: Session, topic_filter: str, subscription: Subscription, replay_after: str | None
     ) -> CommitTicket:
         """Add or replace a subscription of the Session. ``replay_after``: see :meth:`Session.subscribe`."""
-        self._router.subscribe(session, subscription)
+        self._router.table.subscribe(session, subscription)
         return session.subscribe(topic_filter, subscription, replay_after)
 
     def unsubscribe(self, session: Session, topic_filter: str) -> CommitTicket | None:
         """Remove a subscription of the Session. Return None if there was none."""
         ticket = session.unsubscribe(topic_filter)
         if ticket is not None:
-            self._router.unsubscribe(session, topic_filter)
+            self._router.table.unsubscribe(session, topic_filter)
         return ticket
 
     def shut_down(self) -> None:
@@ -214,6 +214,6 @@ class SessionRegistry:
         del self._sessions[client_id]
         self._router.give_up_shared(session, ended=True)
         for topic_filter in session.subscriptions:
-            self._router.unsubscribe(session, topic_filter)
+            self._router.table.unsubscribe(session, topic_filter)
         self._wills.session_ended(client_id)
         return session.end()

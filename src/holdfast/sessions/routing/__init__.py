@@ -1,5 +1,5 @@
-"""From a published Application Message to the Sessions whose subscriptions match it.
+"""The way of a published Application Message to the Sessions whose subscriptions match it.
 
-Shared subscriptions and Will Messages are here too.
-May import ``session`` and ``delivery``.
+``router`` sends messages on, ``routing_table`` finds the Sessions; shared subscriptions and Wills are here too.
+May import ``session``, ``delivery``, ``state`` and the retainer's entrance.
 """

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.subscription import Subscription
-
-if TYPE_CHECKING:
-    from holdfast.sessions.session.session import Session
 
 
 class SharedGroup:
-    """The Sessions that share one Topic Filter under one ShareName, served in turn."""
+    """The Sessions that share one Topic Filter under one ShareName. They get messages in turn."""
 
     def __init__(self, shared_filter: str) -> None:
         self.shared_filter = shared_filter  #: as Clients write it, with $share/NAME/
-        self._members: dict[Session, Subscription] = {}
+        self._members: dict[Session, Subscription] = {}  # the member whose turn is next comes first
 
     def add(self, session: Session, subscription: Subscription) -> None:
         """Add a member, or replace its options."""
@@ -25,17 +21,13 @@ class SharedGroup:
         """Remove a member, if it is one."""
         self._members.pop(session, None)
 
-    def is_empty(self) -> bool:
-        """Tell whether no member is left."""
-        return not self._members
-
     def __len__(self) -> int:
         return len(self._members)
 
     def choose(self, but: Session | None = None, online: bool = False) -> tuple[Session, Subscription] | None:
-        """Return the member whose turn it is: online ones first, else one whose Session can queue the message.
+        """Return the next member that is online, else the next member, whose Session can queue the message.
 
-        ``but`` is left out; with ``online`` so are all that are away.
+        Never returns the member ``but``. With ``online``, returns only members that are online.
         """
         chosen = None
         for session, subscription in self._members.items():
@@ -46,7 +38,7 @@ class SharedGroup:
                 break
             if chosen is None:
                 chosen = session, subscription
-        if chosen is not None:  # to the end of the line
+        if chosen is not None:  # its next turn comes after all other members'
             del self._members[chosen[0]]
             self._members[chosen[0]] = chosen[1]
         return chosen

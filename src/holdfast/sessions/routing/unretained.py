@@ -1,4 +1,4 @@
-"""Messages that are delivered but may not be retained, of Clients and of their Wills."""
+"""Messages that are delivered but over a limit of the retainer, from Clients or as Wills."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def not_retained(
     retained: IRetainedMessages,
     counters: Counters,
 ) -> CommitTicket:
-    """Count and log a message that is only delivered, and clear the older value where that is the policy.
+    """Count and log a message that is only delivered. Clears the topic's older message if the policy says so.
 
     Returns the ticket of the clear.
     """

@@ -1,4 +1,16 @@
-"""Will Messages [MQTT5-3.1.2.5]: published when a Client goes without saying goodbye, perhaps after a delay."""
+"""Will Messages [MQTT5-3.1.2.5]: published when a Client is lost, perhaps after a delay.
+
+The states of a Will, by the call that ends each:
+
+    kept       ``keep`` stores it before its Client is admitted
+    discarded  ``discard``: the Client disconnected normally [MQTT5-3.1.2-10]
+    pending    ``client_lost``: its delay runs
+    discarded  ``client_back``: the Client resumed its Session in time [MQTT5-3.1.3-9]
+    published  the delay is over, or ``session_ended`` [MQTT5-3.1.3-9]
+
+A Will found at start belongs to a Client that was lost together with the broker, or was already lost. ``restore`` makes
+it pending again. It waits at least ``restart_grace`` seconds, so that its Client can connect again first.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +37,8 @@ from holdfast.wire.packets import Will
 
 @frozen
 class _Pending:
+    """A Will whose delay runs. ``restored`` tells that it was found at start."""
+
     call: IDelayedCall
     principal: Principal
     will: Will
@@ -34,9 +48,7 @@ class _Pending:
 class Wills:
     """Publishes Will Messages, at once or after their Will Delay Interval.
 
-    A Will is kept from before its Client is admitted until it is published or discarded. One found at start belongs to
-    a Client that died with the broker, or would have come back: it gets its delay, and at least ``restart_grace``
-    seconds, to do so. With ``silent_clears``, nobody is sent a Will that clears a retained message.
+    With ``silent_clears``, a Will that clears a retained message is not sent to subscribers.
     """
 
     _log = Logger()
@@ -64,18 +76,19 @@ class Wills:
         self._restart_grace = restart_grace
         self._silent_clears = silent_clears
         self._pending: dict[str, _Pending] = {}
-        self._armed: dict[str, Will] = {}
+        #: by Client Identifier: the Wills that are stored
+        self._kept: dict[str, Will] = {}
 
-    def armed(self, principal: Principal, will: Will, session_expiry: float | None) -> CommitTicket:
-        """A Client with a Will is about to be admitted."""
-        self._armed[principal.client_id] = will
+    def keep(self, principal: Principal, will: Will, session_expiry: float | None) -> CommitTicket:
+        """Store the Will of a Client that is about to be admitted."""
+        self._kept[principal.client_id] = will
         return self._states.will_kept(principal, will, _delay(will, session_expiry), None)
 
-    def disarmed(self, client_id: str) -> None:
-        """The Client has said goodbye: its Will is discarded [MQTT5-3.1.2-10]."""
-        will = self._armed.get(client_id)
+    def discard(self, client_id: str) -> None:
+        """Discard the Will of a Client that disconnects normally [MQTT5-3.1.2-10]."""
+        will = self._kept.get(client_id)
         if will is not None:
-            self._over(client_id, will)
+            self._forget(client_id, will)
 
     def client_lost(self, principal: Principal, will: Will, session_expiry: float | None) -> None:
         """Publish after the Will Delay Interval or when the Session ends, whichever is first [MQTT5-3.1.3-9]."""
@@ -87,37 +100,37 @@ class Wills:
         self._schedule(principal, will, delay, False)
 
     def client_back(self, client_id: str) -> None:
-        """The Client has come back to its Session in time: its Will is not published [MQTT5-3.1.3-9]."""
+        """Discard the Will of a Client that resumes its Session in time [MQTT5-3.1.3-9]."""
         pending = self._unschedule(client_id)
         if pending is not None:
-            self._over(client_id, pending.will)
+            self._forget(client_id, pending.will)
 
-    def forgive(self, client_id: str) -> None:
-        """The Client has come back, even if to a new Session, after the broker was away: its Will is not published."""
+    def discard_restored(self, client_id: str) -> None:
+        """Discard a Will found at start: its Client is back, perhaps with a new Session."""
         pending = self._pending.get(client_id)
         if pending is not None and pending.restored:
             self.client_back(client_id)
 
     def session_ended(self, client_id: str) -> None:
-        """Publish the Will that was waiting, if there is one that does not wait for a Client's return."""
+        """Publish the pending Will, unless it was found at start: its Client may still come back."""
         pending = self._pending.get(client_id)
         if pending is not None and not pending.restored:
             self._due(client_id)
 
     def restore(self, wills: Sequence[StoredWill]) -> None:
-        """Schedule the Wills of the process before. The delay of a Client that was connected begins now, once."""
+        """Schedule the Wills of the last process. The delay of a Client that was connected begins now."""
         now = self._now()
         for stored in wills:
             due_at = stored.due_at
-            if due_at is None:
+            if due_at is None:  # stored at once, so that a further restart does not begin the delay anew
                 due_at = now + round(1000 * stored.delay)
                 self._states.will_kept(stored.principal, stored.will, stored.delay, due_at)
-            self._armed[stored.principal.client_id] = stored.will
+            self._kept[stored.principal.client_id] = stored.will
             delay = max((due_at - now) / 1000, self._restart_grace)
             self._schedule(stored.principal, stored.will, delay, True)
 
     def stop(self) -> None:
-        """Publish nothing any more: the broker stops, and the next process sees to what is left."""
+        """Publish no more Wills: the broker stops, and the next process restores the pending ones."""
         for client_id in list(self._pending):
             self._unschedule(client_id)
 
@@ -136,10 +149,10 @@ class Wills:
         if pending is not None:
             self._publish(pending.principal, pending.will)
 
-    def _over(self, client_id: str, will: Will) -> None:
-        """This Will has not to be kept any more; the Client may have come back with another one meanwhile."""
-        if self._armed.get(client_id) is will:
-            del self._armed[client_id]
+    def _forget(self, client_id: str, will: Will) -> None:
+        """Delete a stored Will, unless the Client has come back with another one meanwhile."""
+        if self._kept.get(client_id) is will:
+            del self._kept[client_id]
             self._states.will_over(client_id)
 
     def _publish(self, principal: Principal, will: Will) -> None:
@@ -151,9 +164,9 @@ class Wills:
             self._decided(answer, principal, will)
 
     def _decided(self, allowed: bool, principal: Principal, will: Will) -> None:
-        """Publish the Will, when it is known whether to retain it."""
+        """Publish the Will once its quota is decided, if the authorizer allowed it."""
         if not allowed:
-            self._over(principal.client_id, will)
+            self._forget(principal.client_id, will)
             self._counters.messages_dropped_not_authorized += 1
             self._log.warn(
                 "the Will of {client!r} on {topic!r} is not allowed", client=principal.client_id, topic=will.topic
@@ -175,17 +188,17 @@ class Wills:
         )
         undecided = self._retained.undecided(message) if message.retain else None
         if undecided is None:
-            self._hand_on(message, will)
+            self._route(message, will)
         else:
-            undecided.addCallback(lambda _: self._hand_on(message, will)).addErrback(self._failed, principal)
+            undecided.addCallback(lambda _: self._route(message, will)).addErrback(self._failed, principal)
 
-    def _hand_on(self, message: ApplicationMessage, will: Will) -> None:
-        """Publish the Will; it is forgotten in the same commit that stores what it brings about.
+    def _route(self, message: ApplicationMessage, will: Will) -> None:
+        """Publish the Will. One commit deletes the stored Will and stores its effects.
 
-        Nobody is there to be told that it may not be retained: then it is delivered only.
+        A Will over a limit is delivered only: there is no publisher who could be told.
         """
         assert message.client_id is not None
-        self._over(message.client_id, will)
+        self._forget(message.client_id, will)
         try:
             self._router.publish(message, ChangeOrigin.WILL, silent_clear=self._silent_clears)
         except RetainRefused as refusal:

@@ -1,7 +1,7 @@
-"""The subscription tree: which subscriptions match a Topic Name [MQTT5-4.7].
+"""The subscription tree: it finds the subscriptions that match a Topic Name [MQTT5-4.7].
 
-The tree has one node per level of a Topic Filter, so that a look-up follows only the branches the Topic Name can
-take: its cost depends on the topic's levels and on the matches, not on how many other subscriptions there are.
+The tree has one node per level of a Topic Filter. A look-up follows only the branches that the Topic Name can take:
+its cost depends on the topic's levels and on the matches, not on how many other subscriptions there are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Subscriber = TypeVar("Subscriber", bound=Hashable)
 
 
 class _Node(Generic[Subscriber]):
-    """One level of the filters that share a beginning."""
+    """One level of the Topic Filters that begin alike. ``here`` end at this level, ``multi`` end in ``#`` below it."""
 
     __slots__ = ("children", "here", "multi")
 
@@ -24,15 +24,19 @@ class _Node(Generic[Subscriber]):
         self.here: dict[Subscriber, Subscription] = {}
         self.multi: dict[Subscriber, Subscription] = {}
 
+    def is_empty(self) -> bool:
+        """Tell whether no subscription is here or below."""
+        return not (self.children or self.here or self.multi)
+
 
 class SubscriptionTree(Generic[Subscriber]):
-    """Subscriptions by Topic Filter; each subscriber has at most one per filter [MQTT5-3.8.4-3]."""
+    """Subscriptions by Topic Filter. Each subscriber has at most one per filter [MQTT5-3.8.4-3]."""
 
     def __init__(self) -> None:
         self._root: _Node[Subscriber] = _Node()
 
     def add(self, subscriber: Subscriber, subscription: Subscription) -> None:
-        """Add a subscription, replacing the subscriber's earlier one to the same Topic Filter."""
+        """Add a subscription. It replaces the subscriber's earlier one to the same Topic Filter."""
         node = self._root
         levels = subscription.topic_filter.split("/")
         multi = levels[-1] == "#"
@@ -44,7 +48,7 @@ class SubscriptionTree(Generic[Subscriber]):
         (node.multi if multi else node.here)[subscriber] = subscription
 
     def remove(self, subscriber: Subscriber, topic_filter: str) -> None:
-        """Remove a subscription, if there, and the branches it leaves empty."""
+        """Remove a subscription, if there is one, and the branches that it leaves empty."""
         levels = topic_filter.split("/")
         multi = levels[-1] == "#"
         if multi:
@@ -57,14 +61,14 @@ class SubscriptionTree(Generic[Subscriber]):
             path.append(child)
         (path[-1].multi if multi else path[-1].here).pop(subscriber, None)
         for parent, level, node in zip(reversed(path[:-1]), reversed(levels), reversed(path[1:]), strict=True):
-            if node.children or node.here or node.multi:
+            if not node.is_empty():
                 return
             del parent.children[level]
 
     def match(self, topic: str) -> list[tuple[Subscriber, Subscription]]:
         """Return every subscription whose Topic Filter matches, once per filter.
 
-        Wildcards in the first level do not match topics beginning with ``$`` [MQTT5-4.7.2-1].
+        Wildcards in the first level do not match topics that begin with ``$`` [MQTT5-4.7.2-1].
         """
         found: list[tuple[Subscriber, Subscription]] = []
         nodes = [self._root]
@@ -87,11 +91,6 @@ class SubscriptionTree(Generic[Subscriber]):
             wild = True
         for node in nodes:
             found.extend(node.here.items())
-            if node.multi:
+            if node.multi:  # a/# matches a, too
                 found.extend(node.multi.items())
         return found
-
-    def is_empty(self) -> bool:
-        """Tell whether nothing is subscribed (and no branch was left behind)."""
-        root = self._root
-        return not (root.children or root.here or root.multi)

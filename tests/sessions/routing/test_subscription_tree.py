@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.sessions.routing.subscriptions import SubscriptionTree
+from holdfast.sessions.routing.subscription_tree import SubscriptionTree
 from holdfast.sessions.state.subscription import Subscription
 from holdfast.topics import InvalidTopicFilter, check_topic_filter, matches
 
@@ -39,7 +39,7 @@ def test_removing_everything_leaves_no_branch(pairs: list[tuple[str, str]]) -> N
         tree.add(subscriber, Subscription(topic_filter, 0))
     for subscriber, topic_filter in pairs:
         tree.remove(subscriber, topic_filter)
-    assert tree.is_empty()
+    assert tree._root.is_empty()
 
 
 def test_removing_what_is_not_there_changes_nothing() -> None:

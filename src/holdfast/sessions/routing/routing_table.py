@@ -1,0 +1,137 @@
+"""The routing table: all subscriptions, and the route of each Topic Name to the Sessions that they lead to.
+
+How it works. A *route* is what the subscriptions that match a topic come to: for each Session one copy of the message
+with merged options, and one copy for each shared subscription. To find it walks two trees. The table remembers the
+routes of recent topics, and forgets all of them whenever a subscription changes. Topics that match the same
+subscriptions share one route: a million sensors below ``site/#`` cost a dictionary entry each, and one route.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from attrs import frozen
+
+from holdfast.sessions.delivery.outgoing import DeliveryOptions
+from holdfast.sessions.routing.shared_subscriptions import SharedGroup
+from holdfast.sessions.routing.subscription_tree import SubscriptionTree
+from holdfast.sessions.session.session import Session
+from holdfast.sessions.state.subscription import Subscription
+from holdfast.topics import split_shared
+
+
+@frozen
+class Match:
+    """A Session with the merged options of its matching subscriptions.
+
+    ``own`` are the options for messages that the Session's Client published itself: without No Local subscriptions.
+    """
+
+    session: Session
+    options: DeliveryOptions
+    own: DeliveryOptions | None
+
+
+Route = tuple[tuple[Match, ...], tuple[SharedGroup, ...]]
+
+#: The route of a topic without subscribers. It is not remembered: it is found as fast, and a million retained topics
+#: without subscribers must not fill the memory of the others.
+_NOWHERE: Route = ((), ())
+#: the most Topic Names whose routes are remembered, and the most characters of such a name
+_MOST_ROUTES = 65_536
+_LONGEST_REMEMBERED = 200
+
+
+def merged(subscriptions: list[Subscription]) -> DeliveryOptions:
+    """Merge overlapping subscriptions to one copy: the highest QoS, all Subscription Identifiers [MQTT5-3.3.4-2]."""
+    return DeliveryOptions(
+        max(subscription.qos for subscription in subscriptions),
+        any(subscription.retain_as_published for subscription in subscriptions),
+        tuple(s.identifier for s in subscriptions if s.identifier is not None),
+    )
+
+
+class RoutingTable:
+    """All subscriptions, and the routes found so far."""
+
+    def __init__(self) -> None:
+        self._tree: SubscriptionTree[Session] = SubscriptionTree()
+        self._groups: dict[tuple[str, str], SharedGroup] = {}
+        self._shared_tree: SubscriptionTree[SharedGroup] = SubscriptionTree()
+        self._routes: dict[str, Route] = {}
+        #: routes by the identities of the subscriptions that match
+        self._same: dict[tuple[int, ...], Route] = {}
+
+    def subscribe(self, session: Session, subscription: Subscription) -> None:
+        """Add or replace a Session's subscription."""
+        self._forget_routes()
+        if subscription.group is None:
+            self._tree.add(session, subscription)
+            return
+        key = (subscription.group, subscription.topic_filter)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = SharedGroup(f"$share/{subscription.group}/{subscription.topic_filter}")
+            self._shared_tree.add(group, subscription)
+        group.add(session, subscription)
+
+    def unsubscribe(self, session: Session, topic_filter: str) -> None:
+        """Remove a Session's subscription. ``topic_filter`` is as the Client wrote it."""
+        self._forget_routes()
+        name, inner = split_shared(topic_filter)
+        if name is None:
+            self._tree.remove(session, inner)
+            return
+        group = self._groups.get((name, inner))
+        if group is not None:
+            group.remove(session)
+            if not group:
+                self._shared_tree.remove(group, inner)
+                del self._groups[name, inner]
+
+    def groups_of(self, session: Session) -> list[SharedGroup]:
+        """Return the groups of the Session's shared subscriptions."""
+        split = map(split_shared, session.subscriptions)
+        return [self._groups[name, inner] for name, inner in split if name is not None]
+
+    @property
+    def shared_count(self) -> int:
+        """How many shared subscriptions there are."""
+        return sum(map(len, self._groups.values()))
+
+    def find(self, topic: str) -> Route:
+        """Return the topic's route."""
+        return self._routes.get(topic) or self._find(topic)
+
+    def _find(self, topic: str) -> Route:
+        plain = self._tree.match(topic)
+        shared = self._shared_tree.match(topic) if self._groups else []
+        if not (plain or shared):
+            return _NOWHERE
+        # An id stays unique here: Sessions, groups and subscriptions live at least as long as the remembered routes.
+        key = tuple(map(id, chain(chain.from_iterable(plain), chain.from_iterable(shared))))
+        route = self._same.get(key)
+        if route is None:
+            route = self._same[key] = _route(plain, shared)
+        if len(topic) <= _LONGEST_REMEMBERED:
+            if len(self._routes) >= _MOST_ROUTES:
+                self._routes.clear()
+            self._routes[topic] = route
+        return route
+
+    def _forget_routes(self) -> None:
+        self._routes.clear()
+        self._same.clear()
+
+
+def _route(plain: list[tuple[Session, Subscription]], shared: list[tuple[SharedGroup, Subscription]]) -> Route:
+    by_session: dict[Session, list[Subscription]] = {}
+    for session, subscription in plain:
+        by_session.setdefault(session, []).append(subscription)
+    matches = []
+    for session, subscriptions in by_session.items():
+        options = merged(subscriptions)
+        foreign = [subscription for subscription in subscriptions if not subscription.no_local]
+        own = options if len(foreign) == len(subscriptions) else merged(foreign) if foreign else None
+        matches.append(Match(session, options, own))
+    return tuple(matches), tuple(group for group, _ in shared)
