@@ -1,0 +1,115 @@
+"""Packets of one Client are handled one after the other, and wait during a hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.sessions.connection.flush_schedule import FlushSchedule
+from holdfast.sessions.connection.packet_order import READ_AHEAD, PacketOrder
+from holdfast.sessions.counters import Counters
+from holdfast.wire import ProtocolError, ReasonCode, WireError, encode
+from holdfast.wire import packets as p
+from tests.doubles import Network, TurnClock
+
+CONNECT = encode(p.Connect("c", 4), 4)
+
+
+class Order:
+    """A packet order that notes the packets it has handled."""
+
+    def __init__(self) -> None:
+        self.clock = TurnClock()
+        self.network = Network()
+        self.counters = Counters()
+        self.handled: list[p.Packet] = []
+        self.errors: list[WireError] = []
+        self.order = PacketOrder(
+            actions={p.Connect: lambda _: None, p.Pingreq: self.handled.append, p.Publish: self.hold},
+            max_packet_size=1 << 20,
+            network=self.network,
+            clock=self.clock,
+            flushes=FlushSchedule(self.clock),
+            counters=self.counters,
+            refuse=self.refuse,
+        )
+        self.order.receive(CONNECT)
+
+    def hold(self, packet: Any) -> None:
+        self.handled.append(packet)
+        self.order.hold()
+
+    def refuse(self, error: WireError) -> None:
+        self.errors.append(error)
+        self.order.close()
+
+    def receive(self, *packets: p.Packet) -> None:
+        self.order.receive(b"".join(encode(packet, 4) for packet in packets))
+
+
+@pytest.fixture
+def order() -> Order:
+    return Order()
+
+
+HOLDS = p.Publish("t", b"")
+
+
+def test_later_packets_wait_until_as_many_releases_as_holds(order: Order) -> None:
+    order.receive(HOLDS, p.Pingreq())
+    order.order.hold()
+    assert order.handled == [HOLDS]
+    order.order.release()
+    assert order.handled == [HOLDS]
+    order.order.release()
+    assert order.handled == [HOLDS, p.Pingreq()]
+
+
+def test_a_release_within_an_action_is_noticed_by_the_running_loop(order: Order) -> None:
+    def hold_and_release(packet: Any) -> None:
+        order.order.hold()
+        order.order.release()
+        order.handled.append(packet)
+
+    order.order.actions[p.Publish] = hold_and_release
+    order.receive(HOLDS, p.Pingreq())
+    assert order.handled == [HOLDS, p.Pingreq()]
+
+
+def test_the_transport_is_paused_when_too_much_is_read_ahead(order: Order) -> None:
+    order.receive(HOLDS)
+    order.receive(p.Publish("t", bytes(READ_AHEAD - 100)))
+    assert not order.network.paused
+    order.receive(p.Publish("t", bytes(100)))
+    assert order.network.paused
+    order.order.actions[p.Publish] = lambda _: None
+    order.order.release()
+    assert not order.network.paused
+
+
+def test_a_paused_client_is_not_silent(order: Order) -> None:
+    """Its Keep Alive begins anew when it can be heard again."""
+    order.receive(HOLDS, p.Publish("t", bytes(READ_AHEAD)))
+    order.clock.advance(100)
+    assert order.order.silence() == 0
+    order.order.actions[p.Publish] = lambda _: None
+    order.order.release()
+    order.clock.advance(7)
+    assert order.order.silence() == 7
+
+
+def test_a_packet_that_is_not_due_is_refused_and_ends_the_order(order: Order) -> None:
+    order.receive(p.Subscribe(1, (p.SubscriptionRequest("t"),)), p.Pingreq())
+    (error,) = order.errors
+    assert isinstance(error, ProtocolError)
+    assert error.reason is ReasonCode.PROTOCOL_ERROR
+    assert order.handled == []
+    order.order.hold()
+    order.order.release()
+    assert order.handled == []
+
+
+def test_packets_are_counted_also_when_one_is_refused(order: Order) -> None:
+    order.receive(p.Pingreq(), p.Pingreq(), p.Disconnect())
+    assert order.counters.packets_received == 4

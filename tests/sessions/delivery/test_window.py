@@ -1,0 +1,57 @@
+"""How live messages and replays share the window."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.sessions.delivery.window import Window
+
+
+def window(size: int, *, replaying: bool = False, replayed: int = 0) -> Window:
+    made = Window(size)
+    made.replaying = replaying
+    made.replayed = replayed
+    return made
+
+
+@pytest.mark.parametrize(
+    ("size", "replaying", "live_room"), [(10, False, 10), (10, True, 5), (7, True, 4), (2, True, 1), (1, True, 1)]
+)
+def test_live_messages_get_the_larger_half_while_a_replay_runs(size: int, replaying: bool, live_room: int) -> None:
+    assert window(size, replaying=replaying).live_room(0) == live_room
+
+
+@pytest.mark.parametrize(
+    ("size", "live_waits", "replay_room"), [(10, False, 10), (10, True, 5), (7, True, 3), (2, True, 1), (1, True, 1)]
+)
+def test_a_replay_gets_its_half_while_live_messages_wait(size: int, live_waits: bool, replay_room: int) -> None:
+    assert window(size, replaying=True).replay_room(0, live_waits) == replay_room
+
+
+def test_replayed_messages_in_flight_take_no_room_from_the_live_half() -> None:
+    shared = window(10, replaying=True, replayed=5)
+    assert shared.live_room(5) == 5
+    assert shared.live_room(8) == 2
+    assert shared.replay_room(8, True) == 0
+
+
+def test_a_window_of_one_is_used_in_turns() -> None:
+    shared = window(1, replaying=True)
+    assert [shared.is_turn_of_replays() for _ in range(4)] == [False, True, False, True]
+
+
+def test_no_turn_is_taken_from_live_messages_without_need() -> None:
+    """Only a window of one has turns, and only while a replay waits for it."""
+    for shared in (window(2, replaying=True), window(1), window(1, replaying=True, replayed=1)):
+        assert not any(shared.is_turn_of_replays() for _ in range(4))
+
+
+@given(st.integers(1, 20), st.booleans(), st.integers(0, 20), st.integers(0, 20), st.booleans())
+def test_the_window_is_never_exceeded(size: int, replaying: bool, live: int, replayed: int, live_waits: bool) -> None:
+    shared = window(size, replaying=replaying, replayed=replayed)
+    in_flight = live + replayed
+    if in_flight <= size:
+        assert in_flight + max(0, shared.live_room(in_flight)) <= size
+        assert in_flight + max(0, shared.replay_room(in_flight, live_waits)) <= size
