@@ -1,4 +1,4 @@
-"""Listeners: Twisted endpoints, opened one by one so that a port in use stops the start."""
+"""Listeners: Twisted endpoints that the broker opens at its start. If one port is in use, the broker does not start."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from twisted.python.failure import Failure
 
 
 class CannotListen(Exception):
-    """A listener could not be opened; the text names it and says why."""
+    """A listener could not be opened; the text names it and the reason."""
 
 
 @frozen
 class Listener:
-    """A listener by name: its endpoint (a Twisted server endpoint string) and what serves its connections."""
+    """A listener: its name, its endpoint (a Twisted server endpoint string), and the factory of its protocols."""
 
     name: str
     endpoint: str
@@ -34,7 +34,7 @@ class Listening:
         self._ports: list[IListeningPort] = []
 
     def open(self) -> list[str]:
-        """Open all listeners; return ``NAME ADDRESS`` of each. Raises :class:`CannotListen`, with none left open."""
+        """Open all listeners; return ``NAME ADDRESS`` of each. Raises :class:`CannotListen`, and then closes all."""
         lines = []
         for listener in self._listeners:
             port = self._open(listener)
@@ -57,6 +57,7 @@ class Listening:
         failed: list[Failure] = []
         try:
             endpoint = serverFromString(self._reactor, listener.endpoint)
+            # Endpoints of sockets answer at once, so a start can fail before the reactor runs.
             endpoint.listen(listener.factory).addCallbacks(opened.append, failed.append)
         except (ValueError, TypeError, KeyError, IndexError) as error:
             self.close()

@@ -1,4 +1,4 @@
-"""Between Twisted's transports and Network Connections: translates, decides nothing."""
+"""Connects Twisted's transports with Network Connections. This is the only code that touches a client's transport."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zope.interface import implementer
 from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.connection.network import INetworkConnection
 
-#: seconds a peer has to take the last bytes before the connection is aborted
+#: seconds that a client has to receive the last bytes; then the connection is aborted
 CLOSING_TIME = 5.0
 
 
@@ -63,8 +63,8 @@ class OpenConnections:
 class MQTTServerProtocol(Protocol):
     """One accepted transport.
 
-    It registers itself as a *pull* producer, since that is the one notification Twisted gives each time a transport
-    has sent everything: the broker then knows exactly what is still in this process.
+    It registers itself as a *pull* producer, because Twisted then calls ``resumeProducing`` each time the transport has
+    sent everything. So the broker knows exactly which bytes are still in this process.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class MQTTServerProtocol(Protocol):
         self._closing: IDelayedCall | None = None
 
     def connectionMade(self) -> None:
-        """Begin a Network Connection."""
+        """Create the Network Connection."""
         transport = self._open_transport()
         if isinstance(transport, TCPTransport) and not transport.TLS:
             self._direct = transport
@@ -94,7 +94,7 @@ class MQTTServerProtocol(Protocol):
         return cast("TCPTransport", self.transport)
 
     def dataReceived(self, data: bytes) -> None:
-        """Hand bytes on."""
+        """Pass received bytes to the Network Connection."""
         assert self._connection is not None
         self._connection.receive(data)
 
@@ -104,7 +104,7 @@ class MQTTServerProtocol(Protocol):
         return self._closing is not None
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Hand the end on."""
+        """Tell the Network Connection that its transport is gone."""
         self._direct = None
         if self._closing is not None and self._closing.active():
             self._closing.cancel()
@@ -115,23 +115,26 @@ class MQTTServerProtocol(Protocol):
     # IPullProducer
 
     def resumeProducing(self) -> None:
-        """The transport has sent everything it was given."""
+        """Tell the Network Connection that the transport has sent everything."""
         if self._connection is not None:
             self._connection.drained()
 
     def stopProducing(self) -> None:
-        """The transport is gone; connectionLost says the rest."""
+        """Do nothing: connectionLost follows."""
 
     # INetworkConnection
 
     def write(self, data: bytes) -> bool:
-        """Send bytes; plain TCP takes them at once where it can, a reactor turn earlier than Twisted's own write."""
+        """Send bytes; return whether the transport has sent all of them.
+
+        Plain TCP sends them at once if the socket has room. Twisted's own write would wait for the next reactor turn.
+        """
         direct = self._direct
         while direct is not None:
             sent = direct.writeSomeData(data)
             if sent == len(data):
                 return True
-            if not isinstance(sent, int) or sent == 0:  # full; or broken, which the transport finds out by itself
+            if not isinstance(sent, int) or sent == 0:  # the socket is full, or broken: then the transport notices it
                 break
             data = data[sent:]
         self._open_transport().write(data)
@@ -161,7 +164,7 @@ class MQTTServerProtocol(Protocol):
 
 
 class MQTTServerFactory(Factory):
-    """Makes a protocol for each connection one listener accepts."""
+    """Makes a protocol for each connection that one listener accepts."""
 
     noisy = False
 

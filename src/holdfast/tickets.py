@@ -1,7 +1,7 @@
-"""Commit tickets: the answer to every call that changes something durable.
+"""Commit tickets: the result of every call that changes something durable.
 
-A ticket says when the change is durable, or why it never will be. It is settled once, in the reactor thread. It is
-much lighter than a Deferred because one is made for every acknowledged message.
+A ticket is settled once, in the reactor thread: when the change is durable, or when it is refused. The broker makes one
+for every acknowledged message, so a ticket is much lighter than a Deferred.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ class FailureKind(Enum):
     """Why a change could not be made durable."""
 
     FULL = "full"  #: no space left, or a quota: Quota exceeded (0x97)
-    UNAVAILABLE = "unavailable"  #: the store cannot be written now: Implementation specific error (0x83)
+    UNAVAILABLE = "unavailable"  #: the store cannot be written at present: Implementation specific error (0x83)
     REFUSED = "refused"  #: this one row cannot be stored: Implementation specific error (0x83)
 
 
 class StorageFailure(Exception):
-    """A change that was not made durable, and the kind of reason."""
+    """A change could not be made durable; ``kind`` is the reason."""
 
     def __init__(self, kind: FailureKind, message: str) -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class StorageFailure(Exception):
 
 
 class CommitTicket:
-    """A promise that a change becomes durable."""
+    """The ticket of one change."""
 
     __slots__ = ("_callbacks", "failure", "settled")
 
@@ -37,7 +37,7 @@ class CommitTicket:
         self._callbacks: list[Callable[[StorageFailure | None], None]] | None = None
 
     def when_settled(self, callback: Callable[[StorageFailure | None], None]) -> None:
-        """Call back with None once durable, or with the failure; at once if already settled."""
+        """Call back with None when the change is durable, or with its failure; at once if the ticket is settled."""
         if self.settled:
             callback(self.failure)
         elif self._callbacks is None:
@@ -46,7 +46,7 @@ class CommitTicket:
             self._callbacks.append(callback)
 
     def settle(self, failure: StorageFailure | None = None) -> None:
-        """Declare the change durable (or failed). Settling twice is a programming error."""
+        """Declare the change durable, or failed. A second call is a programming error."""
         if self.settled:
             raise RuntimeError("a commit ticket is settled once")
         self.settled = True
@@ -58,7 +58,7 @@ class CommitTicket:
 
 
 def both(first: CommitTicket, second: CommitTicket) -> CommitTicket:
-    """Return a ticket settled when both are, with the first failure there is."""
+    """Return a ticket that is settled when both are, with the first failure."""
     if first.settled and first.failure is None:
         return second
     if second is first or (second.settled and second.failure is None):
@@ -82,5 +82,5 @@ def _settled() -> CommitTicket:
     return ticket
 
 
-#: The ticket of a change that needs no commit, or already has it.
+#: the ticket of a change that needs no commit, or is already committed
 COMMITTED = _settled()

@@ -1,4 +1,4 @@
-"""Calls of the API and their answers, free of any transport: the same over a socket and within a process."""
+"""Calls of the API and their answers, independent of a transport: the same over a socket and within a process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NDJSON = "application/x-ndjson"
 
 
 class RefusedCall(Exception):
-    """The call is not answered with what it asked for, but with ``{"code": ..., "message": ...}``."""
+    """A call is refused; the answer is ``{"code": ..., "message": ...}``."""
 
     def __init__(self, status: int, code: str, message: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
         super().__init__(message)
@@ -24,23 +24,23 @@ class RefusedCall(Exception):
         self.headers = headers
 
     def answer(self) -> Answer:
-        """Return the answer that says so."""
+        """Return the refusal as an answer."""
         return answer({"code": self.code, "message": str(self)}, self.status, self.headers)
 
 
 def bad_request(message: str) -> RefusedCall:
-    """Return the refusal of a call that makes no sense."""
+    """Return the refusal of an invalid call."""
     return RefusedCall(http.BAD_REQUEST, "BAD_REQUEST", message)
 
 
 def not_found(message: str) -> RefusedCall:
-    """Return the refusal of a call for what is not there."""
+    """Return the refusal of a call for something that does not exist."""
     return RefusedCall(http.NOT_FOUND, "NOT_FOUND", message)
 
 
 @frozen
 class Call:
-    """What is asked for: method, path as it came (still percent-encoded), arguments of the query string, and body."""
+    """A call: its method, its path (still percent-encoded), the arguments of its query string, and its body."""
 
     method: str
     path: str
@@ -50,7 +50,7 @@ class Call:
 
 @frozen
 class Answer:
-    """What is answered: ``body``, or if there is ``more``, what that returns piece by piece until it returns b""."""
+    """An answer: its ``body``, or the pieces that repeated calls of ``more`` return until it returns b""."""
 
     status: int = http.OK
     body: bytes = b""
@@ -60,14 +60,14 @@ class Answer:
 
 
 Handler = Callable[[Call], Deferred[Answer]]
-#: what there is: by path and method, the handler and the arguments it knows
+#: by path and method: the handler, and the names of the arguments that it accepts
 Routes = Mapping[str, Mapping[str, tuple[Handler, tuple[str, ...]]]]
 
 
 def answer(content: Any, status: int = http.OK, headers: tuple[tuple[str, str], ...] = ()) -> Answer:
-    """Return an answer in JSON."""
+    """Return an answer with JSON content."""
     return Answer(status, json.dumps(content, ensure_ascii=False).encode() + b"\n", JSON, headers)
 
 
-#: the answer to what has been done and says nothing more
+#: the answer to a call that succeeded and has no content
 DONE = Answer(http.NO_CONTENT)

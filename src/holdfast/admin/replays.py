@@ -1,4 +1,4 @@
-"""Calls about flow control: the replays under way, and the settings that may change while they are."""
+"""Calls about replays: list and end the running ones, show and change the settings of their speed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from holdfast.retained.replay.status import ReplayState, ReplayStatus
 from holdfast.retained.service import RetainedMessages
 
 
-class FlowCalls:
-    """Answers calls about replays, and about the configuration."""
+class ReplayCalls:
+    """Answers calls about replays and settings."""
 
     def __init__(self, retained: RetainedMessages, settings: Settings) -> None:
         self._retained = retained
@@ -29,11 +29,11 @@ class FlowCalls:
         return succeed(answer(self._settings.shown()))
 
     def configure(self, call: Call) -> Deferred[Answer]:
-        """Change the configuration until the broker ends, and show it."""
+        """Change the configuration, until the broker ends, and show it."""
         return succeed(answer(self._settings.change(call.body)))
 
     def replays(self, _call: Call) -> Deferred[Answer]:
-        """List the replays that are not over, the oldest first."""
+        """List the running replays, the oldest first."""
         return succeed(answer({"data": [_record_of(status) for status in self._retained.replays.statuses()]}))
 
     def cancel(self, call: Call) -> Deferred[Answer]:

@@ -1,4 +1,7 @@
-"""What the API has to say about retained messages: EMQX's paths and shapes, and more fields."""
+"""The API about retained messages: finds the handler of a call, and turns failures into refusals.
+
+Paths and shapes are those of EMQX, with more fields.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from holdfast.admin.calls import Answer, Call, RefusedCall, Routes, answer, bad_
 from holdfast.admin.history import HistoryCalls
 from holdfast.admin.merging import MergeCalls
 from holdfast.admin.messages import MessageCalls
-from holdfast.admin.replays import FlowCalls
+from holdfast.admin.replays import ReplayCalls
 from holdfast.admin.settings import Settings
 from holdfast.retained.administration import Administration
 from holdfast.retained.history.history import IRetainedHistory
@@ -28,14 +31,15 @@ from holdfast.retained.records import BadRecord
 from holdfast.retained.service import RetainedMessages
 from holdfast.tickets import FailureKind, StorageFailure
 
-#: paths that may end with an argument, and its name
-_LAST = {"/message": "topic", "/replay": "id"}
+#: paths whose last segment may be an argument, and the name of that argument
+_LAST_SEGMENT = {"/message": "topic", "/replay": "id"}
 
 
 class RetainerAPI:
-    """Answers calls about retained messages. ``store`` names the database; without a ``merger``, it merges nothing.
+    """Answers calls about retained messages.
 
-    ``health`` tells what is wrong with that: ``damage`` (None: nothing) and the files that are ``quarantined``.
+    ``store`` names the database. ``health`` returns its ``damage`` (None if there is none) and its ``quarantined``
+    files. Without a ``merger``, there is no call to merge staged messages.
     """
 
     _log = Logger()
@@ -56,7 +60,7 @@ class RetainerAPI:
         self._store = store
         self._health = health
         self._routes: Routes = {
-            **FlowCalls(retained, settings).routes,
+            **ReplayCalls(retained, settings).routes,
             "/info": {"GET": (self.info, ())},
             **MessageCalls(administration, history).routes,
             **HistoryCalls(history, restorer, administration.now, administration.pause).routes,
@@ -64,14 +68,14 @@ class RetainerAPI:
         }
 
     def answer(self, call: Call) -> Deferred[Answer]:
-        """Answer a call, whatever it is; fails only with CancelledError, when it is cancelled."""
+        """Answer any call. The Deferred fails only with CancelledError, if the caller cancels it."""
         return maybeDeferred(self._answer, call).addErrback(self._failed)
 
     def _answer(self, call: Call) -> Deferred[Answer]:
         if not call.path.startswith(API_PREFIX):
             raise not_found("there is no such path")
         path = call.path[len(API_PREFIX) :]
-        for start, name in _LAST.items():
+        for start, name in _LAST_SEGMENT.items():
             if path.startswith(f"{start}/"):
                 arguments = {**call.arguments, name: decoded(path.removeprefix(f"{start}/"))}
                 call = Call(call.method, path, arguments, call.body)
@@ -104,7 +108,7 @@ class RetainerAPI:
             if error.kind is FailureKind.REFUSED:
                 return bad_request(str(error)).answer()
             return RefusedCall(http.SERVICE_UNAVAILABLE, "SERVICE_UNAVAILABLE", str(error)).answer()
-        failure.trap(Exception)  # not those that end the program
+        failure.trap(Exception)  # let SystemExit and KeyboardInterrupt pass
         if failure.check("twisted.internet.defer.CancelledError"):
             failure.raiseException()
         self._log.failure("a call failed", failure)
@@ -113,10 +117,10 @@ class RetainerAPI:
         ).answer()
 
     def info(self, _call: Call) -> Deferred[Answer]:
-        """Tell how much is retained, and what has been done here."""
+        """Answer with the number and size of retained messages, and the changes made through the API."""
         administration = self._administration
         statistics = administration.statistics()
-        told: dict[str, Any] = {
+        content: dict[str, Any] = {
             "count": statistics.count,
             "payload_bytes": statistics.payload_bytes,
             "replays": administration.replay_count,
@@ -126,4 +130,4 @@ class RetainerAPI:
             **self._health(),
             "api": dict(administration.counts),
         }
-        return succeed(answer(told))
+        return succeed(answer(content))

@@ -1,4 +1,4 @@
-"""The retainer's configuration while the broker runs: which of it may be changed, and what it is now."""
+"""The retainer's configuration while the broker runs: its present values, and changes to some of them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from holdfast.config.reader import Reader
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.retained.records import ascii_only
 
-#: What may be changed while the broker runs; a table stands for all that is in it.
+#: keys that may be changed while the broker runs; the name of a table stands for all its keys
 CHANGEABLE = ("delivery_rate", "max_concurrent_replays", "max_publish_rate", "flow_control")
-#: In an answer: what is not as the file has it. It says so of itself, and is passed over in a request.
+#: the field of an answer that lists the keys whose values differ from the file; a request with this field is accepted
 UNTIL_RESTART = "until_restart"
 _OLD_NAME, _NAME = "deliver_rate", "delivery_rate"
 
 
 class Settings:
-    """The configuration of ``[retainer]`` as it holds now. ``apply`` makes another one hold, at once.
+    """The present configuration of ``[retainer]``. ``apply`` puts a changed configuration into effect at once.
 
-    It changes what holds, never the file: that is the operator's. Without ``apply`` nothing runs that could be changed.
+    The file belongs to the operator, so changes never touch it. ``apply`` is None in a command without a broker.
     """
 
     _log = Logger()
@@ -36,7 +36,7 @@ class Settings:
         self._apply = apply
 
     def shown(self) -> dict[str, Any]:
-        """Return what holds, and what of it is not in the file."""
+        """Return the present values, and the keys whose values differ from the file."""
         now, file = _shown(self._config), _shown(self._file)
         return {
             **now,
@@ -44,9 +44,9 @@ class Settings:
         }
 
     def change(self, body: bytes) -> dict[str, Any]:
-        """Change what the body, a JSON object with keys of ``[retainer]``, says, and leave the rest as it is.
+        """Change the keys of ``[retainer]`` that the body, a JSON object, contains; other keys keep their values.
 
-        Raises :class:`RefusedCall` with all that is wrong, and then has changed nothing.
+        Raises :class:`RefusedCall` with all problems; then nothing is changed.
         """
         if self._apply is None:
             raise _refused(["no broker runs, so there is nothing to change: change its configuration file"])
@@ -90,7 +90,7 @@ def _given(body: bytes) -> dict[str, Any]:
 
 
 def _merged(known: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is known with what is given on top, table by table."""
+    """Return the known values, overridden by the given ones, table by table."""
     merged = dict(known)
     for name, value in given.items():
         before = known.get(name)
@@ -100,7 +100,7 @@ def _merged(known: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any
 
 
 def _under_one_name(config: RetainerConfig) -> RetainerConfig:
-    """Return the same configuration without the older name of a key."""
+    """Return the same configuration, with the rate under its newer name only."""
     return evolve(config, delivery_rate=config.delivery_rate or config.deliver_rate, deliver_rate=None)
 
 
@@ -109,7 +109,7 @@ def _shown(config: RetainerConfig) -> dict[str, Any]:
 
 
 def options_of(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted names of all options below a table, and their values."""
+    """Yield the dotted name and the value of every option below a table."""
     for name, value in table.items():
         if isinstance(value, dict):
             yield from options_of(value, f"{path}{name}.")

@@ -1,4 +1,4 @@
-"""The configuration as EMQX's API shows it: as it may stand in the file; sizes in bytes, durations in seconds."""
+"""The configuration as EMQX's API shows it: values that are valid in the file, sizes in bytes, durations in seconds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.rates import Rate
 
 
 def shown(section: Section) -> dict[str, Any]:
-    """Return the values of a section, those of its tables nested."""
+    """Return the values of a section, and of its tables as nested objects."""
     return {name: _shown(getattr(section, name), description) for name, description in described(type(section)).items()}
 
 

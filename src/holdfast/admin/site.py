@@ -1,4 +1,4 @@
-"""The API over HTTP: requests become calls, answers become responses, and what a client may send is limited."""
+"""The API over HTTP: turns requests into calls and answers into responses, and limits requests and connections."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ _MOST_ARGUMENTS = 20
 
 class _State(Enum):
     READY = "may fetch the next piece"
-    PAUSED = "waits until the client has taken what was written"
-    OVER = "finished, broken off, or the client is gone"
+    PAUSED = "waits until the client has received the pieces written so far"
+    OVER = "finished or broken off, or the client is gone"
 
 
 Answering = Callable[[Call], Deferred[Answer]]
 
 
-class LimitedRequest(Request):
-    """A request whose body is read up to a limit: a longer one is refused while it comes in."""
+class SizeLimitedRequest(Request):
+    """A request whose body has a limit. A longer body is refused while it arrives."""
 
     most_bytes = 1 << 24
     _received = 0
     _refused = False
 
     def gotLength(self, length: int | None) -> None:
-        """Refuse a body that is announced as too long."""
+        """Refuse a body whose announced length is above the limit."""
         if length is not None and length > self.most_bytes:
             self._refuse()
             length = 0
         Request.gotLength(self, length)
 
     def handleContentChunk(self, data: bytes) -> None:
-        """Take a piece of the body."""
+        """Receive a piece of the body."""
         self._received += len(data)
         if self._received > self.most_bytes:
             self._refuse()
@@ -57,7 +57,7 @@ class LimitedRequest(Request):
             Request.handleContentChunk(self, data)
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
-        """Process the request, unless it has been refused."""
+        """Process the request, unless it was refused."""
         if not self._refused:
             Request.requestReceived(self, command, path, version)
 
@@ -74,8 +74,8 @@ class LimitedRequest(Request):
 
 
 @implementer(IPushProducer)
-class Outpour:
-    """Writes an answer piece by piece, the next one only when the client has taken the one before."""
+class AnswerProducer:
+    """Writes a long answer piece by piece. It fetches a piece only when the client has received the last one."""
 
     _log = Logger()
 
@@ -90,7 +90,7 @@ class Outpour:
         self._fetch()
 
     def pauseProducing(self) -> None:
-        """The client is slow: fetch no more."""
+        """Fetch no more pieces, because the client is slow."""
         if self._state is _State.READY:
             self._state = _State.PAUSED
 
@@ -101,7 +101,7 @@ class Outpour:
             self._fetch()
 
     def stopProducing(self) -> None:
-        """The client is gone."""
+        """Stop, because the client is gone."""
         self._state = _State.OVER
         if self._fetching is not None:
             self._fetching.cancel()
@@ -109,7 +109,7 @@ class Outpour:
     def _fetch(self) -> None:
         if self._state is _State.READY and self._fetching is None:
             fetching = self._fetching = self._more().addCallbacks(self._write, self._fail)
-            if fetching.called:
+            if fetching.called:  # it answered at once, so _write ran before the assignment above
                 self._fetching = None
 
     def _write(self, piece: bytes) -> None:
@@ -118,14 +118,14 @@ class Outpour:
             return
         if piece:
             self._request.write(piece)
-            self._reactor.callLater(0, self._fetch)
+            self._reactor.callLater(0, self._fetch)  # later, so that other connections have their turn
             return
         self._state = _State.OVER
         self._request.unregisterProducer()
         self._request.finish()
 
     def _fail(self, failure: Failure) -> None:
-        """End the connection: without its end mark the client knows the answer to be incomplete."""
+        """End the connection. The missing end mark tells the client that the answer is incomplete."""
         self._fetching = None
         if self._state is _State.OVER:
             failure.trap(CancelledError)
@@ -136,7 +136,7 @@ class Outpour:
 
 
 class APIResource(Resource):
-    """Everything below the root. ``answering`` fails only when it is cancelled."""
+    """The resource of every path. ``answering`` fails only if it is cancelled."""
 
     isLeaf = True
 
@@ -166,21 +166,21 @@ class APIResource(Resource):
             return
         request.setHeader(b"content-type", answer.content_type.encode())
         if answer.more is not None:
-            Outpour(request, self._reactor, answer.more)
+            AnswerProducer(request, self._reactor, answer.more)
             return
         request.setHeader(b"content-length", b"%d" % len(answer.body))
         request.write(answer.body)
         request.finish()
 
 
-class Channel(http.HTTPChannel):
-    """A connection that its site knows of."""
+class CountedChannel(http.HTTPChannel):
+    """A connection that its site counts."""
 
     site: APISite
     transport: Any
 
     def connectionMade(self) -> None:
-        """Begin, unless there are too many already."""
+        """Accept the connection, unless there are too many already."""
         http.HTTPChannel.connectionMade(self)
         connections = self.site.connections
         if len(connections) >= _MOST_CONNECTIONS:
@@ -188,35 +188,35 @@ class Channel(http.HTTPChannel):
         connections.add(self)
 
     def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]  # Twisted always gives the reason
-        """End."""
+        """Forget the connection."""
         self.site.connections.discard(self)
         http.HTTPChannel.connectionLost(self, reason)
 
 
 class APISite(Site):
-    """The site: at most so many connections, each limited in what it sends. ``most_bytes`` limits a body."""
+    """The site of the API. It limits the number of connections; ``most_bytes`` limits the body of a request."""
 
     noisy = False
-    protocol = Channel  # type: ignore[assignment]  # without the wrapper that chooses between HTTP/1.1 and HTTP/2
+    protocol = CountedChannel  # type: ignore[assignment]  # without the wrapper that chooses between HTTP/1.1 and HTTP/2
 
     def __init__(self, answering: Answering, most_bytes: int, reactor: Any) -> None:
-        limited = type("LimitedRequest", (LimitedRequest,), {"most_bytes": most_bytes})
+        limited = type("SizeLimitedRequest", (SizeLimitedRequest,), {"most_bytes": most_bytes})
         resource = APIResource(answering, reactor)
         Site.__init__(self, resource, requestFactory=limited, timeout=_TIMEOUT, reactor=reactor)
         self.displayTracebacks = False
-        self.connections: set[Channel] = set()
+        self.connections: set[CountedChannel] = set()
 
     def log(self, request: Any) -> None:
-        """Write no line for each request."""
+        """Log nothing, where Twisted logs every request."""
 
     def abort(self) -> None:
-        """End all connections; what is being done for them is given up."""
+        """Abort all connections, and the calls that they wait for."""
         for channel in tuple(self.connections):
             channel.transport.abortConnection()
 
 
 def longest_body(max_payload_size: int) -> int:
-    """Return a limit for bodies, in bytes, that has room for a message with such a payload (0: as MQTT allows)."""
+    """Return a limit for bodies, in bytes, that allows a message with the largest payload (0: MQTT's largest)."""
     return (16 << 20) + 2 * (max_payload_size or 1 << 28)
 
 
