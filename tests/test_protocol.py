@@ -1,0 +1,91 @@
+"""The count of open connections, which the broker awaits when it stops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+
+from holdfast.protocol import MQTTServerFactory, OpenConnections
+
+
+class Transport(StringTransport):
+    """A TCP transport in memory, whose end the test decides."""
+
+    aborted = False
+
+    def setTcpNoDelay(self, enabled: bool) -> None: ...
+
+    def setTcpKeepAlive(self, enabled: bool) -> None: ...
+
+    def abortConnection(self) -> None:
+        self.aborted = True
+
+
+class Unheard:
+    """A Network Connection that ignores its transport."""
+
+    def drained(self) -> None: ...
+
+    def lost(self) -> None: ...
+
+
+class Listener:
+    """A factory whose transports are in memory."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.connections = OpenConnections(self.clock)
+        build: Any = lambda _network: Unheard()  # noqa: E731
+        self.factory = MQTTServerFactory(build, self.connections, self.clock)
+
+    def accept(self) -> Any:
+        protocol = self.factory.buildProtocol(None)
+        protocol.makeConnection(Transport())  # type: ignore[no-untyped-call]
+        return protocol
+
+    def stop(self) -> list[None]:
+        """Await the end of all connections for at most 2 seconds; return the results."""
+        results: list[None] = []
+        self.connections.all_closed(2.0).addCallback(results.append)
+        return results
+
+
+def test_without_connections_it_does_not_wait() -> None:
+    assert Listener().stop() == [None]
+
+
+def test_it_waits_until_the_last_connection_is_closed() -> None:
+    listener = Listener()
+    first, second, gone = listener.accept(), listener.accept(), listener.accept()
+    gone.connectionLost()
+    first.close(b"last")
+    second.close(b"last")
+    results = listener.stop()
+    first.connectionLost()
+    assert results == []
+    second.connectionLost()
+    assert results == [None]
+    assert not listener.clock.getDelayedCalls()
+
+
+def test_a_client_that_takes_nothing_is_awaited_for_a_limited_time() -> None:
+    listener = Listener()
+    slow = listener.accept()
+    slow.close(b"last")
+    results = listener.stop()
+    listener.clock.advance(1.9)
+    assert results == []
+    listener.clock.advance(0.2)
+    assert results == [None]
+    slow.connectionLost()
+
+
+def test_connections_without_a_client_are_aborted() -> None:
+    listener = Listener()
+    silent, closing = listener.accept(), listener.accept()
+    closing.close(b"last")
+    listener.stop()
+    assert silent.transport.aborted
+    assert not closing.transport.aborted
