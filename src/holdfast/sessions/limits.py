@@ -26,7 +26,7 @@ class RetainMode(Enum):
 
 @frozen
 class Limits:
-    """Limits of the Clients of one zone. None stands for unlimited; sizes are in bytes, times in seconds."""
+    """The limits of the Clients of one zone. None means unlimited. Sizes are in bytes, times in seconds."""
 
     max_packet_size: int = 1 << 20
     max_clientid_len: int = 65535

@@ -1,4 +1,4 @@
-"""Reading all Session State at start."""
+"""Loading at start: it reads all tables of Session State and builds Sessions and Wills from their rows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from holdfast.tickets import COMMITTED
 
 
 class Loading:
-    """All Sessions and Wills of a store, or of one ``node`` where several share the store.
+    """All Sessions and Wills of a store, or of one ``node`` if several nodes share the store.
 
-    ``orphans`` are messages that no delivery refers to, ``superseded`` Sessions that a later one of the same Client
-    has replaced: a commit that failed half-way can leave such rows, and they are to be deleted.
+    ``orphans`` are messages that no delivery refers to. ``superseded`` are Sessions that a later one of the same Client
+    has replaced. Such rows remain if the broker ended before it could repeat a failed write. The caller deletes them.
     """
 
     def __init__(
@@ -68,7 +68,8 @@ class Loading:
         columns = ", ".join(column.name for column in table.columns)
         key = ", ".join(column.name for column in table.primary_key)
         whose, bound = "", list[int]()
-        if self._node is not None:  # the ids of Sessions and messages are revisions, whose low byte is the node
+        if self._node is not None:
+            # The ids of Sessions and messages are revisions: their low byte is the node that made them.
             first = next(iter(table.primary_key)).name
             whose = "WHERE node = ? " if table is tables.wills else f"WHERE {first} & 255 = ? "
             bound = [self._node]

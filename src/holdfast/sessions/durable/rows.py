@@ -1,4 +1,8 @@
-"""Session State as rows, in the order of the tables' columns, and back."""
+"""The rows of Session State, in the order of the tables' columns, and the values made from them.
+
+Each pair of functions belongs to one table: ``session_messages``, ``session_subscriptions``, ``session_deliveries`` and
+``wills``. The rows of ``sessions`` and ``session_received`` hold plain values and are made in ``states``.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +44,7 @@ def subscription_row(session: int, topic_filter: str, subscription: Subscription
 
 
 def subscription_of(row: Row) -> tuple[Subscription, str | None]:
-    """Return the subscription of a row of ``session_subscriptions``, and where its replay stands."""
+    """Return the subscription of a row of ``session_subscriptions``, and the topic its replay goes on after, if any."""
     _, topic_filter, qos, no_local, as_published, retain_handling, identifier, replay_after = row
     group, inner = split_shared(topic_filter)
     subscription = Subscription(inner, qos, bool(no_local), bool(as_published), retain_handling, identifier, group)

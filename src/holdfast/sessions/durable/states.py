@@ -1,4 +1,11 @@
-"""Session State in the database: records, kept messages and Wills as rows, written through the one writer."""
+"""Session State in the database, written through the one writer.
+
+``DurableSessionStates`` writes ``session_messages`` and ``wills``; each ``DurableRecord`` writes its Session's rows of
+``sessions``, ``session_subscriptions``, ``session_deliveries`` and ``session_received``.
+
+The kinds are applied in the order of their numbers within one transaction. Messages come before the deliveries that
+refer to them. Ended Sessions come last, so that rows pending for a Session are deleted with it.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +35,10 @@ from holdfast.storage.writing.writes import Write
 from holdfast.tickets import COMMITTED, CommitTicket
 from holdfast.wire.packets import Will
 
-#: What a row counts for beside its payload when the bytes that are pending are counted.
+#: The bytes that a row counts for, beside its payload, in the writer's pending bytes.
 _ROW_OVERHEAD = 150
 
-#: Seconds after which what the database could not take is written again.
+#: Seconds after which failed writes are repeated.
 _AGAIN = 1.0
 
 
@@ -84,7 +91,7 @@ class DurableSessionStates:
         self.add(self.wills, (self._node, client_id), None)
 
     def load(self) -> tuple[Sequence[StoredSession], Sequence[StoredWill]]:
-        """Read everything, and discard what nothing refers to."""
+        """Read all Sessions and Wills, and delete rows that nothing refers to."""
         node = self._node if self._shared else None
         connection = self._parts.database.connect_reader()
         try:
@@ -98,13 +105,13 @@ class DurableSessionStates:
         return loading.sessions, loading.wills
 
     def submit(self, kind: RowKind, key: Hashable, row: object, size: int, fresh: bool = False) -> CommitTicket:
-        """Write a row (None: delete it)."""
+        """Write a row, or delete it (None). Returns the ticket of the commit."""
         if kind.unwritten and kind.unwritten.pop(key, None) is not None:
-            fresh = False
+            fresh = False  # an older write of this key failed: it may still have reached the database
         return self._parts.writer.submit(Write(kind, key, row, size, 0, fresh))
 
     def add(self, kind: RowKind, key: Hashable, row: object, fresh: bool = False) -> None:
-        """Write a row (None: delete it) that nobody waits for."""
+        """Write a row, or delete it (None), without a ticket."""
         if kind.unwritten and kind.unwritten.pop(key, None) is not None:
             fresh = False
         self._parts.writer.add(Write(kind, key, row, _ROW_OVERHEAD, 0, fresh))
@@ -117,7 +124,7 @@ class DurableSessionStates:
             self._retry = self._clock.callLater(_AGAIN, self._write_again)
 
     def _write_again(self) -> None:
-        """The database could not take these writes; see whether it can now, once what overtakes them is stored."""
+        """Repeat failed writes, after all pending ones: a newer write of the same key must not be overwritten."""
         self._retry = None
         self._parts.writer.flushed().when_settled(lambda _: self._write_unwritten())
 
@@ -157,7 +164,7 @@ class DurableRecord:
         return self._write(self._states.sessions, (self.identifier,), row)
 
     def ended(self) -> CommitTicket:
-        """Delete every row of the Session; what is noted from now on is not written."""
+        """Delete every row of the Session. Later calls write nothing."""
         ticket = self._write(self._states.ended, (self.identifier,), ())
         self._over = True
         return ticket
@@ -172,7 +179,7 @@ class DurableRecord:
         return self._write(self._states.subscriptions, (self.identifier, topic_filter), None)
 
     def delivering(self, delivery: DeliveryState, fresh: bool) -> CommitTicket:
-        """Write a delivery's row. The first one needs no ticket of its own: its message has one."""
+        """Write a delivery's row. Below QoS 2 the ticket of its message is enough, so none is returned."""
         key = (self.identifier, delivery.seq)
         row = delivery_row(self.identifier, delivery)
         if delivery.qos < 2 and not delivery.released:
@@ -187,12 +194,12 @@ class DurableRecord:
             self._states.add(self._states.deliveries, (self.identifier, seq), None)
 
     def received(self, packet_identifier: int, at: int, fresh: bool) -> CommitTicket:
-        """Write the row of a QoS 2 message that came."""
+        """Write the row of a received QoS 2 message."""
         key = (self.identifier, packet_identifier)
         return self._write(self._states.received, key, (*key, at), fresh)
 
     def released(self, packet_identifier: int) -> CommitTicket:
-        """Delete the row of a QoS 2 message that came."""
+        """Delete the row of a received QoS 2 message."""
         return self._write(self._states.received, (self.identifier, packet_identifier), None)
 
     def _write(self, kind: RowKind, key: Hashable, row: object, fresh: bool = False) -> CommitTicket:

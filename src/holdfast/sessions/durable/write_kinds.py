@@ -1,4 +1,17 @@
-"""Write kinds of Session State: one per table, many rows to a statement, and what failed written again later."""
+"""The write kinds of Session State: one for each of its tables, and one that ends Sessions.
+
+``RowKind`` writes many rows of one table with one statement. ``EndedSessions`` deletes a Session's rows from
+``sessions``, ``session_subscriptions``, ``session_deliveries`` and ``session_received``.
+
+How failed writes are repeated. Memory is ahead of the database when a commit fails: a Client was told that its Session
+exists. Say the row of delivery (7, 3) cannot be written because the disk is full:
+
+    the commit fails          the write is kept in ``unwritten`` under its key (7, 3)
+    a newer write of (7, 3)   replaces it: once that one is committed, the old one is forgotten
+    a second later            ``DurableSessionStates`` submits all of ``unwritten`` again
+
+The invariant: for each key, the database has the last write, or the last write is pending or in ``unwritten``.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +30,9 @@ from holdfast.tickets import FailureKind, StorageFailure
 
 @implementer(IWriteKind)
 class RowKind:
-    """Rows of one table: keys are its primary key's values as a tuple, rows are tuples of all columns, the key first.
+    """Writes of one table's rows. A key is a tuple of the primary key, a row is a tuple of all columns, the key first.
 
-    Writes that failed because of the database are kept in ``unwritten`` until they are written, or newer ones of the
-    same key are: memory is ahead of the database then, and catches up when ``when_failed``'s receiver says so.
+    Writes that failed because of the database are kept in ``unwritten``, and ``when_failed`` is called.
     """
 
     def __init__(self, table: Table, order: int, bulk: Bulk, when_failed: Callable[[], None]) -> None:
@@ -33,18 +45,18 @@ class RowKind:
         self._when_failed = when_failed
 
     def apply(self, cursor: Cursor, writes: Sequence[Write]) -> Any:
-        """Insert, replace and delete rows; return the keys of those that older ones of are unwritten."""
+        """Insert, replace and delete rows. Returns the keys that have an older write in ``unwritten``."""
         self._bulk.upsert(cursor, self._table, [write.row for write in writes if write.row is not None])
         self._bulk.delete(cursor, self._table, self._key, [_tuple(write.key) for write in writes if write.row is None])
         return [write.key for write in writes if write.key in self.unwritten] if self.unwritten else ()
 
     def committed(self, account: Any) -> None:
-        """Forget what is unwritten and has been overtaken: it was submitted before, and failed after that."""
+        """Forget the older writes of these keys. They were submitted earlier, but failed later than that."""
         for key in account:
             self.unwritten.pop(key, None)
 
     def failed(self, writes: Sequence[Write], failure: StorageFailure) -> None:
-        """Keep what the database could not take for later. A row it refuses for itself is given up."""
+        """Keep the writes for later if the database could not take them. A row that it refuses is given up."""
         if failure.kind is not FailureKind.REFUSED:
             self.unwritten.update((write.key, write) for write in writes)
             self._when_failed()
@@ -52,9 +64,9 @@ class RowKind:
 
 @implementer(IWriteKind)
 class EndedSessions(RowKind):
-    """Ends Sessions: the key is the Session's id alone, and all its rows go.
+    """Ends Sessions: the key is the Session's id, and all rows of the Session are deleted.
 
-    So does what the database could not take of them (``of_sessions``): written later, it would bring them back.
+    The unwritten rows of the kinds ``of_sessions`` are forgotten too: written later, they would bring the Session back.
     """
 
     def __init__(
@@ -71,14 +83,14 @@ class EndedSessions(RowKind):
         )
 
     def apply(self, cursor: Cursor, writes: Sequence[Write]) -> frozenset[Any]:
-        """Delete every row of these Sessions; return their ids."""
+        """Delete every row of these Sessions. Returns their ids."""
         keys = [_tuple(write.key) for write in writes]
         for table, key in self._tables:
             self._bulk.delete(cursor, table, key, keys)
         return frozenset(identifier for (identifier,) in keys)
 
     def committed(self, account: Any) -> None:
-        """Forget what is unwritten of these Sessions."""
+        """Forget the unwritten rows of these Sessions."""
         super().committed([(identifier,) for identifier in account])
         for kind in self._of_sessions:
             for key in [key for key in kind.unwritten if _tuple(key)[0] in account]:
