@@ -13,13 +13,14 @@ PYTEST_ARGS ?=
 PYTEST := -m pytest -n 2 --dist loadgroup
 TESTS ?= tests
 
-.PHONY: help run sample test lint types layers check check-file changelog bench faults wheel clean needs
+.PHONY: help run sample test lint types layers check check-file changelog bench faults wheel clean needs picture
 
 help:
 	@echo 'make run     start the broker on 127.0.0.1:1883, data in ./data   (options: ARGS="--listen ...")'
 	@echo 'make sample  a day of a building in ./building, to try the pipeline  (options: SAMPLE_ARGS="--scale 0.1")'
 	@echo 'make test    run all tests                  (options: TESTS=tests/wire PYTEST_ARGS=-x COVERAGE=1)'
 	@echo 'make check   ruff, mypy, import layers, changelog'
+	@echo 'make picture draw docs/developer/rooms.svg anew, after imports have changed'
 	@echo 'make check-file FILE=src/holdfast/topics.py     ruff and mypy on this file'
 	@echo 'make bench   benchmarks, beside mosquitto where installed          (options: BENCH_ARGS="--quick")'
 	@echo 'make faults  kill, fill, lock and damage for half an hour            (options: FAULTS_ARGS="--quick")'
@@ -73,6 +74,9 @@ changelog: $(VENV)/dev
 	$(BIN)/towncrier build --draft --version next > /dev/null
 
 check: lint types layers changelog
+
+picture: $(VENV)/dev
+	$(BIN)/python docs/developer/draw_rooms.py > docs/developer/rooms.svg
 
 check-file: $(VENV)/dev
 	@test -n "$(FILE)" || { echo 'name the file: make check-file FILE=src/holdfast/topics.py' >&2; exit 1; }

@@ -1,0 +1,36 @@
+"""The packages of Holdfast import one way, and the developers' page shows it."""
+
+from __future__ import annotations
+
+import runpy
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import grimp
+import pytest
+
+DEVELOPER = Path(__file__).parents[1] / "docs" / "developer"
+DRAW_ROOMS = runpy.run_path(str(DEVELOPER / "draw_rooms.py"))
+
+
+@pytest.fixture(scope="module")
+def graph() -> grimp.ImportGraph:
+    return grimp.build_graph("holdfast")
+
+
+def test_no_rooms_of_a_package_import_each_other_in_a_circle(graph: grimp.ImportGraph) -> None:
+    """This includes imports for type checking only: whoever reads a module must read those too."""
+    packages = [module for module in graph.modules if graph.find_children(module)]
+    assert len(packages) > 20
+    for package in packages:
+        TopologicalSorter(DRAW_ROOMS["rooms_of"](package, graph)).prepare()  # raises CycleError, which names the rooms
+
+
+def test_no_modules_of_a_room_import_each_other_in_a_circle(graph: grimp.ImportGraph) -> None:
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    TopologicalSorter(imports).prepare()
+
+
+def test_the_picture_shows_the_imports_of_today() -> None:
+    """If it does not: `make picture`."""
+    assert (DEVELOPER / "rooms.svg").read_text() == DRAW_ROOMS["drawing"]()
