@@ -79,7 +79,7 @@ def test_another_database_is_not_added_to_an_archive(
     ):
         archive(spark, source, out, lambda _seq: None)
     recorded.put(*(message(f"c/{number}") for number in range(9)), at=NOW + 1)  # it goes on, and gets further
-    with pytest.raises(PipelineError, match="goes up to entry 3, but what the database has there was made later"):
+    with pytest.raises(PipelineError, match="ends at entry 3, but this entry in the database is younger"):
         archive(spark, source, out, lambda _seq: None)
     assert require_coverage(out).last_seq == 3
 

@@ -19,8 +19,9 @@ from holdfast.pipeline import snapshot_of
 from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.decoding import Decoder, messages
 from holdfast.pipeline.decoding.registry import decoder_of
+from holdfast.pipeline.decoding.schemas import inferred_by
 from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.jobs.decode import decode, inferred_by
+from holdfast.pipeline.jobs.decode import decode
 from holdfast.pipeline.output.folder import Folder
 from tests.pipeline.stores import Filled, message
 

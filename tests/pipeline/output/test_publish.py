@@ -102,7 +102,7 @@ def test_a_compacted_archive_is_published_as_it_grows(spark: SparkSession, recor
         compact(spark, bronze, silver, unfinished)
 
     grown(unfinished=True)
-    assert "is an archive that is added to" in publish(bronze.uri, status=1)["error"]
+    assert "is an archive that still grows" in publish(bronze.uri, status=1)["error"]
     added = publish(silver.uri)["rows_added"], publish(silver.uri, "--to", lake.uri)["rows_added"]
     assert added == (3, 3)
     shutil.copytree(tmp_path / "silver", tmp_path / "older")
@@ -122,7 +122,7 @@ def test_a_compacted_archive_is_published_as_it_grows(spark: SparkSession, recor
         elsewhere["version"],
     ]
     older = publish(tmp_path / "older", "--to", lake.uri, status=1)["error"]  # or one that begins anew after a backup
-    assert "has the changes up to 5 of the same database" in older
+    assert "has the changes of this database up to 5" in older
     told = json.loads((tmp_path / "silver/archive.json").read_text())
     (tmp_path / "silver/archive.json").write_text(json.dumps(told | {"last_seq": 3}))
     assert "let compact finish first" in publish(silver.uri, status=1)["error"]
@@ -148,7 +148,7 @@ def test_what_is_not_whole_is_not_published(export_of: Callable[..., Path], tmp_
     """Nor what is not there, nor what a table has no columns for: in a line that says why."""
     assert "holds nothing to publish" in publish(tmp_path / "none", status=1)["error"]
     short = export_of("short", {"x": [1]}, rows=2)
-    assert "has 1 rows in 1 files, but manifest.json tells of 2" in publish(short, status=1)["error"]
+    assert "has 1 rows in 1 files, but manifest.json counts 2" in publish(short, status=1)["error"]
     first, second, marked = export_of("a", {"x": [1]}), export_of("b", {"y": ["z"]}), export_of("c", {"taken_at": [1]})
     publish(first, "--to", tmp_path / "lake")
     other = publish(second, "--to", tmp_path / "lake", status=1)["error"]

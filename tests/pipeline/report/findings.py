@@ -55,7 +55,10 @@ def delivery(topic_filter: str, subscriptions: int, messages: int, size: int, fl
 def history(names: tuple[str, ...]) -> History:
     talkers = tuple(Talker(one, 100 - place, 1000) for place, one in enumerate(names))
     churn = tuple(Churn(NOW - DAY + hour * 3_600_000, hour, 1, 2, 100 * hour) for hour in range(24))
-    return History(NOW - DAY, NOW, 3600, 348, churn, (Talker(None, 3, 0), *talkers), talkers, talkers, 10, 4, names)
+    return History(
+        since=NOW - DAY, until=NOW, step=3600, changes=348, churn=churn, clients=(Talker(None, 3, 0), *talkers),
+        prefixes=talkers, topics=talkers, retained=10, untouched=4, untouched_topics=names,
+    )  # fmt: skip
 
 
 def findings(names: tuple[str, ...] = ("plant", "home", "lab")) -> Findings:
@@ -66,15 +69,22 @@ def findings(names: tuple[str, ...] = ("plant", "home", "lab")) -> Findings:
     found = tuple(delivery(one, 2, 100, 10_000) for one in names)
     messages = sum(one.messages for one in branches)
     return Findings(
-        "sqlite:////var/lib/holdfast.db", NOW, 30 * 86_400,
-        Totals(messages, messages * 10, 4000, 12, 7000, messages // 3, 30, 300, 20, 200),
-        branches + below, branches,
-        tuple(Part(key, 10 * key, 2**key) for key in range(13)),
-        tuple(Part(key, 100 - key, 10) for key in range(len(AGE_BANDS))),
-        ones, ones, tuple(Talker(one, 10, 100) for one in (None, *names)),
-        Expiry(tuple(range(HOURS)), tuple(range(DAYS)), 5, 6),
-        FLOW, Deliveries(NOW, found, tuple(InvalidFilter(3, one, "is none") for one in names)), history(names),
-    )  # fmt: skip
+        database="sqlite:////var/lib/holdfast.db",
+        taken_at=NOW,
+        stale_after=30 * 86_400,
+        totals=Totals(messages, messages * 10, 4000, 12, 7000, messages // 3, 30, 300, 20, 200),
+        branches=branches + below,
+        stale=branches,
+        sizes=tuple(Part(key, 10 * key, 2**key) for key in range(13)),
+        ages=tuple(Part(key, 100 - key, 10) for key in range(len(AGE_BANDS))),
+        largest=ones,
+        oldest=ones,
+        clients=tuple(Talker(one, 10, 100) for one in (None, *names)),
+        expiry=Expiry(tuple(range(HOURS)), tuple(range(DAYS)), 5, 6),
+        flow=FLOW,
+        deliveries=Deliveries(NOW, found, tuple(InvalidFilter(3, one, "is none") for one in names)),
+        history=history(names),
+    )
 
 
 def empty() -> Findings:

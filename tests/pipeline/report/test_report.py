@@ -77,6 +77,13 @@ def test_the_history_tells_of_changes_and_of_what_never_changes(spark: SparkSess
     assert history.churn[1].at - history.churn[0].at >= history.step * 1000
 
 
+def test_an_expired_message_that_was_not_swept_is_not_counted_as_a_topic(spark: SparkSession, recorded: Filled) -> None:
+    recorded.put(message("kept"), message("expired", expires_at=NOW + 1), at=NOW)
+    history = _found(spark, recorded).history
+    assert history is not None
+    assert (history.retained, history.untouched, history.untouched_topics) == (1, 1, ("kept",))
+
+
 def test_an_empty_database_has_a_report(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
     """Written to a folder, for machines told in a line of JSON."""
     command = ["report", "--storage", _prepared(filled).url, "--out", str(tmp_path / "new"), "--json"]

@@ -1,8 +1,16 @@
-"""Matching many Topic Filters with many topics at once.
+"""Match many Topic Filters with many topics at once.
 
-The filters are a tree of levels, as a table of edges. Each topic walks down all of its ways at the same time, one level
-with each join: along the edge of its own level, along ``+``, and to a match where a filter ends. What it costs depends
-on the ways that there are, not on how many filters, or kinds of filters, there are.
+How it works: the filters form a tree of levels, stored as a table of edges. ``a/+`` and ``a/#`` give these edges::
+
+    node  way    child
+       0  a          1
+       1  +          2
+       2  +end      -1    the filter at place 0 ends here
+       1  #         -2    the filter at place 1 ends here
+
+All topics walk down the tree together: each join with the table goes one level deeper. A topic follows the edge of its
+own level, the edge ``+``, and the edges that end a filter. A match is a negative node, and the edge ``+stay`` keeps it
+until the last join. So the cost grows with the number of edges that topics can follow, not with the number of filters.
 """
 
 from __future__ import annotations
@@ -16,16 +24,16 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-#: Edges that are no levels of topics, which contain none of these characters.
+#: Edges that cannot be the level of a topic: a Topic Name has no ``+`` and no ``#``.
 _PLUS, _MULTI, _END, _STAY = "+", "#", "+end", "+stay"
 _ROOT = 0
 
 
 def matched(topics: DataFrame, topic_filters: Sequence[str]) -> DataFrame:
-    """Return a row for each pair of a topic and a Topic Filter that match: the filter's place in the list, and size.
+    """Return a row for each pair of a topic and a matching Topic Filter.
 
-    ``topics`` has the columns ``topic`` and ``size``; the filters are valid, not shared, of at most
-    :data:`MOST_LEVELS` levels, and each comes once. The columns returned are ``place`` and ``size``.
+    ``topics`` has the columns ``topic`` and ``size``. The filters are valid, not shared, different, and have at most
+    ``MOST_LEVELS`` levels. The returned columns are ``place``, the filter's place in the list, and ``size``.
     """
     edges = F.broadcast(_edges(topics.sparkSession, topic_filters))
     deepest = max((len(_levels(one)) for one in topic_filters), default=0)
@@ -38,7 +46,7 @@ def matched(topics: DataFrame, topic_filters: Sequence[str]) -> DataFrame:
 
 
 def _ways(depth: int) -> Column:
-    """Return the array of the edges by which a topic may leave a node at a depth."""
+    """Return the array of the edges that a topic may follow from a node at a depth."""
     level = F.get("levels", F.lit(depth))
     every = F.array(level, F.lit(_PLUS), F.lit(_MULTI))
     if depth == 0:

@@ -1,1 +1,5 @@
-"""The jobs: each takes a Spark session and says what it did. The command line calls them; so may anybody."""
+"""The jobs, one module for each command: a function that takes a Spark session and returns a value with its figures.
+
+The command line calls them, and any program may. Only ``publish`` needs no Spark.
+May import every package of the pipeline but ``cli``.
+"""

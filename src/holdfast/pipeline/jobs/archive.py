@@ -1,4 +1,14 @@
-"""Archiving the history: each entry once, in Parquet files by the day it was made."""
+"""Archive the history: each entry once, in Parquet files by the day of its change.
+
+How it works: Spark streams the entries in batches and notes each finished batch in its checkpoint. After a batch, three
+things follow in this order, so that a job killed in between never promises too much:
+
+1. The files are synced to the disk.
+2. ``archive.json`` says up to which entry the archive is complete, for example ``last_seq`` 288965.
+3. ``confirm(288965)`` tells the database, which may then prune these entries.
+
+A run that is killed after 1 or 2 repeats these steps when it is started again: the checkpoint knows the last batch.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +32,13 @@ from holdfast.storage.url import shown
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Seconds between two looks at how far the stream has come.
+#: Seconds between two looks at the progress of the stream.
 _LOOK = 1
 
 
 @frozen
 class Archived:
-    """The archive has everything up to the entry ``last_seq``; before this run it had it up to ``before``."""
+    """The archive is complete up to the entry ``last_seq``. Before this run it was complete up to ``before``."""
 
     before: int
     last_seq: int
@@ -44,11 +54,11 @@ def archive(
     follow: float | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Archived:
-    """Stream the history from where the archive in ``out`` ends, by batches of at most ``rows`` entries.
+    """Stream the history to ``out``, from the end of the archive there, in batches of at most ``rows`` entries.
 
-    It goes on until everything that is there now is archived, or with ``follow``, the seconds between batches, until
-    ``stopped`` says so. ``confirm`` is told how far it has got, once that is on the disk and never before; first of all
-    0, or what an earlier run could not tell any more. Raises :class:`PipelineError`.
+    Without ``follow`` it ends when the present history is archived. With ``follow``, the seconds between batches, it
+    goes on until ``stopped`` returns True. ``confirm`` gets the last entry that is safe on the disk. The first call
+    gets 0 for a new archive, or the entries that a killed run did not confirm. Raises :class:`PipelineError`.
     """
     check(source.url)
     progress = _Progress(source, out, confirm)
@@ -74,7 +84,7 @@ def archive(
 
 
 class _Progress:
-    """What has been told of an archive: to whoever reads it, and to the database."""
+    """Keeps ``archive.json`` and the database informed about the last archived entry."""
 
     def __init__(self, source: Source, out: Folder, confirm: Callable[[int], None]) -> None:
         self._source = source
@@ -97,24 +107,25 @@ class _Progress:
             )
         if replaced:
             raise PipelineError(
-                f"{out.uri}: goes up to entry {self._coverage.last_seq}, but what the database has there was made "
-                "later: the database has been replaced, perhaps by a backup; name another folder"
+                f"{out.uri}: ends at entry {self._coverage.last_seq}, but this entry in the database is younger: the "
+                "database has been replaced, perhaps by a backup; name another folder"
             )
         self.told = 0
         if reached is None:
             require_archive_target(out)
-            confirm(0)  # from now on nothing is forgotten that is not archived
+            confirm(0)  # from now on the database prunes only archived entries
         else:
             self.tell()
 
     def tell(self) -> None:
-        """Say how far the archive has got, if that is further than before."""
+        """Note and confirm the last finished batch, unless it was confirmed before."""
         reached = committed_seq(self._out)
         if reached is None or reached <= self.told:
             return
         self._out.sync()
         with self._source.transaction() as transaction:
             self._coverage = self._coverage.extended(transaction, reached)
-        write_coverage(self._out, self._coverage)  # were it lost with the power, the next run would write it again
+        # Not synced: if it is lost with the power, the next run writes it again from the checkpoint.
+        write_coverage(self._out, self._coverage)
         self._confirm(reached)
         self.told = reached

@@ -1,4 +1,7 @@
-"""What was retained at a time, from the history, as Parquet."""
+"""Write the retained messages of a past time as Parquet, from the history in the database or from an archive.
+
+The newest entry of each topic up to that time tells its retained message: see ``archive/states.py``.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +34,9 @@ def asof(
     partitions: int | None = None,
     overwrite: bool = False,
 ) -> Manifest:
-    """Write what was retained at ``at`` (milliseconds since the epoch) to ``out``, as an export does.
+    """Write the messages that were retained at ``at`` (milliseconds since the epoch) to ``out``, like an export.
 
-    Raises :class:`PipelineError`, also for a time the history does not answer for: it names the earliest possible one.
+    Raises :class:`PipelineError`, also for a time outside the history; the text names the earliest possible time.
     """
     moment = moment_at(source, at)
     frame = state_at(spark, source, moment, topic_filter, partitions)
@@ -43,24 +46,24 @@ def asof(
 def asof_archived(
     spark: SparkSession, archive: Folder, at: int, out: Folder, topic_filter: str = "", overwrite: bool = False
 ) -> Manifest:
-    """Do the same from an archive of the history, compacted or not, for the times it covers."""
+    """Do the same from an archive of the history, compacted or not, for a time that the archive covers."""
     moment = require_coverage(archive).moment(at)
     moments = F.timestamp_millis(F.lit(at))
     counting = (F.col("seq") > moment.first_seq) & (F.col("seq") <= moment.last_seq) & (F.col("changed_at") <= moments)
-    # The days let whole folders be left out; nothing else is as cheap.
+    # By the day, Spark skips whole folders without opening a file.
     counting &= F.col("date") <= F.to_date(moments)
     if moment.last_seq > moment.first_seq:
         entries = read_archive(spark, archive, topic_filter).where(counting)
         (last,) = read_archive(spark, archive).where(counting).agg(F.max("seq")).collect()
         last_seq = last[0] or moment.first_seq
-    else:  # days without changes have no files
+    else:  # An archive without changes has no files, and Spark cannot read an empty folder.
         entries, last_seq = spark.createDataFrame([], struct_of(HISTORY)), moment.first_seq
     frame = state_of(newest_of(entries), at)
     return write(spark, frame, out, at, last_seq, topic_filter, overwrite)
 
 
 def moment_at(source: Source, at: int) -> Moment:
-    """Find a time (milliseconds since the epoch) in the history. Raises :class:`PipelineError`."""
+    """Find the moment of a time (milliseconds since the epoch). Raises :class:`PipelineError`."""
     check(source.url)
     with source.transaction() as transaction:
         try:
@@ -72,7 +75,7 @@ def moment_at(source: Source, at: int) -> Moment:
 def state_at(
     spark: SparkSession, source: Source, moment: Moment, topic_filter: str = "", partitions: int | None = None
 ) -> DataFrame:
-    """Return the columns of what was retained at a moment."""
+    """Return the columns of the messages that were retained at a moment."""
     bounds = (moment.first_seq + 1, moment.last_seq)
     return state_of(read_history(spark, source, *bounds, topic_filter, None, partitions, newest=True), moment.at)
 

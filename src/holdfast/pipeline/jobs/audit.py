@@ -1,4 +1,4 @@
-"""Comparing what is retained with what the history says is retained."""
+"""Compare the retained messages with the history's account of them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from holdfast.pipeline.jobs.asof import state_at
 from holdfast.pipeline.output.checksum import fingerprint
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.overwriting import require_replaceable
+from holdfast.pipeline.output.table_files import write_files
 from holdfast.pipeline.sources.tables import read_retained
 from holdfast.retained.history.moments import HistoryUnavailable, Moment, present_moment
 
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DIFFERENCES = "differences"
-#: What must be equal. When it was stored is told by the revision.
+#: The columns that must be equal. The revision holds the time of storing, so ``stored_at`` adds nothing.
 _COMPARED = ("payload", "qos", "client_id", "username", "expires_at", "revision", "properties_json")
 
 
 @frozen
 class Findings:
-    """How many topics are the same in both, only retained, only in the history, or not the same."""
+    """The number of topics that are the same in both, only retained, only in the history, or different."""
 
     same: int = 0
     only_live: int = 0
@@ -35,7 +36,7 @@ class Findings:
 
     @property
     def differences(self) -> int:
-        """How many topics are not the same."""
+        """The number of topics that are not the same."""
         return self.only_live + self.only_history + self.differs
 
 
@@ -46,9 +47,9 @@ def audit(
     topic_filter: str = "",
     partitions: int | None = None,
 ) -> Findings:
-    """Compare the retained messages of a snapshot with its history; write the topics that differ to ``out``, as JSON.
+    """Compare the retained messages of a snapshot with its history; write the differing topics to ``out``, as JSON.
 
-    What has expired is not retained on either side, swept or not. Raises :class:`PipelineError`.
+    Expired messages count on neither side, whether swept or not. Raises :class:`PipelineError`.
     """
     compared = compare(
         _marked(read_retained(spark, snapshot, topic_filter, ("topic", *_COMPARED), partitions)),
@@ -56,14 +57,13 @@ def audit(
     )
     if out is not None:
         require_replaceable(out, DIFFERENCES)
-        differing = compared.where("verdict <> 'same'")
-        differing.write.mode("overwrite").option("partitionOverwriteMode", "static").json(out.below(DIFFERENCES))
+        write_files(compared.where("verdict <> 'same'"), out, DIFFERENCES, "json")
     counts = compared.groupBy("verdict").agg(F.count("*").alias("topics")).collect()
     return Findings(**{row.verdict: row.topics for row in counts})
 
 
 def compare(live: DataFrame, past: DataFrame) -> DataFrame:
-    """Return each ``topic`` of either with the ``verdict``; both have the columns ``topic`` and ``mark``."""
+    """Return each ``topic`` of both tables with its ``verdict``. Both have the columns ``topic`` and ``mark``."""
     both = live.alias("live").join(past.alias("past"), "topic", "full_outer")
     live_mark, past_mark = F.col("live.mark"), F.col("past.mark")
     verdict = (

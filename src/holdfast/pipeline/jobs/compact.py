@@ -1,4 +1,9 @@
-"""Compacting an archive: of each day one sorted file, in a folder that any reader of Parquet may be pointed at."""
+"""Compact an archive: one sorted file for each day, in a folder that any reader of Parquet can open.
+
+An archive has many small files, and Spark's own list of them. The compacted folder has one file for each complete day.
+Its ``archive.json`` covers only days whose files are in place. Before a day is written again, it is taken out of the
+coverage: Spark removes the old file before it moves the new one there, and a job may be killed in between.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +27,9 @@ if TYPE_CHECKING:
 
 @frozen
 class Compacted:
-    """So many ``entries`` of these ``days`` were written; there is everything up to the entry ``last_seq``.
+    """The written ``days`` and the number of their ``entries``. The folder is complete up to the entry ``last_seq``.
 
-    ``unfinished`` is the day of the last entry archived, to which more may be added; None where nothing is archived.
+    ``unfinished`` is the day of the last archived entry; more entries may follow. It is None for an empty archive.
     """
 
     days: list[str]
@@ -34,10 +39,10 @@ class Compacted:
 
 
 def compact(spark: SparkSession, archive: Folder, out: Folder, unfinished: bool = False) -> Compacted:
-    """Write the days of ``archive`` that are complete and not in ``out`` yet, sorted by topic and seq.
+    """Write the complete days of ``archive`` that are not in ``out`` yet, sorted by topic and seq.
 
-    A day is complete once the archive has an entry of a later one; with ``unfinished``, the last day is written too,
-    and again by the next run. Raises :class:`PipelineError`.
+    A day is complete once the archive has an entry of a later day. With ``unfinished``, the last day is written too;
+    the next run writes it again. Raises :class:`PipelineError`.
     """
     _check_apart(archive, out)
     require_compaction_target(out)
@@ -60,7 +65,7 @@ def compact(spark: SparkSession, archive: Folder, out: Folder, unfinished: bool 
         written = _counted(read_archive(spark, out).where(F.col("date").isin(list(expected))))
         if written != expected:
             raise PipelineError(
-                f"{out.uri}: what was written is not what was read; was {archive.uri} changed? Run again"
+                f"{out.uri}: the entries written differ from the entries read; was {archive.uri} changed? Run again"
             )
     days = sorted({*done.days, *(day for day in expected if day < str(there.last_day))})
     last_seq = max([done.last_seq, *(last for _, _, last, _ in expected.values())])
@@ -70,27 +75,27 @@ def compact(spark: SparkSession, archive: Folder, out: Folder, unfinished: bool 
 
 
 def _counted(frame: DataFrame) -> dict[str, tuple[int, int, int, int]]:
-    """Return how many entries there are of each day, the first and the last of them, and the sum of their places."""
+    """Return for each day the number of entries, the first and the last ``seq``, and the sum of all ``seq``."""
     counts = frame.groupBy("date").agg(F.count("*"), F.min("seq"), F.max("seq"), F.sum("seq")).collect()
     return {str(row[0]): (row[1], row[2], row[3], row[4]) for row in counts}
 
 
 def _withdraw(out: Folder, done: Coverage, expected: Mapping[str, tuple[int, int, int, int]]) -> None:
-    """Answer no more for days that are about to be written again: Spark removes what is there first."""
+    """Take the days out of the coverage that are about to be written again: Spark removes their files first."""
     day, (_, first, _, _) = min(expected.items())
     if first <= done.last_seq:
         write_coverage(out, done.until(date.fromisoformat(day), first - 1))
 
 
 def _sweep(out: Folder) -> None:
-    """Remove what a run that was killed had not put in its place."""
+    """Remove the unfinished folders of a killed run."""
     for name in out.names(DATA):
         if name.startswith(UNFINISHED):
             out.remove(f"{DATA}/{name}")
 
 
 def _check_apart(archive: Folder, out: Folder) -> None:
-    """An archive counts its own files: what is put among them breaks it."""
+    """Raise :class:`PipelineError` if one folder is inside the other: an archive counts its own files."""
     first, second = f"{archive.uri}/", f"{out.uri}/"
     if first.startswith(second) or second.startswith(first):
         raise PipelineError(f"{out.uri}: is in the archive, or the archive is in it; name a folder apart from it")

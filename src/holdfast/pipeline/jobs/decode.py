@@ -1,4 +1,9 @@
-"""Decoding payloads: typed columns as Parquet, and what could not be decoded aside, with the reason."""
+"""Decode payloads: good payloads become typed columns in Parquet, bad payloads go to a folder with the reason.
+
+How it works: a Python function (``decoding/decode_function.py``) decodes each message in the executors, and returns its
+rows or the reason against them. The result is kept, because it is used four times: for the counts, the reasons, the
+good rows and the bad payloads. Decoding twice would take twice as long, and a decoder may answer differently.
+"""
 
 from __future__ import annotations
 
@@ -7,42 +12,42 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import asdict, frozen
 from pyspark import cloudpickle
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import StructType
 
 from holdfast.pipeline.decoding.decode_function import DecodeFunction, relaxed
 from holdfast.pipeline.decoding.decoder import Decoder
 from holdfast.pipeline.decoding.messages import Messages
+from holdfast.pipeline.decoding.schemas import ddl, quoted, schema_of
 from holdfast.pipeline.decoding.topic_patterns import TopicPattern, topic_pattern
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.checksum import checksum
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.names import DATA, MANIFEST
 from holdfast.pipeline.output.overwriting import begin_overwriting
+from holdfast.pipeline.output.table_files import write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: The folder of the payloads that could not be decoded, and what their lines have beside place and time.
+#: The folder of the payloads that could not be decoded.
 BAD = "bad"
-#: Messages that a schema is inferred from, and the bytes of the longest payload among them.
+#: The number of messages from which a schema is inferred.
 SAMPLE = 1000
-_LONGEST_SAMPLED = 64 << 10
 _MOST_REASONS = 10
-#: What in a reason may be another one each time.
+#: The parts in which two reasons of the same kind may differ: quoted values and numbers.
 _VALUE = r"""'[^']*'|"[^"]*"|\d+"""
-#: Stands before a field whose name is a column anyway.
+#: Stands before a field whose name another column has already.
 _PREFIX = "payload_"
 
 
 @frozen
 class Decoded:
-    """What was decoded: so many ``messages``, of which ``bad`` ones could not be, to so many ``rows``.
+    """The figures of a decoding: all ``messages``, the ``bad`` ones among them, and the ``rows`` of the good ones.
 
-    ``reasons`` are examples of the most frequent ones with their counts; ``schema`` is that of all columns, as Spark's
-    DDL. The messages are those of ``taken_at`` (milliseconds since the epoch), up to the entry ``last_seq`` of the
-    history.
+    ``reasons`` has an example of each of the most frequent reasons, with its count. ``schema`` is the schema of all
+    columns, as Spark's DDL. The messages are those of ``taken_at`` (milliseconds since the epoch), up to the entry
+    ``last_seq`` of the history.
     """
 
     patterns: tuple[str, ...]
@@ -67,8 +72,8 @@ def decode(
 ) -> Decoded:
     """Decode the messages whose topics match a pattern (by default the decoder's own) to ``out``.
 
-    ``sample`` is the number of messages that a schema is inferred from, where the decoder has none. Raises
-    :class:`PipelineError`; no payload is a reason to.
+    ``sample`` is the number of messages from which a schema is inferred, if the decoder has none. Raises
+    :class:`PipelineError`, but never because of a payload.
     """
     wanted = wanted_by(decoder, patterns)
     frame = messages.matching(wanted)
@@ -80,18 +85,18 @@ def decode(
     decoding = _portable(DecodeFunction(decoder, schema))
     begin_overwriting(out, overwrite, names=(DATA, BAD))
     found = frame.withColumn("decoded", F.udf(decoding, decoding.result, useArrow=False)("topic", "payload"))
-    # The payload is needed no more, unless it is bad.
+    # Only bad payloads are written: the others need no memory.
     found = found.withColumn("payload", F.when(F.col("decoded.reason").isNotNull(), F.col("payload"))).persist()
     try:
         count, bad = found.agg(F.count("*"), F.count("decoded.reason")).collect()[0]
         reasons = _reasons(found)
         rows = _named(found.where("decoded.reason is null"), fixed, schema)
         rows = decoder.complete(rows, messages.order)
-        _write(rows, out, DATA, "parquet")
+        write_files(rows, out, DATA)
         rest = found.where("decoded.reason is not null").select(
             *fixed, F.col("decoded.reason").alias("reason"), "payload"
         )
-        _write(rest, out, BAD, "json")
+        write_files(rest, out, BAD, "json")
     finally:
         found.unpersist()
     written, total = _described(spark, out, relaxed(rows.schema))
@@ -104,62 +109,15 @@ def decode(
 
 
 def wanted_by(decoder: Decoder, patterns: Sequence[str]) -> list[TopicPattern]:
-    """Return which topics are to be decoded. Raises :class:`PipelineError`."""
+    """Return the patterns of the topics to decode. Raises :class:`PipelineError`."""
     wanted = [topic_pattern(text) for text in patterns or decoder.patterns]
     if not wanted:
         raise PipelineError("say which topics to decode by a pattern, as in site/{site}/dev/{device}/temp")
     return wanted
 
 
-def schema_of(decoder: Decoder, frame: DataFrame, sample: int) -> StructType:
-    """Return the schema of a decoder's rows, inferred from a sample where it has none. Raises :class:`PipelineError`.
-
-    The sample is the same each time: the messages whose topics have the lowest hashes.
-    """
-    if isinstance(decoder.schema, StructType):
-        return decoder.schema
-    if decoder.schema is not None:
-        return parsed(decoder.schema)
-    sampled = frame.where(F.octet_length("payload") <= _LONGEST_SAMPLED)
-    chosen = sampled.orderBy(F.xxhash64("topic", "payload"), "topic").limit(sample).select("payload").collect()
-    return inferred_by(decoder, [bytes(row.payload) for row in chosen])
-
-
-def inferred_by(decoder: Decoder, sample: Sequence[bytes]) -> StructType:
-    """Return the schema that a decoder infers. Raises :class:`PipelineError` where it cannot."""
-    try:
-        return decoder.infer(sample)
-    except Exception as error:  # - whatever the decoder does with payloads of strangers
-        raise PipelineError(f"no schema could be inferred: {type(error).__name__}: {error}") from error
-
-
-def parsed(text: str) -> StructType:
-    """Return the schema that Spark's DDL describes. Raises :class:`PipelineError`."""
-    try:
-        found = StructType.fromDDL(text)
-    except PySparkException as error:
-        said = str(error).strip().splitlines()
-        raise PipelineError(
-            f"schema {text!r} is not understood ({said[0] if said else type(error).__name__}); "
-            "write it as in: temperature double, unit string, tags array<string>"
-        ) from error
-    if not isinstance(found, StructType):
-        raise PipelineError(f"schema {text!r} names no fields; write it as in: temperature double, unit string")
-    return found
-
-
-def ddl(schema: StructType) -> str:
-    """Return a schema as Spark's DDL."""
-    return ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema.fields)
-
-
-def quoted(name: str) -> str:
-    """Return the name of a column as it is, whatever characters it has."""
-    return f"`{name.replace('`', '``')}`"
-
-
 def _check_names(levels: Sequence[str], schema: StructType) -> None:
-    """Raise :class:`PipelineError` for levels that have names of fields, where these are known beforehand."""
+    """Raise :class:`PipelineError` for a level with the name of a field in the schema."""
     fields = {name.lower() for name in schema.names}
     for name in levels:
         if name.lower() in fields:
@@ -167,7 +125,7 @@ def _check_names(levels: Sequence[str], schema: StructType) -> None:
 
 
 def _reasons(found: DataFrame) -> dict[str, int]:
-    """Return the most frequent reasons, one for all that differ only in values and places, with their counts."""
+    """Return the most frequent reasons with their counts. Reasons that differ only in values count as one."""
     alike = F.regexp_replace("decoded.reason", _VALUE, "")
     counted = found.where("decoded.reason is not null").groupBy(alike.alias("alike"))
     most = counted.agg(F.min("decoded.reason").alias("reason"), F.count("*").alias("times"))
@@ -176,19 +134,19 @@ def _reasons(found: DataFrame) -> dict[str, int]:
 
 
 def _portable(decoding: DecodeFunction) -> DecodeFunction:
-    """Make sure that it can be sent to the executors. Raises :class:`PipelineError`."""
+    """Check that Spark can send it to the executors, which takes pickling. Raises :class:`PipelineError`."""
     dumps: Any = cloudpickle.dumps
     try:
         dumps(decoding)
-    except Exception as error:  # - whatever the decoder's objects do when they are pickled
+    except Exception as error:  # - the objects of a decoder may raise anything while they are pickled
         raise PipelineError(
-            f"the decoder cannot be sent to the executors: {error}; keep what it holds to what can be pickled"
+            f"the decoder cannot be sent to the executors: {error}; let it hold only objects that can be pickled"
         ) from error
     return decoding
 
 
 def _named(found: DataFrame, fixed: Sequence[str], schema: StructType) -> DataFrame:
-    """Return a row for each that was decoded, with the fields as columns."""
+    """Return the decoded rows, with the fields as columns. A field whose name is taken gets a prefix."""
     rows = found.select(*fixed, F.explode("decoded.rows").alias("row"))
     names = {name.lower() for name in (*fixed, *schema.names)}
     columns = []
@@ -203,13 +161,8 @@ def _named(found: DataFrame, fixed: Sequence[str], schema: StructType) -> DataFr
     return rows.select(*fixed, *columns)
 
 
-def _write(frame: DataFrame, out: Folder, name: str, form: str) -> None:
-    writer = frame.write.mode("overwrite").option("partitionOverwriteMode", "static")
-    writer.option("ignoreNullFields", "false").format(form).save(out.below(name))
-
-
 def _described(spark: SparkSession, out: Folder, schema: StructType) -> tuple[int, str]:
-    """Return the number of rows that were written, and their checksum."""
+    """Return the number of the written rows, and their checksum."""
     frame = spark.read.schema(schema).parquet(out.below(DATA))
     row: Any = frame.agg(F.count("*"), checksum([quoted(name) for name in schema.names])).collect()[0]
     return row[0], row[1]

@@ -1,4 +1,4 @@
-"""Exporting what is retained to Parquet, with a manifest that says what was written."""
+"""Export the retained messages to Parquet, with a manifest of the written rows."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from holdfast.pipeline.output.checksum import checksum
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.names import DATA, MANIFEST
 from holdfast.pipeline.output.overwriting import begin_overwriting
+from holdfast.pipeline.output.table_files import write_files
 from holdfast.pipeline.sources.columns import RETAINED, struct_of
 from holdfast.pipeline.sources.tables import read_retained
 
@@ -24,7 +25,7 @@ _NAMES = [column.name for column in RETAINED]
 
 @frozen
 class Manifest:
-    """What an export holds: that of ``taken_at`` (milliseconds since the epoch), history entry ``last_seq``."""
+    """The content of an export: the state at ``taken_at`` (milliseconds since the epoch), entry ``last_seq``."""
 
     rows: int
     payload_bytes: int
@@ -57,14 +58,14 @@ def write(
     overwrite: bool,
     verify: Callable[[], None] = lambda: None,
 ) -> Manifest:
-    """Write what was retained at ``taken_at`` as Parquet in the folder ``data``; return the manifest, written last.
+    """Write the messages retained at ``taken_at`` as Parquet in the folder ``data``; return the manifest.
 
-    Without a manifest an export is not complete, and the next one begins anew. The manifest tells of what was read
-    back from the files; ``verify`` is called before it is written. Raises :class:`PipelineError`, also for a complete
-    export that may not be overwritten.
+    The manifest is written last. Without it an export is incomplete, and the next export starts again. Its figures are
+    read back from the files, and ``verify`` is called before it is written. Raises :class:`PipelineError`, also for a
+    complete export without ``overwrite``.
     """
     begin_overwriting(out, overwrite, "export")
-    frame.write.mode("overwrite").option("partitionOverwriteMode", "static").parquet(out.below(DATA))
+    write_files(frame, out, DATA)
     verify()
     found = describe(spark, out)
     manifest = Manifest(found.rows, found.payload_bytes, taken_at, last_seq, topic_filter, found.sum)
@@ -74,7 +75,7 @@ def write(
 
 @frozen
 class Description:
-    """What the files of an export hold."""
+    """The figures of an export's files."""
 
     rows: int
     payload_bytes: int
@@ -82,7 +83,7 @@ class Description:
 
 
 def describe(spark: SparkSession, out: Folder) -> Description:
-    """Read the files of an export, and return what is in them."""
+    """Read the files of an export, and return their figures."""
     frame = spark.read.schema(struct_of(RETAINED)).parquet(out.below(DATA))
     row = frame.agg(F.count("*"), F.coalesce(F.sum("size"), F.lit(0)), checksum(_NAMES)).collect()[0]
     return Description(row[0], row[1], row[2])

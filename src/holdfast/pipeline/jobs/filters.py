@@ -1,4 +1,4 @@
-"""What Topic Filters deliver: messages, bytes, and what their replays take by the settings of flow control."""
+"""Compute the deliveries of Topic Filters: messages, bytes, and the cost of the replays under flow control."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.filters.deliveries import Deliveries, Delivery, delivery_of
 from holdfast.pipeline.filters.matching import matched
 from holdfast.pipeline.filters.requested_filters import Replayed, RequestedFilters
-from holdfast.pipeline.output import table_files
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.overwriting import begin_overwriting
+from holdfast.pipeline.output.table_files import write_table
 from holdfast.pipeline.sources.tables import read_retained
 from holdfast.retained.replay.flow_settings import FlowSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: The columns of what is retained that this needs.
+#: The columns of the retained messages that this needs.
 NEEDED = ("topic", "size")
 
 
@@ -35,21 +35,21 @@ def filters(
     form: str = "parquet",
     overwrite: bool = False,
 ) -> Deliveries:
-    """Tell what each Topic Filter that is asked about would deliver, also where that is nothing.
+    """Return the delivery of each requested Topic Filter, also of filters without a match.
 
-    With ``out``, it is written there as well. Raises :class:`PipelineError`.
+    With ``out``, write them there, too. Raises :class:`PipelineError`.
     """
     if out is not None:
         begin_overwriting(out, overwrite)
     result = delivered(read_retained(spark, snapshot, columns=NEEDED), requested, flow, snapshot.taken_at)
     if out is not None:
         about = {"taken_at": result.taken_at, "filters": len(result.deliveries), "flow": asdict(flow)}
-        table_files.write(_frame(spark, result.deliveries), out, form, about)
+        write_table(_frame(spark, result.deliveries), out, form, about)
     return result
 
 
 def delivered(retained: DataFrame, requested: RequestedFilters, flow: FlowSettings, taken_at: int) -> Deliveries:
-    """Tell the same of a table with the columns :data:`NEEDED`."""
+    """Return the deliveries from a table with the columns :data:`NEEDED`."""
     replayed = [one.topic_filter for one in requested.filters if one.replayed is Replayed.YES]
     counted = matched(retained, replayed).groupBy("place").agg(F.count("*"), F.sum("size"))
     found = {replayed[row[0]]: (row[1], row[2]) for row in counted.collect()} if replayed else {}

@@ -1,32 +1,35 @@
-"""What the history tells of changes: how many, when, by whom, of which topics, and of which none."""
+"""Count the changes in the history: by time, publisher, prefix and topic, and the topics that never change."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
+from holdfast.messages import ChangeKind, ChangeOrigin
+from holdfast.pipeline.archive.states import newest_of
 from holdfast.pipeline.database.history_range import history_range
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.jobs.tree import prefixes
 from holdfast.pipeline.report.findings import Churn, History, Talker
 from holdfast.pipeline.sources.tables import read_history
+from holdfast.retained.history.entry_rules import retained_sql
 from holdfast.retained.history.periods import read_periods
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_NEEDED = ("seq", "op", "topic", "client_id", "origin", "changed_at", "size")
+_NEEDED = ("seq", "op", "topic", "client_id", "origin", "changed_at", "expires_at", "size")
 _LISTED = 12
-#: Steps of time, in seconds: the first that makes no more than so many of all there is.
+#: Lengths of a step of time, in seconds. The first length counts that needs no more than ``_MOST_STEPS`` steps.
 _STEPS = (60, 300, 900, 3_600, 4 * 3_600, 12 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
 _MOST_STEPS = 72
-#: Levels of the prefixes that changes are counted for.
-_PREFIX = 2
+#: Changes are counted for prefixes of so many levels.
+_PREFIX_LEVELS = 2
 
 
 def history_of(spark: SparkSession, snapshot: Snapshot) -> History | None:
-    """Return what the history of a snapshot tells; None where it has no entries."""
+    """Return the figures of a snapshot's history; None for a history without entries."""
     with snapshot.source.transaction() as transaction:
         there = history_range(transaction)
         begun = [period.complete_since for period in read_periods(transaction.connection.cursor())]
@@ -34,30 +37,36 @@ def history_of(spark: SparkSession, snapshot: Snapshot) -> History | None:
         return None
     entries = read_history(spark, snapshot.source, to_seq=snapshot.last_seq, columns=_NEEDED).persist()
     try:
-        # The baseline is what was there before: nothing that changed.
-        changes = entries.where(F.col("origin") != "baseline")
+        # A baseline describes messages that were retained before: its entries are no changes.
+        is_change = F.col("origin") != ChangeOrigin.BASELINE.value
+        changes = entries.where(is_change)
         first, last, count = entries.agg(
-            F.unix_millis(F.min("changed_at")),
-            F.unix_millis(F.max("changed_at")),
-            F.count_if(F.col("origin") != "baseline"),
+            F.unix_millis(F.min("changed_at")), F.unix_millis(F.max("changed_at")), F.count_if(is_change)
         ).collect()[0]
         since = min([first, *(at for at in begun if at is not None)])
         until = max(last, snapshot.taken_at)
         step = step_of((until - since) // 1000)
-        retained, untouched, names = _untouched(entries)
+        retained, untouched, names = _untouched(entries, snapshot.taken_at)
         return History(
-            since, until, step, count, _churn(changes, step),
-            _most(changes.where(F.col("op") != "expire"), F.col("client_id")),
-            _most(changes, F.element_at(prefixes(F.col("topic"), _PREFIX), -1)),
-            _most(changes, F.col("topic")),
-            retained, untouched, names,
-        )  # fmt: skip
+            since=since,
+            until=until,
+            step=step,
+            changes=count,
+            churn=_churn(changes, step),
+            # An expiry has no publisher.
+            clients=_most(changes.where(F.col("op") != ChangeKind.EXPIRE.value), F.col("client_id")),
+            prefixes=_most(changes, F.element_at(prefixes(F.col("topic"), _PREFIX_LEVELS), -1)),
+            topics=_most(changes, F.col("topic")),
+            retained=retained,
+            untouched=untouched,
+            untouched_topics=names,
+        )
     finally:
         entries.unpersist()
 
 
 def step_of(seconds: int) -> int:
-    """Return the step in which to tell of so many seconds."""
+    """Return the length of a step for a time of so many seconds: whole days where the listed lengths are too short."""
     fitting = (step for step in _STEPS if seconds <= step * _MOST_STEPS)
     return next(fitting, -(-seconds // _MOST_STEPS // 86_400) * 86_400)
 
@@ -65,10 +74,9 @@ def step_of(seconds: int) -> int:
 def _churn(changes: DataFrame, step: int) -> tuple[Churn, ...]:
     length = step * 1000
     at = (F.floor(F.unix_millis("changed_at") / length) * length).cast("long")
+    kinds = ((ChangeKind.SET, "sets"), (ChangeKind.CLEAR, "clears"), (ChangeKind.EXPIRE, "expires"))
     found = changes.groupBy(at.alias("at")).agg(
-        *(F.count_if(F.col("op") == op).alias(name) for op, name in (("set", "sets"), ("clear", "clears"))),
-        F.count_if(F.col("op") == "expire").alias("expires"),
-        F.sum("size").alias("bytes"),
+        *(F.count_if(F.col("op") == kind.value).alias(name) for kind, name in kinds), F.sum("size").alias("bytes")
     )
     return tuple(Churn(**row.asDict()) for row in found.orderBy("at").collect())
 
@@ -78,15 +86,17 @@ def _most(changes: DataFrame, name: Column) -> tuple[Talker, ...]:
     return tuple(Talker(**row.asDict()) for row in found.orderBy(F.desc("messages"), "name").limit(_LISTED).collect())
 
 
-def _untouched(entries: DataFrame) -> tuple[int, int, tuple[str, ...]]:
-    topics = entries.groupBy("topic").agg(
-        F.count_if(F.col("op") == "set").alias("sets"), F.max_by("op", "seq").alias("last"), F.min("seq").alias("seq")
-    )
-    kept = topics.where(F.col("last") == "set").persist()
+def _untouched(entries: DataFrame, taken_at: int) -> tuple[int, int, tuple[str, ...]]:
+    """Return the number of retained topics, the number of those stored only once, and the first of these topics."""
+    # An override moves the expiry of a stored message. The message is not stored again.
+    stored = (F.col("op") == ChangeKind.SET.value) & (F.col("origin") != ChangeOrigin.OVERRIDE.value)
+    times = entries.groupBy("topic").agg(F.count_if(stored).alias("times"), F.min("seq").alias("first"))
+    retained = newest_of(entries).where(retained_sql(f"timestamp_millis({taken_at})")).select("topic")
+    kept = times.join(retained, "topic", "left_semi").persist()
     try:
-        once = kept.where(F.col("sets") == 1)
-        retained, untouched = kept.agg(F.count("*"), F.count_if(F.col("sets") == 1)).collect()[0]
-        names = once.orderBy("seq").limit(_LISTED).select("topic").collect()
-        return retained, untouched, tuple(row.topic for row in names)
+        once = F.col("times") == 1
+        count, untouched = kept.agg(F.count("*"), F.count_if(once)).collect()[0]
+        names = kept.where(once).orderBy("first").limit(_LISTED).select("topic").collect()
+        return count, untouched, tuple(row.topic for row in names)
     finally:
         kept.unpersist()

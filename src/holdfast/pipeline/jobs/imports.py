@@ -1,4 +1,4 @@
-"""Importing what other stores have retained."""
+"""Import the retained messages of other brokers and of exports."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ MOST_REJECTS = 100
 
 @frozen
 class Imported:
-    """What an import has done; a job that was cut short and run again counts what it did before.
+    """The figures of an import. A job that was killed and run again counts its earlier work, too.
 
-    ``rejected`` are rows that are no messages, and messages that a limit of the broker's stands in the way of.
-    ``done_before`` tells that a run of the same name had done it all, so that nothing was read.
+    ``rejected`` counts rows that are not messages, and messages over a limit of the broker. ``done_before`` is True if
+    an earlier run of the same name had finished; then nothing was read.
     """
 
     job: str
@@ -82,7 +82,7 @@ def _job(target: Target, name: str) -> Job | None:
 
 
 def read_messages(spark: SparkSession, source: str, kind: str) -> DataFrame:
-    """Return the messages in a file or folder, as the sink takes them. Raises :class:`PipelineError`."""
+    """Return the messages in a file or folder, in the columns of the sink. Raises :class:`PipelineError`."""
     if kind == "parquet":
         return _parquet(spark, source)
     reader = spark.read.format("retained_files").option("format", kind)
@@ -90,19 +90,19 @@ def read_messages(spark: SparkSession, source: str, kind: str) -> DataFrame:
 
 
 def _parquet(spark: SparkSession, source: str) -> DataFrame:
-    """Read what ``export`` has written, or any other files with some of the columns."""
+    """Read an export, or other Parquet files with some of its columns."""
     if "://" not in source:
         folder = Path(source).absolute()
         if not folder.exists():
             raise PipelineError(f"{source}: there is no such file or folder")
         if (folder / COVERAGE).is_file():
             raise PipelineError(
-                f"{source}: is an archive of a history; import what was retained at a time, as asof --archive writes it"
+                f"{source}: is an archive of a history; first write the state of one time with asof --archive"
             )
         source = str(folder / DATA if (folder / MANIFEST).is_file() else folder)
     try:
         frame = spark.read.parquet(source)
-    except AnalysisException as error:  # there is none, or folders are named in a way that means nothing
+    except AnalysisException as error:  # no files, or names of folders that are not partitions
         raise PipelineError(f"{source}: holds no table of Parquet files") from error
     names = [name for name in frame.columns if name in FIELDS]
     for name in ("topic", "payload"):

@@ -1,4 +1,8 @@
-"""Finding what a report tells: how much is retained where, by whom, how old, and what replaying it takes."""
+"""Compute the figures of a report: sizes, ages, publishers and expiry of retained messages, and the cost of replays.
+
+The retained messages are read once and kept, without payloads, because some ten queries follow. Spark may put them on
+its local disk.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +35,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _NEEDED = ("topic", "size", "client_id", "stored_at", "expires_at")
-#: A prefix is drawn when it has this part of all messages, or of all bytes: so there are so many at each depth.
+#: A prefix is drawn when it has this share of all messages or of all bytes. So each level has at most 800 of them.
 _DRAWN = 1 / 400
-#: How many a list has.
+#: Rows of a list.
 _LISTED = 12
 _HOUR = 3_600
+#: Stale prefixes from which the listed ones are chosen: most of them are below others.
 _CANDIDATES = 500
 
 
@@ -47,7 +52,7 @@ def report(
     depth: int = 5,
     stale_after: int = 30 * 86_400,
 ) -> Findings:
-    """Find out what a report tells, of prefixes of up to ``depth`` levels; ``stale_after`` is in seconds.
+    """Return the figures of a report. Prefixes have up to ``depth`` levels; ``stale_after`` is in seconds.
 
     Raises :class:`PipelineError`.
     """
@@ -63,23 +68,25 @@ def report(
         finally:
             tree.unpersist()
         return Findings(
-            shown(snapshot.source.url),
-            taken_at,
-            stale_after,
-            totals,
-            drawn,
-            stale,
-            _parts(kept, F.ceil(F.log2(F.greatest(F.col("size"), F.lit(1))))),
-            _parts(
+            database=shown(snapshot.source.url),
+            taken_at=taken_at,
+            stale_after=stale_after,
+            totals=totals,
+            branches=drawn,
+            stale=stale,
+            # A size belongs to the next power of two: 5 to 8 bytes have the key 3.
+            sizes=_parts(kept, F.ceil(F.log2(F.greatest(F.col("size"), F.lit(1))))),
+            # The number of the last band whose age has been reached.
+            ages=_parts(
                 kept, F.size(F.filter(F.array(*(F.lit(at) for at, _ in AGE_BANDS)), lambda at: at <= F.col("age"))) - 1
             ),
-            _ones(kept, F.desc("size")),
-            _ones(kept, F.asc("stored_at")),
-            _clients(kept),
-            _expiry(kept),
-            flow,
-            None if requested is None else delivered(kept, requested, flow, taken_at),
-            history_of(spark, snapshot),
+            largest=_ones(kept, F.desc("size")),
+            oldest=_ones(kept, F.asc("stored_at")),
+            clients=_clients(kept),
+            expiry=_expiry(kept),
+            flow=flow,
+            deliveries=None if requested is None else delivered(kept, requested, flow, taken_at),
+            history=history_of(spark, snapshot),
         )
     finally:
         kept.unpersist()
@@ -112,7 +119,7 @@ def _stale(tree: DataFrame, stale_after: int) -> tuple[Branch, ...]:
     found = tree.where(F.col("newest_age") >= stale_after)
     rows = found.orderBy(F.desc("messages"), "depth", "prefix").limit(_CANDIDATES).collect()
     named = {row.prefix for row in rows}
-    # What is said of a prefix need not be said of what is below it.
+    # If a prefix is stale, all prefixes below it are stale, too: the list has only the highest one.
     highest = [row for row in rows if row.depth == 1 or row.prefix.rpartition("/")[0] not in named]
     return tuple(Branch(**row.asDict()) for row in highest[:_LISTED])
 
@@ -138,7 +145,7 @@ def _clients(kept: DataFrame) -> tuple[Talker, ...]:
 
 
 def _expiry(kept: DataFrame) -> Expiry:
-    """Count by hours for as long as they are told apart, by days behind that, and all that is later as one day."""
+    """Count the messages that expire in each of the next hours, on each of the next days, later, and never."""
     hour, day = F.floor(F.col("left") / _HOUR), F.floor(F.col("left") / (24 * _HOUR))
     near = F.when(hour < HOURS, hour).cast("int").alias("hour")
     found = kept.groupBy(near, F.when(day >= DAYS, F.lit(DAYS)).otherwise(day).cast("int").alias("day")).agg(

@@ -1,4 +1,7 @@
-"""The tree of topics: what is retained below each prefix, how old it is, and how much of it expires."""
+"""Compute the tree of topics: the retained messages below each prefix, their ages and their expiry.
+
+Each message counts once for each of its prefixes: ``a/b/c`` counts for ``a``, ``a/b`` and ``a/b/c``.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +11,31 @@ from attrs import frozen
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from holdfast.pipeline.database.snapshot import Snapshot
-from holdfast.pipeline.output import table_files
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.overwriting import begin_overwriting
+from holdfast.pipeline.output.table_files import write_table
 from holdfast.pipeline.report.findings import Branch
 from holdfast.pipeline.sources.tables import read_retained
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-#: The columns of what is retained that the tree needs.
+#: The columns of the retained messages that the tree needs.
 NEEDED = ("topic", "size", "stored_at", "expires_at")
-#: What the rows shown may be ordered by, the most first.
+#: The orders of the shown rows, and their columns; the highest value comes first.
 ORDERS = {
     "messages": "messages",
     "bytes": "bytes",
     "age": "median_age",
     "expiring": "expiring",
 }
-#: The median is one of the thousandth parts around the middle.
+#: The accuracy of the median: it is off by a thousandth of the messages at most.
 _ACCURACY = 1000
 
 
 @frozen
 class Tree:
-    """What was found at ``taken_at`` (milliseconds since the epoch): some ``branches`` of all the ``prefixes``."""
+    """The tree at ``taken_at`` (milliseconds since the epoch): some ``branches`` of all ``prefixes``."""
 
     taken_at: int
     depth: int
@@ -52,9 +55,9 @@ def tree(
     form: str = "parquet",
     overwrite: bool = False,
 ) -> Tree:
-    """Count what is retained below each prefix of 1 to ``depth`` levels; return the first ``top`` of them.
+    """Count the retained messages below each prefix of 1 to ``depth`` levels; return the first ``top`` prefixes.
 
-    ``order`` is one of :data:`ORDERS`. With ``out``, all prefixes are written there. Raises :class:`PipelineError`.
+    ``order`` is one of :data:`ORDERS`. With ``out``, write all prefixes there. Raises :class:`PipelineError`.
     """
     if out is not None:
         begin_overwriting(out, overwrite)
@@ -71,7 +74,7 @@ def tree(
             tuple(Branch(**row.asDict()) for row in leading),
         )  # fmt: skip
         if out is not None:
-            table_files.write(found.orderBy("prefix", "depth"), out, form, _about(result))
+            write_table(found.orderBy("prefix", "depth"), out, form, _about(result))
         return result
     finally:
         found.unpersist()
@@ -80,7 +83,7 @@ def tree(
 def branches(retained: DataFrame, depth: int, taken_at: int) -> DataFrame:
     """Return the fields of :class:`Branch` for each prefix of 1 to ``depth`` levels.
 
-    ``retained`` has the columns :data:`NEEDED`; ages are those at ``taken_at``, milliseconds since the epoch.
+    ``retained`` has the columns :data:`NEEDED`. Ages are those at ``taken_at`` (milliseconds since the epoch).
     """
     age = F.greatest(F.lit(0), F.floor((F.lit(taken_at) - F.unix_millis("stored_at")) / 1000)).cast("long")
     prefixed = retained.select(
@@ -98,7 +101,7 @@ def branches(retained: DataFrame, depth: int, taken_at: int) -> DataFrame:
 
 
 def prefixes(topic: Column, depth: int) -> Column:
-    """Return the array of a topic's prefixes of 1, 2, ... ``depth`` levels, as many as it has."""
+    """Return the array of a topic's prefixes of 1, 2, ... levels, at most ``depth``."""
     levels = F.size(F.split(topic, "/"))
     made = (F.when(levels >= count, F.substring_index(topic, "/", count)) for count in range(1, depth + 1))
     return F.array_compact(F.array(*made))

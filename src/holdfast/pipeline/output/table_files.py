@@ -1,4 +1,4 @@
-"""Writing a table that a job has made: Parquet or JSON files, and a manifest that says when they are complete."""
+"""Write a table as Parquet or JSON files, and then the manifest that makes it complete."""
 
 from __future__ import annotations
 
@@ -14,11 +14,17 @@ if TYPE_CHECKING:
 FORMS = ("parquet", "json")
 
 
-def write(frame: DataFrame, out: Folder, form: str, about: Mapping[str, object]) -> None:
-    """Write a table to the folder ``data``, and then the manifest with what there is to say ``about`` it.
+def write_table(frame: DataFrame, out: Folder, form: str, about: Mapping[str, object]) -> None:
+    """Write a table to the folder ``data``, and then the manifest with the facts ``about`` it.
 
     ``form`` is one of :data:`FORMS`; JSON is one object a line. Raises :class:`PipelineError`.
     """
-    writer = frame.write.mode("overwrite").option("partitionOverwriteMode", "static")
-    writer.option("ignoreNullFields", "false").format(form).save(out.below(DATA))
+    write_files(frame, out, DATA, form)
     out.write_json(MANIFEST, about)
+
+
+def write_files(frame: DataFrame, out: Folder, name: str, form: str = "parquet") -> None:
+    """Write a table to the folder ``name``, in place of all files there."""
+    # "static" replaces the whole folder, whatever the session's own setting is: "dynamic" would keep other days.
+    writer = frame.write.mode("overwrite").option("partitionOverwriteMode", "static")
+    writer.option("ignoreNullFields", "false").format(form).save(out.below(name))

@@ -1,1 +1,5 @@
-"""The report on what is retained: what was found, and the page that shows it."""
+"""The report on the retained messages: its figures as plain values, the advice, and the HTML page.
+
+The jobs compute the figures; this package only shows them.
+May import ``filters``, ``formatting``, the settings of flow control and Jinja2; no Spark and no database.
+"""

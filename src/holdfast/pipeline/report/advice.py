@@ -1,6 +1,7 @@
-"""What of flow control to change, by what was found: no number here is a rule of thumb that the figures do not need.
+"""Advice on flow control and expiry, from the figures of a report. Pure.
 
-Pure. Each piece of advice says what it is about, what to set, and what that brings.
+Each piece of advice has a reason, a setting and an effect, all with figures. An example: 50 subscriptions to ``a/#``
+together receive 5,000,000 messages. To spread them over 300 seconds takes ``delivery_rate = "17000/s"``.
 """
 
 from __future__ import annotations
@@ -11,32 +12,31 @@ from attrs import evolve, frozen
 
 from holdfast.pipeline.filters.deliveries import Deliveries, Delivery
 from holdfast.pipeline.filters.replay_cost import reads, seconds_at
-from holdfast.pipeline.filters.requested_filters import Replayed
 from holdfast.pipeline.formatting import number, share, size, span, visible
 from holdfast.pipeline.report.findings import Findings
 from holdfast.rates import Rate
 from holdfast.retained.replay.flow_settings import FlowSettings
 
-#: All Subscriptions made at once should be served within so many seconds, and need no rate below so many bytes.
+#: The seconds over which replays of all subscriptions are spread. Fewer bytes than ``_HARMLESS`` need no rate.
 _SPREAD = 300
 _HARMLESS = 64 << 20
-#: No rate above this is advised: there is nothing left to hold back.
+#: No higher rate is advised: the broker would hardly reach it, so it would hold nothing back.
 _FASTEST = 50_000
-#: One Client that takes this part of all that is replayed is worth a rate of its own.
-_LION = 0.2
-#: Memory that replays may hold together, and one read may.
+#: One replay with this share of the messages that the rate allows in ``_SPREAD`` justifies a rate for each client.
+_LARGE_SHARE = 0.2
+#: Bytes that all replays may hold together, and that one batch may hold.
 _MEMORY = 256 << 20
 _READ = 8 << 20
-#: Reads of one replay that are worth making fewer.
+#: From this number of batches on, a replay should have larger ones; ``_MOST_READ`` is the largest setting.
 _MANY_READS = 200
 _MOST_READ = 100_000
-#: The part of all that is replayed, or retained, that is worth a word.
+#: The share of all replayed, or of all retained, messages that justifies advice.
 _MUCH = 0.2
 
 
 @frozen
 class Advice:
-    """Why, what to set (a table and a line of the configuration), and what that brings."""
+    """A title, the reason, the setting (a table and a line of the configuration), and its effect."""
 
     title: str
     why: str
@@ -46,14 +46,14 @@ class Advice:
 
 
 def advice(found: Findings) -> list[Advice]:
-    """Return what to change, the most important first; nothing where all is well."""
+    """Return the advice, the most important first; none if the present settings are enough."""
     given = []
     deliveries = found.deliveries
     if deliveries is not None and deliveries.messages:
         costliest = max(deliveries.deliveries, key=lambda one: (one.messages, one.bytes))
         rate = found.flow.delivery_rate or _spread(deliveries)
         given = [
-            _everything(deliveries),
+            _leading_wildcards(deliveries),
             _delivery_rate(deliveries, found.flow),
             _client_rate(deliveries, costliest, found.flow, rate),
             _concurrent(deliveries, found.flow),
@@ -62,27 +62,27 @@ def advice(found: Findings) -> list[Advice]:
     return [one for one in [*given, _expiry(found)] if one is not None]
 
 
-def _everything(found: Deliveries) -> Advice | None:
-    """Advise against Subscriptions to everything."""
+def _leading_wildcards(found: Deliveries) -> Advice | None:
+    """Advise against subscriptions that begin with a wildcard."""
     wild = [one for one in found.deliveries if one.messages and one.topic_filter[:1] in ("+", "#")]
-    messages = sum(one.messages * one.subscriptions for one in wild)
+    messages = sum(one.messages_together for one in wild)
     if messages < _MUCH * found.messages:
         return None
-    worst = max(wild, key=lambda one: one.messages * one.subscriptions)
+    worst = max(wild, key=lambda one: one.messages_together)
     subscriptions = sum(one.subscriptions for one in wild)
     return Advice(
         "Subscriptions that begin with a wildcard",
-        f"{number(subscriptions)} of {number(_replayed(found))} subscriptions begin with + or #, and take"
-        f" {share(messages, found.messages)} of all that is replayed; {_called(worst)} alone takes"
-        f" {number(worst.messages * worst.subscriptions)} messages.",
+        f"{number(subscriptions)} of {number(_replayed(found))} subscriptions begin with + or #. They take"
+        f" {share(messages, found.messages)} of all replayed messages; {_called(worst)} alone takes"
+        f" {number(worst.messages_together)} messages.",
         "[zones.NAME.mqtt]",
         "min_replay_levels = 1",
-        f"In a zone with it they still get live messages, and no retained ones: {number(messages)} messages fewer.",
+        f"In a zone with this setting they get live messages and no replay: {number(messages)} messages fewer.",
     )
 
 
 def _delivery_rate(found: Deliveries, flow: FlowSettings) -> Advice | None:
-    """Advise a rate where there is none and much to send, or where the rate there is takes very long."""
+    """Advise a rate where much is replayed without one, or a higher rate where replays take very long."""
     proposed = _spread(found)
     mean = found.bytes / found.messages
     all_at_once = (
@@ -94,7 +94,7 @@ def _delivery_rate(found: Deliveries, flow: FlowSettings) -> Advice | None:
             return None
         return Advice(
             "All replays at once",
-            f"{all_at_once}, as fast as the clients take them.",
+            f"{all_at_once}, as fast as the clients read.",
             "[retainer]",
             f'delivery_rate = "{proposed.amount}/s"',
             f"It takes them {span(seconds_at(proposed, found.messages) or 0)}, at no more than"
@@ -114,24 +114,25 @@ def _delivery_rate(found: Deliveries, flow: FlowSettings) -> Advice | None:
 
 
 def _client_rate(found: Deliveries, costliest: Delivery, flow: FlowSettings, rate: Rate) -> Advice | None:
-    """Advise a rate of each client where one subscription takes much of what there is."""
+    """Advise a rate for each client where one replay takes a large share of the rate for all."""
     needs_none = flow.delivery_rate is None and found.bytes < _HARMLESS
-    if flow.client_rate is not None or needs_none or costliest.messages < _LION * rate.per_second * _SPREAD:
+    if flow.client_rate is not None or needs_none or costliest.messages < _LARGE_SHARE * rate.per_second * _SPREAD:
         return None
     proposed = Rate(max(1, _rounded(rate.per_second / 10)), 1.0)
     lasts = seconds_at(proposed, costliest.messages) or 0
     return Advice(
-        "One client that takes the most",
-        f"A subscription to {_called(costliest)} is sent {number(costliest.messages)} messages:"
-        f" {span(costliest.messages / rate.per_second)} of all that {number(rate.per_second)} messages a second allow.",
+        "One replay that takes the most",
+        f"A subscription to {_called(costliest)} receives {number(costliest.messages)} messages: at"
+        f" {number(rate.per_second)} messages a second for all clients, it takes the whole rate for"
+        f" {span(costliest.messages / rate.per_second)}.",
         "[retainer.flow_control]",
         f'client_rate = "{proposed.amount}/s"',
-        f"Nine tenths of the rate are left for others; that replay lasts {span(lasts)} or longer.",
+        f"Nine tenths of the rate are left for other clients; this replay lasts {span(lasts)} or longer.",
     )
 
 
 def _concurrent(found: Deliveries, flow: FlowSettings) -> Advice | None:
-    """Advise a limit where replays may hold too much memory together."""
+    """Advise a limit where all replays together may hold too much memory."""
     subscriptions = _replayed(found)
     held = [
         (min(flow.max_batch_bytes, flow.batch_read_number * one.bytes / one.messages, one.bytes), one.subscriptions)
@@ -147,16 +148,16 @@ def _concurrent(found: Deliveries, flow: FlowSettings) -> Advice | None:
         return None
     return Advice(
         "Memory of replays that run at once",
-        f"A replay holds what it has read at once, {size(largest)} of payload at most here. All {number(subscriptions)}"
-        f" at once may hold {size(together)}.",
+        f"A replay holds one batch in memory, here at most {size(largest)} of payload. All {number(subscriptions)}"
+        f" replays at once may hold {size(together)}.",
         "[retainer]",
         f"max_concurrent_replays = {proposed}",
-        f"They hold at most {size(proposed * largest)}; the others wait, and get live messages meanwhile.",
+        f"Replays hold at most {size(proposed * largest)}; the others wait, and get live messages meanwhile.",
     )
 
 
 def _batches(costliest: Delivery, flow: FlowSettings) -> Advice | None:
-    """Advise larger reads where one replay takes very many."""
+    """Advise larger batches where one replay reads very many."""
     now = reads(flow, costliest.messages, costliest.bytes)
     if now < _MANY_READS:
         return None
@@ -166,7 +167,7 @@ def _batches(costliest: Delivery, flow: FlowSettings) -> Advice | None:
         wanted = min(_READ, 1 << math.ceil(math.log2(mean * flow.batch_read_number)))
         other = evolve(flow, max_batch_bytes=wanted)
         setting = f'max_batch_bytes = "{wanted >> 20}MB"'
-        limit = f"max_batch_bytes ({size(flow.max_batch_bytes)}: some {number(flow.max_batch_bytes / mean)} messages)"
+        limit = f"max_batch_bytes ({size(flow.max_batch_bytes)}: about {number(flow.max_batch_bytes / mean)} messages)"
     else:
         most = min(_MOST_READ, int(flow.max_batch_bytes / mean) if mean else _MOST_READ)
         wanted = _rounded(max(1, most))
@@ -183,23 +184,23 @@ def _batches(costliest: Delivery, flow: FlowSettings) -> Advice | None:
         f" {size(mean)} on average, and a read ends at {limit}.",
         "[retainer.flow_control]",
         setting,
-        f"{number(then)} reads instead of {number(now)}; such a replay then holds {size(held)} at once.",
+        f"{number(then)} reads instead of {number(now)}; such a replay then holds {size(held)} in memory.",
     )
 
 
 def _expiry(found: Findings) -> Advice | None:
-    """Advise an expiry where much is old and stays for ever."""
+    """Advise an expiry where many messages are stale and never expire."""
     totals = found.totals
     if not totals.messages or totals.lasting < _MUCH * totals.messages:
         return None
     return Advice(
-        "Messages that nobody updates, and that never expire",
+        "Stale messages that never expire",
         f"{number(totals.lasting)} messages ({share(totals.lasting, totals.messages)}, {size(totals.lasting_bytes)})"
-        f" are older than {span(found.stale_after)} and have no expiry. Every replay carries them along.",
+        f" are older than {span(found.stale_after)} and have no expiry. Every replay includes them.",
         "[retainer]",
         f'msg_expiry_interval = "{max(1, round(found.stale_after / 86_400)) * 3}d"',
-        "What is retained from then on expires unless its publisher says otherwise or updates it;"
-        " msg_expiry_interval_override reaches what is retained already.",
+        "New messages without an expiry of their own expire unless they are updated."
+        " msg_expiry_interval_override also reaches the present messages.",
     )
 
 
@@ -208,14 +209,14 @@ def _spread(found: Deliveries) -> Rate:
 
 
 def _rounded(value: float) -> int:
-    """Return a number with two digits and zeros, not below the value."""
+    """Round up to two digits and zeros: 16,667 becomes 17,000."""
     whole = math.ceil(value)
     unit: int = 10 ** max(0, len(str(whole)) - 2)
     return -(-whole // unit) * unit
 
 
 def _replayed(found: Deliveries) -> int:
-    return sum(one.subscriptions for one in found.deliveries if one.replayed is Replayed.YES)
+    return sum(one.subscriptions for one in found.deliveries if one.is_replayed)
 
 
 def _called(one: Delivery) -> str:

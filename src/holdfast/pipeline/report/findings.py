@@ -1,4 +1,4 @@
-"""What a report tells: plain figures, whoever has found them. Times are milliseconds since the epoch, ages seconds."""
+"""The figures of a report, as plain values. Times are milliseconds since the epoch, ages are seconds."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from attrs import frozen
 from holdfast.pipeline.filters.deliveries import Deliveries
 from holdfast.retained.replay.flow_settings import FlowSettings
 
-#: Ages at which messages are told apart, in seconds, with what they are called.
+#: The bands of ages: the youngest age of each in seconds, and its name.
 AGE_BANDS: tuple[tuple[int, str], ...] = (
     (0, "<1h"), (3_600, "1-6h"), (21_600, "6-24h"), (86_400, "1-7d"), (604_800, "7-30d"), (2_592_000, "30-90d"),
     (7_776_000, "90d-1y"), (31_536_000, ">1y"),
 )  # fmt: skip
-#: How far the expiry outlook goes: so many single hours, and so many single days.
+#: The expiry outlook has so many single hours, and so many single days.
 HOURS, DAYS = 48, 30
 
 
 @frozen
 class Branch:
-    """What is retained at a prefix of ``depth`` levels (1 or more) and below it.
+    """The retained messages at and below a prefix of ``depth`` levels (1 or more).
 
-    Ages are seconds since messages were stored; ``expires_first`` is in milliseconds since the epoch, None where
-    nothing expires.
+    Ages are seconds since a message was stored. ``expires_first`` is the next expiry, None if no message expires.
     """
 
     depth: int
@@ -37,7 +36,7 @@ class Branch:
 
 @frozen
 class Totals:
-    """All of it: of ``clients`` distinct publishers; ``lasting`` messages never expire, and are older than asked."""
+    """The totals. ``clients`` is the number of publishers. ``lasting`` messages are stale and never expire."""
 
     messages: int
     bytes: int
@@ -53,7 +52,7 @@ class Totals:
 
 @frozen
 class Part:
-    """A part of what is retained, in messages and bytes, by whatever ``key`` it was divided."""
+    """The messages and bytes of one part: a band of ages or a range of sizes, which ``key`` numbers."""
 
     key: int
     messages: int
@@ -62,7 +61,7 @@ class Part:
 
 @frozen
 class Talker:
-    """A publisher (None: there is no Client Identifier) or a prefix, with what it has retained or changed."""
+    """A publisher, prefix or topic, with its messages or changes. None is a publisher without a Client Identifier."""
 
     name: str | None
     messages: int
@@ -71,7 +70,7 @@ class Talker:
 
 @frozen
 class One:
-    """A retained message; ``at`` is when it was stored."""
+    """A retained message, stored ``at``."""
 
     topic: str
     client_id: str | None
@@ -81,7 +80,7 @@ class One:
 
 @frozen
 class Expiry:
-    """How many messages expire in each of the coming hours and days (from 0), later than all these, and never."""
+    """The numbers of messages that expire in each of the next hours, on each of the next days, later, and never."""
 
     hours: tuple[int, ...]
     days: tuple[int, ...]
@@ -105,11 +104,11 @@ class Churn:
         return self.sets + self.clears + self.expires
 
 
-@frozen
+@frozen(kw_only=True)
 class History:
-    """What the history tells of the time from ``since`` to ``until``: changes in steps of ``step`` seconds.
+    """The changes between ``since`` and ``until``, in steps of ``step`` seconds.
 
-    ``untouched`` of the ``retained`` topics have been stored once in all this time, and never since.
+    ``untouched`` of the ``retained`` topics were stored once in this time and not updated since.
     """
 
     since: int
@@ -130,12 +129,12 @@ class History:
         return max(self.churn, key=lambda one: one.changes, default=None)
 
 
-@frozen
+@frozen(kw_only=True)
 class Findings:
-    """All that a report tells of a ``database`` at ``taken_at``; ``stale_after`` seconds a message is stale.
+    """All figures of a report on a ``database`` at ``taken_at``. A message is stale after ``stale_after`` seconds.
 
-    ``branches`` are the larger prefixes, ``stale`` those below which all is stale. ``deliveries`` is None where no
-    Topic Filters were asked about, ``history`` where there is none.
+    ``branches`` are the larger prefixes. ``stale`` are prefixes with stale messages only. ``deliveries`` is None if no
+    Topic Filters were requested, ``history`` if the database has none.
     """
 
     database: str
