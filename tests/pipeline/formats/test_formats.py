@@ -164,7 +164,7 @@ def test_what_emqx_answers_is_messages(scratch: Path) -> None:
     [
         ("no", "this is not JSON"),
         ("5", "this is not a message"),
-        ('{"data": [{"topic": "a"}]}', "payload: is missing: lists have none"),
+        ('{"data": [{"topic": "a"}]}', "payload: is missing, as in lists"),
         ('{"topic": "a", "payload": "&"}', "payload: is not base64"),
         ('{"topic": "a", "payload": "eA==", "publish_at": "soon"}', "publish_at: is not a time"),
         ('{"topic": "a", "payload": "eA==", "publish_at": 5}', "publish_at: is not a time"),

@@ -188,8 +188,8 @@ GOOD = {"storeid": 1, "topic": "a", "payload": "eA==", "qos": 0, "expiry-time": 
         ({**GOOD, "payload": 5}, {"storeid": 1}, "payload: is not base64"),
         ({**GOOD, "expiry-time": "soon"}, {"storeid": 1}, "expiry-time: is not a whole number"),
         ({**GOOD, "properties": {}}, {"storeid": 1}, "properties: is not a list"),
-        ({**GOOD, "properties": [5]}, {"storeid": 1}, "properties: 'None' is no property"),
-        ({**GOOD, "properties": [{"identifier": "x"}]}, {"storeid": 1}, "properties: 'x' is no property"),
+        ({**GOOD, "properties": [5]}, {"storeid": 1}, "properties: 'None' is not a property"),
+        ({**GOOD, "properties": [{"identifier": "x"}]}, {"storeid": 1}, "properties: 'x' is not a property"),
         (
             {**GOOD, "properties": [{"identifier": "correlation-data", "value": "0G"}]}, {"storeid": 1},
             "correlation-data is not in hexadecimal digits",

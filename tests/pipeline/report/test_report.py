@@ -77,8 +77,13 @@ def test_the_history_tells_of_changes_and_of_what_never_changes(spark: SparkSess
     assert history.churn[1].at - history.churn[0].at >= history.step * 1000
 
 
-def test_an_expired_message_that_was_not_swept_is_not_counted_as_a_topic(spark: SparkSession, recorded: Filled) -> None:
+def test_neither_an_expired_message_nor_an_override_of_expiry_changes_the_untouched_topics(
+    spark: SparkSession, recorded: Filled
+) -> None:
+    """The history still has the expired message: it was not swept. The override has an entry, but stores nothing."""
     recorded.put(message("kept"), message("expired", expires_at=NOW + 1), at=NOW)
+    with recorded.store() as store:
+        store.cap_expiry(20 * 365 * 24 * HOUR, True, "", 100)
     history = _found(spark, recorded).history
     assert history is not None
     assert (history.retained, history.untouched, history.untouched_topics) == (1, 1, ("kept",))

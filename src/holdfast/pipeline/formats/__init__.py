@@ -1,1 +1,5 @@
-"""Files of other programs, and of ours: each format is a module that finds messages in a file, one by one."""
+"""Readers of files with retained messages: one module for each format, whose ``messages`` gives the entries of a file.
+
+They run in Spark's executors, so nothing here imports Twisted or a database.
+May import the values of ``retained.records`` and ``wire``; no other package of the pipeline.
+"""

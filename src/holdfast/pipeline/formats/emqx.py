@@ -1,4 +1,4 @@
-"""What EMQX's API tells of retained messages: a line for each answer, of one message or a page of them."""
+"""Answers of EMQX's API, one a line. An answer has one retained message, or a page of them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 from holdfast.pipeline.formats.file_entry import FileEntry
 from holdfast.pipeline.formats.lines import lines
 
-#: How EMQX calls a publisher it does not know.
-_NOBODY = (None, "", "undefined")
+#: EMQX's values for an unknown publisher.
+_UNKNOWN = (None, "", "undefined")
 
 
 def messages(path: Path, start: int = 0, end: int | None = None) -> Iterator[FileEntry]:
@@ -38,7 +38,7 @@ def _found(place: str, said: Any) -> FileEntry:
         return FileEntry(place, problem="this is not a message: an object with a topic and a payload")
     if not isinstance(said.get("payload"), str):
         return FileEntry(
-            place, problem="payload: is missing: lists have none, and messages above 1 MB; ask for /message/TOPIC"
+            place, problem="payload: is missing, as in lists and in messages above 1 MB; ask for /message/TOPIC"
         )
     try:
         payload = b64decode(said["payload"], validate=True)
@@ -55,8 +55,8 @@ def _found(place: str, said: Any) -> FileEntry:
             "topic": said["topic"],
             "payload": payload,
             "qos": said.get("qos"),
-            "client_id": None if client_id in _NOBODY else client_id,
-            "username": None if username in _NOBODY else username,
+            "client_id": None if client_id in _UNKNOWN else client_id,
+            "username": None if username in _UNKNOWN else username,
             "stored_at": stored_at,
         },
     )

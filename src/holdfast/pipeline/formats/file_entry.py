@@ -1,4 +1,4 @@
-"""What is found in a file: messages, and places where there should have been one."""
+"""The entries that a reader finds in a file: messages, and places with a problem instead of a message."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from attrs import frozen
 
 
 class UnreadableFile(Exception):
-    """The file, or the rest of it, cannot be understood; the text says where and why."""
+    """The file, or the rest of it, cannot be read; the text says where and why."""
 
 
 @frozen
 class FileEntry:
     """A place in a file: the fields of a message there (:data:`holdfast.pipeline.sink.rows.FIELDS`), or a problem.
 
-    With a problem there is no message, and of its fields no more than the topic.
+    With a problem there is no message, and ``fields`` has the topic at most.
     """
 
     place: str
@@ -26,6 +26,6 @@ class FileEntry:
 
 
 def properties_json(properties: Mapping[str, Any]) -> str | None:
-    """Return the properties that are there as the column ``properties_json``."""
+    """Return the present properties as the column ``properties_json``, None if there is none."""
     present = {name: value for name, value in properties.items() if value not in (None, [], "")}
     return json.dumps(present, ensure_ascii=False, separators=(",", ":")) if present else None

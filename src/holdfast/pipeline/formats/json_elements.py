@@ -1,4 +1,10 @@
-"""A large JSON object of arrays, read element by element: no more of it is in memory than one element."""
+"""Read a large JSON object of arrays, element by element, with no more than about one element in memory.
+
+How it works: ``json.JSONDecoder.raw_decode`` decodes one value at a position of a text. The text is the part of the
+file that was read and not decoded yet. If a value is cut at the end of the text, more is read and the value is decoded
+again. Each time twice as much is read, so no character is decoded more than about twice. A value that ends exactly at
+the end of the text may be cut, too: ``12`` may be the beginning of ``123``. It counts only after more was read.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +16,9 @@ from typing import Any, TextIO
 from holdfast.pipeline.formats.file_entry import UnreadableFile
 
 _PIECE = 1 << 20
-#: A longer element is not the message of any broker: MQTT's longest is 256 MB, in base64.
+#: The longest element: MQTT's longest message has 256 MB, and about 350 MB in base64.
 _LONGEST = 400 << 20
-#: What is wrong this close to the end of what has been read may be right with more of it: a literal or an escape.
+#: An error so near to the end of the text may come from a literal or an escape that is cut there.
 _SHORT = 16
 _SPACE = " \t\r\n"
 
@@ -20,22 +26,22 @@ _SPACE = " \t\r\n"
 def elements(path: Path) -> Iterator[tuple[str, int, Any]]:
     """Yield each element of the arrays in an object: the array's name, the element's number from 1, the element.
 
-    An array comes first with its name alone, as number 0. What is no array is passed over. Bytes that are no UTF-8 are
-    surrogates. Raises :class:`UnreadableFile`.
+    Each array begins with number 0 and None, so that empty arrays are seen, too. Other values are skipped. Bytes that
+    are not UTF-8 become surrogates. Raises :class:`UnreadableFile`.
     """
     with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
         yield from _Text(file).elements()
 
 
 class _Text:
-    """What has been read and not been dealt with, from ``_at`` on."""
+    """The part of the file that was read and not decoded yet, from ``_at`` on."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
         self._decoder = json.JSONDecoder()
         self._text = ""
         self._at = 0
-        self._passed = 0  # characters dealt with and forgotten
+        self._passed = 0  # characters that were decoded and dropped
 
     def elements(self) -> Iterator[tuple[str, int, Any]]:
         if self._peek() != "{":
@@ -59,7 +65,7 @@ class _Text:
             raise self._wrong("something follows the object")
 
     def _next_of(self, end: str) -> bool:
-        """Pass a comma, or the end; tell whether something comes."""
+        """Skip a comma or the end sign; return whether another element follows."""
         first = self._text[self._at - 1] in "{["
         sign = self._peek()
         if sign == end:
@@ -75,7 +81,7 @@ class _Text:
         return True
 
     def _peek(self) -> str:
-        """Return the next character that is no space, "" at the end."""
+        """Return the next character that is not a space, "" at the end."""
         while True:
             while self._at < len(self._text):
                 if self._text[self._at] not in _SPACE:
@@ -85,7 +91,7 @@ class _Text:
                 return ""
 
     def _value(self) -> Any:
-        """Decode what comes next, reading on until it is whole."""
+        """Decode the next value; read more until it is complete."""
         self._peek()
         piece = _PIECE
         while True:
@@ -103,14 +109,14 @@ class _Text:
                 if end < len(self._text) or not self._more(piece):
                     self._at = end
                     return value
-            piece *= 2  # what is decoded again and again is so no more than twice its length
+            piece *= 2
 
     def _more(self, size: int) -> bool:
-        """Read on, and forget what has been dealt with; tell whether there was anything."""
+        """Read more and drop the decoded part; return False at the end of the file."""
         piece = self._file.read(size)
         if not piece:
             return False
-        forgotten = max(self._at - 1, 0)  # what comes after depends on the last sign
+        forgotten = max(self._at - 1, 0)  # _next_of() looks at the character before
         self._text = self._text[forgotten:] + piece
         self._at -= forgotten
         self._passed += forgotten

@@ -1,4 +1,8 @@
-"""Files of lines, which several tasks can read at once."""
+"""Lines of a file, in ranges of bytes, so that several tasks can read one file at once.
+
+A line belongs to the range in which it begins. A range that begins within a line skips the rest of this line: it starts
+one byte earlier and reads to the next end of a line, so a line that begins exactly at its start is not lost.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-#: A longer line is not the message of any broker: MQTT's longest is 256 MB, in base64.
+#: The longest line: MQTT's longest message has 256 MB, and about 350 MB in base64.
 _LONGEST_LINE = 400 << 20
 _PIECE = 1 << 20
 
 
 def lines(path: Path, start: int = 0, end: int | None = None) -> Iterator[tuple[str, bytes | None]]:
-    """Yield the lines that begin in a range of bytes of a file, each with its place; None for one that is too long.
+    """Yield the lines that begin in a range of bytes of a file, each with its place; None for a line that is too long.
 
-    Empty lines are nothing.
+    Empty lines are skipped.
     """
     with path.open("rb") as file:
         if start:

@@ -1,8 +1,11 @@
 """``mosquitto.db``, the persistence file of mosquitto 1.6 and 2.x (versions 5 and 6 of the format).
 
-After a header come chunks of a type and a length. Those of type 2 are messages, each with an id; those of type 4 name
-the messages that are retained. Integers are in network order, but for ids and times, which are as the machine that
-wrote them has them: little-endian ones are read here. The file does not tell when a message was stored.
+After a header follow chunks, each with a type and a length. A chunk of type 2 is a message with an id. A chunk of
+type 4 has the id of a retained message. Integers are in network order, except ids and times: these have the order of
+the machine that wrote the file, and only little-endian files can be read. The file has no time of storing.
+
+The file is read once. Chunks of type 2 come first, so the reader notes only their offsets, and goes back for the
+retained ones: most messages in the file may be queued, not retained.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ _NATIVE = struct.Struct("<qq")
 _FIELDS = struct.Struct(">IHHHHHBB")
 _ID = struct.Struct("<q")
 _FIXED = _NATIVE.size + _FIELDS.size
-#: A longer chunk is none: MQTT's longest payload is 256 MB.
+#: The longest chunk: MQTT's longest payload has 256 MB.
 _LONGEST = (256 << 20) + (1 << 20)
 
 
@@ -85,7 +88,7 @@ def _retained(file: BinaryIO, place: str, message: tuple[int, int] | None) -> Fi
     for part in (client_size, user_size, topic_size, payload_size):
         ends.append(ends[-1] + part)
     if ends[-1] > len(data):
-        return FileEntry(place, problem=f"byte {offset}: the parts of this message are longer than all of it")
+        return FileEntry(place, problem=f"byte {offset}: the parts of this message are longer than the message")
     client, user, topic, payload = (data[start:end] for start, end in pairwise(ends))
     try:
         given = {

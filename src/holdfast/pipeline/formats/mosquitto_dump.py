@@ -1,7 +1,7 @@
-"""What ``mosquitto_db_dump --json`` of mosquitto 2.1 prints of a persistence file.
+"""The output of ``mosquitto_db_dump --json`` of mosquitto 2.1 for a persistence file.
 
-"base-messages" has the messages, each with an id ("storeid"), and "retained-messages" names those that are retained.
-Payloads are in base64, and missing where they are empty. When a message was stored is not told.
+"base-messages" has the messages, each with an id ("storeid"). "retained-messages" has the ids of the retained ones.
+Payloads are in base64; an empty payload is missing. The dump has no time of storing.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _MESSAGES, _RETAINED = "base-messages", "retained-messages"
 
 
 def messages(path: Path) -> Iterator[FileEntry]:
-    """Yield the retained messages. Raises :class:`UnreadableFile` for what is no such dump, also where that is cut off.
+    """Yield the retained messages. Raises :class:`UnreadableFile` for another kind of file, or for one cut short.
 
-    The file is read twice: which messages are retained is told behind all messages.
+    The file is read twice, because the ids of the retained messages come after all messages.
     """
     retained: dict[int, str] = {}
     names = set()

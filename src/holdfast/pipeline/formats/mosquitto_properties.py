@@ -1,4 +1,4 @@
-"""Properties as mosquitto 2.1 writes them in JSON: a list of objects with an identifier, a value and perhaps a name."""
+"""MQTT properties in the JSON of mosquitto 2.1: a list of objects with an identifier, a value and perhaps a name."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 from holdfast.pipeline.formats.file_entry import properties_json
 
-#: What is kept of a message: each identifier, and the name of its field.
+#: The properties that are kept with a retained message: mosquitto's name and ours.
 _KEPT = {
     "payload-format-indicator": "payload_format_indicator",
     "content-type": "content_type",
     "response-topic": "response_topic",
     "correlation-data": "correlation_data",
 }
-#: The expiry is told beside the properties.
-_TOLD = "message-expiry-interval"
+#: Left out: the message has its expiry in a field of its own.
+_EXPIRY = "message-expiry-interval"
 _PAIR = "user-property"
 
 
 class BadProperties(ValueError):
-    """This is no list of properties; the text says why."""
+    """This is not a list of properties; the text says why."""
 
 
 def properties_of(listed: Any) -> str | None:
@@ -38,15 +38,15 @@ def properties_of(listed: Any) -> str | None:
             pairs.append([one.get("name"), one.get("value")])
         elif identifier in _KEPT:
             found[_KEPT[identifier]] = one.get("value")
-        elif identifier != _TOLD:
-            raise BadProperties(f"properties: {str(identifier)[:40]!a} is no property of a retained message")
+        elif identifier != _EXPIRY:
+            raise BadProperties(f"properties: {str(identifier)[:40]!a} is not a property of a retained message")
     if "correlation_data" in found:
         found["correlation_data"] = _base64(found["correlation_data"])
     return properties_json({**found, "user_properties": pairs})
 
 
 def _base64(text: Any) -> str:
-    """Return binary data, which mosquitto writes in hexadecimal digits, as the column has it."""
+    """Convert mosquitto's hexadecimal digits to base64, as in the column ``properties_json``."""
     try:
         return b64encode(binascii.unhexlify(text)).decode()
     except (binascii.Error, TypeError, ValueError):

@@ -1,8 +1,8 @@
 """The database of mosquitto's persist-sqlite plugin (version 1 of its schema).
 
-``base_msgs`` has the messages, and ``retains`` names those that are retained. Topics and names are of a type that
-SQLite takes for numbers where they look like some: they are read as mosquitto itself reads them back. When a message
-was stored is not told.
+``base_msgs`` has the messages, and ``retains`` the ids of the retained ones. The plugin declares topics and names with
+a type that SQLite does not know, so SQLite stores ``007`` as the number 7. They are cast to text, as mosquitto itself
+reads them. The database has no time of storing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MESSAGES = (
 
 
 def messages(path: Path) -> Iterator[FileEntry]:
-    """Yield the retained messages. Raises :class:`UnreadableFile` for what is no such database, or is damaged."""
+    """Yield the retained messages. Raises :class:`UnreadableFile` for another kind of file, or for a damaged one."""
     with path.open("rb") as file:
         if file.read(len(_MAGIC)) != _MAGIC:
             raise UnreadableFile("this is not an SQLite database")
@@ -39,15 +39,21 @@ def messages(path: Path) -> Iterator[FileEntry]:
             _check(connection)
             for columns in connection.execute(_MESSAGES):
                 yield _found(*columns)
-    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter for names and complaints that are no text
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # UnicodeDecodeError: SQLite quotes damaged names
         raise UnreadableFile(f"this database cannot be read ({error})") from error
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    """Open it without leaving a trace: SQLite makes files beside one that it opens, which need not be ours."""
+    """Open the database without writing beside it: the folder may belong to another user.
+
+    With a WAL, the newest messages are there, and SQLite needs it. Without one, "immutable" keeps SQLite from making
+    files beside the database.
+    """
     in_use = path.with_name(f"{path.name}-wal").exists()
     connection = sqlite3.connect(f"file:{quote(str(path))}?{'mode=ro' if in_use else 'immutable=1'}", uri=True)
-    connection.text_factory = lambda data: data.decode(errors="surrogateescape")  # what is no UTF-8 is told row by row
+    connection.text_factory = lambda data: data.decode(
+        errors="surrogateescape"
+    )  # a row that is not UTF-8 is one problem
     return connection
 
 

@@ -1,4 +1,4 @@
-"""JSON lines: those of ``holdfast retainer export``, and those of ``mosquitto_sub --retained-only -F %j``."""
+"""JSON lines of ``holdfast retainer export`` and of ``mosquitto_sub --retained-only -F %j``."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from holdfast.pipeline.formats.lines import lines
 from holdfast.retained.records import BadRecord, message_of
 from holdfast.retained.store.rows import json_of
 
-#: Stands for the time of a line that does not tell it.
-_UNTOLD = -1
+#: Stands for a missing time: the sink sets the time of the import.
+_NO_TIME = -1
 
 
 def messages(path: Path, start: int = 0, end: int | None = None) -> Iterator[FileEntry]:
-    """Yield what the lines are that begin in a range of bytes of a file."""
+    """Yield an entry for each line that begins in a range of bytes of a file."""
     for place, line in lines(path, start, end):
         yield FileEntry(place, problem="this line is too long") if line is None else _found(place, line)
 
@@ -28,7 +28,7 @@ def _found(place: str, line: bytes) -> FileEntry:
         said = json.loads(line)
         if isinstance(said, dict) and "payloadlen" in said:
             return FileEntry(place, _of_mosquitto(said))
-        message = message_of(line, _UNTOLD)
+        message = message_of(line, _NO_TIME)
     except BadRecord as error:
         topic = said.get("topic") if isinstance(said, dict) else None
         return FileEntry(place, {"topic": topic} if isinstance(topic, str) else None, str(error))
@@ -42,7 +42,7 @@ def _found(place: str, line: bytes) -> FileEntry:
             "qos": message.qos,
             "client_id": message.client_id,
             "username": message.username,
-            "stored_at": None if message.stored_at == _UNTOLD else message.stored_at,
+            "stored_at": None if message.stored_at == _NO_TIME else message.stored_at,
             "expires_at": message.expires_at,
             "properties_json": json_of(message.properties),
             "revision": message.revision,
@@ -51,12 +51,12 @@ def _found(place: str, line: bytes) -> FileEntry:
 
 
 def _of_mosquitto(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the message in a line of mosquitto_sub; ``tst`` is when it received it. Raises :class:`BadRecord`."""
+    """Return the message in a line of mosquitto_sub, received at ``tst``. Raises :class:`BadRecord`."""
     payload = said.get("payload")
     encoded = payload.encode(errors="surrogatepass") if isinstance(payload, str) else b""
     if len(encoded) != said["payloadlen"]:
         raise BadRecord(
-            f"payload: has {len(encoded)} bytes here and {said['payloadlen']!r} there: it is no text; "
+            f"payload: has {len(encoded)} bytes, but payloadlen is {said['payloadlen']!r}: it is not text; "
             "import binary payloads from mosquitto.db"
         )
     properties = said.get("properties") or {}
@@ -79,7 +79,7 @@ def _of_mosquitto(said: Mapping[str, Any]) -> dict[str, Any]:
 def _time(text: Any) -> int | None:
     if text is None:
         return None
-    try:  # mosquitto writes both a Z and how far from it
+    try:  # mosquitto writes both Z and the offset: 2026-11-21T14:42:45.936Z+0100
         moment = datetime.fromisoformat(text.replace("Z+", "+").replace("Z-", "-"))
         return round(moment.timestamp() * 1000)
     except (AttributeError, ValueError, OverflowError):
@@ -100,5 +100,5 @@ def _properties(given: Mapping[str, Any]) -> str | None:
         "user_properties": pairs,
     }
     if given.get("correlation-data") is not None:
-        raise BadRecord("properties.correlation-data: may be binary, which these lines cannot tell")
+        raise BadRecord("properties.correlation-data: may be binary, and these lines do not show that")
     return properties_json(known)
