@@ -1,4 +1,4 @@
-"""What the writer needs of a database driver (PEP 249), and of the database behind it."""
+"""The interfaces of a database driver (PEP 249), and of a database to its writer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Cursor(Protocol):
 
     @property
     def rowcount(self) -> int:
-        """How many rows the last statement changed."""
+        """The number of rows that the last statement changed."""
 
     def execute(self, statement: str, parameters: Sequence[Any] | Mapping[str, Any] = ..., /) -> Any:
         """Run one statement."""
@@ -22,27 +22,27 @@ class Cursor(Protocol):
         """Return the next row, None at the end."""
 
     def fetchall(self) -> Sequence[Any]:
-        """Return the rows left."""
+        """Return the remaining rows."""
 
 
 class Connection(Protocol):
-    """A driver's connection in autocommit mode: a transaction begins where a statement says so."""
+    """A driver's connection in autocommit mode: only an explicit statement begins a transaction."""
 
     def cursor(self) -> Cursor:
         """Return a new cursor."""
 
     def commit(self) -> None:
-        """End the transaction, if one is open, and make it durable."""
+        """Commit the transaction, if one is open."""
 
     def rollback(self) -> None:
-        """Undo the transaction, if one is open."""
+        """Roll the transaction back, if one is open."""
 
     def close(self) -> None:
         """Close the connection."""
 
 
 class WritableDatabase(Protocol):
-    """A database as its one writer sees it."""
+    """The part of a database that its one writer uses."""
 
     @property
     def begin_statement(self) -> str:
@@ -50,22 +50,22 @@ class WritableDatabase(Protocol):
 
     @property
     def damage(self) -> StorageFailure | None:
-        """Why nothing may be written any more: what is stored has been found damaged."""
+        """The reason why nothing may be written any more: stored data is damaged."""
 
     def connect(self) -> Connection:
         """Open the writer's connection."""
 
     def committed(self, connection: Connection) -> None:
-        """Do what has to be done now and then, after a commit on the writer's connection. Raises nothing."""
+        """Do regular maintenance after a commit on the writer's connection. Raises nothing."""
 
     def checkpoint(self, connection: Connection) -> None:
-        """Bring the files in order before the writer's connection is closed."""
+        """Complete the files before the writer's connection is closed."""
 
     def is_away(self, error: BaseException) -> bool:
-        """Tell whether the error says that the database cannot be reached, or not now: later it may."""
+        """Tell whether the error says that the database cannot be reached now, but perhaps later."""
 
     def is_conflict(self, error: BaseException) -> bool:
-        """Tell whether the transaction was in another one's way, so that it is worth doing again at once."""
+        """Tell whether another transaction was in the way. It is worth trying again at once."""
 
     def failure(self, error: BaseException) -> StorageFailure:
-        """Say in our terms why a write failed; REFUSED when the fault lies with the row, not with the database."""
+        """Classify the error of a write: REFUSED if the row is to blame, not the database."""

@@ -1,4 +1,4 @@
-"""From a URL to the database."""
+"""Finds the database of a URL."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.storage.url import FORMS, parsed, shown
 
 
 def database_at(url: str, durability: Durability, node: int = 0, busy_timeout: float = 5.0) -> Database:
-    """Return the database at a URL, without looking at it. Raises :class:`StoreUnusable` for what is no such URL.
+    """Return the database at a URL without connecting to it. Raises :class:`StoreUnusable` for any other URL.
 
     ``node`` is the broker's node id, 0 for tools.
     """
@@ -29,9 +29,9 @@ def database_at(url: str, durability: Durability, node: int = 0, busy_timeout: f
 
 
 def open_database(url: str, durability: Durability, node: int = 0, busy_timeout: float = 5.0) -> Database:
-    """Return the database at a URL, checked to be usable; an SQLite file is created if missing.
+    """Return the database at a URL after checking that it is usable. A missing SQLite file is created.
 
-    Raises :class:`StoreUnusable`. The schema is looked after by :mod:`holdfast.storage.schema`.
+    Raises :class:`StoreUnusable`. The schema is the task of :mod:`holdfast.storage.schema`.
     """
     database = database_at(url, durability, node, busy_timeout)
     database.check()

@@ -1,4 +1,4 @@
-"""Bridges: how blocking work gets out of the reactor thread, and its answer back in."""
+"""Executors run blocking work outside the reactor thread and bring the answers back into it."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ Job = tuple[Callable[[], Any], Callable[[Any], None]]
 
 
 class IExecutor(Interface):
-    """Runs work one after the other, in the order given, away from the reactor thread."""
+    """Runs work in the given order, one piece at a time."""
 
-    waits_for_turn = Attribute("Whether an idle writer waits for the end of the reactor turn before it begins.")
+    waits_for_turn = Attribute("Whether an idle writer waits for the end of the reactor turn before it commits.")
 
     def call(work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
-        """Run ``work``; then, in the reactor thread, call ``done`` with what it returned or raised."""
+        """Run ``work``; then call ``done`` in the reactor thread with its result or exception."""
 
     def stop() -> None:
-        """Release what the executor holds, once the work given to it is done."""
+        """Wait for the work given so far, then end the thread."""
 
 
 def _outcome(work: Callable[[], Any]) -> Any:
     try:
         return work()
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it belongs to the caller in the other thread
+    except BaseException as error:  # noqa: BLE001 - the caller in the other thread handles it
         return error
 
 
 @implementer(IExecutor)
 class ThreadExecutor:
-    """One thread of its own, started by the first call (a process that forks to the background does so before)."""
+    """A thread of its own. The first call starts it, after the fork of a process that goes to the background."""
 
     waits_for_turn = True
 
@@ -49,13 +49,14 @@ class ThreadExecutor:
     def call(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
         """Queue the work for the thread."""
         if self._thread is None:
-            # Where a start fails after this, nobody is left to stop it, and the process is to end all the same.
+            # A daemon: if the start of the broker fails later, nothing stops this thread, and the process must still
+            # end.
             self._thread = Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
         self._jobs.put((work, done))
 
     def stop(self) -> None:
-        """Finish the work queued so far, end the thread and wait for it; a later call starts a new one."""
+        """Wait until the queued work is done and the thread has ended. A later call starts a new thread."""
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join()
@@ -69,7 +70,7 @@ class ThreadExecutor:
 
 @implementer(IExecutor)
 class SynchronousExecutor:
-    """For tools and tests: runs work in the calling thread, at once or, in manual mode, when the test says so."""
+    """For tools and tests: runs work in the calling thread, at once or, in manual mode, at each :meth:`step`."""
 
     def __init__(self, manual: bool = False, waits_for_turn: bool = False) -> None:
         self.manual = manual
@@ -83,11 +84,11 @@ class SynchronousExecutor:
             self.step()
 
     def stop(self) -> None:
-        """Run what still waits."""
+        """Run the waiting work."""
         while self.waiting:
             self.step()
 
     def step(self) -> None:
-        """Run the oldest work that waits, and hand over its answer. Raises IndexError when none does."""
+        """Run the oldest waiting work and hand over its answer. Raises IndexError if no work waits."""
         work, done = self.waiting.popleft()
         done(_outcome(work))

@@ -8,17 +8,17 @@ from pathlib import Path
 
 
 class DirectoryUnusable(Exception):
-    """The data directory cannot be used; the text says why and what to do."""
+    """The data directory cannot be used. The message tells the reason and the remedy."""
 
 
 class DirectoryInUse(DirectoryUnusable):
-    """Another process has the data directory."""
+    """Another process uses the data directory."""
 
 
 class DirectoryLock:
-    """Holds ``holdfast.lock`` in the data directory, with this process's id in it, until released.
+    """Locks ``holdfast.lock`` in the data directory, and writes this process's id into it.
 
-    The lock is the kernel's (``flock``): it goes with the process, however that ends.
+    The kernel holds the lock (``flock``), so it ends with the process, also after a crash.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -27,9 +27,9 @@ class DirectoryLock:
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
-        """Create the directory (mode 0700) if need be and lock it.
+        """Create the directory (mode 0700) if necessary, and lock it.
 
-        Raises :class:`DirectoryInUse` where another process has it, :class:`DirectoryUnusable` where it cannot be had.
+        Raises :class:`DirectoryInUse` if another process has locked it, :class:`DirectoryUnusable` for other errors.
         """
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ class DirectoryLock:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -1,4 +1,4 @@
-"""What operators do with a database: bring its schema up to date, and see whether it is sound."""
+"""The operators' commands for a database: upgrade its schema, and check it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from holdfast.storage.schema import newest_version, own_version, steps_from, upg
 
 Say = Callable[[str], None]
 
-#: takes the schema version of a database that is about to be upgraded
+#: called with the present schema version before an upgrade
 Keep = Callable[[str], None]
 
 
 def upgrade_schema(database: Database, say: Say, keep: Keep | None = None) -> None:
-    """Run the migrations the database lacks, all or none, and say so. Raises :class:`StoreUnusable`.
+    """Run the missing migrations in one transaction, and report each with ``say``. Raises :class:`StoreUnusable`.
 
-    No broker may use it. ``keep`` is called before anything changes, when there is something to change: to take a
-    backup. When this is cut short, the database is as before and can be upgraded again.
+    It fails while a broker uses the database. If there is something to upgrade, ``keep`` is called first, to make a
+    backup. After an interruption the database is unchanged and can be upgraded again.
     """
     database.check_present()
     with database.explaining_errors():
@@ -36,8 +36,8 @@ def upgrade_schema(database: Database, say: Say, keep: Keep | None = None) -> No
                 f"this version of the broker works with {newest_version()}"
             )
             steps = steps_from(version)
-            for revision, what in steps:
-                say(f"running {revision}: {what}")
+            for revision, title in steps:
+                say(f"running {revision}: {title}")
             upgrade(connection)
     say(f"upgraded to {newest_version()}" if steps else "up to date, nothing to do")
 
@@ -51,7 +51,7 @@ def _found(connection: Connection, database: Database) -> str:
 
 @frozen
 class Condition:
-    """How a database was found."""
+    """The result of a check."""
 
     version: str | None
     faults: dict[str, list[str]]
@@ -63,12 +63,12 @@ class Condition:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is wrong with its contents."""
+        """Whether no damage was found."""
         return not any(self.faults.values())
 
 
 def examine(database: Database) -> Condition:
-    """Look at a database, also while a broker runs on it. Raises :class:`StoreUnusable` where that is not possible."""
+    """Check a database. A broker may use it meanwhile. Raises :class:`StoreUnusable` if it cannot be read."""
     database.check_present()
     with database.explaining_errors():
         with database.reading_engine().begin() as connection:

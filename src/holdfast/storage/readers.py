@@ -1,4 +1,23 @@
-"""Readers: where what is read from the database runs, and what becomes of it when the database is away."""
+"""Readers run the reads of the database. For a remote database they also wait while it is away.
+
+How it works
+============
+
+SQLite is read in the reactor thread (:class:`InlineReaders`). Its answers come from a local file, usually from the page
+cache, within a fraction of a millisecond. Reads in a thread were tried and were ten times slower: the driver gives up
+the interpreter lock for every row, and the two threads compete for it.
+
+Postgres is read in threads (:class:`ThreadedReaders`), because each read is a network round trip. There are two
+threads, each with its own connection:
+
+    read(a), read(b), read(c)    a and b run in the two threads, c waits in the queue
+    b is done                    its Deferred fires; c runs in the thread that b has left
+    c fails, the server is away  c goes back to the head of the queue; nothing else starts
+    0.5 s later                  c is tried again with a new connection, then the rest of the queue
+
+Reads start in the order of the calls. While the database is away, no Deferred fails unless ``patience`` is over; then
+all waiting reads fail at once, and each later one fails after its own attempt, until an attempt succeeds.
+"""
 
 from __future__ import annotations
 
@@ -18,28 +37,28 @@ from holdfast.tickets import StorageFailure
 
 T = TypeVar("T")
 
-#: Seconds between two attempts to reach a database that is away.
+#: Seconds between two attempts while the database is away.
 _AGAIN = 0.5
 
 
 class IReaders(Interface):
-    """Runs what reads."""
+    """Runs reads."""
 
-    available = Attribute("Whether the database answered when it was asked last.")
+    available = Attribute("Whether the last attempt reached the database.")
 
     def read(work: Callable[[Connection], T]) -> Deferred[T]:
-        """Run the work with a connection that only reads, and answer in the reactor thread.
+        """Run the work with a connection that only reads. The Deferred fires in the reactor thread.
 
-        Fails with :class:`StorageFailure` when the database cannot be read. May be cancelled.
+        It fails with :class:`StorageFailure` if the database cannot be read. It can be cancelled.
         """
 
     def close() -> None:
-        """Close the connections; what has not been answered never will be."""
+        """Close the connections. Reads that are not done never fire."""
 
 
 @implementer(IReaders)
 class InlineReaders:
-    """Reads in the reactor's turn: for a database in a local file, whose answers are there faster than a thread."""
+    """Reads in the reactor thread, for a database in a local file."""
 
     available = True
 
@@ -60,13 +79,15 @@ class InlineReaders:
 
 
 class _Job:
+    """A read and its answer."""
+
     def __init__(self, work: Callable[[Connection], Any], cancel: Callable[[_Job], None]) -> None:
         self.work = work
         self.answer: Deferred[Any] = Deferred(lambda _: cancel(self))
 
 
 class _Reader:
-    """One thread and its connection. It is used by one job at a time."""
+    """One thread and its connection, for one job at a time."""
 
     def __init__(self, database: Database, executor: IExecutor) -> None:
         self._database = database
@@ -74,7 +95,7 @@ class _Reader:
         self.executor = executor
 
     def run(self, work: Callable[[Connection], Any]) -> Any:
-        """Run the work, in the thread. A connection that failed is not used again."""
+        """Run the work in the thread. A connection is closed after an error."""
         if self._connection is None:
             self._connection = self._database.connect_reader()
         try:
@@ -92,9 +113,9 @@ class _Reader:
 
 @implementer(IReaders)
 class ThreadedReaders:
-    """Reads in threads, first come first served; while the database is away, what is to be read waits for it.
+    """Reads in threads, in the order of the calls. While the database is away, reads wait for it.
 
-    After ``patience`` seconds (None: never) it is given up.
+    After ``patience`` seconds (None: never) they fail.
     """
 
     def __init__(
@@ -103,16 +124,16 @@ class ThreadedReaders:
         self._database = database
         self._clock = clock
         self._patience = patience
-        # The one used last is used next: it is connected, and has prepared what is asked again and again.
+        # A stack: the reader used last is used next, because it is connected and has prepared the usual statements.
         self._idle = [_Reader(database, executor) for executor in executors]
         self._all = tuple(self._idle)
         self._waiting: deque[_Job] = deque()
-        self._since: float | None = None
+        self._since: float | None = None  #: when the database went away
         self._retrying = False
 
     @property
     def available(self) -> bool:
-        """Whether the database answered when it was asked last."""
+        """Whether the last attempt reached the database."""
         return self._since is None
 
     def read(self, work: Callable[[Connection], T]) -> Deferred[T]:
@@ -145,7 +166,7 @@ class ThreadedReaders:
             self._unavailable(job, failure)
             return
         self._since = None
-        if not job.answer.called:  # else it was cancelled
+        if not job.answer.called:  # a cancelled Deferred has been called
             if isinstance(outcome, BaseException):
                 job.answer.errback(failure or outcome)
             else:

@@ -1,6 +1,6 @@
-"""The schema's version: fresh databases are built, current ones accepted, all others refused with what to do.
+"""The version of the schema: an empty database gets the schema, a current one is accepted, all others are refused.
 
-Alembic is imported where something is upgraded only: a start on a current schema does without its 10 MiB.
+Alembic is imported only for an upgrade: a start with a current schema saves its 10 MiB.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.storage.database import Database, StoreUnusable
 if TYPE_CHECKING:
     from alembic.config import Config
 
-#: What brings a schema up to date; where it is known which database is meant, with the options that say so.
+#: The command that upgrades a schema. Callers that know the options for this database add them.
 UPGRADE_COMMAND = "holdfast db upgrade"
 _VERSION_TABLE = "alembic_version"
 
@@ -39,12 +39,12 @@ def _versions() -> tuple[str, ...]:
 
 
 def newest_version() -> str:
-    """Return the schema version this program works with."""
+    """Return the schema version of this program."""
     return _versions()[-1]
 
 
 def current_version(connection: Connection) -> str | None:
-    """Return the database's schema version, None when it has none."""
+    """Return the database's schema version, None if it has none."""
     if not inspect(connection).has_table(_VERSION_TABLE):
         return None
     found = connection.execute(text(f"SELECT version_num FROM {_VERSION_TABLE}")).scalars()  # noqa: S608 - a constant
@@ -52,12 +52,12 @@ def current_version(connection: Connection) -> str | None:
 
 
 def is_current(connection: Connection) -> bool:
-    """Tell whether the database has the schema version this program works with."""
+    """Tell whether the database has the schema version of this program."""
     return current_version(connection) == newest_version()
 
 
 def upgrade(connection: Connection) -> None:
-    """Run the migrations the database lacks, in the transaction the connection is in: all of them, or none."""
+    """Run the missing migrations in the connection's transaction: all of them, or none."""
     from alembic import command
 
     config = _config()
@@ -66,7 +66,7 @@ def upgrade(connection: Connection) -> None:
 
 
 def steps_from(version: str) -> list[tuple[str, str]]:
-    """Return the migrations a database of this version lacks: the version each leads to, and what it does."""
+    """Return the migrations that a database of this version lacks, with their versions and titles."""
     from alembic.script import ScriptDirectory
 
     scripts = ScriptDirectory.from_config(_config()).iterate_revisions(newest_version(), version)
@@ -74,9 +74,9 @@ def steps_from(version: str) -> list[tuple[str, str]]:
 
 
 def own_version(connection: Connection, location: str) -> str | None:
-    """Return the schema version of a database this program can use or upgrade, None for an empty one.
+    """Return the schema version of a database that this program can use or upgrade, None for an empty one.
 
-    Raises :class:`StoreUnusable` when it is newer than this program, incomplete, or somebody else's.
+    Raises :class:`StoreUnusable` if the schema is newer than this program, incomplete, or of another program.
     """
     found = set(inspect(connection).get_table_names())
     version = current_version(connection)
@@ -104,8 +104,8 @@ def own_version(connection: Connection, location: str) -> str | None:
 def prepare(database: Database, upgrade_command: str = UPGRADE_COMMAND) -> None:
     """Build the schema of an empty database; accept a current one.
 
-    Raises :class:`StoreUnusable` when the schema is older (an operator upgrades it with ``upgrade_command``, never a
-    start), newer, incomplete, or somebody else's.
+    Raises :class:`StoreUnusable` if the schema is older (only an operator upgrades it, with ``upgrade_command``),
+    newer, incomplete, or of another program.
     """
     with database.explaining_errors(), database.engine().begin() as connection:
         version = own_version(connection, database.location)

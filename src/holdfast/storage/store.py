@@ -1,4 +1,4 @@
-"""The durable store as a whole: the database, the one writer, the revision clock and a reading connection."""
+"""The durable store as a whole: it opens and closes the database, the writer, the readers and the revision clock."""
 
 from __future__ import annotations
 
@@ -26,18 +26,17 @@ from holdfast.storage.sqlite.salvage import salvage
 from holdfast.storage.writing.bulk import Bulk
 from holdfast.storage.writing.node_totals import StoreTotals, add_node, read_totals
 from holdfast.storage.writing.writer import MAX_PENDING, Writer
-from holdfast.tickets import StorageFailure
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-#: Threads that read from a database over a network.
+#: The number of threads that read a remote database.
 READERS = 2
 
 
 @define
 class OpenStore:
-    """What an open store offers its users."""
+    """The parts of an open store."""
 
     database: Database
     writer: Writer
@@ -47,13 +46,13 @@ class OpenStore:
 
 
 class DurableStore:
-    """Opens and closes everything durable; its users are told when it is open.
+    """Opens and closes the durable store, and tells its users when it is open.
 
-    ``flush_interval`` (seconds) matters to the durability "async" only, ``max_pending`` is in bytes (0: the default),
-    ``node`` is 1..255, ``now`` returns milliseconds since the epoch, and ``on_pressure`` is told whether publishers
-    should pause. What is to be read from a database that is away waits for ``patience`` seconds (None: as long as it
-    takes). ``upgrade_command`` is what an operator is told to run when the schema is an older one. ``on_corruption``
-    matters to SQLite only.
+    ``node`` is 1..255, ``now`` returns milliseconds since the epoch. ``flush_interval`` (seconds) matters to durability
+    "async" only, ``max_pending`` is in bytes (0: the default). ``on_pressure`` is called with True to pause publishers
+    and with False to resume them. While the database is away, reads wait for ``patience`` seconds (None: without end).
+    Messages about an older schema tell the operator to run ``upgrade_command``. ``on_corruption`` matters to SQLite
+    only.
     """
 
     _log = Logger()
@@ -94,7 +93,7 @@ class DurableStore:
 
     @property
     def quarantined(self) -> list[str]:
-        """The names of damaged databases that have been moved aside, and still lie beside this one."""
+        """The names of damaged databases in quarantine beside this one."""
         if self.shared:
             return []
         return [file.name for file in quarantined(Path(self._url.removeprefix("sqlite:///")))]
@@ -111,7 +110,7 @@ class DurableStore:
 
     @property
     def reads_in_threads(self) -> bool:
-        """Whether its database is asked from threads, which takes its time, rather than in the reactor's turn."""
+        """Whether reads run in threads and take a network round trip, instead of in the reactor thread."""
         return self.dialect != "sqlite"
 
     @property
@@ -144,17 +143,17 @@ class DurableStore:
         return {"damage": None if damage is None else str(damage), "quarantined": self.quarantined}
 
     def before_open(self, prepare: Callable[[Database, Connection], None]) -> None:
-        """Have this done with the writer's connection whenever the store is opened, before anything can change."""
+        """Call ``prepare`` with the writer's connection each time the store is opened, before any change."""
         self._preparations.append(prepare)
 
     def when_open(self, user: Callable[[OpenStore], None]) -> None:
-        """Call the user with the open store: now if it is open, and whenever it is opened."""
+        """Call ``user`` with the open store: now if it is open, and each time it is opened."""
         self._users.append(user)
         if self.parts is not None:
             user(self.parts)
 
     def open(self) -> None:
-        """Open the database, building a fresh one if there is none. Raises :class:`StoreUnusable`."""
+        """Open the database; build the schema of an empty one. Raises :class:`StoreUnusable`."""
         try:
             self._open()
         except StoreDamaged as damage:
@@ -164,7 +163,7 @@ class DurableStore:
             self._open()
 
     def _replace(self, damage: StoreDamaged) -> None:
-        """Put the damaged database into quarantine, and one with what can be read of it in its place."""
+        """Put a new database with all data that can be read in place of the damaged one, which goes into quarantine."""
         database = database_at(self._url, self._durability, self.node)
         assert isinstance(database, SQLiteDatabase)
         self._log.critical("{damage}", damage=damage)
@@ -172,10 +171,10 @@ class DurableStore:
             salvaged = salvage(database, self.node)
             where = set_aside(database.path, self._now())
         except OSError as error:
-            raise StoreUnusable(f"{damage}; it cannot be replaced ({error.strerror})") from error
+            raise StoreUnusable(f"{damage}; the file cannot be replaced ({error.strerror})") from error
         self._log.critical(
-            "the damaged database is now {where}, and nothing will be done to it. Started with {salvaged}."
-            " Remove or rename it when it is not needed any more",
+            "the damaged database is now {where}; the broker does not touch it any more. Started with {salvaged}."
+            " Remove or rename the file when you do not need it any more",
             where=where,
             salvaged=salvaged,
         )
@@ -184,21 +183,19 @@ class DurableStore:
         database = open_database(self._url, self._durability, self.node)
         prepare(database, self._upgrade_command)
         database.check_readable()
-        try:
-            with database.explaining_errors():
-                # The writer's from here on: by it others see that the database is in use, also while nothing changes.
-                connection = database.connect()
-                try:
-                    add_node(connection, self.node)
-                    for preparation in self._preparations:
-                        preparation(database, connection)
-                    totals = read_totals(connection.cursor())
-                    readers = self._readers(database)
-                except BaseException:
-                    connection.close()
-                    raise
-        except StorageFailure as failure:
-            raise StoreUnusable(str(failure)) from failure
+        with database.explaining_errors():
+            # The writer keeps this connection. It shows other programs that the database is in use, even if nothing
+            # changes for a long time.
+            connection = database.connect()
+            try:
+                add_node(connection, self.node)
+                for preparation in self._preparations:
+                    preparation(database, connection)
+                totals = read_totals(connection.cursor())
+                readers = self._readers(database)
+            except BaseException:
+                connection.close()
+                raise
         clock = RevisionClock(self.node, totals.revision_mark, self._now)
         writer = Writer(
             database,
@@ -224,7 +221,7 @@ class DurableStore:
 
     @inlineCallbacks
     def close(self) -> Generator[Deferred[None], None, None]:
-        """Commit all that is pending and close; fires when it is done. A store that is not open has nothing to do."""
+        """Commit all pending changes and close; fires when this is done, or at once if the store is not open."""
         parts, self.parts = self.parts, None
         if parts is None:
             return

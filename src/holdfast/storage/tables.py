@@ -1,9 +1,9 @@
-"""The database's tables, as SQLAlchemy describes them. Imports SQLAlchemy only, so that other programs can use it.
+"""The database's tables, as SQLAlchemy describes them. It imports SQLAlchemy only, so that other programs can use it.
 
-A row of ``retained`` is kept ready for the wire. With ``||`` for concatenation, the PUBLISH packet with QoS 0 and
+The columns of ``retained`` are parts of ready packets. With ``||`` for concatenation, the PUBLISH packet with QoS 0 and
 RETAIN 1 is ``prefix3 || topic || payload`` for MQTT 3.1 and 3.1.1 and ``prefix5 || topic || properties5 || payload``
-for MQTT 5.0; a prefix is the fixed header and the topic's two length bytes. Nothing is stored twice. All points in
-time are milliseconds since the epoch.
+for MQTT 5.0. A prefix is the fixed header and the two bytes of the topic's length. All points in time are milliseconds
+since the epoch.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from sqlalchemy import (
 
 metadata = MetaData()
 
-#: Topic Names sort by their UTF-8 bytes, whatever the database's locale: ranges and cursors rely on it.
+#: Topic Names sort by their UTF-8 bytes, whatever the database's locale is. Ranges and cursors rely on this order.
 TopicName = Text().with_variant(Text(collation="C"), "postgresql")
 
-#: One row per topic ever retained and not yet purged. A tombstone (a cleared or expired topic) has an empty payload.
-#: The payload comes last: reading the columns before it does not touch the pages it overflows to.
+#: One row for each topic that has a retained message or a tombstone (it was cleared or has expired). A tombstone has an
+#: empty payload. The payload is the last column, so a read of the other columns does not touch its overflow pages.
 retained = Table(
     "retained",
     metadata,
@@ -62,11 +62,11 @@ Index(
     postgresql_where=retained.c.tombstone == 1,
 )
 
-#: The numbers of topic levels ever present in ``retained``: a filter with ``+`` and ``#`` asks for each of them.
+#: All numbers of topic levels that ``retained`` ever had. A filter with ``+`` and ``#`` is read once for each number.
 retained_levels = Table("retained_levels", metadata, Column("levels", Integer, primary_key=True, autoincrement=False))
 
-#: A row for each node that has written here, written in each of its commits: the highest revision it used, and its
-#: share of the running totals, which spare counting at start (negative for a node that clears what others have set).
+#: One row for each node that has ever written: the highest revision it used, and its share of the totals. Each commit
+#: of the node updates the row, so a start need not count. A share is negative if a node clears other nodes' messages.
 nodes = Table(
     "nodes",
     metadata,
@@ -77,9 +77,9 @@ nodes = Table(
     Column("largest_packet", BigInteger, nullable=False),
 )
 
-#: How much is retained of what has a quota, kept in the transactions that change it. ``scope`` is a Topic Filter, or ""
-#: for Clients, whose identifiers are the ``subject`` ("" otherwise). The row of each scope without a subject tells how
-#: far it is counted (``counted_to``): up to this topic ("" for not at all), NULL for all of it.
+#: Totals of the retained messages under each quota, updated in the same transactions as the messages. ``scope`` is a
+#: Topic Filter and ``subject`` is ""; or ``scope`` is "" and ``subject`` a Client Identifier. Each scope has a row with
+#: the subject "", whose ``counted_to`` is the topic up to which the scope is counted ("": none yet, NULL: all topics).
 retained_usage = Table(
     "retained_usage",
     metadata,
@@ -91,9 +91,9 @@ retained_usage = Table(
     sqlite_with_rowid=False,
 )
 
-#: Sessions that outlive their Network Connection. ``id`` is a revision, never used again: what is written for an ended
-#: Session can touch no later one of the same Client. ``expiry_interval`` is in seconds, NULL for never; ``expires_at``
-#: is set while the Client is away.
+#: Sessions that outlive their Network Connection. ``id`` is a revision and never used again, so a late write for an
+#: ended Session cannot touch a later Session of the same Client. ``expiry_interval`` is in seconds, NULL for never;
+#: ``expires_at`` is set while the Client is not connected.
 sessions = Table(
     "sessions",
     metadata,
@@ -106,8 +106,8 @@ sessions = Table(
     sqlite_with_rowid=False,
 )
 
-#: Subscriptions, by Topic Filter as the Client wrote it. ``replay_after`` is NULL when its replay is complete, else the
-#: last topic up to which everything was acknowledged ("" for none yet).
+#: Subscriptions, by the Topic Filter of the SUBSCRIBE. ``replay_after`` is NULL if the replay is complete; otherwise it
+#: is the topic up to which all messages are acknowledged ("" for none yet).
 session_subscriptions = Table(
     "session_subscriptions",
     metadata,
@@ -122,7 +122,7 @@ session_subscriptions = Table(
     sqlite_with_rowid=False,
 )
 
-#: Application Messages that deliveries refer to, each kept once however many Sessions wait for it.
+#: Application Messages that deliveries refer to; one row for each, even if several Sessions wait for it.
 session_messages = Table(
     "session_messages",
     metadata,
@@ -137,8 +137,8 @@ session_messages = Table(
     Column("payload", LargeBinary, nullable=False),
 )
 
-#: What is on its way to a Client, in order: queued (no Packet Identifier), sent, or ``released`` (PUBREC came, PUBREL
-#: is due; the message is not needed any more).
+#: Deliveries to Clients, in order. A delivery is queued (no Packet Identifier), sent, or ``released`` (PUBREC was
+#: received, PUBREL is due; the message is not needed any more).
 session_deliveries = Table(
     "session_deliveries",
     metadata,
@@ -154,7 +154,7 @@ session_deliveries = Table(
     sqlite_with_rowid=False,
 )
 
-#: QoS 2 messages received from a Client and not yet released.
+#: Packet Identifiers of QoS 2 messages that were received from a Client and are not yet released.
 session_received = Table(
     "session_received",
     metadata,
@@ -164,8 +164,8 @@ session_received = Table(
     sqlite_with_rowid=False,
 )
 
-#: Will Messages of connected Clients, and those waiting for their delay (``due_at`` set). ``delay`` is in seconds.
-#: ``node`` is whose Client it is: 0 where the database has but one broker.
+#: Will Messages of connected Clients, and those that wait for their delay (``due_at`` is set). ``delay`` is in seconds.
+#: ``node`` is the node of the Client, 0 if only one broker can use the database.
 wills = Table(
     "wills",
     metadata,
@@ -182,9 +182,9 @@ wills = Table(
     sqlite_with_rowid=False,
 )
 
-#: Every change of a retained message, while ``retainer.history.enable`` is set, in the order of commits. ``op`` is
-#: "set", "clear" or "expire"; ``origin`` is a :class:`holdfast.messages.ChangeOrigin`. ``changed_at`` never goes back
-#: from one ``seq`` to the next, whatever the clock does, so that a moment is a place in the order.
+#: Every change of a retained message while ``retainer.history.enable`` is set, in the order of commits. ``op`` is
+#: "set", "clear" or "expire"; ``origin`` is a :class:`holdfast.messages.ChangeOrigin`. ``changed_at`` never decreases
+#: from one ``seq`` to the next, whatever the clock does, so a time corresponds to one position in the order.
 retained_history = Table(
     "retained_history",
     metadata,
@@ -205,10 +205,10 @@ retained_history = Table(
 )
 Index("retained_history_topics", retained_history.c.topic, retained_history.c.seq)
 
-#: The periods in which every change was recorded; between two of them, changes are missing. A period's entries have a
-#: ``seq`` above its ``first_seq`` and below the next one's. They answer for every moment from ``complete_since`` (NULL
-#: while the baseline is being written, up to the topic ``baseline_to``) until ``ended_at`` (NULL for the present one).
-#: Up to the entry ``pruned_to``, only the newest of each topic is left.
+#: The periods in which every change was recorded. Between two periods, changes are missing. The entries of a period
+#: have a ``seq`` above its ``first_seq`` and below the ``first_seq`` of the next period. The period covers every moment
+#: from ``complete_since`` (NULL while the baseline is written, so far up to the topic ``baseline_to``) to ``ended_at``
+#: (NULL for the present period). Of the entries up to ``pruned_to``, only the newest of each topic is kept.
 retained_history_periods = Table(
     "retained_history_periods",
     metadata,
@@ -219,9 +219,9 @@ retained_history_periods = Table(
     Column("pruned_to", BigInteger, nullable=False),
 )
 
-#: One row, which whoever writes to the history updates first: nodes that share a database take turns, and ``seq`` is in
-#: the order of their commits. ``bytes`` is what the entries count for towards ``retainer.history.max_bytes``; nothing
-#: above ``archived_seq`` is pruned once an archive has set it.
+#: One row. A transaction that writes to the history updates it first and so locks it: the nodes of a shared database
+#: write one after the other, and ``seq`` is in the order of their commits. ``bytes`` is the size of all entries,
+#: compared with ``retainer.history.max_bytes``. Once an archive has set ``archived_seq``, no entry above it is pruned.
 retained_history_state = Table(
     "retained_history_state",
     metadata,
@@ -232,14 +232,14 @@ retained_history_state = Table(
     Column("archived_seq", BigInteger),
 )
 
-#: Nodes of a shared database that last opened it without recording: no period begins while there is one.
+#: Nodes of a shared database that last opened it with the history disabled. While there is one, no period begins.
 retained_history_absent = Table(
     "retained_history_absent", metadata, Column("node", SmallInteger, primary_key=True, autoincrement=False)
 )
 
-#: Imports from a staging area, by the names of their jobs. ``state`` is "merging" or "done", ``merge`` the rule. All
-#: staged topics up to ``position`` have been dealt with, in the transactions that have set it; ``counts`` is a JSON
-#: object that says what became of how many.
+#: Imports from a staging area, by the names of their jobs. ``state`` is "merging" or "done", ``merge`` is the rule. All
+#: staged topics up to ``position`` are merged; each transaction that merges rows also sets ``position``. ``counts`` is
+#: a JSON object with the number of rows for each result.
 pipeline_jobs = Table(
     "pipeline_jobs",
     metadata,
@@ -253,10 +253,10 @@ pipeline_jobs = Table(
     sqlite_with_rowid=False,
 )
 
-#: Views are the stable surface for plain SQL; they live apart because the schema comparison knows tables only.
+#: The views are the stable interface for plain SQL. They are apart because the schema comparison knows tables only.
 views = MetaData()
 
-#: What is retained now: no tombstones, nothing expired.
+#: The present retained messages, without tombstones and expired messages.
 retained_messages = Table(
     "retained_messages",
     views,

@@ -1,4 +1,4 @@
-"""URLs of databases: read, and shown without what is secret in them."""
+"""URLs of databases: parsing them, and showing them without their secrets."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _SECRETS = ("password", "sslpassword")
 
 
 def parsed(url: str) -> URL:
-    """Read a URL. Raises :class:`StoreUnusable`, without showing what may hold a password."""
+    """Parse a URL. Raises :class:`StoreUnusable`; the message does not show the URL, which may contain a password."""
     try:
         return make_url(url)
-    except (ArgumentError, ValueError):  # the text of either may show what stands where the password is
+    except (ArgumentError, ValueError):  # their texts may show the password
         raise StoreUnusable(f"this is not a database URL; {FORMS}; in a password, write %40 for @") from None
 
 
 def shown(url: str | URL) -> str:
-    """Return a URL as it may be shown: without its password, wherever that stands. Raises :class:`StoreUnusable`."""
+    """Return a URL without its password, also without one in a parameter. Raises :class:`StoreUnusable`."""
     found = parsed(url) if isinstance(url, str) else url
     return found.difference_update_query(_SECRETS).render_as_string(hide_password=True)

@@ -1,5 +1,5 @@
-"""The Postgres database: how it is opened, and what its errors mean.
+"""The Postgres database: how it is opened and checked, and the meaning of its errors.
 
-Everything that is true of Postgres only stands here.
-May import ``storage.database`` and ``storage.driver``.
+Code that is true of Postgres only is in this package.
+May import ``storage.database``, ``storage.url`` and ``storage.writing.bulk``; not ``sqlite``.
 """

@@ -1,5 +1,5 @@
 """The SQLite database: how it is opened, checked, backed up and repaired.
 
-Everything that is true of SQLite only stands here.
-May import ``storage.database``, ``storage.driver`` and ``storage.tables``.
+Code that is true of SQLite only is in this package.
+May import ``storage.database``, ``storage.schema``, ``storage.tables`` and ``storage.writing.bulk``; not ``postgres``.
 """

@@ -1,5 +1,5 @@
-"""The one writer: every durable change goes through it, many changes in one transaction.
+"""The one writer: it commits every durable change, many changes in one transaction.
 
-Each change has a commit ticket that is settled when the change is durable or refused.
-May import ``storage.driver`` and the revision clock; knows no particular database.
+Each change has a commit ticket, which is settled when the change is durable or has failed.
+May import ``storage.driver``, ``storage.executor`` and ``storage.revisions``; knows no particular database.
 """
