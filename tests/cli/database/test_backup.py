@@ -68,7 +68,7 @@ def test_no_file_is_overwritten(folder: Path) -> None:
     (folder / "b.db").write_text("precious")
     result = run("db", "backup", "b.db")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == "b.db: is there already; name another file, or move it away\n"
+    assert result.stderr == "b.db: exists already; name another file, or move this file away\n"
     assert (folder / "b.db").read_text() == "precious"
 
 

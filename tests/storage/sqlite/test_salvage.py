@@ -132,7 +132,7 @@ def test_session_state_that_is_damaged_is_left_behind(path: Path) -> None:
     garble(path, data.index(b"the message 25 ") // PAGE + 1)
     salvaged, found = saved(path)
     assert salvaged.sessions is None
-    assert "none, since not all of their state could be read" in str(salvaged)
+    assert "no Session, because not all Session State could be read" in str(salvaged)
     assert len(found) == COUNT
     connection = sqlite3.connect(replacement(path))
     for table in ("sessions", "session_messages"):

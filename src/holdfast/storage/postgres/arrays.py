@@ -1,7 +1,7 @@
-"""Columns of values as arrays in Postgres's binary format: one parameter, however many rows.
+"""Columns of values as arrays in Postgres's binary format: one parameter for any number of rows.
 
-The driver's own way with lists looks at each value in Python, several times over: of what a commit costs, that was more
-than the database's share.
+The driver's own conversion of lists looks at each value several times, in Python. It took more of the time of a commit
+than the database.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 
 from sqlalchemy import BigInteger, Column, Integer, LargeBinary, SmallInteger, Table
 
-#: dimensions, whether there are NULLs, the elements' type; then, unless empty, how many and the first one's number
+#: number of dimensions, whether there are NULLs, type of the elements; then, if not empty, the length and the index of
+#: the first element
 _EMPTY = Struct(">iiI")
 _HEADER = Struct(">iiIii")
 _NULL = b"\xff\xff\xff\xff"
@@ -28,18 +29,18 @@ def _text(value: str) -> bytes:
 
 
 class Array:
-    """Values as they are sent (``data``); None stands for NULL. There is a class for each type of elements.
+    """An encoded array (``data``); None stands for NULL. There is a class for each type of elements.
 
-    Raises UnicodeEncodeError for a text that is not Unicode, struct.error for an integer out of its type's range.
+    Raises UnicodeEncodeError for a text that is not valid Unicode, struct.error for an integer out of its type's range.
     """
 
     __slots__ = ("data",)
 
-    #: what Postgres calls the elements' type, its number for it, and that for arrays of it
+    #: Postgres's name and number of the type of the elements, and its number of the array type
     element: ClassVar[str]
     oid: ClassVar[int]
     array_oid: ClassVar[int]
-    #: makes the bytes of a value, their number first
+    #: returns the length and the bytes of a value
     encode: ClassVar[staticmethod[[Any], bytes]]
 
     def __init__(self, values: Sequence[Any]) -> None:
@@ -48,14 +49,14 @@ class Array:
             return
         encode, first = self.encode, values[0]
         header = _HEADER.pack(1, None in values, self.oid, len(values), 1)
-        if values.count(first) == len(values):  # half the columns of most batches are
+        if values.count(first) == len(values):  # true of half the columns of most commits
             self.data = header + (_NULL if first is None else encode(first)) * len(values)
             return
         self.data = b"".join([header, *[_NULL if value is None else encode(value) for value in values]])
 
 
 class Texts(Array):
-    """Texts, Topic Names among them."""
+    """Texts, such as Topic Names."""
 
     __slots__ = ()
     element, oid, array_oid = "text", 25, 1009
@@ -96,7 +97,7 @@ class BigIntegers(Array):
 
 ARRAYS: tuple[type[Array], ...] = (Texts, Blobs, SmallIntegers, Integers, BigIntegers)
 
-# The special ones first: to SQLAlchemy, the others are Integers too.
+# Integer is the last one: in SQLAlchemy, the other integer types are subclasses of it.
 _BY_COLUMN: tuple[tuple[type, type[Array]], ...] = (
     (LargeBinary, Blobs),
     (SmallInteger, SmallIntegers),
@@ -106,12 +107,12 @@ _BY_COLUMN: tuple[tuple[type, type[Array]], ...] = (
 
 
 def array_of(column: Column[Any]) -> type[Array]:
-    """Return the arrays that hold a column's values."""
+    """Return the class of arrays for a column's values."""
     return next((array for kind, array in _BY_COLUMN if isinstance(column.type, kind)), Texts)
 
 
 def columns_of(table: Table, rows: Sequence[Sequence[Any]]) -> list[Array]:
-    """Return an array for each column of a table, in its order, of one row or more."""
+    """Return an array for each column of a table, in the order of the columns. There must be at least one row."""
     return [array(values) for array, values in zip(_arrays_of(table), zip(*rows, strict=True), strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""Copies of an SQLite database, taken while a broker writes to it."""
+"""Backups of an SQLite database. A broker may write to it meanwhile."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pathlib import Path
 from holdfast.storage.database import StoreUnusable
 from holdfast.storage.sqlite.database import SQLiteDatabase
 
-#: Pages copied at once: some megabytes.
+#: The number of pages of one step: some megabytes.
 _PAGES = 1000
 
-#: takes how much is done, and of how much
+#: called with the number of copied pages and the number of all pages
 Report = Callable[[int, int], None]
 
 
 def back_up(database: SQLiteDatabase, target: Path, report: Report) -> None:
-    """Copy the database, as it is now, to a file that is not there yet; ``report`` is told of pages.
+    """Copy the present state of the database to a new file.
 
-    The broker may run and write: it is not held up, but its log grows until the copy is complete. The file is there
-    under its name when it is complete and on disk. Raises :class:`StoreUnusable`.
+    A broker may write meanwhile without delay, but its log grows until the copy is complete. The file gets its name
+    when it is complete and synced to disk. Raises :class:`StoreUnusable`.
     """
     database.check_present()
     if target.exists():
-        raise StoreUnusable(f"{target}: is there already; name another file, or move it away")
+        raise StoreUnusable(f"{target}: exists already; name another file, or move this file away")
     unfinished = target.with_name(target.name + ".partial")
     try:
         os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
@@ -42,15 +42,15 @@ def back_up(database: SQLiteDatabase, target: Path, report: Report) -> None:
 
 def _copy(database: SQLiteDatabase, path: Path, report: Report) -> None:
     with closing(database.connect_read_only()) as source, closing(sqlite3.connect(path)) as copy:
-        # A transaction held open pins what is copied: else each commit of the broker would make it begin again.
+        # An open transaction keeps the snapshot. Without it, each commit of the broker would restart the copy.
         source.execute("BEGIN")
         source.execute("SELECT count(*) FROM sqlite_master").fetchone()
         source.backup(copy, pages=_PAGES, progress=lambda _status, left, total: report(total - left, total), sleep=0)
-        copy.execute("PRAGMA journal_mode=DELETE")  # one file, without a log beside it
+        copy.execute("PRAGMA journal_mode=DELETE")  # a single file, without a log beside it
 
 
 def _keep(unfinished: Path, target: Path) -> None:
-    """Give a file its name once it is on disk; never the name of another file."""
+    """Sync a file to disk, then give it its name. An existing file is never replaced."""
     with unfinished.open("rb") as file:
         os.fsync(file.fileno())
     os.link(unfinished, target)

@@ -1,8 +1,25 @@
-"""Checkpoints beside the writer: a long write-ahead log is moved into the SQLite file while commits go on.
+"""Checkpoints in a thread of their own: they move a long write-ahead log into the SQLite file while commits go on.
 
-SQLite would do it within the commit that makes the log too long, and all who wait for that commit would wait for every
-page that is moved. In a thread of its own it holds nobody up: only what was appended meanwhile, which is little, is
-left to the writer. The log then begins anew.
+How it works
+============
+
+By default SQLite moves the log inside the commit that makes it too long. All clients that wait for this commit would
+wait until 32 MB are copied. So a second thread, with a connection of its own, moves the log with passive checkpoints,
+which never block the writer:
+
+    log (pages)    8000   the writer's thread sees after a commit that the log is long, and starts the thread
+    pass 1                moves 8000 pages; meanwhile the writer appends 900
+    pass 2                moves 900 pages; meanwhile the writer appends 60
+    pass 3                moves 60 pages: fewer than 500 are new, so the thread ends
+                          after its next commit the writer moves the last few pages itself; the log begins anew
+
+Only the writer can make the log begin anew, because a page that is appended during a checkpoint is not moved by it.
+
+A reader that uses an old snapshot keeps the log from being moved as a whole. The next attempt is made when the log is
+longer by half of ``pages``, or when it has begun anew. If the thread cannot keep up at all, SQLite itself moves the log
+inside a commit, at three times the length.
+
+Left out: truncating the file of the log. SQLite overwrites it from its beginning, and a shorter file saves nothing.
 """
 
 from __future__ import annotations
@@ -20,21 +37,20 @@ from holdfast.log_throttle import LogThrottle
 from holdfast.storage.driver import Connection
 from holdfast.storage.sqlite.page_counts import is_logged
 
-#: Pages in the log that are worth a checkpoint: fewer would be moved several times where changes are scattered.
+#: The length of the log, in pages, that begins a checkpoint. With a shorter log, a page that changes often would be
+#: moved more often.
 PAGES = 8_000
-#: As many as the writer may move itself, with a commit waiting.
+#: So many pages may be left to the writer, which moves them while a commit waits.
 _REST = 500
 _MOST_PASSES = 8
-#: Seconds between looks at how long the log is: a look takes as long as a tenth of a small commit.
+#: Seconds between two checks of the length of the log: a check takes a tenth of the time of a small commit.
 _PERIOD = 0.05
 
 
 class Checkpoints:
-    """Moves the log of one file, on a connection of its own, when it has more than so many ``pages``.
+    """Moves the log of one file, on a connection of its own, when it has more than ``pages`` pages.
 
-    ``committed`` is called in the writer's thread; it looks at most every ``period`` seconds. A log that cannot be
-    moved as a whole, for somebody reads what was before it, is tried again when it is longer by half as many pages, or
-    has begun anew.
+    ``committed`` is called in the writer's thread; it checks the log at most every ``period`` seconds.
     """
 
     _log = Logger()
@@ -49,12 +65,12 @@ class Checkpoints:
         self._log_throttle = LogThrottle(self._log, monotonic, write=self._log.warn)
         self._looked = 0.0
         self._due = pages
-        self._stuck = 0  # how long a log was that could not be moved as a whole
-        self._left = 0
+        self._stuck = 0  # the length of the log if it could not be moved as a whole, else 0
+        self._left = 0  # pages that the last checkpoint could not move
         self._thread: Thread | None = None
 
     def committed(self, connection: Connection) -> None:
-        """Begin a checkpoint where the log has become long, or end one that is all but done. Raises nothing."""
+        """Begin a checkpoint if the log is long, or complete one whose thread has ended. Raises nothing."""
         try:
             if self._thread is None:
                 if self._is_long():
@@ -66,7 +82,7 @@ class Checkpoints:
                 if not self._left:
                     connection.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)")
         except (sqlite3.Error, OSError, RuntimeError) as error:
-            self._tell(error)
+            self._report(error)
 
     def _is_long(self) -> bool:
         now = monotonic()
@@ -74,11 +90,11 @@ class Checkpoints:
             return False
         self._looked = now
         if self._stuck and not is_logged(self._file, self._stuck - 1):
-            self._due, self._stuck = self._pages, 0  # it has begun anew: somebody else has moved it
+            self._due, self._stuck = self._pages, 0  # the log has begun anew
         return is_logged(self._file, self._due)
 
     def finish(self) -> None:
-        """Wait for the checkpoint that is under way, if there is one."""
+        """Wait for the checkpoint in progress, if there is one."""
         if self._thread is not None:
             self._thread.join()
 
@@ -90,10 +106,10 @@ class Checkpoints:
             self._due = self._stuck + self._pages // 2 if self._stuck else self._pages
         except sqlite3.Error as error:
             self._left = self._pages
-            self._tell(error)
+            self._report(error)
 
     def _moved(self, connection: sqlite3.Connection) -> int:
-        """Move what there is, then what came meanwhile, until that is little; return how long the log was then."""
+        """Move the log, then the pages appended meanwhile, until few are left; return the length of the log."""
         before = 0
         for _ in range(_MOST_PASSES):
             _, logged, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
@@ -103,5 +119,5 @@ class Checkpoints:
             before = moved
         return int(logged)
 
-    def _tell(self, error: Exception) -> None:
+    def _report(self, error: Exception) -> None:
         self._log_throttle.log("log", f"{self._file}: cannot be moved into the database now: {error}")

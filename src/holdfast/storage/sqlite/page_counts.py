@@ -1,7 +1,7 @@
-"""The extent of an SQLite file: whether it has all the pages it says it has, told without reading them.
+"""Counts the pages of an SQLite file and of its log, without reading the pages.
 
-SQLite itself finds only a part of what is missing when it opens a file, and moves the log into it when it closes it:
-after that, holes pass for pages.
+SQLite itself does not check on opening that all pages are present. On closing it moves the log into the file, after
+which the missing pages are holes that look like pages. So the broker counts before SQLite opens the file.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ _HEADER_LENGTH = 100
 _LOG_HEADER_LENGTH = 32
 _FRAME_HEADER_LENGTH = 24
 _SHORTEST = 512
-#: The page at this offset is never used: SQLite puts its locks there.
+#: SQLite never uses the page at this offset, because it puts its locks there.
 _LOCKS = 1 << 30
 
 
 def missing_pages(path: Path) -> int:
-    """Return how many pages of the database are neither in its file nor in its write-ahead log.
+    """Return the number of pages of the database that are neither in its file nor in its write-ahead log.
 
-    The header in the file is that of a commit which has been checkpointed at least in part: all of its pages are in
-    the file, or still in the log. Takes as long as it takes to look at the log's frame headers, and that only for a
-    file that is short. Raises OSError.
+    The header in the file comes from a commit that was moved from the log at least in part. So all of its pages are in
+    the file or still in the log. Only for a file that is too short, the headers of all frames of the log are read.
+    Raises OSError.
     """
     with path.open("rb") as file:
         header = file.read(_HEADER_LENGTH)
@@ -31,9 +31,9 @@ def missing_pages(path: Path) -> int:
     if len(header) < _HEADER_LENGTH:
         return 1 if header else 0
     length = page_size(header)
-    counted = header[24:28] == header[92:96]  # else an old program has changed it, and not the count
+    counted = header[24:28] == header[92:96]  # else an old version of SQLite changed the file and not the count
     if not length or not counted:
-        return 0  # the former is for SQLite to judge
+        return 0  # SQLite itself will find a bad page size
     pages = int.from_bytes(header[28:32], "big")
     present = size // length
     if present >= pages or path.with_name(path.name + "-journal").exists():
@@ -45,9 +45,9 @@ def missing_pages(path: Path) -> int:
 
 
 def is_logged(path: Path, number: int) -> bool:
-    """Tell whether the write-ahead log at ``path`` has more than so many pages. Raises OSError.
+    """Tell whether the write-ahead log at ``path`` has more than ``number`` pages. Raises OSError.
 
-    The file does not become shorter when the log begins anew: frames of an earlier one have another salt.
+    The file does not become shorter when the log begins anew, but the frames of the earlier log have another salt.
     """
     try:
         file = path.open("rb", buffering=0)
@@ -62,7 +62,7 @@ def is_logged(path: Path, number: int) -> bool:
 
 
 def page_size(header: bytes) -> int:
-    """Return the length of a page in bytes, from a header of 18 bytes or more; 0 where that makes no sense."""
+    """Return the length of a page in bytes, from a header of 18 bytes or more; 0 if the header is not valid."""
     size = int.from_bytes(header[16:18], "big")
     return 65_536 if size == 1 else size if size >= _SHORTEST else 0
 

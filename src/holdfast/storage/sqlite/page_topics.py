@@ -1,6 +1,7 @@
-"""Signposts: topics that stand in the pages of a damaged SQLite file, whether a way leads there or not.
+"""Finds topics in the raw pages of a damaged SQLite file, also in pages that SQLite cannot reach any more.
 
-They are but places to look at: what is there is read by SQLite, which knows what belongs to the table.
+The topics are only starting points for :mod:`holdfast.storage.sqlite.salvage`. SQLite itself reads the rows there,
+since only SQLite knows whether they still belong to the table.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import BinaryIO
 
 from holdfast.storage.sqlite.page_counts import page_size
 
-#: pages of tables without rowid, as is ``retained``: the length of their header, and of what comes before a cell
+#: for the two kinds of pages of a table without rowid: the length of the page header, and of the bytes before a record
 _LEAF, _INTERIOR = 0x0A, 0x02
 _SHAPES = {_LEAF: (8, 0), _INTERIOR: (12, 4)}
 _LOG_HEADER = 32
@@ -18,9 +19,9 @@ _FRAME_HEADER = 24
 
 
 def topics_in_pages(path: Path) -> list[bytes]:
-    """Return topics in order: the first of each page that is a leaf, all of the others; also those in the log.
+    """Return topics in order: the first topic of each leaf page, and all topics of the other pages; also from the log.
 
-    Long ones may be cut off. Raises OSError.
+    Long topics may be cut off. Raises OSError.
     """
     found: set[bytes] = set()
     with path.open("rb") as file:
@@ -47,13 +48,13 @@ def _topics(page: bytes) -> set[bytes]:
         return set()
     header, before = shape
     cells = 1 if page[0] == _LEAF else int.from_bytes(page[3:5], "big")
-    places = (int.from_bytes(page[place : place + 2], "big") for place in range(header, header + 2 * cells, 2))
-    return {topic for place in places if (topic := _topic(page, place + before))}
+    offsets = (int.from_bytes(page[at : at + 2], "big") for at in range(header, header + 2 * cells, 2))
+    return {topic for offset in offsets if (topic := _topic(page, offset + before))}
 
 
-def _topic(page: bytes, place: int) -> bytes:
-    """Return the first column of the record in a cell, nothing where that is no text."""
-    _, record = _varint(page, place)
+def _topic(page: bytes, position: int) -> bytes:
+    """Return the first column of the record in a cell, b"" if it is not a text."""
+    _, record = _varint(page, position)
     header_length, types = _varint(page, record)
     kind, _ = _varint(page, types)
     if kind < 13 or kind % 2 == 0:
@@ -62,12 +63,12 @@ def _topic(page: bytes, place: int) -> bytes:
     return page[begin : begin + (kind - 13) // 2]
 
 
-def _varint(page: bytes, place: int) -> tuple[int, int]:
-    """Return an integer of variable length, and the place behind it."""
+def _varint(page: bytes, position: int) -> tuple[int, int]:
+    """Return an SQLite varint and the position after it: the highest bits come first, unlike in MQTT."""
     value = 0
-    for byte in page[place : place + 9]:
-        place += 1
+    for byte in page[position : position + 9]:
+        position += 1
         value = value << 7 | byte & 0x7F
         if byte < 0x80:
             break
-    return value, place
+    return value, position

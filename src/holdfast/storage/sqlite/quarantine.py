@@ -1,8 +1,16 @@
-"""Quarantine: a damaged SQLite file is moved aside, never emptied or overwritten, and another takes its place.
+"""Quarantine: a damaged SQLite file is renamed, never emptied or overwritten, and a new file takes its place.
 
-Names beside the database ``NAME``: ``NAME.corrupt-YYYYMMDDTHHMMSS`` is a file in quarantine, ``NAME.salvaged`` the one
-that is to take its place, and ``NAME.damaged`` a mark: the running broker has met damage, which a start, that reads
-next to nothing, would not.
+Names beside the database ``NAME``: ``NAME.corrupt-YYYYMMDDTHHMMSS`` is a file in quarantine. ``NAME.salvaged`` is the
+replacement. ``NAME.damaged`` is a mark: the running broker has found damage that a start, which reads almost nothing,
+would not find.
+
+The steps are in an order that can be interrupted anywhere. The next start sees which files exist, and goes on:
+
+1. the replacement is complete and synced: ``NAME.salvaged``
+2. ``NAME`` is renamed to ``NAME.corrupt-...`` (first: without its log, the file would look like a sound database that
+   lacks the last commits)
+3. its log and the other companions are renamed likewise; the mark is removed
+4. ``NAME.salvaged`` is renamed to ``NAME``
 """
 
 from __future__ import annotations
@@ -17,32 +25,32 @@ _COMPANIONS = ("-wal", "-shm", "-journal")
 
 
 class OnCorruption(Enum):
-    """What is to become of a damaged database when the broker starts."""
+    """What the broker does with a damaged database when it starts."""
 
     REFUSE = "refuse"
     QUARANTINE = "quarantine"
 
 
 def mark(path: Path) -> Path:
-    """Return the name of a database's mark."""
+    """Return the path of a database's mark."""
     return _beside(path, ".damaged")
 
 
 def replacement(path: Path) -> Path:
-    """Return the name of the database that takes the place of a damaged one."""
+    """Return the path of the database that will replace a damaged one."""
     return _beside(path, ".salvaged")
 
 
 def quarantined(path: Path) -> list[Path]:
-    """Return the files of a database that lie in quarantine beside it, the oldest first."""
+    """Return the files in quarantine beside a database, the oldest first."""
     found = path.parent.glob(f"{escape(path.name)}.corrupt-*")
     return sorted(file for file in found if not file.name.endswith(_COMPANIONS))
 
 
 def set_aside(path: Path, now: int) -> Path:
-    """Put the replacement in the place of the database, which goes into quarantine; return the name it has there.
+    """Move the database into quarantine and put its replacement in its place; return its new path.
 
-    ``now`` is in milliseconds since the epoch. When this is cut short, :func:`finish` does the rest. Raises OSError.
+    ``now`` is in milliseconds since the epoch. After an interruption, :func:`finish` does the rest. Raises OSError.
     """
     moment = datetime.fromtimestamp(now / 1000, UTC).strftime("%Y%m%dT%H%M%S")
     target = _beside(path, f".corrupt-{moment}")
@@ -50,16 +58,13 @@ def set_aside(path: Path, now: int) -> Path:
     while target.exists():
         number += 1
         target = _beside(path, f".corrupt-{moment}-{number}")
-    path.rename(target)  # first: a database without its log would pass for a sound one that lacks the last commits
+    path.rename(target)  # step 2
     finish(path)
     return target
 
 
 def finish(path: Path) -> None:
-    """Finish what :func:`set_aside` has begun, if it was cut short; remove a replacement that was not completed.
-
-    Raises OSError.
-    """
+    """Complete an interrupted :func:`set_aside`; remove a replacement that is not complete. Raises OSError."""
     new = replacement(path)
     if path.exists():
         discard(new)
@@ -78,7 +83,7 @@ def finish(path: Path) -> None:
 
 
 def discard(path: Path) -> None:
-    """Remove a database that nobody needs."""
+    """Remove a database and its companions."""
     for companion in ("", *_COMPANIONS):
         _beside(path, companion).unlink(missing_ok=True)
 

@@ -1,8 +1,34 @@
-"""Salvage: a new database with what can still be read of a damaged one.
+"""Salvage: copies all readable data of a damaged database into a new one.
 
-Retained messages are taken one by one, as far as they are sound. Session State is taken as a whole or not at all: a
-Session that has lost some of its messages would break its promises, while a Client that is told that there is no
-Session begins anew. The history, which must not have gaps, stays behind.
+Retained messages are copied one by one, if they are sound. Session State is copied as a whole or not at all: a Session
+without some of its messages would break its promises, but a Client that is told that it has no Session begins anew. The
+history must not have gaps, so it is not copied.
+
+How it works
+============
+
+SQLite reads the table ``retained`` in the order of topics, until it comes to a damaged page. Then the salvage reads
+from the other end, in descending order. Between both ends a gap is left. Inside the gap, pages can be sound although no
+path leads to them from either end. So :mod:`holdfast.storage.sqlite.page_topics` looks for topics in the raw pages, and
+the salvage goes on from the topic in the middle of the gap, in both directions. Each gap is divided in this way until
+no known topic is left in it:
+
+    all topics         a b c d e f g h i k l m n o p q t    the pages with d..g and l..o are damaged
+    known topics       a   c     f   h   k           p   t
+    a..t ascending     a b c                                the gap begins after c
+    a..t descending                                  p q t  the gap ends before p; the known topic in its middle is h
+    h..p ascending                   h i k                  no known topic is between k and p: this gap stays
+    c..h, both ways                                         nothing; the known topic in the middle is f
+    c..f and f..h                                           nothing: this gap stays, too
+
+Invariants: SQLite itself reads every row, so a row that is no longer in the table never comes back, although its bytes
+may still be in a page. A row is copied only if its columns agree with each other, because pages have no checksums.
+
+A topic with a damaged letter can look sound and stand far from its place in the order. If the position of a walk were
+the topic of the last row, one such row would hide everything up to its false place. So the position follows only topics
+that are in order, one row later (:class:`_WalkPosition`).
+
+Left out: reading rows from the raw pages. It would bring back deleted rows. SQLite's own ``.recover`` does that.
 """
 
 from __future__ import annotations
@@ -37,7 +63,7 @@ _SESSION_STATE = (
     tables.session_received, tables.wills,
 )  # fmt: skip
 _PUBLISH_RETAINED = b"\x31"
-#: No topic's UTF-8 begins so.
+#: No UTF-8 text begins with this byte.
 _BEYOND = b"\xff"
 _UNREADABLE = (sqlite3.Error, ValueError, OverflowError)
 
@@ -46,10 +72,10 @@ Row = tuple[Any, ...]
 
 @frozen
 class Salvaged:
-    """What was saved.
+    """The result: numbers of retained messages, of unsound rows that were left out, and of Sessions.
 
-    Retained messages; whether there were places that could not be read; messages found, but not sound; Sessions, None
-    where Session State was not to be read in full.
+    ``gaps`` tells whether a part of the retained messages could not be read. ``sessions`` is None if a part of Session
+    State could not be read.
     """
 
     messages: int
@@ -58,14 +84,16 @@ class Salvaged:
     sessions: int | None
 
     def __str__(self) -> str:
-        gaps = "some places could not be read" if self.gaps else "all there are"
-        unsound = f", without {self.unsound} that make no sense" if self.unsound else ""
-        sessions = "none, since not all of their state could be read" if self.sessions is None else self.sessions
-        return f"{self.messages} retained messages ({gaps}{unsound}), and of Sessions: {sessions}"
+        gaps = "parts of the file could not be read" if self.gaps else "all messages could be read"
+        unsound = f", {self.unsound} inconsistent rows were left out" if self.unsound else ""
+        sessions = "no Session, because not all Session State could be read"
+        if self.sessions is not None:
+            sessions = f"{self.sessions} Sessions"
+        return f"{self.messages} retained messages ({gaps}{unsound}) and {sessions}"
 
 
 def salvage(damaged: SQLiteDatabase, node: int) -> Salvaged:
-    """Make the replacement of a damaged database, complete and on disk. Raises StoreUnusable, or OSError."""
+    """Make the replacement of a damaged database, complete and synced to disk. Raises StoreUnusable, or OSError."""
     new = replacement(damaged.path)
     discard(new)
     target = SQLiteDatabase(new, Durability.FULL)
@@ -81,9 +109,9 @@ def salvage(damaged: SQLiteDatabase, node: int) -> Salvaged:
 
 @contextmanager
 def _whole_pages(path: Path) -> Iterator[Path]:
-    """Yield a file without the torn page at its end, if there is one: the file itself, or a copy of it.
+    """Yield the file, or a copy without the incomplete page at its end.
 
-    SQLite takes what is missing of that page for zeros, and those for the end of somebody's payload.
+    SQLite reads the missing bytes of that page as zeros, which could become the end of a payload.
     """
     torn = path.stat().st_size % _page_size(path)
     if not torn:
@@ -108,43 +136,43 @@ def _page_size(path: Path) -> int:
 
 
 def _copy(path: Path, target: sqlite3.Connection, node: int) -> Salvaged:
-    if not path.stat().st_size:  # SQLite would take the log beside it for a leftover, and delete it
+    if not path.stat().st_size:  # SQLite would delete the log beside it as a leftover
         _count(target, node, 0)
         return Salvaged(0, True, 0, None)
     try:
         source = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)
         source.text_factory = lambda text: text.decode(errors="surrogateescape")
         source.execute("PRAGMA cell_size_check=ON")
-        source.execute("PRAGMA writable_schema=ON")  # a file that is too short is read as far as it goes
+        source.execute("PRAGMA writable_schema=ON")  # else SQLite reads nothing of a file that is too short
         source.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except sqlite3.Error:  # there is nothing to be read
+    except sqlite3.Error:  # nothing can be read
         _count(target, node, 0)
         return Salvaged(0, True, 0, None)
     with closing(source):
-        reading = _Reading(source, topics_in_pages(path))
-        places = f"({', '.join('?' * len(_COLUMNS))})"
-        for row in reading.rows():
-            target.execute(f"INSERT OR IGNORE INTO retained ({', '.join(_COLUMNS)}) VALUES {places}", row)
+        reader = _GapReader(source, topics_in_pages(path))
+        parameters = f"({', '.join('?' * len(_COLUMNS))})"
+        for row in reader.rows():
+            target.execute(f"INSERT OR IGNORE INTO retained ({', '.join(_COLUMNS)}) VALUES {parameters}", row)
         sessions = _copy_sessions(source, target)
         messages = _count(target, node, _mark(source))
-    return Salvaged(messages, reading.gaps, reading.unsound, sessions)
+    return Salvaged(messages, reader.gaps, reader.unsound, sessions)
 
 
-class _Reading:
-    """Reads the rows of ``retained`` around what cannot be read.
+class _GapReader:
+    """Reads the rows of ``retained`` around unreadable pages; ``known`` are topics that were found in raw pages,
+    sorted.
 
-    From both ends of a gap inwards, as far as it goes; then from a signpost within it, in both directions, and so on.
-    ``gaps`` tells whether anything could not be read; ``unsound`` counts rows that make no sense.
+    ``gaps`` tells whether any page could not be read; ``unsound`` counts rows whose columns contradict each other.
     """
 
-    def __init__(self, source: sqlite3.Connection, posts: list[bytes]) -> None:
+    def __init__(self, source: sqlite3.Connection, known: list[bytes]) -> None:
         self.gaps = False
         self.unsound = 0
         self._source = source
-        self._posts = posts
+        self._known = known
 
     def rows(self) -> Iterator[Row]:
-        """Yield the sound rows; some come more than once."""
+        """Yield the sound rows; some of them more than once."""
         waiting: deque[tuple[bytes, bytes]] = deque([(b"", _BEYOND)])
         while waiting:
             low, high = waiting.popleft()
@@ -155,41 +183,41 @@ class _Reading:
             high_reached = yield from self._walk(low_reached, high, "DESC")
             if high_reached is None:
                 continue
-            first, end = bisect_right(self._posts, low_reached), bisect_left(self._posts, high_reached)
+            first, end = bisect_right(self._known, low_reached), bisect_left(self._known, high_reached)
             if first < end:
-                post = self._posts[(first + end) // 2]
-                waiting += ((low_reached, post), (post, high_reached))
+                middle = self._known[(first + end) // 2]
+                waiting += ((low_reached, middle), (middle, high_reached))
 
     def _walk(self, low: bytes, high: bytes, direction: str) -> Generator[Row, None, bytes | None]:
-        """Yield rows from one end; return how far that went, None if it was as far as the other end."""
-        order = _Order(low, high) if direction == "ASC" else _Order(high, low)
+        """Yield rows from one end; return the topic that was reached, None if it is the other end."""
+        position = _WalkPosition(low, high) if direction == "ASC" else _WalkPosition(high, low)
         try:
             for row in self._read(low, high, direction, -1):
-                if self._makes_sense(row):
-                    order.take(row[0].encode())
+                if self._is_sound(row):
+                    position.advance(row[0].encode())
                     yield row
         except _UNREADABLE:
-            place = order.sure
+            reached = position.confirmed
         else:
             return None
-        # The driver reads one row ahead, and drops the one before when that fails: look for it.
-        while (single := self._next(low, high, direction, place)) is not None and self._makes_sense(single):
-            place = single[0].encode()
+        # The driver reads one row ahead. If that fails, it drops the good row before: read the next rows one by one.
+        while (single := self._next(low, high, direction, reached)) is not None and self._is_sound(single):
+            reached = single[0].encode()
             yield single
-        return place
+        return reached
 
-    def _next(self, low: bytes, high: bytes, direction: str, place: bytes) -> Row | None:
-        """Return the row next to a place, None where there is none to be read."""
-        low, high = (place, high) if direction == "ASC" else (low, place)
+    def _next(self, low: bytes, high: bytes, direction: str, topic: bytes) -> Row | None:
+        """Return the row next to a topic, None if there is none or it cannot be read."""
+        low, high = (topic, high) if direction == "ASC" else (low, topic)
         try:
             return next(iter(self._read(low, high, direction, 1)), None)
         except _UNREADABLE:
             return None
 
     def _read(self, low: bytes, high: bytes, direction: str, limit: int) -> Iterator[Row]:
-        """Read rows between two topics; those of a whole walk from the lower one on."""
+        """Read rows between two topics; a whole walk includes the lower topic."""
         above = ">" if limit == 1 else ">="
-        # Without a condition nothing is passed over, be it ever so far from its place.
+        # Without a condition, SQLite also returns rows that are far from their place in the order.
         where = f"WHERE topic {above} CAST(:low AS TEXT) AND topic < CAST(:high AS TEXT)"
         if (low, high) == (b"", _BEYOND):
             where = ""
@@ -198,35 +226,35 @@ class _Reading:
             {"low": low, "high": high, "limit": limit},
         )
 
-    def _makes_sense(self, row: Row) -> bool:
-        sense = _is_sound(row)
-        self.unsound += not sense
-        return sense
+    def _is_sound(self, row: Row) -> bool:
+        sound = _is_sound(row)
+        self.unsound += not sound
+        return sound
 
 
-class _Order:
-    """How far a walk has come: ``sure`` is the topic before the last one, as long as they are in order.
+class _WalkPosition:
+    """The position of a walk: ``confirmed`` is the topic before the last one, if both are in order.
 
-    A topic with a wrong letter may look sound and be far from its place.
+    A topic with a damaged letter can look sound and stand far from its place. The next topic shows that.
     """
 
     def __init__(self, start: bytes, end: bytes) -> None:
-        self.sure = self._last = start
+        self.confirmed = self._last = start
         self._descends = end < start
 
-    def take(self, topic: bytes) -> None:
-        """Take note of a topic."""
+    def advance(self, topic: bytes) -> None:
+        """Note the topic of the next row."""
         if self._is_after(topic, self._last):
-            self.sure, self._last = self._last, topic
-        elif self._is_after(topic, self.sure):
-            self._last = topic  # it was the one before that was out of place
+            self.confirmed, self._last = self._last, topic
+        elif self._is_after(topic, self.confirmed):
+            self._last = topic  # the topic before was out of place
 
     def _is_after(self, topic: bytes, other: bytes) -> bool:
         return topic < other if self._descends else topic > other
 
 
 def _is_sound(row: Row) -> bool:
-    """Tell whether a row says of itself what it is: pages have no checksums."""
+    """Tell whether the columns of a row have the right types and agree with each other: pages have no checksums."""
     found = dict(zip(_COLUMNS, row, strict=True))
     topic, payload, size = found["topic"], found["payload"], found["size"]
     parts = (payload, found["prefix3"], found["prefix5"], found["properties5"])
@@ -255,7 +283,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _prefix(topic_length: int, rest: int) -> bytes:
-    """Return what a PUBLISH packet begins with (see :mod:`holdfast.storage.tables`)."""
+    """Return the first bytes of a PUBLISH packet (see :mod:`holdfast.storage.tables`)."""
     remaining = encode_variable_byte_integer(2 + topic_length + rest)
     return _PUBLISH_RETAINED + remaining + topic_length.to_bytes(2, "big")
 
@@ -284,7 +312,7 @@ def _copy_sessions(source: sqlite3.Connection, target: sqlite3.Connection) -> in
 
 
 def _count(target: sqlite3.Connection, node: int, mark: int) -> int:
-    """Write what is kept beside the rows, in step with them; return how many messages there are."""
+    """Write the level counts and the totals for the copied rows; return the number of messages."""
     target.execute("INSERT INTO retained_levels SELECT DISTINCT levels FROM retained")
     newest = "(SELECT coalesce(max(revision), 0) FROM retained)", "(SELECT coalesce(max(id), 0) FROM sessions)"
     target.execute(
