@@ -1,4 +1,4 @@
-"""When retained messages expire: their own interval, the default, the override. The sweep and deliveries agree."""
+"""The expiry of retained messages: their own interval, the default, the override. Sweep and deliveries agree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.storage.doubles import fresh_file
 
 
 def retained(broker: MemoryBroker, topic_filter: str = "#") -> dict[str, int | None]:
-    """Return the topics a new subscriber is sent, and what is left of their Message Expiry Intervals."""
+    """Return the topics that a new subscriber gets, with the rest of their Message Expiry Intervals."""
     client = broker.client("look", 5)
     found = [m for m in client.subscribe(topic_filter) if isinstance(m, p.Publish)]
     client.send(p.Disconnect())
@@ -47,7 +47,7 @@ def publish(broker: MemoryBroker) -> None:
     ],
 )
 def test_which_interval_counts(limits: RetainerLimits, expected: dict[str, int | None]) -> None:
-    """The message's own before the default, and none longer than the override; what is left is told."""
+    """The message's own before the default, and none longer than the override. The subscriber gets the rest of it."""
     broker = MemoryBroker(retainer=limits)
     publish(broker)
     assert retained(broker) == expected
@@ -57,8 +57,8 @@ def test_which_interval_counts(limits: RetainerLimits, expected: dict[str, int |
 
 @pytest.mark.parametrize("limits", [RetainerLimits(msg_expiry_interval_override=100, msg_clear_interval=0)])
 @pytest.mark.parametrize("topic_filter", ["#", "long", "+"])
-def test_what_is_over_the_override_is_not_delivered_before_the_sweep(limits: RetainerLimits, topic_filter: str) -> None:
-    """Delivery goes by the same moment as the sweep, for exact filters and wildcards alike."""
+def test_an_expired_message_is_not_delivered_before_the_sweep(limits: RetainerLimits, topic_filter: str) -> None:
+    """Delivery and sweep use the same moment, for exact filters and for wildcards."""
     broker = MemoryBroker(retainer=limits)
     publish(broker)
     broker.advance(99.999)
@@ -68,8 +68,8 @@ def test_what_is_over_the_override_is_not_delivered_before_the_sweep(limits: Ret
 
 
 @pytest.mark.parametrize("allow_never_expire", [True, False])
-def test_the_override_applies_to_what_was_stored_before(tmp_path: Path, allow_never_expire: bool) -> None:
-    """From when it was stored, soon after the start; the sweep then removes it."""
+def test_the_override_applies_to_messages_stored_before(tmp_path: Path, allow_never_expire: bool) -> None:
+    """It counts from when they were stored. The sweep then removes them."""
     broker = RestartableBroker(fresh_file(tmp_path))
     publish(broker)
     broker.commit()
@@ -85,7 +85,7 @@ def test_the_override_applies_to_what_was_stored_before(tmp_path: Path, allow_ne
 
 
 def test_an_expired_message_is_replaced_like_any_other() -> None:
-    """Before and after the sweep."""
+    """Before the sweep and after it."""
     broker = MemoryBroker(retainer=RetainerLimits(msg_expiry_interval=5, max_retained_messages=1))
     client = broker.client("c", 5)
     for wait in (0, 6, 60):

@@ -13,7 +13,7 @@ from tests.retained.store.late import LateStore
 
 
 def topics(broker: MemoryBroker) -> list[str]:
-    """Return the topics a new subscriber is sent."""
+    """Return the topics that a new subscriber gets."""
     client = broker.client("look", 5)
     found = [m.topic for m in client.subscribe("#") if isinstance(m, p.Publish)]
     client.send(p.Disconnect())
@@ -28,8 +28,8 @@ def topics(broker: MemoryBroker) -> list[str]:
         (RetainerLimits(max_retained_messages=1), "second", b"x"),
     ],
 )
-def test_refused_means_told(limits: RetainerLimits, topic: str, payload: bytes) -> None:
-    """MQTT 5 with QoS 1 or 2: 0x97 and not routed; else delivered live only. Always counted."""
+def test_a_refused_message_is_answered(limits: RetainerLimits, topic: str, payload: bytes) -> None:
+    """MQTT 5 with QoS 1 or 2: 0x97 and not routed; otherwise delivered live only. Always counted."""
     broker = MemoryBroker(retainer=limits)
     broker.client("first").publish("first", b"1", retain=True)
     watcher = broker.client("w", 5)
@@ -53,8 +53,8 @@ def test_refused_means_told(limits: RetainerLimits, topic: str, payload: bytes) 
 
 
 @pytest.mark.parametrize(("version", "code"), [(4, 0x80), (5, 0x83)])
-def test_while_the_database_is_away_a_replay_waits_or_is_refused(version: int, code: int) -> None:
-    """By ``retainer.when_unavailable``; a subscription that needs no replay is granted either way."""
+def test_while_the_database_is_unavailable_a_replay_waits_or_is_refused(version: int, code: int) -> None:
+    """By ``retainer.when_unavailable``. A subscription that needs no replay is granted in any case."""
     for refuse in (False, True):
         broker = MemoryBroker(store=LateStore, retainer=RetainerLimits(refuse_unavailable=refuse))
         broker.store.available = False
@@ -69,7 +69,7 @@ def test_while_the_database_is_away_a_replay_waits_or_is_refused(version: int, c
 
 
 def test_a_full_store_still_takes_updates_and_clears() -> None:
-    """Existing topics may be replaced and cleared, which makes room."""
+    """Retained topics may be replaced and cleared, which makes room."""
     broker = MemoryBroker(retainer=RetainerLimits(max_retained_messages=1))
     client = broker.client("c", 5)
     client.publish("a", b"1", retain=True)
@@ -105,7 +105,7 @@ def test_clears_can_be_kept_from_subscribers() -> None:
 
 
 def test_messages_expire_by_default_or_by_their_own_interval() -> None:
-    """retainer.msg_expiry_interval applies where the message has none; the sweep removes what is over."""
+    """retainer.msg_expiry_interval applies if the message has none. The sweep removes expired messages."""
     broker = MemoryBroker(retainer=RetainerLimits(msg_expiry_interval=30, msg_clear_interval=10))
     client = broker.client("c", 5)
     client.publish("short", b"x", 1, True, Properties(message_expiry_interval=5))
@@ -122,7 +122,7 @@ def test_messages_expire_by_default_or_by_their_own_interval() -> None:
 
 
 def test_puback_waits_for_the_commit_and_keeps_its_order() -> None:
-    """No acknowledgement before the commit; later ones wait behind it; deliveries of QoS 0 and 1 do not wait."""
+    """Later acknowledgements wait behind it. Deliveries of QoS 0 and 1 do not wait."""
     broker = MemoryBroker(store=LateStore)
     watcher = broker.client("w")
     watcher.subscribe("#", qos=1)
@@ -145,7 +145,7 @@ def test_puback_waits_for_the_commit_and_keeps_its_order() -> None:
     ],
 )
 def test_a_failed_commit_is_answered(kind: FailureKind, reason: ReasonCode) -> None:
-    """MQTT 5: 0x97 or 0x83 in PUBACK and PUBREC; MQTT 3: a close without acknowledgement; counted."""
+    """MQTT 5: 0x97 or 0x83 in PUBACK and PUBREC; MQTT 3: a close without acknowledgement. It is counted."""
     broker = MemoryBroker(store=LateStore)
     new, old = broker.client("n", 5, properties=Properties(request_problem_information=0)), broker.client("o", 4)
     new.publish("a", b"1", qos=1, retain=True)
@@ -161,7 +161,7 @@ def test_a_failed_commit_is_answered(kind: FailureKind, reason: ReasonCode) -> N
 
 
 def test_a_store_that_is_behind_stops_publishers() -> None:
-    """Back-pressure: publishers are not read while too much is pending, and go on in order."""
+    """Publishers are not read while too much is pending, and continue in order."""
     broker = MemoryBroker(store=LateStore)
     client = broker.client("c")
     broker.pressure.change(True)
@@ -174,7 +174,7 @@ def test_a_store_that_is_behind_stops_publishers() -> None:
 
 
 def test_a_retained_will_over_the_limit_is_delivered_live() -> None:
-    """Wills pass the same limits; they are not lost."""
+    """Wills have the same limits, and are not lost."""
     broker = MemoryBroker(retainer=RetainerLimits(max_payload_size=3))
     watcher = broker.client("w")
     watcher.subscribe("gone")

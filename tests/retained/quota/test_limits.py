@@ -1,4 +1,4 @@
-"""Limits on what is retained: each with every policy, for every protocol version and QoS."""
+"""The limits on retained messages: each with every policy, for every protocol version and QoS."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLIENT_BYTES = Quota("retainer.client_quota.", max_bytes=6)
 TOPIC = Quota("retainer.topic_quotas.q.", max_messages=1)
 TOPIC_BYTES = Quota("retainer.topic_quotas.q.", max_bytes=6)
 
-#: limits, the limit that stands in the way, a topic and payload over it once "old" holds b"old", and if "old" can be it
+#: limits, the one that refuses, a topic and payload over it once "old" holds b"old", and whether that may be "old"
 OVER: list[tuple[RetainerLimits, Limit, str, bytes]] = [
     (RetainerLimits(max_payload_size=10), Limit.PAYLOAD_SIZE, "old", b"x" * 11),
     (RetainerLimits(max_topic_length=10), Limit.TOPIC_LENGTH, "t" * 11, b"new"),
@@ -47,7 +47,7 @@ all_qos = pytest.mark.parametrize("qos", [0, 1, 2])
 
 
 class Scene:
-    """A broker with b"old" retained in "old", its publisher, and somebody who watches."""
+    """A broker with b"old" retained in "old", its publisher, and a subscriber."""
 
     def __init__(self, limits: RetainerLimits, on_limit: OnLimit, version: int) -> None:
         self.broker = MemoryBroker(retainer=evolve(limits, on_limit=on_limit))
@@ -58,7 +58,7 @@ class Scene:
         self.watcher.messages()
 
     def publish(self, topic: str, payload: bytes, qos: int) -> list[p.Packet]:
-        """Publish with RETAIN 1; return what came back."""
+        """Publish with RETAIN 1. Return the answers."""
         self.publisher.publish(topic, payload, qos, True)
         return self.publisher.packets()
 
@@ -69,7 +69,7 @@ class Scene:
 
 
 def retained(broker: MemoryBroker) -> dict[str, bytes]:
-    """Return what a new subscriber is sent."""
+    """Return the messages that a new subscriber gets."""
     client = broker.client("look", 5)
     found = {m.topic: m.payload for m in client.subscribe("#") if isinstance(m, p.Publish)}
     client.send(p.Disconnect())
@@ -91,10 +91,10 @@ def without_text(packets: list[p.Packet]) -> list[p.Packet]:
 @over
 @versions
 @all_qos
-def test_reject_tells_who_can_be_told(
+def test_reject_tells_a_publisher_that_can_be_told(
     limits: RetainerLimits, limit: Limit, topic: str, payload: bytes, version: int, qos: int
 ) -> None:
-    """v5 with QoS 1 and 2: 0x97, and nobody gets it. Others: delivered live only. Always counted, by limit."""
+    """MQTT 5 with QoS 1 and 2: 0x97, not delivered. Others: delivered live only. Always counted, by limit."""
     scene = Scene(limits, OnLimit.REJECT, version)
     answer = scene.publish(topic, payload, qos)
     told = version == 5 and qos > 0
@@ -112,7 +112,7 @@ def test_reject_tells_who_can_be_told(
 def test_deliver_only_routes_and_acknowledges(
     limits: RetainerLimits, limit: Limit, topic: str, payload: bytes, version: int, qos: int
 ) -> None:
-    """The older value stays, which is counted."""
+    """The topic keeps its older message. The refusal is counted."""
     scene = Scene(limits, OnLimit.DELIVER_ONLY, version)
     assert scene.publish(topic, payload, qos) == acknowledged(qos)
     assert scene.watcher.messages() == [(topic, payload, qos, False)]
@@ -126,7 +126,7 @@ def test_deliver_only_routes_and_acknowledges(
 def test_disconnect_ends_the_publishers_connection(
     limits: RetainerLimits, limit: Limit, topic: str, payload: bytes, version: int, qos: int
 ) -> None:
-    """v5: DISCONNECT with 0x97; v3: a close. Nobody gets the message."""
+    """MQTT 5: DISCONNECT with 0x97; MQTT 3: a close. The message is not delivered."""
     scene = Scene(limits, OnLimit.DISCONNECT, version)
     answer = scene.publish(topic, payload, qos)
     assert [packet.reason_code for packet in answer if isinstance(packet, p.Disconnect)] == (
@@ -144,7 +144,7 @@ def test_disconnect_ends_the_publishers_connection(
 def test_drop_old_leaves_no_outdated_value(
     limits: RetainerLimits, limit: Limit, topic: str, payload: bytes, version: int, qos: int
 ) -> None:
-    """The topic's older value is cleared, no other topic's; where there is none, nothing is written."""
+    """The topic's older message is cleared, no other topic's. An empty topic causes no write."""
     scene = Scene(limits, OnLimit.DROP_OLD, version)
     assert scene.publish(topic, payload, qos) == acknowledged(qos)
     assert scene.watcher.messages() == [(topic, payload, qos, False)]
@@ -159,7 +159,7 @@ def test_drop_old_leaves_no_outdated_value(
 def test_clears_and_smaller_values_are_always_allowed(
     limits: RetainerLimits, limit: Limit, topic: str, payload: bytes, on_limit: OnLimit
 ) -> None:
-    """At a limit existing topics stay updatable, and clearing makes room."""
+    """At a limit topics can still be updated, and a clear makes room."""
     scene = Scene(limits, on_limit, 5)
     if limit is not Limit.PUBLISH_RATE:
         assert scene.publish("old", b"upd", 1) == acknowledged(1)
@@ -179,7 +179,7 @@ def test_clears_and_smaller_values_are_always_allowed(
 def test_a_will_over_a_limit_is_delivered(
     limits: RetainerLimits, limit: Limit, topic: str, payload: bytes, on_limit: OnLimit
 ) -> None:
-    """There is nobody to tell or to disconnect; with drop_old the older value goes."""
+    """There is no publisher to tell or to disconnect. With drop_old the older message is cleared."""
     scene = Scene(limits, on_limit, 4)
     scene.publisher.send(p.Disconnect())
     scene.broker.client("p", 4, will=p.Will(topic, payload, 1, True)).drop()
@@ -189,11 +189,11 @@ def test_a_will_over_a_limit_is_delivered(
     assert scene.broker.counters.retained_not_stored == scene.broker.retained.refusals[limit] == 1
 
 
-# --- what is pending counts
+# --- pending messages count
 
 
 def test_a_burst_does_not_exceed_the_limit_before_it_is_committed() -> None:
-    """What is not committed yet counts; the last ones wait for the commit, and are then decided exactly."""
+    """Uncommitted messages count. The last ones wait for the commit, and are then decided exactly."""
     broker = MemoryBroker(store=LateStore, retainer=RetainerLimits(max_retained_messages=3, max_retained_bytes=100))
     clients = [broker.client(f"c{number}", 5) for number in range(5)]
     for number, client in enumerate(clients):
@@ -209,7 +209,7 @@ def test_a_burst_does_not_exceed_the_limit_before_it_is_committed() -> None:
 
 
 def test_a_publisher_keeps_its_order_while_it_waits() -> None:
-    """What it sends after a message that is not decided yet comes after it, and is acknowledged after it."""
+    """Its packets after an undecided message are handled and acknowledged after that message."""
     broker = MemoryBroker(store=LateStore, retainer=RetainerLimits(max_retained_messages=1))
     watcher = broker.client("w")
     watcher.subscribe("#", qos=1)
@@ -226,8 +226,8 @@ def test_a_publisher_keeps_its_order_while_it_waits() -> None:
 
 
 @pytest.mark.parametrize(("qos", "delivered"), [(0, True), (1, False), (2, False)])
-def test_a_publisher_that_goes_while_it_waits(qos: int, delivered: bool) -> None:
-    """Its QoS 0 message is received all the same; others it will send again: they are not handed on twice."""
+def test_a_publisher_that_disconnects_while_it_waits(qos: int, delivered: bool) -> None:
+    """Its QoS 0 message is still received. It will send others again, so these are not delivered twice."""
     broker = MemoryBroker(store=LateStore, retainer=RetainerLimits(max_retained_messages=2))
     first, client = broker.client("f"), broker.client("c", 5)
     first.publish("a", b"1", 1, True)
@@ -240,8 +240,8 @@ def test_a_publisher_that_goes_while_it_waits(qos: int, delivered: bool) -> None
     assert ("b" in retained(broker)) is delivered
 
 
-def test_a_refused_value_never_swallows_an_accepted_one() -> None:
-    """Both wait for the same commit: the accepted one is stored, whatever comes after it."""
+def test_a_refused_message_never_replaces_an_accepted_one() -> None:
+    """Both wait for the same commit: the accepted one is stored."""
     broker = MemoryBroker(store=LateStore, retainer=RetainerLimits(max_payload_size=3, max_retained_bytes=100))
     broker.store.commit()
     client = broker.client("c", 5)
@@ -278,11 +278,11 @@ steps = st.lists(
     ),
 )
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow], deadline=None)
-def test_what_is_acknowledged_is_retained_and_no_limit_is_exceeded(steps: list[Any], limits: RetainerLimits) -> None:
+def test_acknowledged_messages_are_retained_and_no_limit_is_exceeded(steps: list[Any], limits: RetainerLimits) -> None:
     """Whatever publishers do while commits come at any time.
 
-    Of each topic the last accepted value is retained, a refused one leaves no trace, and nobody is refused who would
-    not have exceeded a limit.
+    Each topic retains its last accepted message, a refused message leaves no trace, and no message is refused that
+    would not have exceeded a limit.
     """
     broker = MemoryBroker(store=LateStore, retainer=limits)
     refused = broker.retained.refused
@@ -321,13 +321,13 @@ def test_what_is_acknowledged_is_retained_and_no_limit_is_exceeded(steps: list[A
 
 
 def check(broker: MemoryBroker, limits: RetainerLimits) -> None:
-    """What is committed exceeds no limit."""
+    """Assert that the committed messages exceed no limit."""
     messages = [change.message for change in broker.store._changes.values() if change.message is not None]
     assert within_limits(messages, limits)
 
 
 def within_limits(messages: list[Any], limits: RetainerLimits) -> bool:
-    """Tell whether so much may be retained."""
+    """Tell whether these messages exceed no limit."""
 
     def within(quota: Quota, chosen: Callable[[Any], bool]) -> bool:
         sizes = [len(message.payload) for message in messages if chosen(message)]
@@ -345,8 +345,7 @@ def within_limits(messages: list[Any], limits: RetainerLimits) -> bool:
     return all(within(quota, chosen) for quota, chosen in quotas)
 
 
-def test_a_value_taken_over_by_another_client_counts_against_that_one() -> None:
-    """A client's quota is for what it was the last to publish."""
+def test_a_topic_counts_against_the_client_that_published_to_it_last() -> None:
     broker = MemoryBroker(retainer=RetainerLimits(client_quota=CLIENT))
     one, two = broker.client("one", 5), broker.client("two", 5)
     one.publish("a", b"1", 1, True)
@@ -359,10 +358,10 @@ def test_a_value_taken_over_by_another_client_counts_against_that_one() -> None:
 
 @over
 @pytest.mark.parametrize("on_limit", OnLimit)
-def test_only_what_is_retained_is_counted_as_retained(
+def test_only_retained_messages_count_as_retained(
     limits: RetainerLimits, limit: Limit, topic: str, payload: bytes, on_limit: OnLimit
 ) -> None:
-    """Neither what was refused, nor what was cleared or has expired, nor the broker's own topics."""
+    """Not refused, cleared or expired messages, nor the broker's own topics."""
     scene = Scene(limits, on_limit, 5)
     scene.publish(topic, payload, 1)
     assert scene.broker.retained.refusals[limit] == 1
@@ -371,8 +370,8 @@ def test_only_what_is_retained_is_counted_as_retained(
     assert (statistics.count, statistics.payload_bytes) == (len(kept), sum(map(len, kept.values())))
 
 
-def test_what_has_expired_is_not_counted_after_the_sweep() -> None:
-    """Nor is what was cleared, nor are the broker's own topics, however many there are."""
+def test_expired_messages_do_not_count_after_the_sweep() -> None:
+    """Nor do cleared messages, nor the broker's own topics, however many there are."""
     broker = MemoryBroker(sys_msg_interval=10, retainer=RetainerLimits(msg_clear_interval=60))
     client = broker.client("c", 5)
     client.publish("expires", b"x", 1, True, Properties(message_expiry_interval=10))
@@ -388,8 +387,8 @@ def test_what_has_expired_is_not_counted_after_the_sweep() -> None:
     assert len(figures) > 50
 
 
-def test_expired_messages_stand_in_nobodys_way() -> None:
-    """They are removed before anybody is refused because of them, without waiting for the sweep."""
+def test_expired_messages_cause_no_refusal() -> None:
+    """They are removed before a message is refused because of them, without waiting for the sweep."""
     limits = RetainerLimits(max_retained_messages=1, msg_expiry_interval=5, msg_clear_interval=3600)
     broker = MemoryBroker(retainer=limits)
     client = broker.client("c", 5)
@@ -400,8 +399,8 @@ def test_expired_messages_stand_in_nobodys_way() -> None:
     assert not broker.counters.retained_refused
 
 
-def test_a_store_that_cannot_be_looked_at_refuses_what_may_not_fit() -> None:
-    """Rather than exceed a limit or let publishers wait for ever."""
+def test_while_the_store_cannot_be_read_messages_that_may_not_fit_are_refused() -> None:
+    """They neither exceed a limit nor make publishers wait for ever."""
     broker = MemoryBroker(retainer=RetainerLimits(max_retained_messages=1))
     failure = StorageFailure(FailureKind.UNAVAILABLE, "test")
 
@@ -419,8 +418,7 @@ def test_a_store_that_cannot_be_looked_at_refuses_what_may_not_fit() -> None:
     assert retained(broker) == {"a": b"1"}
 
 
-def test_who_does_not_ask_is_refused_unless_it_surely_fits() -> None:
-    """For callers that cannot wait."""
+def test_a_caller_that_does_not_wait_is_refused_unless_the_message_certainly_fits() -> None:
     broker = MemoryBroker(retainer=RetainerLimits(max_retained_messages=1))
     message = ApplicationMessage("t", b"x", 0, True)
     with pytest.raises(RetainRefused, match="cannot be read now"):
@@ -434,14 +432,14 @@ def test_who_does_not_ask_is_refused_unless_it_surely_fits() -> None:
         broker.retained.retain(evolve(message, topic="u"), ChangeOrigin.API)
 
 
-def test_what_other_nodes_store_is_noticed_within_a_second() -> None:
+def test_messages_of_other_nodes_count_within_a_second() -> None:
     """On a shared store a budget is not trusted for longer."""
     broker = MemoryBroker(retainer=RetainerLimits(max_retained_messages=3))
     broker.store.shared = True
     client = broker.client("c", 5)
     client.publish("a", b"1", 1, True)
     for topic in ("b", "c"):
-        put(broker.store, topic)  # as another node does
+        put(broker.store, topic)  # by another node
     broker.advance(1)
     client.publish("d", b"1", 1, True)
     client.publish("a", b"2", 1, True)
@@ -453,8 +451,8 @@ def test_what_other_nodes_store_is_noticed_within_a_second() -> None:
 # --- the publish rate
 
 
-def test_the_publish_rate_is_a_bucket_of_a_second() -> None:
-    """As many at once after a quiet second; clears cost nothing and are never refused."""
+def test_the_publish_rate_allows_a_burst_of_one_second() -> None:
+    """After a quiet second. Clears cost no tokens and are never refused."""
     broker = MemoryBroker(retainer=RetainerLimits(max_publish_rate=3, on_limit=OnLimit.DELIVER_ONLY))
     client = broker.client("c")
 
@@ -475,7 +473,7 @@ def test_the_publish_rate_is_a_bucket_of_a_second() -> None:
     assert burst() == 1
 
 
-def test_what_other_limits_refuse_does_not_count_against_the_rate() -> None:
+def test_a_message_refused_by_another_limit_does_not_count_against_the_rate() -> None:
     broker = MemoryBroker(retainer=RetainerLimits(max_publish_rate=1, max_payload_size=1, max_retained_messages=5))
     client = broker.client("c", 5)
     client.publish("t", b"too long", 1, True)
@@ -497,7 +495,7 @@ def test_what_other_limits_refuse_does_not_count_against_the_rate() -> None:
 )
 @all_qos
 def test_modes_of_a_zone(mode: RetainMode, live: list[tuple[str, bytes, int, bool]], qos: int) -> None:
-    """What is retained stays but in mode "enabled"; its clients are acknowledged as ever, and still get replays."""
+    """Only mode "enabled" changes retained messages. In every mode clients are acknowledged, and get replays."""
     broker = MemoryBroker()
     broker.client("before").publish("t", b"kept", 1, True)
     watcher = broker.client("w", 5)
@@ -529,7 +527,7 @@ def test_modes_of_a_zone(mode: RetainMode, live: list[tuple[str, bytes, int, boo
     ],
 )
 def test_a_full_store_is_full_after_a_restart(tmp_path: Path, limits: RetainerLimits) -> None:
-    """Existing topics are updatable and clears allowed, also then; nothing has to be counted for it."""
+    """Topics can still be updated and cleared, without counting anything at start."""
     broker = RestartableBroker(fresh_file(tmp_path), retainer=limits)
     client = broker.client("c", 5)
     client.publish("a", b"1", 1, True)
@@ -542,8 +540,8 @@ def test_a_full_store_is_full_after_a_restart(tmp_path: Path, limits: RetainerLi
     assert retained(broker) == {"a": b"2", "c": b"3"}
 
 
-def test_quotas_count_what_was_retained_before_they_were_configured(tmp_path: Path) -> None:
-    """In slices, after the start."""
+def test_quotas_count_messages_retained_before_they_were_configured(tmp_path: Path) -> None:
+    """In bounded statements, after the start."""
     broker = RestartableBroker(fresh_file(tmp_path))
     client = broker.client("c", 5)
     for number in range(3):
@@ -561,7 +559,7 @@ def test_quotas_count_what_was_retained_before_they_were_configured(tmp_path: Pa
 
 
 def answer(client: Client, topic: str, payload: bytes) -> ReasonCode:
-    """Publish with RETAIN 1 and QoS 1; return the Reason Code."""
+    """Publish with RETAIN 1 and QoS 1. Return the Reason Code."""
     client.publish(topic, payload, 1, True)
     (packet,) = client.got(p.Puback)
     return ReasonCode(packet.reason_code)

@@ -1,51 +1,51 @@
-"""The line: so many at once, the others in their order."""
+"""The limit on concurrent replays: some run, the others wait in order."""
 
 from __future__ import annotations
 
 from holdfast.retained.replay.concurrency_limit import ConcurrencyLimit
 
 
-class Guest:
-    """Notes that it has been let in."""
+class Waiting:
+    """Notes whether it runs."""
 
     def __init__(self) -> None:
-        self.inside = False
+        self.runs = False
 
     def proceed(self) -> None:
-        self.inside = True
+        self.runs = True
 
 
-def entered(line: ConcurrencyLimit, count: int) -> list[Guest]:
-    guests = [Guest() for _ in range(count)]
-    for guest in guests:
-        guest.inside = line.enter(guest)
-    return guests
+def entered(limit: ConcurrencyLimit, count: int) -> list[Waiting]:
+    waiters = [Waiting() for _ in range(count)]
+    for waiter in waiters:
+        waiter.runs = limit.enter(waiter)
+    return waiters
 
 
-def inside(guests: list[Guest]) -> list[bool]:
-    return [guest.inside for guest in guests]
+def running(waiters: list[Waiting]) -> list[bool]:
+    return [waiter.runs for waiter in waiters]
 
 
-def test_those_beyond_the_places_come_in_as_others_go() -> None:
-    """First in, first out; who gives up waiting is passed over."""
-    line = ConcurrencyLimit(2)
-    guests = entered(line, 5)
-    assert inside(guests) == [True, True, False, False, False]
-    line.leave(guests[2])
-    line.leave(guests[0])
-    line.leave(guests[0])
-    assert inside(guests)[3:] == [True, False]
-    assert len(line) == 1
+def test_waiters_run_in_order_as_others_leave() -> None:
+    """First in, first out. A waiter that leaves loses its turn."""
+    limit = ConcurrencyLimit(2)
+    waiters = entered(limit, 5)
+    assert running(waiters) == [True, True, False, False, False]
+    limit.leave(waiters[2])
+    limit.leave(waiters[0])
+    limit.leave(waiters[0])
+    assert running(waiters)[3:] == [True, False]
+    assert len(limit) == 1
 
 
-def test_more_places_let_in_at_once_and_fewer_send_nobody_out() -> None:
-    line = ConcurrencyLimit(1)
-    guests = entered(line, 4)
-    line.change(2)
-    assert inside(guests) == [True, True, False, False]
-    line.change(1)
-    line.leave(guests[0])
-    assert inside(guests) == [True, True, False, False]
-    line.change(None)
-    assert inside(guests) == [True] * 4
-    assert len(line) == 0
+def test_a_higher_limit_counts_at_once_and_a_lower_one_removes_none() -> None:
+    limit = ConcurrencyLimit(1)
+    waiters = entered(limit, 4)
+    limit.change(2)
+    assert running(waiters) == [True, True, False, False]
+    limit.change(1)
+    limit.leave(waiters[0])
+    assert running(waiters) == [True, True, False, False]
+    limit.change(None)
+    assert running(waiters) == [True] * 4
+    assert len(limit) == 0

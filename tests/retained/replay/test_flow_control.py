@@ -1,4 +1,4 @@
-"""Flow control through the broker: rates, fair shares, a limit on concurrent replays, and looking at them."""
+"""Flow control through the broker: rates, fair shares, the limit on concurrent replays, and their status."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def count(client: Client) -> int:
 @pytest.mark.parametrize("key", ["delivery_rate", "client_rate"])
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_a_rate_makes_wait_and_drops_nothing(key: str, version: int, qos: int) -> None:
+def test_a_rate_delays_messages_and_drops_none(key: str, version: int, qos: int) -> None:
     """One message a second: three messages take two seconds after the first."""
     broker = filled(3, limited(key, Rate(1, 1)))
     client = broker.client("c", version)
@@ -65,8 +65,8 @@ def test_a_rate_makes_wait_and_drops_nothing(key: str, version: int, qos: int) -
     assert broker.retained.replays.running == {}
 
 
-def test_the_rate_of_all_replays_is_what_they_get_together() -> None:
-    """After what is saved up, 10 a second, whoever asks."""
+def test_all_replays_share_the_rate_of_all() -> None:
+    """After the saved tokens, 10 a second for all clients together."""
     broker = filled(30, attrs.evolve(PAIRS, delivery_rate=Rate(10, 1)))
     clients = [broker.client(name) for name in "abc"]
     for client in clients:
@@ -79,8 +79,8 @@ def test_the_rate_of_all_replays_is_what_they_get_together() -> None:
     assert broker.retained.replays.flow.waiting == 0
 
 
-def test_the_rate_of_a_client_is_its_own() -> None:
-    """Two of its replays share it, another client has as much; the rate of all stands above."""
+def test_the_replays_of_a_client_share_its_rate() -> None:
+    """Another client has as much again. The rate of all replays bounds both."""
     broker = filled(20, attrs.evolve(PAIRS, client_rate=Rate(4, 1), delivery_rate=Rate(100, 1)))
     one, two = broker.client("one"), broker.client("two")
     ask(one, "t/+", "t/#")
@@ -93,8 +93,7 @@ def test_the_rate_of_a_client_is_its_own() -> None:
     assert (count(one), count(two)) == (4, 0)
 
 
-def test_asking_again_gives_nothing_back_to_a_client() -> None:
-    """Neither a new SUBSCRIBE nor a new connection makes the rate of a client higher."""
+def test_a_new_subscribe_or_connection_gives_a_client_no_tokens() -> None:
     broker = filled(10, attrs.evolve(PAIRS, client_rate=Rate(2, 1)))
     client = broker.client("c")
     ask(client, "t/#")
@@ -110,7 +109,7 @@ def test_asking_again_gives_nothing_back_to_a_client() -> None:
 
 
 @pytest.mark.parametrize("key", ["delivery_rate", "client_rate"])
-def test_rates_change_at_once_for_the_replays_that_run(key: str) -> None:
+def test_rates_change_at_once_for_running_replays(key: str) -> None:
     """Slower, faster, none, and one again."""
     broker = filled(60, PAIRS)
     client = broker.client("c")
@@ -139,8 +138,8 @@ def test_rates_change_at_once_for_the_replays_that_run(key: str) -> None:
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_while_settings_change_everything_is_stored_and_no_replay_begins_again(qos: int) -> None:
-    """There is no moment in which the retainer is not there: whatever comes before, between or after is retained."""
+def test_while_settings_change_all_messages_are_stored_and_no_replay_begins_again(qos: int) -> None:
+    """The retainer is there all the time: messages before, between and after the changes are retained."""
     broker = filled(30, limited("client_rate", Rate(5, 1)))
     client, publisher = broker.client("c"), broker.client("p")
     ask(client, "t/#")
@@ -160,7 +159,7 @@ def test_while_settings_change_everything_is_stored_and_no_replay_begins_again(q
     assert count(reader) == 40
 
 
-def test_batches_change_with_the_next_read() -> None:
+def test_batch_sizes_change_with_the_next_read() -> None:
     broker = filled(10, FlowSettings(2, 2, client_rate=Rate(2, 1)))
     client = broker.client("c")
     ask(client, "t/#")
@@ -173,8 +172,8 @@ def test_batches_change_with_the_next_read() -> None:
     assert sum(came) == 10
 
 
-def test_without_rates_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No slice of a replay pays for limiters that are not set."""
+def test_without_rates_no_limiter_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slice costs nothing for limiters that are not set."""
     monkeypatch.setattr(FlowControl, "grant", None)
     broker = filled(20, PAIRS)
     client = broker.client("c")
@@ -182,22 +181,22 @@ def test_without_rates_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert count(client) == 20
 
 
-def test_who_has_no_room_when_its_turn_comes_does_not_keep_others_from_theirs() -> None:
+def test_a_replay_without_room_delays_no_other_replay() -> None:
     broker = filled(10, attrs.evolve(PAIRS, delivery_rate=Rate(2, 1)))
     stuck, other = broker.client("stuck"), broker.client("other")
     ask(stuck, "t/#")
     ask(other, "t/#")
     stuck.network.blocked = True
     broker.client("p").publish("big", b"x")
-    stuck.connection.send(bytes(1 << 20))  # it has no room from here on
+    stuck.connection.send(bytes(1 << 20))  # from now on it has no room
     broker.settle()
     for _ in range(5):
         broker.advance(1)
     assert count(other) == 10
 
 
-def test_who_waits_for_its_own_rate_does_not_keep_others_from_theirs() -> None:
-    """Two replays of one client came to the queue for the rate of all while its own rate allowed for one of them."""
+def test_a_replay_that_waits_for_its_clients_rate_delays_no_other_client() -> None:
+    """Two replays of one client come to the queue of all while the client's rate allows only one of them."""
     broker = filled(10, attrs.evolve(PAIRS, delivery_rate=Rate(2, 1), client_rate=Rate(2, 100)))
     first, slow, last = (broker.client(name) for name in ("first", "slow", "last"))
     ask(first, "t/000", "t/001")
@@ -238,12 +237,12 @@ def test_ten_replays_have_fair_shares(rate: Rate | None, qos: int) -> None:
     assert got == [60] * 10
 
 
-# --- no queue that drops
+# --- queues that drop
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_is_replayed_never_stands_in_a_queue_that_drops(qos: int) -> None:
-    """However short the queues: a client that takes a message at a time gets all, and is not shut down."""
+def test_replayed_messages_never_wait_in_a_queue_that_drops(qos: int) -> None:
+    """With the shortest queues, a client that takes one message at a time gets all, and is not shut down."""
     limits = Limits(max_inflight=1, max_mqueue_len=0, max_buffered_messages=2, max_buffered_bytes=100_000)
     broker = filled(100, FlowSettings(50, 50), limits=limits)
     client = broker.client("c", 4, clean=False)
@@ -262,11 +261,11 @@ def test_what_is_replayed_never_stands_in_a_queue_that_drops(qos: int) -> None:
     assert broker.counters.messages_dropped_queue_full == broker.counters.connections_shut_down == 0
 
 
-# --- how many at once
+# --- the limit on concurrent replays
 
 
-def test_a_replay_that_waits_its_turn_holds_nothing_else_up() -> None:
-    """SUBACK at once, live messages flow, and no older value follows a newer one when the replay begins at last."""
+def test_a_waiting_replay_delays_neither_suback_nor_live_messages() -> None:
+    """When it begins at last, no older message follows a newer one."""
     broker = filled(4, attrs.evolve(PAIRS, max_concurrent_replays=1), limits=Limits(max_inflight=2))
     hog = broker.client("hog")
     ask(hog, "t/#", qos=1)
@@ -286,8 +285,8 @@ def test_a_replay_that_waits_its_turn_holds_nothing_else_up() -> None:
     ]
 
 
-def test_replays_beyond_the_limit_begin_in_their_order_as_others_end() -> None:
-    """Also when one that waits goes away, and when the limit is raised at run time."""
+def test_replays_above_the_limit_begin_in_order_as_others_end() -> None:
+    """Also if a waiting one goes away, and if the limit is raised at run time."""
     flow = attrs.evolve(PAIRS, max_concurrent_replays=2)
     broker = filled(4, flow, limits=Limits(max_inflight=2))
     clients = [broker.client(f"c{number}") for number in range(7)]
@@ -316,11 +315,11 @@ def test_replays_beyond_the_limit_begin_in_their_order_as_others_end() -> None:
     assert broker.retained.replays.flow.waiting == 0
 
 
-# --- looking at them
+# --- status
 
 
-def test_replays_can_be_looked_at() -> None:
-    """Who gets what, how much has been delivered, what it waits for, and since when."""
+def test_the_status_of_replays() -> None:
+    """Client, Topic Filter, delivered messages, state and age."""
     broker = filled(10, attrs.evolve(PAIRS, client_rate=Rate(2, 60), max_concurrent_replays=2))
     stalled, throttled, waiting = (broker.client(name) for name in ("stalled", "throttled", "waiting"))
     stalled.network.blocked = True
@@ -341,12 +340,12 @@ def test_replays_can_be_looked_at() -> None:
     assert broker.retained.replays.counts() == {"running": 2, "throttled": 1, "waiting": 1}
 
 
-# --- which subscriptions are sent what is retained
+# --- subscriptions that get retained messages
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_subscriptions_to_too_much_at_once_get_live_messages_only(version: int) -> None:
-    """They are granted, and counted; those deep enough and those without wildcards are sent what is retained."""
+def test_filters_with_too_few_levels_get_live_messages_only(version: int) -> None:
+    """They are granted, and counted. Deeper filters and filters without wildcards get retained messages."""
     broker = filled(1, PAIRS, "a/b", limits=Limits(min_replay_levels=2))
     client = broker.client("c", version)
     came = client.subscribe("#", "a/#", "a/+/000", "+/b/000", qos=1)
@@ -361,8 +360,8 @@ def test_subscriptions_to_too_much_at_once_get_live_messages_only(version: int) 
     assert broker.counters.replays_denied == 4
 
 
-def test_only_what_would_be_sent_counts_as_denied() -> None:
-    """Not shared subscriptions and those with Retain Handling 2; and the broker's own topics are told as ever."""
+def test_only_a_replay_that_would_begin_counts_as_denied() -> None:
+    """Not that of a shared subscription or of Retain Handling 2. The broker's own topics are sent in any case."""
     broker = filled(1, PAIRS, limits=Limits(min_replay_levels=2), sys_msg_interval=10)
     client = broker.client("c", 5)
     client.subscribe("$share/g/#", p.SubscriptionRequest("#", 0, retain_handling=2))
@@ -375,7 +374,7 @@ def test_only_what_would_be_sent_counts_as_denied() -> None:
 
 
 def test_every_setting_comes_from_the_file(tmp_path: Path) -> None:
-    """EMQX's keys and those beside them; of the names of one rate the lowest counts."""
+    """EMQX's keys and our own. If one rate has several names, the lowest counts."""
     path = tmp_path / "holdfast.toml"
     path.write_text(
         """

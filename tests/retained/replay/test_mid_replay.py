@@ -1,4 +1,4 @@
-"""What may happen while a replay is under way, wherever it is held up: nothing is lost, nothing is left behind."""
+"""Events while a replay is under way, in each state: no message is lost, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.storage.doubles import fresh_file
 TOPICS = [f"t/{number}" for number in range(10)]
 VERSIONS = pytest.mark.parametrize("version", [4, 5])
 
-#: what holds the replay up, by the state it is in then
+#: settings that hold the replay up, by its state
 HELD_UP: dict[ReplayState, dict[str, Any]] = {
     ReplayState.RESTING: {"flow": FlowSettings(4, 2), "limits": Limits(max_inflight=2)},
     ReplayState.THROTTLED: {"flow": FlowSettings(4, 2, delivery_rate=Rate(2, 1), client_rate=Rate(3, 1))},
@@ -31,7 +31,7 @@ STATES = pytest.mark.parametrize("state", list(HELD_UP))
 
 
 class Scene:
-    """A broker with retained messages and a client whose replay of them is held up in one of these states."""
+    """A broker with retained messages, and a client whose replay is held up in a given state."""
 
     def __init__(self, broker: MemoryBroker, state: ReplayState, version: int, clean: bool = False) -> None:
         self.broker = broker
@@ -65,12 +65,12 @@ class Scene:
         self.take(self.client.backlog)
 
     def take(self, packets: list[p.Packet]) -> None:
-        """Note what came; answer it later."""
+        """Note the messages that came, without answering them."""
         self.unanswered = [packet for packet in packets if isinstance(packet, p.Publish)]
         self.seen += [packet.topic for packet in self.unanswered if not packet.dup]
 
     def release(self) -> list[str]:
-        """Let the replay go on to its end; return all topics that came, without repeats marked DUP."""
+        """Let the replay end. Return the topics of all messages, without repeats marked DUP."""
         if self.hog is not None:
             self.hog.drop()
             self.hog = None
@@ -83,7 +83,7 @@ class Scene:
         return self.seen
 
     def is_clear(self) -> bool:
-        """Tell whether nothing is left of any replay, neither at once nor once all tokens are back."""
+        """Tell whether nothing is left of any replay, now and once all tokens are back."""
         if self.hog is not None:
             self.hog.drop()
         replays = self.broker.retained.replays
@@ -103,8 +103,8 @@ def scene() -> Callable[..., Scene]:
 
 @STATES
 @VERSIONS
-def test_a_replay_that_is_held_up_ends_complete(scene: Callable[..., Scene], state: ReplayState, version: int) -> None:
-    """Each once, in topic order, and nothing stays behind."""
+def test_a_delayed_replay_ends_complete(scene: Callable[..., Scene], state: ReplayState, version: int) -> None:
+    """Each message once, in topic order."""
     here = scene(state, version)
     assert here.release() == TOPICS
     assert here.is_clear()
@@ -115,7 +115,7 @@ def test_a_replay_that_is_held_up_ends_complete(scene: Callable[..., Scene], sta
 def test_resubscribing_with_retain_handling_0_begins_again(
     scene: Callable[..., Scene], state: ReplayState, version: int
 ) -> None:
-    """So does every re-SUBSCRIBE of MQTT 3.1.1 [MQTT-3.8.4-3]; there is one replay then, not two."""
+    """Every re-SUBSCRIBE of MQTT 3.1.1 does so, too [MQTT-3.8.4-3]. There is still one replay, not two."""
     here = scene(state, version)
     came = len(here.seen)
     here.client.send(p.Subscribe(9, (p.SubscriptionRequest("t/#", 1),)))
@@ -129,7 +129,7 @@ def test_resubscribing_with_retain_handling_0_begins_again(
 def test_resubscribing_with_retain_handling_1_or_2_lets_the_replay_go_on(
     scene: Callable[..., Scene], state: ReplayState, handling: int, qos: int
 ) -> None:
-    """It is neither cancelled nor begun again, keeps its place, and takes on the new options."""
+    """It keeps its place, and uses the new options."""
     here = scene(state, 5)
     before = here.broker.retained.replays.statuses()
     here.client.send(p.Subscribe(9, (p.SubscriptionRequest("t/#", qos, retain_handling=handling),)))
@@ -139,8 +139,8 @@ def test_resubscribing_with_retain_handling_1_or_2_lets_the_replay_go_on(
 
 
 @STATES
-def test_other_options_take_effect_in_mid_replay(scene: Callable[..., Scene], state: ReplayState) -> None:
-    """A Subscription Identifier comes with what follows; No Local leaves out what the client published itself."""
+def test_new_options_take_effect_in_mid_replay(scene: Callable[..., Scene], state: ReplayState) -> None:
+    """Later messages have the Subscription Identifier. No Local leaves out the client's own messages."""
     here = scene(state, 5)
     here.client.publish("t/own", b"x", qos=1, retain=True)
     came = len(here.seen)
@@ -163,8 +163,8 @@ def test_other_options_take_effect_in_mid_replay(scene: Callable[..., Scene], st
 
 @STATES
 @VERSIONS
-def test_unsubscribing_ends_it_at_once(scene: Callable[..., Scene], state: ReplayState, version: int) -> None:
-    """Nothing more comes of it, and the next replay has its turn."""
+def test_unsubscribing_ends_the_replay_at_once(scene: Callable[..., Scene], state: ReplayState, version: int) -> None:
+    """No more messages come, and the next replay has its turn."""
     here = scene(state, version)
     came = list(here.seen)
     here.client.send(p.Unsubscribe(9, ("t/#",)))
@@ -176,7 +176,7 @@ def test_unsubscribing_ends_it_at_once(scene: Callable[..., Scene], state: Repla
 @STATES
 @VERSIONS
 @pytest.mark.parametrize("goodbye", [True, False])
-def test_a_clean_session_that_ends_takes_its_replay_along(
+def test_a_clean_session_ends_its_replay(
     scene: Callable[..., Scene], state: ReplayState, version: int, goodbye: bool
 ) -> None:
     here = scene(state, version, clean=True)
@@ -193,10 +193,10 @@ def test_a_clean_session_that_ends_takes_its_replay_along(
 @STATES
 @VERSIONS
 @pytest.mark.parametrize("taken_over", [True, False])
-def test_a_session_that_goes_on_goes_on_with_its_replay(
+def test_a_persistent_session_resumes_its_replay(
     scene: Callable[..., Scene], state: ReplayState, version: int, taken_over: bool
 ) -> None:
-    """After a disconnect and when another connection takes the Session over: each once but what was in flight."""
+    """After a disconnect, and after a takeover: each message once, except those in flight."""
     here = scene(state, version)
     old = here.client
     if not taken_over:
@@ -210,8 +210,8 @@ def test_a_session_that_goes_on_goes_on_with_its_replay(
 
 @STATES
 @VERSIONS
-def test_a_clean_start_gives_the_replay_up(scene: Callable[..., Scene], state: ReplayState, version: int) -> None:
-    """The Session it belonged to is gone [MQTT5-3.1.2-4]."""
+def test_a_clean_start_ends_the_replay(scene: Callable[..., Scene], state: ReplayState, version: int) -> None:
+    """Its Session is gone [MQTT5-3.1.2-4]."""
     here = scene(state, version)
     here.clean = True
     here.reconnect()
@@ -224,16 +224,14 @@ def test_a_clean_start_gives_the_replay_up(scene: Callable[..., Scene], state: R
 @STATES
 @VERSIONS
 @pytest.mark.parametrize("killed", [True, False])
-def test_a_replay_goes_on_after_the_broker_was_restarted(
-    tmp_path: Path, state: ReplayState, version: int, killed: bool
-) -> None:
-    """From where it was acknowledged; what was sent and not acknowledged may come again."""
+def test_a_replay_resumes_after_a_restart(tmp_path: Path, state: ReplayState, version: int, killed: bool) -> None:
+    """From the last acknowledged message. Messages sent and not acknowledged may come again."""
     options = HELD_UP[state]
     broker = RestartableBroker(fresh_file(tmp_path), **options)
     here = Scene(broker, state, version)
     acknowledged = here.unanswered[:1]
     here.client.send(*(p.Puback(packet.packet_identifier) for packet in acknowledged))
-    broker.advance(2)  # positions are kept once a second
+    broker.advance(2)  # positions are stored once a second
     here.broker = broker.restart() if killed else broker.stop()
     here.hog = None
     here.seen = []
@@ -247,7 +245,7 @@ def test_a_replay_goes_on_after_the_broker_was_restarted(
 def test_a_cancelled_replay_ends_its_connection_with_a_reason(
     scene: Callable[..., Scene], state: ReplayState, version: int
 ) -> None:
-    """Never a silent truncation; and a Session that is kept goes on where the replay was."""
+    """The client cannot take the messages so far for all. A persistent Session resumes the replay."""
     here = scene(state, version)
     (number,) = [status.number for status in here.broker.retained.replays.statuses() if status.client_id == "c"]
     assert here.broker.retained.replays.cancel(number)

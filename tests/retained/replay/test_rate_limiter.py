@@ -1,4 +1,4 @@
-"""The limiter: never above the rate, in order of arrival, and never idle while there are tokens."""
+"""The rate limiter: never above the rate, in order of arrival, and never idle while there are tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.retained.replay.rate_limiter import RateLimiter
 
 
 class Asker:
-    """Takes what it wants as soon as it may, and notes when that was."""
+    """Takes its tokens as soon as it may, and notes when."""
 
     def __init__(self, limiter: RateLimiter, clock: Clock, wanted: int) -> None:
         self.limiter = limiter
@@ -36,7 +36,7 @@ class Asker:
 
 
 def expected(rate: Rate, asked: list[tuple[Fraction, int]]) -> list[tuple[float, int]]:
-    """Work out by hand when each is served by an ideal bucket, first come, first served."""
+    """Compute when an ideal token bucket serves each request, first come, first served."""
     refill = Fraction(rate.amount) / Fraction(rate.seconds)
     level, now = Fraction(rate.amount), Fraction(0)
     served = []
@@ -55,13 +55,11 @@ def expected(rate: Rate, asked: list[tuple[Fraction, int]]) -> list[tuple[float,
     st.builds(Rate, st.integers(1, 50), st.sampled_from([0.001, 0.5, 1.0, 2.0, 60.0])),
     st.lists(st.tuples(st.integers(0, 300), st.integers(1, 80)), min_size=1, max_size=30),
 )
-def test_the_rate_is_kept_in_every_span_and_nobody_waits_without_need(
+def test_every_request_is_served_when_an_ideal_token_bucket_would_serve_it(
     rate: Rate, arrivals: list[tuple[int, int]]
 ) -> None:
-    """Whoever asks is served in the order of asking, at the very moment an ideal token bucket would serve it.
-
-    So in no span of time more is let through than the rate allows and was saved up, the bucket is never idle while
-    somebody could be served, and nobody starves.
+    """So no span of time gets more than the rate and the saved tokens allow, the bucket is never idle while a request
+    could be served, and no request starves.
     """
     clock = Clock()
     limiter = RateLimiter(clock, rate)
@@ -88,8 +86,8 @@ def test_the_rate_is_kept_in_every_span_and_nobody_waits_without_need(
     assert len(limiter) == 0
 
 
-def test_nobody_polls() -> None:
-    """One timer runs for all who wait; each is told once, when its tokens are there."""
+def test_no_waiter_polls() -> None:
+    """One timer runs for all waiters. Each is told once, when its tokens are there."""
     clock = Clock()
     limiter = RateLimiter(clock, Rate(1, 1))
     askers = [Asker(limiter, clock, 1) for _ in range(5)]
@@ -101,8 +99,8 @@ def test_nobody_polls() -> None:
     assert clock.getDelayedCalls() == []
 
 
-def test_who_leaves_makes_room_for_the_next() -> None:
-    """Also when it had been told to proceed; and a small wish behind a large one is not served before it."""
+def test_a_waiter_that_leaves_lets_the_next_proceed() -> None:
+    """Even after it was told to proceed. A small request is not served before a large one that came first."""
     clock = Clock()
     limiter = RateLimiter(clock, Rate(10, 1))
     Asker(limiter, clock, 10).ask()
@@ -114,11 +112,11 @@ def test_who_leaves_makes_room_for_the_next() -> None:
     limiter.leave(large)
     clock.advance(0)
     assert small.taken == [(0.5, 1)]
-    limiter.leave(large)  # who waits for nothing may leave, too
+    limiter.leave(large)  # leaving a queue without waiting is no error
     assert (len(limiter), clock.getDelayedCalls()) == (0, [])
 
 
-def test_a_changed_rate_counts_at_once_for_those_who_wait() -> None:
+def test_a_changed_rate_counts_at_once_for_waiters() -> None:
     clock = Clock()
     limiter = RateLimiter(clock, Rate(1, 60))
     first, second = Asker(limiter, clock, 1), Asker(limiter, clock, 100)

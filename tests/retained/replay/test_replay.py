@@ -1,4 +1,4 @@
-"""Replays: complete, paced by the client, fair, never stale after fresh, and gone without a trace when stopped."""
+"""Replays: complete, paced by the client, fair, never stale after fresh, and stopped without a trace."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def filled(count: int = 10, qos: int = 1, **options: Any) -> MemoryBroker:
 
 @pytest.mark.parametrize("version", [3, 4, 5])
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_everything_arrives_once_in_topic_order(version: int, qos: int) -> None:
+def test_all_messages_arrive_once_in_topic_order(version: int, qos: int) -> None:
     """With any window and any batch size, SUBACK first [MQTT5-3.8.4]."""
     broker = filled(limits=Limits(max_inflight=3))
     client = broker.client("c", version)
@@ -58,7 +58,7 @@ def test_everything_arrives_once_in_topic_order(version: int, qos: int) -> None:
 def test_the_qos_is_the_lower_of_the_message_s_and_the_subscription_s(
     version: int, topic_filter: str, granted: int
 ) -> None:
-    """With wildcards and without, whatever was replayed to others before; the stored message keeps its own."""
+    """With wildcards and without, whatever QoS earlier replays had. The stored message keeps its QoS."""
     broker = MemoryBroker(flow=SMALL)
     publisher = broker.client("p")
     for published in (0, 1, 2):
@@ -69,8 +69,7 @@ def test_the_qos_is_the_lower_of_the_message_s_and_the_subscription_s(
             assert client.messages() == [("t/a", b"x", min(published, again), True)]
 
 
-def test_a_client_that_does_not_acknowledge_is_not_read_for() -> None:
-    """Reading is on the client's credit: one batch, and no more while the window is full."""
+def test_no_further_batch_is_read_while_the_window_is_full() -> None:
     broker = filled(limits=Limits(max_inflight=2), store=LateStore)
     broker.store.commit()
     client = broker.client("c", 5)
@@ -83,8 +82,8 @@ def test_a_client_that_does_not_acknowledge_is_not_read_for() -> None:
     assert broker.store.read_count == reads
 
 
-def test_a_transport_that_is_full_stops_the_reading() -> None:
-    """QoS 0: nothing is read while the transport has not sent what it has."""
+def test_no_further_batch_is_read_while_the_transport_is_full() -> None:
+    """At QoS 0 the transport's buffer is the limit."""
     broker = MemoryBroker(flow=FlowSettings(10, 5))
     publisher = broker.client("filler")
     for number in range(100):
@@ -101,7 +100,7 @@ def test_a_transport_that_is_full_stops_the_reading() -> None:
 
 
 def test_replays_take_turns() -> None:
-    """Two clients that subscribe to everything advance together."""
+    """Two clients that subscribe to ``#`` advance together."""
     broker = filled(20)
     clients = [broker.client(name) for name in "ab"]
     for client in clients:
@@ -115,7 +114,7 @@ def test_replays_take_turns() -> None:
 
 
 def test_unsubscribe_stops_a_replay_at_once() -> None:
-    """Nothing more comes, nothing is left behind."""
+    """No more messages come, nothing is left behind."""
     broker = filled(limits=Limits(max_inflight=2))
     client = broker.client("c", 5)
     first = [m for m in client.subscribe("t/#", qos=1) if isinstance(m, p.Publish)]
@@ -137,8 +136,8 @@ def test_losing_the_connection_stops_its_replays() -> None:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_a_persistent_session_goes_on_where_it_was(version: int) -> None:
-    """In-flight messages again with DUP, then the rest; each topic, none twice but those."""
+def test_a_persistent_session_resumes_where_it_was(version: int) -> None:
+    """In-flight messages again with DUP, then the rest. No other message comes twice."""
     broker = filled(limits=Limits(max_inflight=3))
     options: dict[str, Any] = {"clean": False, "properties": Properties(session_expiry_interval=100)}
     if version == 4:
@@ -155,8 +154,8 @@ def test_a_persistent_session_goes_on_where_it_was(version: int) -> None:
     assert [m.topic for m in again[3:]] + rest == [f"t/{n:02}" for n in range(3, 10)]
 
 
-def test_resubscribing_restarts_or_goes_on() -> None:
-    """Retain Handling 0 starts again; 1 and 2 let the running replay go on (here with a higher QoS)."""
+def test_resubscribing_restarts_or_continues() -> None:
+    """Retain Handling 0 restarts the replay; 1 and 2 let it continue, here with a higher QoS."""
     for handling, expected in ((0, 10), (1, 8), (2, 8)):
         broker = filled(limits=Limits(max_inflight=2))
         client = broker.client("c", 5)
@@ -202,7 +201,7 @@ def test_options_of_the_subscription_apply() -> None:
 
 
 def test_live_messages_and_a_replay_share_the_window() -> None:
-    """Neither starves the other while the client acknowledges slowly; also with a window of one."""
+    """While the client acknowledges slowly, neither starves. Also with a window of one."""
     for window in (1, 2, 4):
         broker = filled(12, limits=Limits(max_inflight=window))
         client = broker.client("c", 5)
@@ -222,7 +221,7 @@ def test_live_messages_and_a_replay_share_the_window() -> None:
         assert 2 <= middle.count(True) <= 10, (window, order)
 
 
-def test_what_was_queued_before_goes_first() -> None:
+def test_messages_queued_before_the_replay_go_first() -> None:
     """A message that waited for the window is delivered before a later replay begins."""
     broker = MemoryBroker(limits=Limits(max_inflight=1), flow=SMALL)
     client = broker.client("c", 5)
@@ -238,7 +237,7 @@ def test_what_was_queued_before_goes_first() -> None:
 
 
 def test_an_unreadable_store_ends_the_connection_with_a_reason() -> None:
-    """A replay that cannot be completed is never silently short: DISCONNECT 0x83."""
+    """A replay that cannot be completed never ends silently: DISCONNECT 0x83."""
 
     class Unreadable(MemoryRetainedStore):
         def read(self, *arguments: Any, **more: Any) -> Deferred[Batch]:
@@ -252,7 +251,6 @@ def test_an_unreadable_store_ends_the_connection_with_a_reason() -> None:
 
 
 def test_a_late_read_after_unsubscribe_is_ignored() -> None:
-    """The answer to a read finds nobody."""
     broker = filled(store=LateStore)
     broker.store.commit()
     broker.store.read_later = True
@@ -264,8 +262,8 @@ def test_a_late_read_after_unsubscribe_is_ignored() -> None:
     assert client.messages() == []
 
 
-def test_a_change_that_was_not_handed_live_is_included() -> None:
-    """Changes by import, API or another node reach a running replay: what was read before is read again."""
+def test_a_change_not_sent_live_is_included() -> None:
+    """Changes by import, by the API or by another node reach a running replay: the held batch is read again."""
     broker = filled(6, limits=Limits(max_inflight=2))
     client = broker.client("c", 5)
     first = [m for m in client.subscribe("t/#", qos=1) if isinstance(m, p.Publish)]
@@ -281,8 +279,8 @@ def test_a_change_that_was_not_handed_live_is_included() -> None:
 
 @pytest.mark.parametrize("window", [1, 2, 3])
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_a_tools_change_does_not_let_a_replay_overtake_what_is_queued(window: int, qos: int) -> None:
-    """The batch is read again, with all that is committed: also what is queued live, which comes first."""
+def test_an_operators_change_does_not_let_a_replay_overtake_queued_messages(window: int, qos: int) -> None:
+    """The batch that is read again sees all commits, also those of queued live messages. These go first."""
     broker = filled(6, limits=Limits(max_inflight=window))
     client = broker.client("c", 5)
     seen = [m for m in client.subscribe("t/#", qos=1) if isinstance(m, p.Publish)]
@@ -307,8 +305,8 @@ def test_a_tools_change_does_not_let_a_replay_overtake_what_is_queued(window: in
 
 @pytest.mark.parametrize("origin", [ChangeOrigin.IMPORT, ChangeOrigin.API])
 @pytest.mark.parametrize("failure", [None, StorageFailure(FailureKind.UNAVAILABLE, "away")])
-def test_what_a_tool_has_not_committed_yet_hides_nothing(origin: ChangeOrigin, failure: StorageFailure | None) -> None:
-    """A replay that passes the topic meanwhile delivers the older message; what fails changes nothing."""
+def test_an_operators_uncommitted_change_hides_nothing(origin: ChangeOrigin, failure: StorageFailure | None) -> None:
+    """A replay that passes the topic meanwhile delivers the older message. A failed change changes nothing."""
     broker = filled(6, limits=Limits(max_inflight=2), store=LateStore)
     broker.store.commit()
     client = broker.client("c", 5)
@@ -323,7 +321,7 @@ def test_what_a_tool_has_not_committed_yet_hides_nothing(origin: ChangeOrigin, f
 
 
 class ElsewhereStore(LateStore):
-    """A store that is read elsewhere: what has been committed when an answer is made is in it."""
+    """A store that reads in another thread: an answer has all changes committed before it was made."""
 
     def read(self, *arguments: Any) -> Deferred[Batch]:
         answer: Deferred[Batch] = Deferred()
@@ -336,8 +334,8 @@ class ElsewhereStore(LateStore):
             MemoryRetainedStore.read(self, *arguments).chainDeferred(answer)  # type: ignore[misc]
 
 
-def test_what_is_replaced_while_it_is_being_read_is_not_left_out() -> None:
-    """Neither the older message nor the newer one is in an answer made after the commit, for a read from before it."""
+def test_a_message_replaced_during_a_read_is_not_left_out() -> None:
+    """An answer made after the commit, to a question asked before it, has neither the older message nor the newer."""
     broker = MemoryBroker(flow=SMALL, store=ElsewhereStore)
     broker.store.reads_ahead = True
     publisher = broker.client("filler", 5)
@@ -361,8 +359,8 @@ def test_what_is_replaced_while_it_is_being_read_is_not_left_out() -> None:
     assert [m.payload for m in seen] == [b"old", b"imported", b"old", b"imported", b"old", b"old"]
 
 
-def test_a_merge_that_is_under_way_does_not_let_a_replay_overtake_what_is_queued() -> None:
-    """What replays may read from then on is queued live for the same Client: that comes first."""
+def test_an_import_does_not_let_a_replay_overtake_queued_messages() -> None:
+    """During a merge, replays may read changes that are queued live for the same client. The queue goes first."""
     broker = filled(6, limits=Limits(max_inflight=2))
     client = broker.client("c", 5)
     seen = [m for m in client.subscribe("t/#", qos=1) if isinstance(m, p.Publish)]
@@ -379,7 +377,7 @@ def test_a_merge_that_is_under_way_does_not_let_a_replay_overtake_what_is_queued
 
 
 class SharedStore(MemoryRetainedStore):
-    """A store that another node writes to as well, which nobody here is told of."""
+    """A store to which another node writes, too: these changes are not announced here."""
 
     shared = True
 
@@ -399,7 +397,7 @@ class SharedStore(MemoryRetainedStore):
 def test_overlapping_replays_are_not_stale_when_another_node_writes(
     filters: tuple[str, str], rows: int, moment: int
 ) -> None:
-    """Of two replays to one client, the one that has read first delivers nothing older than the other has."""
+    """Of two replays to one client, the one that read first delivers no older message than the other."""
     broker = filled(6, store=SharedStore, flow=FlowSettings(rows, 1), limits=Limits(max_inflight=1))
     client = broker.client("c", 5)
     seen: list[tuple[str, bytes]] = []
@@ -424,8 +422,8 @@ def test_overlapping_replays_are_not_stale_when_another_node_writes(
     )
 
 
-def test_a_failed_commit_leaves_no_stale_value_behind_a_live_one() -> None:
-    """The live value was delivered, its commit failed: the stored older one must not follow on this connection."""
+def test_after_a_failed_commit_no_stored_message_follows_a_newer_live_one() -> None:
+    """The live message was delivered, its commit failed: the older stored one must not follow on this connection."""
     broker = filled(4, store=LateStore, limits=Limits(max_inflight=1))
     broker.store.commit()
     client = broker.client("c", 5)
@@ -442,8 +440,8 @@ def test_a_failed_commit_leaves_no_stale_value_behind_a_live_one() -> None:
 
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("qos", [0, 1])
-def test_what_expires_while_it_waits_for_room_is_not_delivered(version: int, qos: int) -> None:
-    """Expiry is checked again at delivery, in both versions, whatever had been read."""
+def test_a_message_that_expires_while_it_waits_for_room_is_not_delivered(version: int, qos: int) -> None:
+    """Expiry is checked again at delivery, in both versions."""
     broker = MemoryBroker(flow=FlowSettings(100, 1), limits=Limits(max_inflight=1))
     publisher = broker.client("p", 5)
     for number in range(4):
@@ -468,8 +466,8 @@ def test_what_expires_while_it_waits_for_room_is_not_delivered(version: int, qos
     st.integers(0, 2),
     st.booleans(),
 )
-def test_nothing_comes_both_live_and_replayed(steps: list[str], joins_at: int, qos: int, at_once: bool) -> None:
-    """Whatever is published before, while and after a client subscribes: each value at most once, the newest surely."""
+def test_no_message_comes_both_live_and_replayed(steps: list[str], joins_at: int, qos: int, at_once: bool) -> None:
+    """Published before, while and after a client subscribes: each message at most once, and always the newest."""
     store = LateStore(lambda: 0)
     store.read_later, store.acknowledge_at_once = True, at_once
     broker = MemoryBroker(store=lambda _: store, flow=FlowSettings(2, 1), limits=Limits(max_inflight=2))
@@ -503,11 +501,11 @@ def test_nothing_comes_both_live_and_replayed(steps: list[str], joins_at: int, q
     assert {topic: payload for topic, payload in seen if newest[topic] == payload} == newest
 
 
-# --- where reading takes its time elsewhere
+# --- stores that read ahead
 
 
 def far_away(count: int = 12, payload: int = 1, **options: Any) -> MemoryBroker:
-    """Return a broker whose store is worth asking ahead, with retained messages t/00, t/01, ..., read when told."""
+    """Return a broker whose store reads ahead and answers when told, with retained messages t/00, t/01, ..."""
     broker = MemoryBroker(flow=SMALL, store=LateStore, **options)
     broker.store.reads_ahead = True
     publisher = broker.client("filler", 5)
@@ -519,7 +517,7 @@ def far_away(count: int = 12, payload: int = 1, **options: Any) -> MemoryBroker:
 
 
 def arrived(broker: MemoryBroker, client: Client) -> list[p.Publish]:
-    """Let the reads that wait be answered; return what the client has been sent since."""
+    """Answer the waiting reads. Return the packets sent to the client since."""
     if isinstance(broker.store, LateStore):
         broker.store.answer_reads()
     broker.settle()
@@ -527,7 +525,7 @@ def arrived(broker: MemoryBroker, client: Client) -> list[p.Publish]:
 
 
 def take_all(broker: MemoryBroker, client: Client, came: list[p.Publish]) -> list[p.Publish]:
-    """Let the client acknowledge until nothing comes any more; return everything, with what has come already."""
+    """Let the client acknowledge until no more comes. Return all messages, after those in ``came``."""
     seen = list(came)
     for _ in range(20):
         if client.network.closed:
@@ -539,14 +537,14 @@ def take_all(broker: MemoryBroker, client: Client, came: list[p.Publish]) -> lis
 
 
 def test_the_next_batch_is_read_while_the_present_one_is_delivered() -> None:
-    """It is asked for with the first slice, and there when the last one has gone: nothing is read twice."""
+    """It is asked for with the first slice, and there when the last slice has gone. No message is read twice."""
     broker = far_away()
     client = broker.client("c")
     client.connection.receive(b"\x82\x08\x00\x01\x00\x03t/#\x00")
     broker.settle()
     broker.store.answer_reads()
     broker.clock.turn()
-    broker.clock.turn()  # what was delivered in a turn is written at the end of it
+    broker.clock.turn()  # the packets of a turn are written at its end
     assert len(client.got(p.Publish)) == SMALL.batch_deliver_number
     assert (len(broker.store.reads), broker.store.read_count) == (1, 2)
     broker.settle()
@@ -557,7 +555,7 @@ def test_the_next_batch_is_read_while_the_present_one_is_delivered() -> None:
 
 
 def test_a_client_that_stalls_has_one_batch_read_ahead() -> None:
-    """And no more, however long it takes."""
+    """And no more, however long it stalls."""
     broker = far_away(limits=Limits(max_inflight=2))
     client = broker.client("c", 5)
     client.subscribe("t/#", qos=1)
@@ -569,8 +567,8 @@ def test_a_client_that_stalls_has_one_batch_read_ahead() -> None:
 
 @pytest.mark.parametrize("read", [False, True], ids=["being read", "read already"])
 @pytest.mark.parametrize("window", [2, 4], ids=["within a batch", "between two"])
-def test_what_was_read_ahead_for_a_client_that_has_stopped_reading_is_given_up(window: int, read: bool) -> None:
-    """It is read again when there is room: everything comes once, in order."""
+def test_a_client_that_stopped_reading_gives_up_the_batch_read_ahead(window: int, read: bool) -> None:
+    """It is read again when there is room: each message comes once, in order."""
     broker = far_away(limits=Limits(max_inflight=window))
     client = broker.client("c", 5)
     client.subscribe("t/#", qos=1)
@@ -587,8 +585,8 @@ def test_what_was_read_ahead_for_a_client_that_has_stopped_reading_is_given_up(w
 
 
 @pytest.mark.parametrize(("payload", "most"), [(70_000, 1 << 20), (1, 100_000)])
-def test_nothing_is_read_ahead_that_might_be_too_much(payload: int, most: int) -> None:
-    """What a stalled client costs is bounded, by ``max_batch_bytes`` too: beyond, the next batch is read later."""
+def test_no_batch_is_read_ahead_that_may_be_too_large(payload: int, most: int) -> None:
+    """The cost of a stalled client is bounded, also by ``max_batch_bytes``. Otherwise the next batch is read later."""
     broker = far_away(payload=payload, limits=Limits(max_inflight=1))
     broker.retained.replays.flow.change(FlowSettings(4, 2, most))
     client = broker.client("c", 5)
@@ -601,8 +599,8 @@ def test_nothing_is_read_ahead_that_might_be_too_much(payload: int, most: int) -
 
 @pytest.mark.parametrize("read", [False, True], ids=["being read", "read already"])
 @pytest.mark.parametrize("committed", [False, True], ids=["pending", "committed"])
-def test_what_has_been_read_ahead_is_dropped_when_it_changes(read: bool, committed: bool) -> None:
-    """The newer value was handed over live: the older one must not follow it."""
+def test_a_topic_that_changes_is_dropped_from_the_batch_read_ahead(read: bool, committed: bool) -> None:
+    """The newer message was sent live: the older one must not follow it."""
     broker = far_away(limits=Limits(max_inflight=4))
     client = broker.client("c", 5)
     client.subscribe("t/#", qos=1)
@@ -619,7 +617,7 @@ def test_what_has_been_read_ahead_is_dropped_when_it_changes(read: bool, committ
 
 
 def test_reading_ahead_forgets_no_change_that_the_present_batch_has_missed() -> None:
-    """It was committed before the next batch was asked for, but after the present one had been read."""
+    """The change was committed before the next batch was asked for, but after the present one had been read."""
     broker = far_away()
     client = broker.client("c", 5)
     client.subscribe("t/#", qos=1)
@@ -631,8 +629,8 @@ def test_reading_ahead_forgets_no_change_that_the_present_batch_has_missed() -> 
 
 
 @pytest.mark.parametrize("read", [False, True], ids=["being read", "read already"])
-def test_what_was_changed_but_not_handed_live_is_read_ahead_again(read: bool) -> None:
-    """Changes by import, API or another node reach the client, and everything else still comes, once and in order."""
+def test_a_change_not_sent_live_is_read_ahead_again(read: bool) -> None:
+    """Changes by import, by the API or by another node reach the client. All messages come, once and in order."""
     broker = far_away(limits=Limits(max_inflight=2))
     client = broker.client("c", 5)
     client.subscribe("t/#", qos=1)
@@ -651,8 +649,8 @@ def test_what_was_changed_but_not_handed_live_is_read_ahead_again(read: bool) ->
     assert [m.topic for m in seen] == [f"t/{n:02}" for n in range(12)]
 
 
-def test_a_change_is_forgotten_once_nothing_read_before_its_commit_is_held() -> None:
-    """A replay that always reads ahead does not remember every change that came by."""
+def test_a_change_is_forgotten_once_no_message_read_before_its_commit_is_held() -> None:
+    """A replay that always reads ahead does not remember all changes."""
     broker = far_away(100, limits=Limits(max_inflight=2))
     client = broker.client("c", 5)
     client.subscribe("t/#", qos=1)
@@ -668,7 +666,7 @@ def test_a_change_is_forgotten_once_nothing_read_before_its_commit_is_held() -> 
     assert replay.delivered > 5 * SMALL.batch_read_number
 
 
-def test_what_expires_after_it_was_read_ahead_is_not_delivered() -> None:
+def test_a_message_that_expires_after_it_was_read_ahead_is_not_delivered() -> None:
     """Expiry is checked again at delivery."""
     broker = far_away(5, limits=Limits(max_inflight=2))
     broker.client("p", 5).publish("t/05", b"x", 1, True, Properties(message_expiry_interval=10))
@@ -683,8 +681,8 @@ def test_what_expires_after_it_was_read_ahead_is_not_delivered() -> None:
     assert len(broker.retained.feed) == 0
 
 
-def test_unsubscribing_lets_go_of_what_is_being_read_ahead() -> None:
-    """Its answer finds nobody, and nothing is left behind."""
+def test_the_answer_to_a_read_ahead_after_unsubscribe_is_ignored() -> None:
+    """Nothing is left behind."""
     broker = far_away(limits=Limits(max_inflight=2))
     client = broker.client("c", 5)
     client.subscribe("t/#", qos=1)
@@ -696,8 +694,8 @@ def test_unsubscribing_lets_go_of_what_is_being_read_ahead() -> None:
 
 
 @pytest.mark.parametrize("over", [True, False], ids=["a failure that is over by then", "one that is not"])
-def test_what_cannot_be_read_ahead_is_read_again_when_it_is_needed(over: bool) -> None:
-    """So that a failure that is over by then does no harm; else the connection ends with a reason."""
+def test_a_batch_that_could_not_be_read_ahead_is_read_when_it_is_needed(over: bool) -> None:
+    """A failure that has passed by then does no harm; otherwise the connection ends with a reason."""
     broker = far_away(limits=Limits(max_inflight=2))
     client = broker.client("c", 5)
     client.subscribe("t/#", qos=1)
@@ -718,9 +716,9 @@ TOPICS = [f"t/{letter}" for letter in "abcdef"]
 def test_never_stale_after_fresh(data: st.DataObject) -> None:
     """Publishers count up while a subscriber joins, stalls, leaves and rejoins, and commits and reads come late.
 
-    Its replays may be held up by rates, which change meanwhile, and by another client's replay that must end first.
-    On one connection no RETAIN=1 value is older than a value seen before it (DUP excepted), live values of a topic
-    rise, a cleared topic does not come back, and in the end the newest value of every topic has been seen.
+    Rates that change, and another client's replay that must end first, delay its replays. On one connection no message
+    with RETAIN 1 is older than one seen before it (DUP excepted), the live messages of a topic rise, a cleared topic
+    does not come back, and in the end the client has seen the newest message of every topic.
     """
     draw = data.draw
     store = None
@@ -740,7 +738,7 @@ def test_never_stale_after_fresh(data: st.DataObject) -> None:
     broker = MemoryBroker(store=late, flow=drawn_flow(), limits=Limits(max_inflight=draw(st.integers(1, 3))))
     assert store is not None
     hog = broker.client("hog", 4)
-    for number in range(4):  # more than it may be sent
+    for number in range(4):  # more than its window
         hog.publish(f"hog/{number}", retain=True)
     store.commit()
     if draw(st.booleans()):
@@ -757,7 +755,7 @@ def test_never_stale_after_fresh(data: st.DataObject) -> None:
     counter = 0
 
     class Watcher:
-        """Takes packets apart, holding acknowledgements back while it stalls, and checks what it sees."""
+        """Takes packets apart, holds acknowledgements back while it stalls, and checks the messages."""
 
         def __init__(self) -> None:
             self.client = self.connect()
@@ -784,7 +782,7 @@ def test_never_stale_after_fresh(data: st.DataObject) -> None:
                         if packet.payload:
                             value = int(packet.payload)
                             assert packet.dup or value >= self.seen.get(topic, 0), (topic, value, self.seen)
-                        else:  # a clear: nothing published before it may follow
+                        else:  # a clear: no message published before it may follow
                             assert not packet.retain
                             at = next(n for n, (cleared, _) in enumerate(self.clears) if cleared == topic)
                             value = self.clears.pop(at)[1]
@@ -858,7 +856,7 @@ def test_never_stale_after_fresh(data: st.DataObject) -> None:
                 broker.retained.replays.flow.change(drawn_flow())
         watcher.take()
     hog.drop()
-    for _ in range(500):  # everything comes to rest
+    for _ in range(500):  # until all is delivered
         store.commit()
         store.answer_reads()
         broker.advance(0.5)

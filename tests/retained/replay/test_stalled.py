@@ -1,4 +1,4 @@
-"""Replays without room: what a client that has stopped reading costs, and that it still gets everything once."""
+"""Replays without room: a client that stopped reading costs little, and still gets every message once."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from holdfast.storage.revisions import RevisionClock
 from tests.doubles import Client, MemoryBroker
 
 
-class Guest:
-    """Notes how often it was asked to release what it holds."""
+class Holding:
+    """Counts how often it was asked to release its messages."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.requests = 0
 
     def release(self) -> bool:
-        self.asked += 1
+        self.requests += 1
         return True
 
 
-def test_each_is_asked_once_when_it_has_rested_long_enough() -> None:
-    """Not those that have begun to rest anew, or hold nothing any more; no timer is left behind."""
+def test_each_replay_is_asked_once_after_a_second_without_room() -> None:
+    """A replay that was added again waits anew, a removed one is not asked, and no timer remains."""
     clock = Clock()
     stalled_replays = StalledReplays(clock)
-    still, anew, gone = guests = [Guest(), Guest(), Guest()]
-    for guest in guests:
-        stalled_replays.add(guest)
+    still, anew, gone = holders = [Holding(), Holding(), Holding()]
+    for holder in holders:
+        stalled_replays.add(holder)
     clock.advance(PATIENCE / 2)
     stalled_replays.add(anew)
     stalled_replays.remove(gone)
     clock.advance(PATIENCE / 2)
-    assert [guest.asked for guest in guests] == [1, 0, 0]
+    assert [holder.requests for holder in holders] == [1, 0, 0]
     clock.advance(PATIENCE)
-    assert [guest.asked for guest in guests] == [1, 1, 0]
+    assert [holder.requests for holder in holders] == [1, 1, 0]
     assert clock.getDelayedCalls() == []
     stalled_replays.add(still)
     stalled_replays.remove(still)
@@ -45,7 +45,7 @@ def test_each_is_asked_once_when_it_has_rested_long_enough() -> None:
 
 
 class CountingStore(MemoryRetainedStore):
-    """Notes what is read after which topic."""
+    """Notes the topic after which each read begins."""
 
     def __init__(self, *arguments: RevisionClock) -> None:
         super().__init__(*arguments)
@@ -57,7 +57,7 @@ class CountingStore(MemoryRetainedStore):
 
 
 def stalled(qos: int = 0) -> tuple[MemoryBroker, Client]:
-    """Return a broker with ten retained messages, and a client that has taken but the first piece of them."""
+    """Return a broker with ten retained messages, and a client that has read only the first piece of them."""
     broker = MemoryBroker(lambda now: CountingStore(RevisionClock(1, 0, now)), flow=FlowSettings(10, 2))
     publisher = broker.client("filler")
     for number in range(10):
@@ -69,7 +69,7 @@ def stalled(qos: int = 0) -> tuple[MemoryBroker, Client]:
 
 
 def drain(broker: MemoryBroker, client: Client) -> list[str]:
-    """Let the client take everything, piece by piece; return the topics in order."""
+    """Let the client read all messages, piece by piece. Return their topics in order."""
     for _ in range(20):
         client.connection.drained()
         broker.settle()
@@ -77,8 +77,8 @@ def drain(broker: MemoryBroker, client: Client) -> list[str]:
 
 
 @pytest.mark.parametrize("qos", [0, 1])
-def test_a_client_that_has_stopped_reading_holds_nothing_and_still_gets_everything_once(qos: int) -> None:
-    """What was read for it is given up, and read again from where it is when it has room."""
+def test_a_client_that_stopped_reading_holds_nothing_and_still_gets_every_message_once(qos: int) -> None:
+    """Its held messages are given up, and read again when there is room."""
     broker, client = stalled(qos)
     store = broker.store
     assert store.cursors == [""]
@@ -89,8 +89,8 @@ def test_a_client_that_has_stopped_reading_holds_nothing_and_still_gets_everythi
     assert store.cursors[1] != ""
 
 
-def test_a_client_that_is_merely_slow_is_read_for_once() -> None:
-    """It has room again before what is held for it is given up."""
+def test_the_messages_of_a_slow_client_are_read_once() -> None:
+    """It has room again before its held messages are given up."""
     broker, client = stalled()
     for _ in range(20):
         broker.advance(PATIENCE * 0.4)
@@ -101,13 +101,13 @@ def test_a_client_that_is_merely_slow_is_read_for_once() -> None:
 
 
 def test_large_messages_are_delivered_in_portions() -> None:
-    """A slice of any number of messages leaves no more than so many bytes with a client that takes none of them."""
+    """However many messages a slice has, only so many bytes are delivered to a client that reads none of them."""
     _, client = stalled()
     assert client.connection.unsent < 2 * (128 << 10)
 
 
-def test_a_client_that_leaves_leaves_no_timer() -> None:
-    """Nothing of a replay that rested stays behind."""
+def test_a_client_that_disconnects_leaves_no_timer() -> None:
+    """Even if its replay was at rest."""
     broker, client = stalled()
     timers = len(broker.clock.getDelayedCalls())
     client.connection.lost()
