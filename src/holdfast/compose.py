@@ -26,7 +26,7 @@ from holdfast.admin.site import APISite, longest_body
 from holdfast.auth.anonymous import AnonymousAuthenticator, GuestAuthenticator, UnrestrictedAuthorizer
 from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator
 from holdfast.auth.scram import ScramAuthenticator
-from holdfast.auth.secret_file import lasting_secret
+from holdfast.auth.secret_file import persistent_secret
 from holdfast.auth.users_file import UsersFile
 from holdfast.broker import BrokerService
 from holdfast.config import Config
@@ -313,4 +313,4 @@ def _scram_of(config: Config) -> IEnhancedAuthenticator | None:
     if config.scram_file is None:
         return None
     users = UsersFile(config.scram_file)
-    return ScramAuthenticator(users.users, lasting_secret(config.data_dir / "holdfast.secret"))
+    return ScramAuthenticator(users.users, persistent_secret(config.data_dir / "holdfast.secret"))

@@ -30,7 +30,7 @@ def options(section: type[Section], path: tuple[str, ...] = ()) -> list[tuple[tu
 def read(values: dict[str, Any]) -> RetainerConfig:
     reader = Reader(RetainerConfig)
     config = reader.section(RetainerConfig, values, ())
-    assert reader.complaints == []
+    assert reader.problems == []
     return config
 
 

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.auth.secret_file import lasting_secret
+from holdfast.auth.secret_file import persistent_secret
 from holdfast.config import ConfigError
 
 
 def test_it_is_made_once_with_its_folder(tmp_path: Path) -> None:
     path = tmp_path / "data" / "secret"
-    made = lasting_secret(path)
+    made = persistent_secret(path)
     assert len(made) == 64
-    assert lasting_secret(path) == made == path.read_bytes()
+    assert persistent_secret(path) == made == path.read_bytes()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert list(path.parent.iterdir()) == [path]
-    assert lasting_secret(tmp_path / "other") != made
+    assert persistent_secret(tmp_path / "other") != made
 
 
 def test_of_two_processes_the_faster_one_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,7 +32,7 @@ def test_of_two_processes_the_faster_one_counts(tmp_path: Path, monkeypatch: pyt
         link(source, target)
 
     monkeypatch.setattr(os, "link", late)
-    assert lasting_secret(path) == b"x" * 64
+    assert persistent_secret(path) == b"x" * 64
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -40,12 +40,12 @@ def test_a_damaged_one_is_told(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_bytes(b"short")
     with pytest.raises(ConfigError) as caught:
-        lasting_secret(path)
+        persistent_secret(path)
     assert str(caught.value) == f"{path}: has 5 bytes, not the 64 it was made with; remove it, and it is made anew"
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("in the way")
     with pytest.raises(ConfigError) as caught:
-        lasting_secret(tmp_path / "data" / "secret")
+        persistent_secret(tmp_path / "data" / "secret")
     assert str(caught.value).startswith(f"{tmp_path}/data/secret: cannot be made: ")

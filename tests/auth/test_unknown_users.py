@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from holdfast.auth.unknown_users import Decoys
+from holdfast.auth.unknown_users import UnknownUserVerifiers
 from holdfast.auth.verifier import DEFAULT_ITERATIONS, Verifier
 
 
@@ -16,15 +16,15 @@ def shape(verifier: Verifier) -> tuple[int, int]:
     return verifier.iterations, len(verifier.salt)
 
 
-def seen(decoys: Decoys, name: str) -> tuple[int, bytes]:
-    verifier = decoys.verifier(name)
+def seen(unknown: UnknownUserVerifiers, name: str) -> tuple[int, bytes]:
+    verifier = unknown.verifier(name)
     return verifier.iterations, verifier.salt
 
 
 def test_the_same_name_looks_the_same_each_time_and_after_a_restart() -> None:
     users = {"a": user(4096), "b": user(10_000, 24)}
     names = [f"user-{number}" for number in range(50)]
-    first, restarted = Decoys(users, b"key"), Decoys(users, b"key")
+    first, restarted = UnknownUserVerifiers(users, b"key"), UnknownUserVerifiers(users, b"key")
     assert [seen(first, name) for name in names] == [seen(first, name) for name in names]
     assert [seen(first, name) for name in names] == [seen(restarted, name) for name in names]
     assert len({seen(first, name) for name in names}) == 50
@@ -32,13 +32,13 @@ def test_the_same_name_looks_the_same_each_time_and_after_a_restart() -> None:
 
 def test_nobody_can_compute_it_without_the_key() -> None:
     users = {"a": user(4096)}
-    assert seen(Decoys(users, b"key"), "x") != seen(Decoys(users, b"other"), "x")
+    assert seen(UnknownUserVerifiers(users, b"key"), "x") != seen(UnknownUserVerifiers(users, b"other"), "x")
 
 
 def test_no_proof_fits_and_it_cannot_be_known_in_advance() -> None:
     """The keys are random bytes, drawn anew."""
-    decoys = Decoys({}, b"key")
-    one, other = decoys.verifier("x"), decoys.verifier("x")
+    unknown = UnknownUserVerifiers({}, b"key")
+    one, other = unknown.verifier("x"), unknown.verifier("x")
     assert one.stored_key != other.stored_key
     assert one.server_key != other.server_key
     assert (len(one.stored_key), len(one.server_key)) == (32, 32)
@@ -46,20 +46,20 @@ def test_no_proof_fits_and_it_cannot_be_known_in_advance() -> None:
 
 def test_unknown_users_are_shaped_like_the_users() -> None:
     users = {f"u{number}": user(4096, 12 + number % 3) for number in range(300)}
-    decoys = Decoys(users, b"key")
-    shapes = Counter(shape(decoys.verifier(f"nobody-{number}")) for number in range(3000))
+    unknown = UnknownUserVerifiers(users, b"key")
+    shapes = Counter(shape(unknown.verifier(f"nobody-{number}")) for number in range(3000))
     assert set(shapes) == {(4096, 12), (4096, 13), (4096, 14)}
     assert min(shapes.values()) > 500
 
 
 def test_without_users_they_are_shaped_like_new_ones() -> None:
-    assert shape(Decoys({}, b"key").verifier("x")) == (DEFAULT_ITERATIONS, 16)
+    assert shape(UnknownUserVerifiers({}, b"key").verifier("x")) == (DEFAULT_ITERATIONS, 16)
 
 
 def test_a_user_who_comes_or_goes_changes_few_others() -> None:
     """Who asks before and after a change learns next to nothing."""
     users = {f"u{number}": user(4096 + number % 2) for number in range(100)}
-    before = Decoys(users, b"key")
-    after = Decoys({**users, "new": user(4096)}, b"key")
+    before = UnknownUserVerifiers(users, b"key")
+    after = UnknownUserVerifiers({**users, "new": user(4096)}, b"key")
     names = [f"nobody-{number}" for number in range(1000)]
     assert sum(seen(before, name) != seen(after, name) for name in names) < 100

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import rates
-from holdfast.config.kinds import Choice, Duration, Flag, Integer, Kind, Number, Rate, Refused, Size, Text
+from holdfast.config.kinds import Choice, Duration, Flag, Integer, InvalidValue, Kind, Number, Rate, Size, Text
 from holdfast.config.sections.endpoints import EndpointString
 from holdfast.config.sections.mqtt import KeepAlive
 from holdfast.config.sections.node import Folder
@@ -116,14 +116,14 @@ def test_what_is_allowed_is_read(kind: Kind, written: object, value: object) -> 
 def test_what_is_not_allowed_is_refused_with_what_was_found_and_what_is_allowed(
     kind: Kind, written: object, found: str
 ) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(InvalidValue) as caught:
         kind.read(written)
     assert f"found {found}" in str(caught.value) or f"in {found}" in str(caught.value)
     assert str(caught.value).endswith(f"allowed: {kind.allowed}")
 
 
 def test_a_long_string_is_cut_in_the_message() -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(InvalidValue) as caught:
         Flag().read("x" * 1000)
     assert str(caught.value) == f'found "{"x" * 57}..."; allowed: true or false'
 
@@ -161,8 +161,8 @@ anything = st.recursive(
 def test_any_value_is_read_or_refused_on_one_line(kind: Kind, value: object) -> None:
     try:
         read = kind.read(value)
-    except Refused as refused:
-        message = str(refused)
+    except InvalidValue as invalid:
+        message = str(invalid)
     else:
         assert kind.read(value) == read
         return

@@ -279,7 +279,7 @@ def test_emqx_s_unsupported_keys_are_not_keys_of_ours() -> None:
         document = {name: {"x": dict.fromkeys(keys, None)} if named else dict.fromkeys(keys, None)}
         reader.section(Config, document, ())
         assert keys
-        assert not [complaint for complaint in reader.complaints if "EMQX" in complaint.message]
+        assert not [problem for problem in reader.problems if "EMQX" in problem.message]
 
 
 keys = st.text(max_size=8) | st.sampled_from(
@@ -301,9 +301,9 @@ def test_any_mapping_is_read_or_complained_about(document: dict[str, object]) ->
     reader = Reader(Config)
     config = reader.section(Config, document, ())
     assert isinstance(config, Config)
-    assert all(complaint.message and "\n" not in complaint.message for complaint in reader.complaints)
+    assert all(problem.message and "\n" not in problem.message for problem in reader.problems)
     if set(document) - set(described(Config)):
-        assert reader.complaints
+        assert reader.problems
 
 
 fragments = st.sampled_from(

@@ -11,7 +11,7 @@ from attrs import evolve
 
 from holdfast.config import Config, default, load
 from holdfast.config.fields import Form, Option, Section, Subsection, described, option
-from holdfast.config.kinds import Flag, Integer, Refused
+from holdfast.config.kinds import Flag, Integer, InvalidValue
 from holdfast.config.reference import render_markdown, render_toml
 from holdfast.config.sections.retainer import TopicQuotaConfig
 from holdfast.config.toml.text import literal
@@ -123,7 +123,7 @@ def test_there_are_examples() -> None:
 
 
 def test_an_option_cannot_have_a_default_that_it_refuses() -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidValue):
         option(Integer(1, 5), 6, help="", effect="", example=1)
 
 

@@ -49,7 +49,7 @@ def test_anything_else_is_not_a_size(text: str) -> None:
         parse_size(text)
 
 
-def test_a_part_of_a_byte_is_refused() -> None:
+def test_a_part_of_a_byte_is_rejected() -> None:
     with pytest.raises(ValueError, match="not a whole number of bytes"):
         parse_size("0.0001KB")
 

@@ -54,7 +54,7 @@ class Settings:
         given = _given(body)
         reader = Reader(RetainerConfig)
         config = reader.section(RetainerConfig, _merged(before, given), ())
-        problems = [f"retainer.{'.'.join(one.path)}: {one.message}" for one in reader.complaints]
+        problems = [f"retainer.{'.'.join(one.path)}: {one.message}" for one in reader.problems]
         if problems:
             raise _refused(problems)
         after = _shown(config)

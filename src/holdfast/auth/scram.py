@@ -18,7 +18,7 @@ from holdfast.auth.interfaces import (
     IEnhancedAuthenticator,
     Principal,
 )
-from holdfast.auth.unknown_users import Decoys
+from holdfast.auth.unknown_users import UnknownUserVerifiers
 from holdfast.auth.verifier import METHOD, Verifier
 from holdfast.wire.reasons import ReasonCode
 
@@ -43,7 +43,7 @@ class ScramAuthenticator:
         self._key = key
         self._new_nonce = new_nonce
         self._known = users()
-        self._decoys = Decoys(self._known, key)
+        self._unknown_users = UnknownUserVerifiers(self._known, key)
 
     def begin(self, method: str, credentials: Credentials) -> ScramExchange | None:
         """Return a new exchange; only this one method is offered."""
@@ -51,13 +51,13 @@ class ScramAuthenticator:
             return None
         users = self._users()
         if users is not self._known:
-            self._known, self._decoys = users, Decoys(users, self._key)
+            self._known, self._unknown_users = users, UnknownUserVerifiers(users, self._key)
         return ScramExchange(self.verifier, self._new_nonce(), credentials.client_id)
 
     def verifier(self, username: str) -> Verifier:
         """Return the verifier of a prepared User Name; finding an unknown one takes no longer."""
-        decoy = self._decoys.verifier(username)
-        return self._known.get(username, decoy)
+        unknown = self._unknown_users.verifier(username)
+        return self._known.get(username, unknown)
 
 
 @implementer(IAuthenticationExchange)

@@ -14,7 +14,7 @@ from holdfast.config.toml.file import display_name
 _BYTES = 64
 
 
-def lasting_secret(path: Path) -> bytes:
+def persistent_secret(path: Path) -> bytes:
     """Return the secret in a file, which is made (mode 0600) where there is none, with its folder (0700).
 
     Raises ConfigError where that is not possible.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from holdfast.auth.verifier import DEFAULT_ITERATIONS, NEW_SALT_BYTES, Verifier
 
 
-class Decoys:
+class UnknownUserVerifiers:
     """Verifiers of unknown users: salt and iteration count like those of one of the users, and no password fits.
 
     They follow from the name and a key that lasts: as with a real user, asking again gives the same answer, also after

@@ -1,4 +1,4 @@
-"""The whole configuration: read from a file, or the defaults, and changed from the command line."""
+"""The whole configuration: defaults, a file, and the options of the command line, in this order."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import attrs
 from attrs import field, frozen
 
 from holdfast.config.fields import Section, named_tables, partial_table, table
-from holdfast.config.kinds import Kind, Refused
+from holdfast.config.kinds import InvalidValue, Kind
 from holdfast.config.problems import ConfigError, ConfigProblem
-from holdfast.config.reader import Complaint, Reader
+from holdfast.config.reader import KeyProblem, Reader
 from holdfast.config.sections.authentication import AuthenticationConfig
 from holdfast.config.sections.endpoints import EndpointString
 from holdfast.config.sections.force_shutdown import ForceShutdownConfig
@@ -40,7 +40,7 @@ _DEFAULTS = Source("built-in defaults")
 
 @frozen
 class Zone:
-    """The options that apply to the clients of a listener, those of its zone merged in."""
+    """The options for the clients of a listener, including those of its zone."""
 
     mqtt: MQTTConfig
     force_shutdown: ForceShutdownConfig
@@ -49,7 +49,7 @@ class Zone:
 
 @frozen
 class ZoneOverrides(Section):
-    """What a zone gives in place of the general options, by key."""
+    """The options of a zone that replace the general ones, by key."""
 
     mqtt: Mapping[str, Any] = field(
         factory=dict, metadata=partial_table(MQTTConfig, "Options of [mqtt] for the clients of this zone.")
@@ -65,58 +65,59 @@ class ZoneOverrides(Section):
 
 @frozen
 class Config(Section):
-    """Everything that can be configured, with absolute paths."""
+    """All options, with absolute paths."""
 
     node: NodeConfig = field(factory=NodeConfig, metadata=table(NodeConfig, "This broker itself."))
     listeners: Mapping[str, ListenerConfig] = field(
         factory=dict,
         metadata=named_tables(
             ListenerConfig,
-            "Where clients connect: one table for each listener, with a name of your choice. Without any there is one"
-            " named default, with the values shown here.",
+            "The listeners that clients connect to: one table each, with a name of your choice. Without any, there is"
+            " one named default, with the values shown here.",
         ),
     )
     authentication: AuthenticationConfig = field(
         factory=AuthenticationConfig,
-        metadata=table(AuthenticationConfig, "How clients show who they are."),
+        metadata=table(AuthenticationConfig, "The ways for clients to prove their identity."),
     )
-    mqtt: MQTTConfig = field(factory=MQTTConfig, metadata=table(MQTTConfig, "What clients may ask of the protocol."))
+    mqtt: MQTTConfig = field(factory=MQTTConfig, metadata=table(MQTTConfig, "Limits and features of the protocol."))
     force_shutdown: ForceShutdownConfig = field(
         factory=ForceShutdownConfig,
-        metadata=table(ForceShutdownConfig, "When a Network Connection that falls behind is closed."),
+        metadata=table(ForceShutdownConfig, "Limits on the memory of a slow Network Connection."),
     )
     zones: Mapping[str, ZoneOverrides] = field(
         factory=dict,
         metadata=named_tables(
             ZoneOverrides,
-            "Options of [mqtt], [force_shutdown] and [retainer] for the clients of some listeners only, which name"
-            " their zone.",
+            "Options of [mqtt], [force_shutdown] and [retainer] for the clients of some listeners only: those that"
+            " name the zone.",
         ),
     )
     storage: StorageConfig = field(
-        factory=StorageConfig, metadata=table(StorageConfig, "The database, and when a change counts as durable.")
+        factory=StorageConfig, metadata=table(StorageConfig, "The database, and the durability of changes.")
     )
     retainer: RetainerConfig = field(
-        factory=RetainerConfig, metadata=table(RetainerConfig, "The retained messages, and how they are replayed.")
+        factory=RetainerConfig, metadata=table(RetainerConfig, "The retained messages and their replay.")
     )
     sys_topics: SysTopicsConfig = field(
-        factory=SysTopicsConfig, metadata=table(SysTopicsConfig, "The topics in which the broker tells of itself.")
+        factory=SysTopicsConfig,
+        metadata=table(SysTopicsConfig, "The topics in which the broker publishes its own figures."),
     )
 
-    #: The folder at which relative paths begin; absolute.
+    #: Relative paths begin at this folder; absolute.
     folder: Path = field(default=Path("/"), kw_only=True)
-    #: Whether the place of the database follows from ``node.data_dir``.
+    #: Whether the database is the default one in ``node.data_dir``.
     url_by_default: bool = field(default=True, kw_only=True)
-    #: The file it was read from, absolute; None for none.
+    #: The configuration file, absolute; None for none.
     file: Path | None = field(default=None, kw_only=True, eq=False)
-    #: What the command line has said instead.
+    #: The options that the command line has replaced.
     overridden: frozenset[str] = field(default=frozenset(), kw_only=True, eq=False)
-    #: Where the listeners come from.
+    #: The origin of the listeners, for messages.
     source: Source = field(default=_DEFAULTS, kw_only=True, eq=False, repr=False)
 
     @property
     def data_dir(self) -> Path:
-        """The folder of everything this broker keeps; absolute."""
+        """The folder of all data of this broker; absolute."""
         return Path(os.path.abspath(self.folder / self.node.data_dir))
 
     @property
@@ -127,7 +128,7 @@ class Config(Section):
 
     @property
     def upgrade_command(self) -> str:
-        """The command that brings this broker's database up to date, from whatever folder. It shows no password."""
+        """The command that upgrades this broker's database. It works in every folder and shows no password."""
         words = ["holdfast", "db", "upgrade"]
         if self.file is not None:
             words += ["--config", str(self.file)]
@@ -138,7 +139,7 @@ class Config(Section):
         return shlex.join(words)
 
     def zone(self, name: str) -> Zone:
-        """Return the options for a zone; those of the empty name are the general ones. Raises KeyError."""
+        """Return the options for a zone; the empty name stands for the general ones. Raises KeyError."""
         if not name:
             return Zone(self.mqtt, self.force_shutdown, self.retainer)
         overrides = self.zones[name]
@@ -151,11 +152,11 @@ class Config(Section):
     def override(
         self, listen: Sequence[str], data_dir: str | None, storage: str | None, allow_anonymous: bool, cwd: Path
     ) -> Config:
-        """Return this configuration with what the command line says instead.
+        """Return this configuration with the options of the command line.
 
         Endpoints in ``listen`` replace all listeners. Relative paths begin at ``cwd``. ``allow_anonymous`` admits
-        clients without authentication through every listener; without it, listeners open to other machines are
-        refused unless they say so themselves. Raises ConfigError.
+        clients without authentication through every listener. Without it, a listener open to other machines is
+        refused unless it has ``allow_anonymous`` itself. Raises ConfigError.
         """
         command_line = _CommandLine()
         said = {"--data-dir": data_dir, "--storage": storage}
@@ -174,7 +175,7 @@ class Config(Section):
                 name: ListenerConfig(endpoint=endpoint) for name, endpoint in zip(names, endpoints, strict=True)
             }
             changed = attrs.evolve(changed, listeners=listeners, source=_COMMAND_LINE)
-            command_line.problems += [changed._problem(complaint) for complaint in shared_endpoints(listeners)]
+            command_line.problems += [changed._problem(problem) for problem in shared_endpoints(listeners)]
         if allow_anonymous:
             opened = {name: attrs.evolve(each, allow_anonymous=True) for name, each in changed.listeners.items()}
             changed = attrs.evolve(changed, listeners=opened)
@@ -184,15 +185,15 @@ class Config(Section):
             raise ConfigError(command_line.problems)
         return changed
 
-    def _problem(self, complaint: Complaint) -> ConfigProblem:
-        """Return the problem of a listener, which is the command line's if that is where it comes from."""
+    def _problem(self, problem: KeyProblem) -> ConfigProblem:
+        """Return the problem of a listener, named after the option ``--listen`` if the listener comes from it."""
         if self.source is _COMMAND_LINE:
-            return ConfigProblem(self.source.name, None, "--listen", complaint.message)
-        return self.source.problem(complaint.path, complaint.message)
+            return ConfigProblem(self.source.name, None, "--listen", problem.message)
+        return self.source.problem(problem.path, problem.message)
 
 
 class _CommandLine:
-    """Reads options of the command line, collecting their problems."""
+    """Reads options of the command line, and collects their problems."""
 
     def __init__(self) -> None:
         self.problems: list[ConfigProblem] = []
@@ -200,27 +201,28 @@ class _CommandLine:
     def allows(self, kind: Kind, value: str, key: str) -> bool:
         try:
             kind.read(value)
-        except Refused as refused:
-            self._refuse(key, str(refused))
+        except InvalidValue as invalid:
+            self._reject(key, str(invalid))
             return False
         return True
 
     def with_url(self, config: Config, url: str, cwd: Path, key: str) -> Config:
         try:
             resolved = resolved_url(url, cwd, config.data_dir)
-        except Refused as refused:
-            self._refuse(key, str(refused))
+        except InvalidValue as invalid:
+            self._reject(key, str(invalid))
             return config
         return attrs.evolve(config, storage=attrs.evolve(config.storage, url=resolved), url_by_default=not url)
 
-    def _refuse(self, key: str, message: str) -> None:
+    def _reject(self, key: str, message: str) -> None:
         self.problems.append(ConfigProblem(_COMMAND_LINE.name, None, key, message))
 
 
 def load(path: Path | str, allow_anonymous: bool = False) -> Config:
     """Return the configuration in a file. Raises ConfigError with all its problems.
 
-    Listeners open to other machines are refused unless they say so themselves, or ``allow_anonymous`` is true.
+    Without authentication, a listener open to other machines is refused unless it has ``allow_anonymous``, or the
+    argument ``allow_anonymous`` is true.
     """
     values, source = toml_file.read(Path(path))
     config = _configured(values, source, Path(path).parent, allow_anonymous)
@@ -228,32 +230,32 @@ def load(path: Path | str, allow_anonymous: bool = False) -> Config:
 
 
 def default(folder: Path | None = None) -> Config:
-    """Return the configuration without a file; relative paths begin at the folder (the current one).
+    """Return the configuration without a file. Relative paths begin at ``folder`` (default: the current one).
 
-    Raises ConfigError when the paths are unusable.
+    Raises ConfigError if the paths are unusable.
     """
     return _configured({}, _DEFAULTS, folder if folder is not None else Path(), allow_anonymous=False)
 
 
 def exposed_without_authentication(config: Config) -> list[ConfigProblem]:
-    """Return a problem for each listener that others than this machine can reach and that is not meant to be open.
+    """Return a problem for each listener that admits other machines without authentication and without permission.
 
-    With authentication there are none.
+    If authentication is configured, there are none.
     """
     if config.authentication.is_configured:
         return []
-    return [config._problem(complaint) for complaint in exposed(config.listeners)]
+    return [config._problem(problem) for problem in exposed(config.listeners)]
 
 
 def _configured(values: Mapping[str, object], source: Source, folder: Path, allow_anonymous: bool) -> Config:
     reader = Reader(Config)
     config = reader.section(Config, values, ())
-    for complaint in [
+    for problem in [
         *unknown_zones(config.listeners, config.zones),
         *shared_endpoints(config.listeners),
         *(() if allow_anonymous or config.authentication.is_configured else exposed(config.listeners)),
     ]:
-        reader.complain(complaint)
+        reader.add(problem)
     config = attrs.evolve(
         config,
         listeners=config.listeners or DEFAULT_LISTENERS,
@@ -264,10 +266,10 @@ def _configured(values: Mapping[str, object], source: Source, folder: Path, allo
         config = attrs.evolve(config, folder=Path(os.path.abspath(folder)))
         url = resolved_url(config.storage.url, config.folder, config.data_dir)
         config = attrs.evolve(config, storage=attrs.evolve(config.storage, url=url))
-    except Refused as refused:
-        reader.refuse(("storage", "url"), str(refused))
+    except InvalidValue as invalid:
+        reader.reject(("storage", "url"), str(invalid))
     except FileNotFoundError:
-        reader.refuse((), "the current folder, at which relative paths begin, does not exist any more")
-    if reader.complaints:
-        raise ConfigError(source.problem(complaint.path, complaint.message) for complaint in reader.complaints)
+        reader.reject((), "the current folder, at which relative paths begin, does not exist any more")
+    if reader.problems:
+        raise ConfigError(source.problem(problem.path, problem.message) for problem in reader.problems)
     return config

@@ -1,4 +1,4 @@
-"""How an attrs class describes the options of a TOML table: kind, default, help, effect and example of each."""
+"""Describing the options of a TOML table in an attrs class: kind, default, help, effect and example of each."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _METADATA = "holdfast"
 
 
 class Section:
-    """A table of options. Subclasses are frozen attrs classes whose fields are made by ``option`` and the like."""
+    """A table of options. Subclasses are frozen attrs classes; :func:`option`, :func:`table` etc. make their fields."""
 
     __slots__ = ()
 
-    def complaints(self, given: Mapping[str, object]) -> Iterable[tuple[str, str, Collection[str]]]:
-        """Return what is wrong with the options together, each as key, message and the keys that are involved.
+    def problems(self, given: Mapping[str, object]) -> Iterable[tuple[str, str, Collection[str]]]:
+        """Return the problems of several options together: the key, the message, and all keys that are involved.
 
-        ``given`` has the options that are written out. What is said of keys that are refused already does not count.
+        ``given`` has the options in the file. The reader ignores problems of keys that it has rejected already.
         """
         return ()
 
 
 @frozen
 class Option:
-    """One key with a value. ``default`` and ``example`` are values as they stand in the TOML file."""
+    """One key with a value. ``default`` and ``example`` are values as in the TOML file."""
 
     kind: Kind
     default: object
@@ -40,7 +40,7 @@ class Option:
 
 
 class Form(Enum):
-    """How the tables of a section stand in the file."""
+    """The form of a section in the file."""
 
     TABLE = "table"  #: one table
     NAMED = "named"  #: tables named by the operator, each a section
@@ -57,9 +57,9 @@ class Subsection:
 
 
 def option(kind: Kind, default: object, *, help: str, effect: str, example: object) -> Any:
-    """Describe a key; ``example`` is None where the default is the only value.
+    """Describe a key; ``example`` is None if the default is the only value.
 
-    Raises ValueError when default or example are not what the kind allows, or are the same.
+    Raises ValueError if the kind does not allow the default or the example, or if they are the same.
     """
     value = kind.read(default)
     if example is not None and kind.read(example) == value:
@@ -73,12 +73,12 @@ def table(section: type[Section], help: str) -> Mapping[str, Subsection]:
 
 
 def named_tables(section: type[Section], help: str) -> Mapping[str, Subsection]:
-    """Return the metadata of a field for a table of tables with names given by the operator."""
+    """Return the metadata of a field for tables that the operator names."""
     return {_METADATA: Subsection(section, Form.NAMED, help)}
 
 
 def partial_table(section: type[Section], help: str) -> Mapping[str, Subsection]:
-    """Return the metadata of a field for a table of which only the options written out count, as a mapping."""
+    """Return the metadata of a field for a mapping of the options in the file, without defaults."""
     return {_METADATA: Subsection(section, Form.PARTIAL, help)}
 
 

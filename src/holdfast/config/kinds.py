@@ -1,4 +1,4 @@
-"""The kinds of values an option can have: each reads one TOML value and says what it allows."""
+"""The kinds of options. A kind reads one TOML value, and describes the allowed values."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from holdfast.config.units import parse_duration, parse_rate, parse_size
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-class Refused(ValueError):
-    """A value that an option does not allow. The text says what is wrong with it."""
+class InvalidValue(ValueError):
+    """An option does not allow this value. The text says why."""
 
 
 class Kind(Protocol):
-    """What an option's value may be."""
+    """One kind of values."""
 
     @property
     def allowed(self) -> str:
         """The allowed values in words, for messages and the reference."""
 
     def read(self, value: object) -> object:
-        """Return the value for the program; raises Refused."""
+        """Return the value for the program; raises InvalidValue."""
 
 
-def refusal(value: object, allowed: str) -> Refused:
-    """Return the refusal that says what was found and what is allowed."""
-    return Refused(f"found {literal(value)}; allowed: {allowed}")
+def invalid_value(value: object, allowed: str) -> InvalidValue:
+    """Return the error that tells the value found and the allowed values."""
+    return InvalidValue(f"found {literal(value)}; allowed: {allowed}")
 
 
 @frozen
@@ -42,9 +42,9 @@ class Flag:
     allowed: str = field(default="true or false", init=False)
 
     def read(self, value: object) -> bool:
-        """Return the truth value; raises Refused."""
+        """Return the truth value; raises InvalidValue."""
         if not isinstance(value, bool):
-            raise refusal(value, self.allowed)
+            raise invalid_value(value, self.allowed)
         return value
 
 
@@ -65,11 +65,11 @@ class Integer:
         return " or ".join([text, *map(literal, self.words)])
 
     def read(self, value: object) -> int | None:
-        """Return the number, or what the word stands for; raises Refused."""
+        """Return the number, or the meaning of the word; raises InvalidValue."""
         if isinstance(value, str) and value in self.words:
             return self.words[value]
         if not isinstance(value, int) or isinstance(value, bool) or not _within(value, self.minimum, self.maximum):
-            raise refusal(value, self.allowed)
+            raise invalid_value(value, self.allowed)
         return value
 
 
@@ -86,11 +86,11 @@ class Number:
         return f"a number from {self.minimum} to {self.maximum}"
 
     def read(self, value: object) -> float:
-        """Return the number; raises Refused (also for nan, which is within no limits)."""
+        """Return the number; raises InvalidValue (nan is within no limits)."""
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise refusal(value, self.allowed)
+            raise invalid_value(value, self.allowed)
         if not self.minimum <= value <= self.maximum:
-            raise refusal(value, self.allowed)
+            raise invalid_value(value, self.allowed)
         return float(value)
 
 
@@ -107,11 +107,11 @@ class Choice:
         return f"{', '.join(others)} or {last}" if others else f"only {last}"
 
     def read(self, value: object) -> str | int:
-        """Return the value; raises Refused."""
-        for choice in self.values:  # compared with its type: true is not 1, nor is 1.0
+        """Return the value; raises InvalidValue."""
+        for choice in self.values:  # the type counts too: neither true nor 1.0 is 1
             if type(value) is type(choice) and value == choice:
                 return choice
-        raise refusal(value, self.allowed)
+        raise invalid_value(value, self.allowed)
 
 
 @frozen
@@ -122,11 +122,11 @@ class Text:
     empty: bool = True
 
     def read(self, value: object) -> str:
-        """Return the string; raises Refused."""
+        """Return the string; raises InvalidValue."""
         if not isinstance(value, str) or not (value or self.empty):
-            raise refusal(value, self.allowed)
+            raise invalid_value(value, self.allowed)
         if _CONTROL.search(value):
-            raise Refused(f"found a control character in {literal(value)}; allowed: {self.allowed}")
+            raise InvalidValue(f"found a control character in {literal(value)}; allowed: {self.allowed}")
         return value
 
 
@@ -153,21 +153,21 @@ class Duration:
         return " or ".join([text, *map(literal, words)])
 
     def read(self, value: object) -> float | None:
-        """Return the seconds, None for ``"infinity"``; raises Refused."""
+        """Return the seconds, None for ``"infinity"``; raises InvalidValue."""
         if self.infinity and value == "infinity":
             return None
         if not isinstance(value, str):
-            raise refusal(value, self.allowed)
+            raise invalid_value(value, self.allowed)
         if value in self.words:
             return self.words[value]
         try:
             seconds = parse_duration(value)
         except ValueError:
-            raise refusal(value, self.allowed) from None
+            raise invalid_value(value, self.allowed) from None
         if self.zero and seconds == 0.0:
             return seconds
         if not _within(seconds, parse_duration(self.minimum), parse_duration(self.maximum)):
-            raise refusal(value, self.allowed)
+            raise invalid_value(value, self.allowed)
         return seconds
 
 
@@ -192,28 +192,28 @@ class Size:
         return f'{text} or "infinity"' if self.infinity else text
 
     def read(self, value: object) -> int | None:
-        """Return the bytes, None for ``"infinity"``; raises Refused."""
+        """Return the bytes, None for ``"infinity"``; raises InvalidValue."""
         if self.infinity and value == "infinity":
             return None
         if isinstance(value, str):
             try:
                 size = parse_size(value)
             except ValueError:
-                raise refusal(value, self.allowed) from None
+                raise invalid_value(value, self.allowed) from None
         elif isinstance(value, int) and not isinstance(value, bool):
             size = value
         else:
-            raise refusal(value, self.allowed)
+            raise invalid_value(value, self.allowed)
         if self.zero and size == 0:
             return size
         if not _within(size, parse_size(self.minimum), parse_size(self.maximum)):
-            raise refusal(value, self.allowed)
+            raise invalid_value(value, self.allowed)
         return size
 
 
 @frozen
 class Rate:
-    """So many in a time: ``"1000/s"``, ``"1/2s"``; ``"infinity"`` is None."""
+    """A number in a time: ``"1000/s"``, ``"1/2s"``; ``"infinity"`` is None."""
 
     allowed: str = field(
         default='"infinity", or a number of 1 or more in a time from 1ms to 1d, such as "1000/s", "1/2s" or "60/m"',
@@ -221,17 +221,17 @@ class Rate:
     )
 
     def read(self, value: object) -> rates.Rate | None:
-        """Return the rate, None for ``"infinity"``; raises Refused."""
+        """Return the rate, None for ``"infinity"``; raises InvalidValue."""
         if value == "infinity":
             return None
         if not isinstance(value, str):
-            raise refusal(value, self.allowed)
+            raise invalid_value(value, self.allowed)
         try:
             rate = parse_rate(value)
         except ValueError:
-            raise refusal(value, self.allowed) from None
+            raise invalid_value(value, self.allowed) from None
         if not _within(rate.seconds, 0.001, 86400):
-            raise refusal(value, self.allowed)
+            raise invalid_value(value, self.allowed)
         return rate
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, and where, written for the person at the console."""
+"""The problems of a configuration, each with its position, written for the operator."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from attrs import frozen
 
 @frozen
 class ConfigProblem:
-    """One thing wrong in one place.
+    """One problem at one position.
 
-    ``line`` counts from 1 and is None where no line is to blame (a missing file, the command line). ``key`` is the
-    dotted key, or empty where no single key is to blame (a syntax error).
+    ``line`` counts from 1, and is None without a line (a missing file, the command line). ``key`` is the dotted key,
+    and is empty without a single key (a syntax error).
     """
 
     file: str
@@ -26,7 +26,7 @@ class ConfigProblem:
 
 
 class ConfigError(Exception):
-    """A configuration that cannot be used: all its problems, in the order of the file."""
+    """The configuration is unusable. Has all its problems, in the order of the file."""
 
     def __init__(self, problems: Iterable[ConfigProblem]) -> None:
         self.problems: tuple[ConfigProblem, ...] = tuple(

@@ -1,4 +1,4 @@
-"""From a TOML document to the objects of the configuration, collecting everything that is wrong on the way."""
+"""From a TOML document to the objects of the configuration. All problems are collected, none ends the reading."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attrs import frozen
 
 from holdfast.config import unknown_keys
 from holdfast.config.fields import Form, Option, Section, Subsection, described
-from holdfast.config.kinds import Refused, refusal
+from holdfast.config.kinds import InvalidValue, invalid_value
 from holdfast.config.toml.text import dotted
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -21,45 +21,45 @@ SectionT = TypeVar("SectionT", bound=Section)
 
 
 @frozen
-class Complaint:
-    """What is wrong with the key of this path."""
+class KeyProblem:
+    """A problem of the key with this path."""
 
     path: KeyPath
     message: str
-    #: What must be right by itself for this to count: what was refused has its default, which is nobody's mistake.
+    #: The problem is ignored if one of these keys is rejected: a rejected key has its default, which nobody wrote.
     needs: tuple[KeyPath, ...] = ()
 
 
 class Reader:
-    """Reads documents of one root section; ``complaints`` holds all that was wrong."""
+    """Reads documents of one root section, and collects the ``problems``."""
 
     def __init__(self, root: type[Section]) -> None:
-        self.complaints: list[Complaint] = []
-        self._refused: set[KeyPath] = set()
+        self.problems: list[KeyProblem] = []
+        self._rejected: set[KeyPath] = set()
         self._known: dict[str, list[str]] = {}
         self._learn(root, ())
 
-    def refuse(self, path: KeyPath, message: str) -> None:
-        """Note what is wrong with a key."""
-        self.complaints.append(Complaint(path, message))
-        self._refused.add(path)
+    def reject(self, path: KeyPath, message: str) -> None:
+        """Note the problem of a key, which is not used then."""
+        self.problems.append(KeyProblem(path, message))
+        self._rejected.add(path)
 
-    def complain(self, complaint: Complaint) -> None:
-        """Note what is wrong with several keys together, unless one of them is refused already."""
-        if not any(path[:depth] in self._refused for path in complaint.needs for depth in range(1, len(path) + 1)):
-            self.complaints.append(complaint)
+    def add(self, problem: KeyProblem) -> None:
+        """Note a problem of several keys together, unless one of them is rejected already."""
+        if not any(path[:depth] in self._rejected for path in problem.needs for depth in range(1, len(path) + 1)):
+            self.problems.append(problem)
 
     def section(self, section: type[SectionT], found: object, path: KeyPath) -> SectionT:
-        """Return the section a table describes; what is refused has its default."""
+        """Return the section of a table. A rejected key has its default."""
         values = self._values(section, found, path)
         built = section(**values)
-        for key, message, involved in built.complaints(values):
-            self.complain(Complaint((*path, key), message, tuple((*path, other) for other in involved)))
+        for key, message, involved in built.problems(values):
+            self.add(KeyProblem((*path, key), message, tuple((*path, other) for other in involved)))
         return built
 
     def _values(self, section: type[Section], found: object, path: KeyPath) -> dict[str, Any]:
         if not isinstance(found, dict):
-            self.refuse(path, str(refusal(found, f"a table, [{dotted(path)}]")))
+            self.reject(path, str(invalid_value(found, f"a table, [{dotted(path)}]")))
             return {}
         known = described(section)
         values: dict[str, Any] = {}
@@ -67,12 +67,12 @@ class Reader:
             here = (*path, key)
             match known.get(key):
                 case None:
-                    self.refuse(here, unknown_keys.explain(here, known, self._known))
+                    self.reject(here, unknown_keys.explain(here, known, self._known))
                 case Option(kind=kind):
                     try:
                         values[key] = kind.read(value)
-                    except Refused as refused:
-                        self.refuse(here, str(refused))
+                    except InvalidValue as invalid:
+                        self.reject(here, str(invalid))
                 case Subsection() as subsection:
                     values[key] = self._subsection(subsection, value, here)
         return values
@@ -88,15 +88,15 @@ class Reader:
 
     def _named(self, section: type[Section], found: object, path: KeyPath) -> Mapping[str, Section]:
         if not isinstance(found, dict):
-            self.refuse(path, str(refusal(found, f"tables with a name, [{dotted([*path, 'NAME'])}]")))
+            self.reject(path, str(invalid_value(found, f"tables with a name, [{dotted([*path, 'NAME'])}]")))
             return {}
         for name in found:
             if _NAME.fullmatch(name) is None:
-                self.refuse((*path, name), f"not a name; allowed: {_NAME_ALLOWED}")
+                self.reject((*path, name), f"not a name; allowed: {_NAME_ALLOWED}")
         return {name: self.section(section, value, (*path, name)) for name, value in found.items()}
 
     def _learn(self, section: type[Section], path: KeyPath) -> None:
-        """Note where the keys below a section are, to point to them when they stand elsewhere."""
+        """Note the paths of all keys, to suggest the right path for a key in the wrong table."""
         for key, entry in described(section).items():
             here = (*path, key)
             self._known.setdefault(key, []).append(dotted(here))

@@ -1,4 +1,4 @@
-"""Durations, sizes and rates as they are written: ``"1h30m"``, ``"64KB"``, ``"1000/s"``."""
+"""Parsing durations, sizes and rates: ``"1h30m"``, ``"64KB"``, ``"1000/s"``."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _RATE = re.compile(rf"([0-9]{{1,12}})/({_NUMBER})?(ms|[smhdw])")
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds a duration stands for: numbers with the units ms, s, m, h, d or w, the largest first or not.
+    """Return the seconds of a duration: numbers with the units ms, s, m, h, d or w, in any order.
 
-    Raises ValueError when the text is not a duration.
+    Raises ValueError if the text is not a duration.
     """
     if _DURATION.fullmatch(text) is None:
         raise ValueError(f"not a duration: {text!r}")
@@ -36,9 +36,9 @@ def parse_duration(text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes a size stands for: a number with the unit B, KB, MB, GB (powers of 1024) or none (bytes).
+    """Return the bytes of a size: a number with the unit B, KB, MB, GB (powers of 1024) or none (bytes).
 
-    Raises ValueError when the text is not a size, or not a whole number of bytes.
+    Raises ValueError if the text is not a size, or not a whole number of bytes.
     """
     match = _SIZE.fullmatch(text)
     if match is None:
@@ -50,9 +50,9 @@ def parse_size(text: str) -> int:
 
 
 def parse_rate(text: str) -> Rate:
-    """Return the rate that a text such as ``"1000/s"`` or ``"10/2s"`` stands for.
+    """Return the rate of a text such as ``"1000/s"`` or ``"10/2s"``.
 
-    Raises ValueError when the text is not a rate.
+    Raises ValueError if the text is not a rate.
     """
     match = _RATE.fullmatch(text)
     if match is None:

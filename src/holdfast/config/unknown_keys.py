@@ -1,4 +1,4 @@
-"""What to say about a key that does not exist: the nearest one that does, or that it is EMQX's."""
+"""The message for an unknown key: the nearest known key, or that only EMQX has this key."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from holdfast.config.toml.text import dotted
 
-#: Keys of EMQX that have no counterpart here (yet), with those of zones and listeners under ``*``.
+#: Keys of EMQX that Holdfast does not have (yet). ``*`` stands for the name of a zone or listener.
 _EMQX = frozenset(
     f"{table}.{key}" if table else key
     for table, keys in {
@@ -33,7 +33,7 @@ _EMQX = frozenset(
 def explain(path: Sequence[str], siblings: Collection[str], elsewhere: Mapping[str, Sequence[str]]) -> str:
     """Return the message for an unknown key.
 
-    ``siblings`` are the keys that may stand beside it, ``elsewhere`` maps each last part of a known dotted key to all
+    ``siblings`` are the known keys of its table. ``elsewhere`` maps the last part of each known dotted key to all
     dotted keys that end in it.
     """
     *parents, name = path
@@ -50,7 +50,7 @@ def explain(path: Sequence[str], siblings: Collection[str], elsewhere: Mapping[s
 
 
 def _generic(path: Sequence[str]) -> str:
-    """Return the dotted key with the names given by the operator left out."""
+    """Return the dotted key with ``*`` in place of the operator's names."""
     match list(path):
         case ["zones", _, ("mqtt" | "force_shutdown") as table, *rest]:
             return dotted([table, *rest])

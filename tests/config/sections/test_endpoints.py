@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.endpoints import _parse, quoteStringArgument
 
-from holdfast.config.kinds import Refused
+from holdfast.config.kinds import InvalidValue
 from holdfast.config.sections.endpoints import EndpointString, parse_endpoint
 from holdfast.config.sections.listeners import ListenerConfig
 
@@ -73,7 +73,7 @@ def test_an_endpoint_is_taken_and_known_to_be_loopback_only_or_not(endpoint: str
     ],
 )
 def test_other_endpoints_are_refused_with_the_reason(endpoint: str, message: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(InvalidValue) as caught:
         EndpointString().read(endpoint)
     assert message in str(caught.value)
 
@@ -92,9 +92,9 @@ def test_parameters_are_unescaped_as_twisted_does(address: str) -> None:
 
 
 @given(st.text(alphabet="tcpunix:=\\0189interface. "))
-def test_any_text_is_parsed_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_rejected(text: str) -> None:
     try:
         endpoint = parse_endpoint(text)
-    except Refused:
+    except InvalidValue:
         return
     assert endpoint.type in ("tcp", "unix", "systemd")

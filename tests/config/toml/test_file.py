@@ -14,7 +14,7 @@ from holdfast.config.toml.file import LARGEST
 from tests.config.conftest import Problems
 
 
-def refusal(path: Path) -> str:
+def message_for(path: Path) -> str:
     with pytest.raises(ConfigError) as caught:
         load(path)
     assert len(caught.value.problems) == 1
@@ -23,35 +23,35 @@ def refusal(path: Path) -> str:
 
 def test_a_missing_file(tmp_path: Path) -> None:
     path = tmp_path / "none.toml"
-    assert refusal(path) == f"{path}: there is no such file"
+    assert message_for(path) == f"{path}: there is no such file"
 
 
 def test_a_directory(tmp_path: Path) -> None:
-    assert refusal(tmp_path) == f"{tmp_path}: this is a directory; give the path of a TOML file"
+    assert message_for(tmp_path) == f"{tmp_path}: this is a directory; give the path of a TOML file"
 
 
 def test_a_file_that_may_not_be_read(write: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     path = write("")
 
-    def refuse(*arguments: Any) -> None:
+    def reject(*arguments: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", refuse)
-    assert refusal(path) == f"{path}: cannot be read: Permission denied"
+    monkeypatch.setattr(Path, "open", reject)
+    assert message_for(path) == f"{path}: cannot be read: Permission denied"
 
 
 def test_a_path_with_a_null_character() -> None:
-    assert "null character" in refusal(Path("holdfast\0.toml"))
+    assert "null character" in message_for(Path("holdfast\0.toml"))
 
 
 def test_a_file_that_is_not_utf_8_with_the_line(tmp_path: Path) -> None:
     path = tmp_path / "latin.toml"
     path.write_bytes(b"[node]\n# caf\xe9\n")
-    assert refusal(path) == f"{path}:2: the text is not UTF-8; save the file in that encoding"
+    assert message_for(path) == f"{path}:2: the text is not UTF-8; save the file in that encoding"
 
 
 def test_a_file_name_that_is_not_utf_8_can_be_reported(tmp_path: Path) -> None:
-    assert refusal(tmp_path / "caf\udce9.toml") == f"{tmp_path}/caf\ufffd.toml: there is no such file"
+    assert message_for(tmp_path / "caf\udce9.toml") == f"{tmp_path}/caf\ufffd.toml: there is no such file"
 
 
 def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
 
 
 def test_a_file_too_large_to_be_meant(write: Callable[[str], Path]) -> None:
-    assert "hardly a configuration file" in refusal(write("#" * (LARGEST + 1)))
+    assert "hardly a configuration file" in message_for(write("#" * (LARGEST + 1)))
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_nesting_that_is_too_deep(problems_of: Callable[..., Problems]) -> None:
 def test_a_syntax_error_that_gives_no_line_is_reported_all_the_same(
     problems_of: Callable[..., Problems], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(text: str) -> None:
+    def reject(text: str) -> None:
         raise tomllib.TOMLDecodeError("beyond words")
 
-    monkeypatch.setattr(tomllib, "loads", refuse)
+    monkeypatch.setattr(tomllib, "loads", reject)
     assert problems_of("") == [(None, "", "not TOML: beyond words")]

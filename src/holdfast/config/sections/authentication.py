@@ -1,42 +1,42 @@
-"""``[authentication]``: how clients show who they are."""
+"""``[authentication]``: the ways for clients to prove their identity."""
 
 from __future__ import annotations
 
 from attrs import field, frozen
 
 from holdfast.config.fields import Section, option
-from holdfast.config.kinds import Refused, Text
+from holdfast.config.kinds import InvalidValue, Text
 
 
 @frozen
 class File:
-    """The kind of an option that holds the path of a file, or nothing."""
+    """The kind of options with the path of a file, or an empty string."""
 
     allowed: str = field(default="the path of a file, relative or absolute, or an empty string for none", init=False)
 
     def read(self, value: object) -> str:
-        """Return the path; raises Refused."""
+        """Return the path; raises InvalidValue."""
         path = Text(allowed=self.allowed).read(value)
         if path.startswith("~"):
-            raise Refused(f"found a path that begins with ~, which is not expanded; allowed: {self.allowed}")
+            raise InvalidValue(f"found a path that begins with ~, which is not expanded; allowed: {self.allowed}")
         return path
 
 
 @frozen
 class AuthenticationConfig(Section):
-    """The Authentication Methods of MQTT 5. With any, clients that show nothing come in only where that is said."""
+    """The Authentication Methods of MQTT 5. With one, only listeners with ``allow_anonymous`` admit other clients."""
 
     scram_file: str = option(
         File(),
         "",
-        help="File of the users of the Authentication Method SCRAM-SHA-256 of v5 clients, as written by: holdfast scram"
+        help="File with the users of SCRAM-SHA-256, an Authentication Method for v5 clients. Written by: holdfast scram"
         " set FILE USERNAME. A relative path begins at the folder of this file. Empty = the method is not offered.",
-        effect="With a file, clients have to name the method and know a password of the file. Those that name no"
-        " method, as all v3 clients, are refused, except by listeners with allow_anonymous = true.",
+        effect="With a file, clients must name the method and know a password. Clients that name no method, among them"
+        " all v3 clients, are refused, except by listeners with allow_anonymous = true.",
         example="users.scram",
     )
 
     @property
     def is_configured(self) -> bool:
-        """Whether there is any way for clients to show who they are."""
+        """Whether an Authentication Method is configured."""
         return bool(self.scram_file)

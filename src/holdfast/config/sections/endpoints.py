@@ -1,4 +1,4 @@
-"""Twisted's server endpoint strings, as far as a configuration can judge them without opening anything."""
+"""Parsing Twisted's server endpoint strings. Nothing is opened, so only the text is checked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ipaddress import ip_address
 
 from attrs import frozen
 
-from holdfast.config.kinds import Refused, Text
+from holdfast.config.kinds import InvalidValue, Text
 from holdfast.config.toml.text import literal
 
 _ALLOWED = "a Twisted server endpoint that begins with tcp:, unix:, systemd: or haproxy:"
@@ -18,7 +18,7 @@ _PART = re.compile(r"((?:[^:\\]|\\.)*+):")
 _NAMED = re.compile(r"((?:[^=\\]|\\.)*+)=(.*)")
 _ESCAPE = re.compile(r"\\(.)")
 
-#: The parameters of each type: those that may be given by position, in order, then those with a name only.
+#: The parameters of each type: first those that need no name, in their order, then those that need one.
 _PARAMETERS = {
     "tcp": (("port", "interface"), ("backlog",)),
     "unix": (("address",), ("mode", "backlog", "lockfile")),
@@ -55,33 +55,33 @@ class ServerEndpoint:
 
 @frozen
 class EndpointString:
-    """The kind of an option that holds a server endpoint string."""
+    """The kind of options with a server endpoint string."""
 
     allowed: str = _ALLOWED
 
     def read(self, value: object) -> str:
-        """Return the string; raises Refused."""
+        """Return the string; raises InvalidValue."""
         text = Text(allowed=self.allowed, empty=False).read(value)
         parse_endpoint(text)
         return text
 
 
 def parse_endpoint(text: str) -> ServerEndpoint:
-    """Return what an endpoint string describes. Raises Refused."""
+    """Parse an endpoint string. Raises InvalidValue."""
     positional, named = _split(text)
     if not positional:
-        raise Refused(f"found {literal(text)}; allowed: {_ALLOWED}")
+        raise InvalidValue(f"found {literal(text)}; allowed: {_ALLOWED}")
     kind, *positional = positional
     proxied = kind == "haproxy"
     if proxied:
         if not positional:
-            raise Refused(f"found {literal(text)}; haproxy: needs the endpoint it wraps, as in haproxy:tcp:1883")
+            raise InvalidValue(f"found {literal(text)}; haproxy: needs the endpoint it wraps, as in haproxy:tcp:1883")
         kind, *positional = positional
     if kind not in _PARAMETERS:
-        raise Refused(f"found {literal(text)}; allowed: {_ALLOWED}")
+        raise InvalidValue(f"found {literal(text)}; allowed: {_ALLOWED}")
     by_position, by_name = _PARAMETERS[kind]
     if len(positional) > len(by_position):
-        raise Refused(
+        raise InvalidValue(
             f"found {literal(text)}; {kind}: has at most {len(by_position)} parameters without a name"
             " (a colon inside a value is written \\:)"
         )
@@ -89,9 +89,9 @@ def parse_endpoint(text: str) -> ServerEndpoint:
     for name, value in named:
         if name not in by_position and name not in by_name:
             known = ", ".join([*by_position, *by_name])
-            raise Refused(f"found {literal(text)}; {kind}: has no parameter {literal(name)}, but {known}")
+            raise InvalidValue(f"found {literal(text)}; {kind}: has no parameter {literal(name)}, but {known}")
         if name in parameters:
-            raise Refused(f"found {literal(text)}; the parameter {name} is given twice")
+            raise InvalidValue(f"found {literal(text)}; the parameter {name} is given twice")
         parameters[name] = value
     _check(text, kind, parameters)
     return ServerEndpoint(kind, parameters, proxied)
@@ -102,23 +102,23 @@ def _check(text: str, kind: str, parameters: Mapping[str, str]) -> None:
         case "tcp":
             port = parameters.get("port", "")
             if not (_is_number(port) and int(port) <= 65535):
-                raise Refused(f"found {literal(text)}; tcp: needs a port from 0 to 65535, as in tcp:1883")
+                raise InvalidValue(f"found {literal(text)}; tcp: needs a port from 0 to 65535, as in tcp:1883")
         case "unix":
             if not parameters.get("address"):
-                raise Refused(f"found {literal(text)}; unix: needs a path, as in unix:/run/holdfast.sock")
+                raise InvalidValue(f"found {literal(text)}; unix: needs a path, as in unix:/run/holdfast.sock")
             mode = parameters.get("mode", "666")
             if not _is_number(mode) or set(mode) & set("89"):
-                raise Refused(f"found {literal(text)}; mode is octal, as in unix:/run/holdfast.sock:mode=660")
+                raise InvalidValue(f"found {literal(text)}; mode is octal, as in unix:/run/holdfast.sock:mode=660")
         case _:
             if not parameters.get("domain") or ("index" in parameters) == ("name" in parameters):
-                raise Refused(
+                raise InvalidValue(
                     f"found {literal(text)}; systemd: needs domain and either index or name,"
                     " as in systemd:domain=INET:name=mqtt"
                 )
             if not _is_number(parameters.get("index", "0")):
-                raise Refused(f"found {literal(text)}; index is an integer of 0 or more")
+                raise InvalidValue(f"found {literal(text)}; index is an integer of 0 or more")
     if not _is_number(parameters.get("backlog", "50")):
-        raise Refused(f"found {literal(text)}; backlog is an integer of 0 or more")
+        raise InvalidValue(f"found {literal(text)}; backlog is an integer of 0 or more")
 
 
 def _is_number(text: str) -> bool:
@@ -126,10 +126,10 @@ def _is_number(text: str) -> bool:
 
 
 def _split(text: str) -> tuple[list[str], list[tuple[str, str]]]:
-    """Cut at colons, and each part at its first equals sign; a backslash takes the next character as it is."""
+    """Cut at colons, and each part at its first equals sign. A backslash escapes the next character."""
     terminated = f"{text}:"
     if _PARTS.fullmatch(terminated) is None:
-        raise Refused(f"found {literal(text)}; the backslash at its end escapes nothing")
+        raise InvalidValue(f"found {literal(text)}; the backslash at its end escapes nothing")
     positional, named = [], []
     for part in _PART.findall(terminated):
         match = _NAMED.fullmatch(part)

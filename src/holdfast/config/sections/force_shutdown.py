@@ -1,4 +1,4 @@
-"""``[force_shutdown]``: when a connection that falls behind is closed."""
+"""``[force_shutdown]``: limits on the memory of a slow connection."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from holdfast.config.kinds import Flag, Integer, Size
 
 @frozen
 class ForceShutdownConfig(Section):
-    """How much may wait in memory for one Network Connection before it is closed."""
+    """The messages and bytes that may wait for one Network Connection before the broker closes it."""
 
     enable: bool = option(
         Flag(),
         True,
-        help="Close a Network Connection for which more waits than the limits below.",
+        help="Close a Network Connection that exceeds the limits below.",
         effect="false: a client that stops reading can use memory without limit.",
         example=False,
     )

@@ -5,38 +5,38 @@ from __future__ import annotations
 from attrs import field, frozen
 
 from holdfast.config.fields import Section, option
-from holdfast.config.kinds import Integer, Refused, Text
+from holdfast.config.kinds import Integer, InvalidValue, Text
 
 
 @frozen
 class Folder:
-    """The kind of an option that holds the path of a folder."""
+    """The kind of options with the path of a folder."""
 
     allowed: str = field(default="the path of a folder, relative or absolute", init=False)
 
     def read(self, value: object) -> str:
-        """Return the path; raises Refused."""
+        """Return the path; raises InvalidValue."""
         path = Text(allowed=self.allowed, empty=False).read(value)
         if path.startswith("~"):
-            raise Refused(f"found a path that begins with ~, which is not expanded; allowed: {self.allowed}")
+            raise InvalidValue(f"found a path that begins with ~, which is not expanded; allowed: {self.allowed}")
         return path
 
 
 @frozen
 class NodeConfig(Section):
-    """Where this broker keeps its data, and its number."""
+    """The folder of this broker's data, and its number."""
 
     data_dir: str = option(
         Folder(),
         "data",
-        help="Folder of everything this broker keeps. A relative path begins at the folder of this file.",
-        effect="The broker starts with what the other folder holds; nothing is moved. The default database follows.",
+        help="Folder of all data of this broker. A relative path begins at the folder of this file.",
+        effect="The broker starts with the data in the other folder, also with its default database. Nothing is moved.",
         example="/var/lib/holdfast",
     )
     id: int = option(
         Integer(1, 255),
         1,
         help="Number of this broker, recorded with every change to a retained message.",
-        effect="Brokers that share a database need different numbers; keep it once it has been used.",
+        effect="Brokers that share a database need different numbers. Never change the number of a used database.",
         example=2,
     )

@@ -1,4 +1,4 @@
-"""``[sys_topics]``: what the broker tells of itself."""
+"""``[sys_topics]``: the topics of the broker's own figures."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from holdfast.config.kinds import Duration
 
 @frozen
 class SysTopicsConfig(Section):
-    """How often the broker publishes its own topics. 0 stands for never."""
+    """The interval at which the broker publishes its own topics. 0 stands for never."""
 
     sys_msg_interval: float = option(
         Duration("1s", "1d", zero="off", words={"disabled": 0.0}),
         "10s",
-        help="Time between two publications of the values below $SYS/broker/ that have changed. disabled or 0s = off.",
-        effect="Shorter: fresher values, and more messages to whoever subscribes to them. Off: there are none.",
+        help="Time between two publications of changed values below $SYS/broker/. disabled or 0s = off.",
+        effect="Shorter: fresher values, and more messages to their subscribers. Off: no values.",
         example="1m",
     )

@@ -1,4 +1,4 @@
-"""TOML files: read with the line of every key, and values written as TOML.
+"""Reading TOML files with the line of every key, and writing values as TOML.
 
 Nothing here knows what an option means.
 May import ``config.problems`` only.

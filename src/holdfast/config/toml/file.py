@@ -1,4 +1,4 @@
-"""Reading a TOML file: its values and the places of its keys, or one clear problem."""
+"""Reading a TOML file: its values and the lines of its keys, or one clear problem."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from holdfast.config.problems import ConfigError, ConfigProblem
 from holdfast.config.toml.locations import Source, locate
 
-#: Bytes; far above any configuration, and a stop for devices without an end.
+#: Bytes: far more than any configuration. The limit also ends the reading of a device such as /dev/zero.
 LARGEST = 1024 * 1024
 
 _AT_LINE = re.compile(r"(.*) \(at line ([0-9]+), column ([0-9]+)\)", re.DOTALL)
 _AT_END = re.compile(r"(.*) \(at end of document\)", re.DOTALL)
 
-#: The beginnings of what tomllib says, in words for those who write the file.
+#: The beginnings of tomllib's messages, and clearer words for the operator.
 _CLEARER = {
     "Cannot overwrite a value": "this key has a value already: it is given twice, or is both a value and a table",
     "Invalid value": "no value follows the equals sign; text stands in quotes, durations and sizes too",
@@ -29,12 +29,12 @@ _CLEARER = {
 
 
 def display_name(path: Path) -> str:
-    """Return the path for messages; bytes that are no UTF-8 are replaced."""
+    """Return the path for messages, with replacements for bytes that are not UTF-8."""
     return os.fsencode(path).decode(errors="replace")
 
 
 def read(path: Path) -> tuple[dict[str, Any], Source]:
-    """Return the values in a TOML file and where they stand. Raises ConfigError with a single problem."""
+    """Return the values in a TOML file, and their lines. Raises ConfigError with a single problem."""
     name = display_name(path)
     text = _text(path, name)
     try:
@@ -42,10 +42,10 @@ def read(path: Path) -> tuple[dict[str, Any], Source]:
         return values, Source(name, locate(text))
     except tomllib.TOMLDecodeError as error:
         raise _syntax_error(name, text, str(error)) from None
-    except ValueError as error:  # an integer of more digits than Python reads
-        raise _refused(name, None, f"a value cannot be read: {error}") from None
+    except ValueError as error:  # an integer with too many digits for Python
+        raise _error(name, None, f"a value cannot be read: {error}") from None
     except RecursionError:
-        raise _refused(name, None, "arrays or inline tables are nested too deeply") from None
+        raise _error(name, None, "arrays or inline tables are nested too deeply") from None
 
 
 def _text(path: Path, name: str) -> str:
@@ -53,20 +53,20 @@ def _text(path: Path, name: str) -> str:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
     except FileNotFoundError:
-        raise _refused(name, None, "there is no such file") from None
+        raise _error(name, None, "there is no such file") from None
     except IsADirectoryError:
-        raise _refused(name, None, "this is a directory; give the path of a TOML file") from None
+        raise _error(name, None, "this is a directory; give the path of a TOML file") from None
     except OSError as error:
-        raise _refused(name, None, f"cannot be read: {error.strerror}") from None
+        raise _error(name, None, f"cannot be read: {error.strerror}") from None
     except ValueError:
-        raise _refused(name, None, "this is not the path of a file: it has a null character") from None
+        raise _error(name, None, "this is not the path of a file: it has a null character") from None
     if len(content) > LARGEST:
-        raise _refused(name, None, f"this has more than {LARGEST} bytes and is hardly a configuration file")
+        raise _error(name, None, f"this has more than {LARGEST} bytes and is hardly a configuration file")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise _refused(name, line, "the text is not UTF-8; save the file in that encoding") from None
+        raise _error(name, line, "the text is not UTF-8; save the file in that encoding") from None
 
 
 def _syntax_error(name: str, text: str, message: str) -> ConfigError:
@@ -76,10 +76,10 @@ def _syntax_error(name: str, text: str, message: str) -> ConfigError:
     elif at_end is not None:
         what, line, place = at_end[1], text.rstrip().count("\n") + 1, " (at the end of the file)"
     else:
-        return _refused(name, None, f"not TOML: {message}")
+        return _error(name, None, f"not TOML: {message}")
     clearer = next((words for start, words in _CLEARER.items() if what.startswith(start)), what)
-    return _refused(name, line, f"not TOML: {clearer}{place}")
+    return _error(name, line, f"not TOML: {clearer}{place}")
 
 
-def _refused(name: str, line: int | None, message: str) -> ConfigError:
+def _error(name: str, line: int | None, message: str) -> ConfigError:
     return ConfigError([ConfigProblem(name, line, "", message)])

@@ -1,6 +1,6 @@
-"""Where each key of a TOML document stands: ``tomllib`` tells values but no lines.
+"""The line of each key of a TOML document: ``tomllib`` returns values without lines.
 
-The scanner trusts that ``tomllib`` has accepted the text; it only follows keys and steps over values.
+``tomllib`` has accepted the text before, so the scanner checks nothing. It follows keys and skips values.
 """
 
 from __future__ import annotations
@@ -27,30 +27,33 @@ _SCALAR = re.compile(
 
 
 @define
-class Place:
-    """A key, or an element of an array: its line, and what lies below it."""
+class KeyLocation:
+    """A key or an element of an array: its line, and the keys below it.
+
+    ``implied`` is a parent that has no header of its own, such as ``a`` in ``[a.b]``.
+    """
 
     line: int
-    below: dict[str | int, Place] = field(factory=dict)
-    #: How many ``[[tables]]`` of this name have begun; later headers speak of the last one.
+    below: dict[str | int, KeyLocation] = field(factory=dict)
+    #: The number of ``[[tables]]`` with this name so far. Later headers mean the last one.
     elements: int = 0
     implied: bool = False
 
     def at(self, path: Sequence[str | int]) -> int:
-        """Return the line of a path below here or, where that is not written, of its nearest parent."""
-        place = self
+        """Return the line of a path below this key, or of its nearest parent in the file."""
+        location = self
         for part in path:
-            child = place.below.get(part)
+            child = location.below.get(part)
             if child is None:
                 break
-            place = child
-        return place.line
+            location = child
+        return location.line
 
-    def child(self, part: str | int, line: int, implied: bool) -> Place:
-        """Return the place below here with this name, made if need be; a written one replaces an implied one."""
+    def child(self, part: str | int, line: int, implied: bool) -> KeyLocation:
+        """Return the location below this key, and create it if there is none. A header replaces an implied location."""
         child = self.below.get(part)
         if child is None:
-            child = self.below[part] = Place(line, implied=implied)
+            child = self.below[part] = KeyLocation(line, implied=implied)
         elif child.implied and not implied:
             child.line, child.implied = line, False
         return child
@@ -58,38 +61,38 @@ class Place:
 
 @frozen
 class Source:
-    """Where a configuration comes from: a name for messages and, for a file, the places of its keys."""
+    """The origin of a configuration: a name for messages and, for a file, the locations of its keys."""
 
     name: str
-    places: Place | None = None
+    locations: KeyLocation | None = None
 
     def problem(self, path: Sequence[str], message: str) -> ConfigProblem:
         """Return the problem of the key with this path."""
-        line = None if self.places is None else self.places.at(path)
+        line = None if self.locations is None else self.locations.at(path)
         return ConfigProblem(self.name, line, dotted(path), message)
 
 
-def locate(text: str) -> Place:
-    """Return the places of all keys in a TOML document that ``tomllib`` accepts.
+def locate(text: str) -> KeyLocation:
+    """Return the locations of all keys in a TOML document that ``tomllib`` accepts.
 
-    Array elements have their index as part of the path. Text in a syntax unknown to the scanner ends the scan: the
-    places found so far are returned, and later keys are reported at their nearest known parent.
+    The index of an array element is a part of its path. A later version of TOML may have syntax that the scanner does
+    not know. Then the scan ends, and later keys are reported at their nearest known parent.
     """
     scanner = _Scanner(text)
     try:
         scanner.scan()
-    except _Lost:
+    except _UnknownSyntax:
         return scanner.root
     return scanner.root
 
 
-class _Lost(Exception):
-    """The text is not the TOML this scanner knows."""
+class _UnknownSyntax(Exception):
+    """The scanner does not know this syntax."""
 
 
 class _Scanner:
     def __init__(self, text: str) -> None:
-        self.root = Place(1)
+        self.root = KeyLocation(1)
         self._text = text
         self._at = 0
         self._line = 1
@@ -107,13 +110,13 @@ class _Scanner:
     def _take(self, pattern: re.Pattern[str]) -> str:
         match = pattern.match(self._text, self._at)
         if match is None:
-            raise _Lost
+            raise _UnknownSyntax
         self._at = match.end()
         self._line += match[0].count("\n")
         return match[0]
 
     def _skip(self, mark: str) -> bool:
-        """Step over the mark if it comes next."""
+        """Skip the mark if it comes next; tell whether it did."""
         found = self._text.startswith(mark, self._at)
         if found:
             self._at += len(mark)
@@ -121,7 +124,7 @@ class _Scanner:
 
     def _expect(self, mark: str) -> None:
         if not self._skip(mark):
-            raise _Lost
+            raise _UnknownSyntax
 
     def _key(self) -> list[str]:
         parts = []
@@ -132,46 +135,46 @@ class _Scanner:
             if not self._skip("."):
                 return parts
 
-    def _header(self) -> Place:
+    def _header(self) -> KeyLocation:
         line = self._line
         repeated = self._skip("[[")
         if not repeated:
             self._expect("[")
         *parents, name = self._key()
         self._expect("]]" if repeated else "]")
-        place = self.root
+        location = self.root
         for part in parents:
-            place = place.child(part, line, implied=True)
-            if place.elements:
-                place = place.child(place.elements - 1, line, implied=True)
-        place = place.child(name, line, implied=False)
+            location = location.child(part, line, implied=True)
+            if location.elements:
+                location = location.child(location.elements - 1, line, implied=True)
+        location = location.child(name, line, implied=False)
         if repeated:
-            place.elements += 1
-            place = place.child(place.elements - 1, line, implied=False)
-        return place
+            location.elements += 1
+            location = location.child(location.elements - 1, line, implied=False)
+        return location
 
-    def _pair(self, table: Place) -> None:
+    def _pair(self, table: KeyLocation) -> None:
         line = self._line
         *parents, name = self._key()
         self._expect("=")
         for part in parents:
             table = table.child(part, line, implied=True)
-        place = table.child(name, line, implied=False)
+        location = table.child(name, line, implied=False)
         self._take(_BLANKS)
-        self._value(place)
+        self._value(location)
 
-    def _value(self, place: Place) -> None:
+    def _value(self, location: KeyLocation) -> None:
         if self._skip("["):
             self._take(_GAP)
             index = 0
             while not self._skip("]"):
-                self._value(place.child(index, self._line, implied=False))
+                self._value(location.child(index, self._line, implied=False))
                 index += 1
                 self._separator("]")
         elif self._skip("{"):
             self._take(_GAP)
             while not self._skip("}"):
-                self._pair(place)
+                self._pair(location)
                 self._separator("}")
         else:
             self._take(_SCALAR)
@@ -181,7 +184,7 @@ class _Scanner:
         if self._skip(","):
             self._take(_GAP)
         elif not self._text.startswith(closing, self._at):
-            raise _Lost
+            raise _UnknownSyntax
 
 
 def _plain(part: str) -> str:

@@ -1,4 +1,4 @@
-"""Values and keys as TOML writes them, for messages and for the generated files."""
+"""Writing values and keys as TOML, for messages and for the generated files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LONGEST = 60
 
 
 def literal(value: object) -> str:
-    """Return a value as TOML writes it; long strings are cut, tables and arrays only named."""
+    """Return a value as TOML. Long strings are cut; tables and arrays are only named."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -31,7 +31,7 @@ def literal(value: object) -> str:
 
 
 def dotted(path: Iterable[str]) -> str:
-    """Return the dotted key of a path, quoting the parts that need it."""
+    """Return the dotted key of a path, with quotes where TOML needs them."""
     return ".".join(part if _BARE_KEY.fullmatch(part) else _quoted(part) for part in path)
 
 
