@@ -1,4 +1,4 @@
-"""Session State outlives the process: what was acknowledged is there after a kill, and comes once with QoS 2."""
+"""Session State outlives the process: acknowledged messages are there after a kill, and come once with QoS 2."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def broker(tmp_path: Path) -> RestartableBroker:
 
 
 def persistent(broker: RestartableBroker, client_id: str, version: int = 4, **connect: object) -> Client:
-    """Connect with a Session that outlives the connection."""
+    """Connect with a persistent Session."""
     properties = SESSION if version == 5 else Properties()
     return broker.client(client_id, version, clean=False, properties=properties, **connect)
 
 
 def rows(broker: RestartableBroker) -> dict[str, int]:
-    """Count the rows of the tables that have some."""
+    """Count the rows of each table that has any."""
     counts = {table: broker.rows(table) for table in TABLES}
     return {table: count for table, count in counts.items() if count}
 
 
 def everything(client: Client) -> list[str]:
-    """Acknowledge all that a connecting Client is sent; return its topics in order."""
+    """Acknowledge all messages sent to a connecting Client. Return its topics in order."""
     topics: list[str] = []
     pending = client.backlog
     answers: list[p.Packet] = []
@@ -65,19 +65,19 @@ def everything(client: Client) -> list[str]:
 
 
 def retained(client: Client, topic_filter: str) -> list[tuple[str, bytes]]:
-    """Return topic and payload of what is retained."""
+    """Return topic and payload of all retained messages."""
     came = client.subscribe(topic_filter)
     return [(packet.topic, packet.payload) for packet in came if isinstance(packet, p.Publish) and packet.retain]
 
 
 def published(client: Client) -> list[tuple[bytes, int, bool]]:
-    """Return payload, QoS and DUP of what a connecting Client was sent."""
+    """Return payload, QoS and DUP of the messages sent to a connecting Client."""
     return [(packet.payload, packet.qos, packet.dup) for packet in client.backlog if isinstance(packet, p.Publish)]
 
 
 @VERSIONS
 def test_a_session_with_its_subscriptions_outlives_a_kill(broker: RestartableBroker, version: int) -> None:
-    """Session Present, and every option of the subscriptions as it was [MQTT5-4.1.0-1]."""
+    """Session Present, and the subscriptions with all their options [MQTT5-4.1.0-1]."""
     client = persistent(broker, "s", version)
     client.subscribe("a/+", "$share/g/b", qos=1)
     client.subscribe(p.SubscriptionRequest("c", 2, no_local=True, retain_as_published=True, retain_handling=2))
@@ -93,10 +93,8 @@ def test_a_session_with_its_subscriptions_outlives_a_kill(broker: RestartableBro
 
 
 @VERSIONS
-def test_what_was_acknowledged_to_its_publisher_reaches_a_session_after_a_kill(
-    broker: RestartableBroker, version: int
-) -> None:
-    """Queued messages of both qualities of service, in their order, with their expiry counted down."""
+def test_an_acknowledged_message_reaches_a_session_after_a_kill(broker: RestartableBroker, version: int) -> None:
+    """Queued messages with QoS 1 and 2, in order, with the rest of their expiry intervals."""
     client = persistent(broker, "s", version)
     client.subscribe("t", qos=2)
     client.drop()
@@ -114,8 +112,8 @@ def test_what_was_acknowledged_to_its_publisher_reaches_a_session_after_a_kill(
         assert second.properties.message_expiry_interval == 70
 
 
-def test_nothing_is_acknowledged_before_it_is_committed(tmp_path: Path) -> None:
-    """PUBACK, PUBREC, SUBACK, UNSUBACK, CONNACK and PUBCOMP wait for the commit of what must outlive the process."""
+def test_no_packet_is_acknowledged_before_its_commit(tmp_path: Path) -> None:
+    """PUBACK, PUBREC, SUBACK, UNSUBACK, CONNACK and PUBCOMP wait for the commit of durable state."""
     broker = RestartableBroker(fresh_file(tmp_path), manual=True)
     client = Client(broker)
     client.send(p.Connect("s", 4, False))
@@ -142,8 +140,8 @@ def test_nothing_is_acknowledged_before_it_is_committed(tmp_path: Path) -> None:
     assert publisher.packets() == [p.Puback(1)]
 
 
-def test_what_is_in_flight_is_sent_again_in_its_order_with_its_identifiers(broker: RestartableBroker) -> None:
-    """After a kill: PUBLISH with DUP, or PUBREL where PUBREC had come, then what is new [MQTT5-4.4.0-1]."""
+def test_in_flight_messages_are_sent_again_in_order_with_their_identifiers(broker: RestartableBroker) -> None:
+    """After a kill: PUBLISH with DUP, or PUBREL if PUBREC had come, then new messages [MQTT5-4.4.0-1]."""
     client = persistent(broker, "s")
     client.subscribe("t", qos=2)
     publisher = broker.client("p")
@@ -172,7 +170,7 @@ def test_what_is_in_flight_is_sent_again_in_its_order_with_its_identifiers(broke
 
 
 def test_an_acknowledged_message_leaves_nothing_behind(broker: RestartableBroker) -> None:
-    """When everything is acknowledged, only the Session and its subscription are left."""
+    """When all are acknowledged, only the Session and its subscription are left."""
     client = persistent(broker, "s")
     client.subscribe("t", qos=2)
     publisher = persistent(broker, "p")
@@ -185,14 +183,14 @@ def test_an_acknowledged_message_leaves_nothing_behind(broker: RestartableBroker
 
 
 def test_a_message_acknowledged_within_the_commit_never_reaches_the_disk(tmp_path: Path) -> None:
-    """Enqueue and acknowledgement cancel out; the publisher is acknowledged all the same."""
+    """Its insert and its delete cancel out. The publisher is still acknowledged."""
     broker = RestartableBroker(fresh_file(tmp_path), manual=True)
     client = Client(broker)
     client.send(p.Connect("s", 4, False), p.Subscribe(1, (p.SubscriptionRequest("t", 1),)))
     broker.commit()
     client.packets()
     publisher = broker.client("p")
-    publisher.publish("kept", b"1", retain=True)  # its commit runs meanwhile
+    publisher.publish("kept", b"1", retain=True)  # its commit is in progress
     counters = broker.parts.writer.counters
     commits = counters.commits
     publisher.publish("t", b"1", qos=1)
@@ -204,8 +202,8 @@ def test_a_message_acknowledged_within_the_commit_never_reaches_the_disk(tmp_pat
     assert (counters.commits, counters.cancelled) == (commits + 1, 2)
 
 
-def test_one_payload_is_kept_once_for_many_sessions(broker: RestartableBroker) -> None:
-    """Twenty Sessions that wait for a message share one copy, which goes with the last of them."""
+def test_many_sessions_share_one_stored_payload(broker: RestartableBroker) -> None:
+    """Twenty Sessions that wait for a message share one copy. It is deleted with the last of them."""
     for number in range(20):
         client = persistent(broker, f"s{number}")
         client.subscribe("t", qos=1)
@@ -223,8 +221,8 @@ def test_one_payload_is_kept_once_for_many_sessions(broker: RestartableBroker) -
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_qos_2_arrives_exactly_once_however_the_broker_dies(tmp_path: Path, committed: bool) -> None:
-    """Kill before or after the commit; the publisher repeats what was not answered [MQTT5-4.3.3-10]."""
+def test_qos_2_arrives_exactly_once_whenever_the_broker_is_killed(tmp_path: Path, committed: bool) -> None:
+    """Before or after the commit; the publisher repeats packets that were not answered [MQTT5-4.3.3-10]."""
     broker = RestartableBroker(fresh_file(tmp_path), manual=True)
     client, publisher = Client(broker), Client(broker)
     client.send(p.Connect("s", 4, False), p.Subscribe(1, (p.SubscriptionRequest("t", 2),)))
@@ -233,7 +231,7 @@ def test_qos_2_arrives_exactly_once_however_the_broker_dies(tmp_path: Path, comm
     client.packets()
     publisher.packets()
     publisher.send(p.Publish("t", b"once", 2, False, False, 7))
-    assert client.packets() == []  # nothing of it leaves with QoS 2 before the commit
+    assert client.packets() == []  # with QoS 2 no message leaves before the commit
     if committed:
         broker.commit()
         assert [packet.payload for packet in client.got(p.Publish)] == [b"once"]
@@ -248,7 +246,7 @@ def test_qos_2_arrives_exactly_once_however_the_broker_dies(tmp_path: Path, comm
 
 
 def test_qos_2_to_a_clean_subscriber_waits_for_the_publishers_commit(tmp_path: Path) -> None:
-    """A subscriber without a lasting Session gets it once, too; with QoS 1 and 0 nothing waits."""
+    """So a subscriber with a clean Session gets it once, too. QoS 0 and 1 do not wait."""
     broker = RestartableBroker(fresh_file(tmp_path), manual=True)
     subscribers = [broker.client(name, 5) for name in "abc"]
     for qos, subscriber in enumerate(subscribers):
@@ -264,7 +262,7 @@ def test_qos_2_to_a_clean_subscriber_waits_for_the_publishers_commit(tmp_path: P
 
 @pytest.mark.parametrize(("seconds", "sent"), [(0, [10]), (4, [6]), (10, [])])
 def test_the_message_expiry_counts_while_a_commit_is_awaited(tmp_path: Path, seconds: int, sent: list[int]) -> None:
-    """A QoS 2 message that expires before its state is durable does not leave; else its interval is what is left."""
+    """A QoS 2 message that expires before its state is durable is not sent; else its remaining interval is sent."""
     broker = RestartableBroker(fresh_file(tmp_path))
     client = persistent(broker, "s", 5)
     client.subscribe("t", qos=2)
@@ -280,7 +278,7 @@ def test_the_message_expiry_counts_while_a_commit_is_awaited(tmp_path: Path, sec
 
 @pytest.mark.parametrize("clean", [False, True])
 def test_a_session_can_end_while_a_commit_is_awaited(tmp_path: Path, clean: bool) -> None:
-    """What had expired meanwhile as well is of no concern any more: neither to an ended Session nor to the next one."""
+    """A message that expires meanwhile affects neither the ended Session nor the next one."""
     broker = RestartableBroker(fresh_file(tmp_path))
     client = persistent(broker, "s", 5)
     client.subscribe("t", qos=2)
@@ -300,7 +298,7 @@ def test_a_session_can_end_while_a_commit_is_awaited(tmp_path: Path, clean: bool
 
 
 def test_session_expiry_goes_on_counting(broker: RestartableBroker) -> None:
-    """A Session that was left before the kill ends when it would have; one that was connected counts from now."""
+    """A Session that was offline before the kill ends at its time. For a connected one the interval begins now."""
     early = broker.client("early", 5, clean=False, properties=Properties(session_expiry_interval=100))
     early.subscribe("t", qos=1)
     early.drop()
@@ -318,8 +316,8 @@ def test_session_expiry_goes_on_counting(broker: RestartableBroker) -> None:
     assert rows(broker) == {}
 
 
-def test_a_session_ended_while_the_broker_was_away_is_gone(broker: RestartableBroker) -> None:
-    """Expired before the start: no Session Present, and no rows."""
+def test_a_session_that_expired_while_the_broker_was_stopped_is_gone(broker: RestartableBroker) -> None:
+    """No Session Present, and no rows."""
     client = broker.client("s", 5, clean=False, properties=Properties(session_expiry_interval=10))
     client.subscribe("t", qos=1)
     client.drop()
@@ -332,7 +330,7 @@ def test_a_session_ended_while_the_broker_was_away_is_gone(broker: RestartableBr
 
 
 def test_a_clean_start_removes_every_row(broker: RestartableBroker) -> None:
-    """Clean Start ends the old Session in the store too, whatever was being written for it."""
+    """Clean Start ends the old Session in the store, too, with all its pending writes."""
     client = persistent(broker, "s")
     client.subscribe("t", "u", qos=2)
     client.drop()
@@ -350,7 +348,7 @@ def test_a_clean_start_removes_every_row(broker: RestartableBroker) -> None:
 
 @VERSIONS
 def test_a_clean_start_is_answered_when_the_old_session_is_gone_for_good(tmp_path: Path, version: int) -> None:
-    """CONNACK waits for that commit, also where the new Session needs none: a kill does not bring the old one back."""
+    """CONNACK waits for that commit even if the new Session needs none: a kill does not bring the old one back."""
     broker = RestartableBroker(fresh_file(tmp_path))
     persistent(broker, "s", version).drop()
     broker.executor.manual = True
@@ -366,7 +364,7 @@ def test_a_clean_start_is_answered_when_the_old_session_is_gone_for_good(tmp_pat
 
 
 def test_received_identifiers_are_free_after_a_kill_once_released(broker: RestartableBroker) -> None:
-    """A Packet Identifier released and used anew is a new message, not a repeated one."""
+    """A message with a Packet Identifier that was released is a new one."""
     client = persistent(broker, "s")
     client.subscribe("t", qos=2)
     publisher = persistent(broker, "p")
@@ -385,7 +383,7 @@ def test_received_identifiers_are_free_after_a_kill_once_released(broker: Restar
 def test_a_will_is_published_after_a_restart_unless_its_client_is_back(
     broker: RestartableBroker, version: int, stopped: bool
 ) -> None:
-    """After a kill and after SIGTERM alike: will_restart_grace, then the Will, retained too."""
+    """After a kill and after SIGTERM: will_restart_grace, then the Will, also with RETAIN 1."""
     for name in ("dead", "back"):
         broker.client(name, version, will=p.Will(f"state/{name}", b"offline", 1, True))
         broker.client("other").publish(f"state/{name}", b"online", retain=True)
@@ -404,7 +402,7 @@ def test_a_will_is_published_after_a_restart_unless_its_client_is_back(
 
 
 def test_a_will_delay_longer_than_the_grace_counts(broker: RestartableBroker) -> None:
-    """max(Will Delay, mqtt.will_restart_grace); of a delay that was running, the rest."""
+    """max(Will Delay, mqtt.will_restart_grace). Of a delay that was running, the rest counts."""
     delayed = Properties(will_delay_interval=300)
     running = persistent(broker, "running", 5, will=p.Will("w/running", b"", 0, False, delayed))
     running.drop()
@@ -422,7 +420,7 @@ def test_a_will_delay_longer_than_the_grace_counts(broker: RestartableBroker) ->
 
 
 def test_a_will_delay_does_not_begin_anew_with_every_restart(broker: RestartableBroker) -> None:
-    """It began with the first one: a broker that restarts often publishes the Will all the same."""
+    """A broker that restarts often still publishes the Will."""
     delayed = Properties(will_delay_interval=300)
     persistent(broker, "lost", 5, will=p.Will("w", b"", 0, False, delayed))
     for _ in range(2):
@@ -438,7 +436,7 @@ def test_a_will_delay_does_not_begin_anew_with_every_restart(broker: Restartable
 
 
 def test_a_will_is_durable_before_connack_and_gone_with_disconnect(tmp_path: Path) -> None:
-    """Every Will, a clean Session's too, is committed before its Client hears that it is admitted."""
+    """Every Will is committed before its Client is admitted, also with a clean Session."""
     broker = RestartableBroker(fresh_file(tmp_path), manual=True)
     client = Client(broker)
     client.send(p.Connect("c", 4, True, will=p.Will("w", b"x")))
@@ -452,7 +450,7 @@ def test_a_will_is_durable_before_connack_and_gone_with_disconnect(tmp_path: Pat
 
 
 def test_a_session_that_cannot_be_stored_is_refused(tmp_path: Path) -> None:
-    """CONNACK 0x97 when there is no space, and nothing is left of the Session."""
+    """CONNACK 0x97 when the disk is full. Nothing is left of the Session."""
     broker = RestartableBroker(fresh_file(tmp_path))
     fill(broker)
     client = persistent(broker, "s", 5)
@@ -464,8 +462,8 @@ def test_a_session_that_cannot_be_stored_is_refused(tmp_path: Path) -> None:
     assert rows(broker) == {}
 
 
-def test_what_could_not_be_stored_is_refused_and_caught_up_with_later(tmp_path: Path) -> None:
-    """Disk full: PUBACK 0x97 and not queued; acknowledgements that could not be noted are noted once there is space."""
+def test_with_a_full_disk_messages_are_refused_and_failed_writes_repeated_later(tmp_path: Path) -> None:
+    """PUBACK 0x97, not queued. Acknowledgements that could not be stored are stored once there is space."""
     broker = RestartableBroker(fresh_file(tmp_path))
     away, here = persistent(broker, "away", 5), persistent(broker, "here", 5)
     for client in (away, here):
@@ -489,7 +487,7 @@ def test_what_could_not_be_stored_is_refused_and_caught_up_with_later(tmp_path: 
 
 
 def fill(broker: RestartableBroker) -> None:
-    """Let there be no space left."""
+    """Fill the disk."""
 
     def full(_work: object) -> None:
         error = sqlite3.OperationalError("database or disk is full")
@@ -500,12 +498,12 @@ def fill(broker: RestartableBroker) -> None:
 
 
 def empty(broker: RestartableBroker) -> None:
-    """There is space again."""
+    """Free the disk."""
     del vars(broker.parts.writer._committer)["transact"]
 
 
-def test_replays_go_on_where_they_were_acknowledged_after_a_kill(broker: RestartableBroker) -> None:
-    """QoS 1: from the last acknowledged message on; nothing is left out, and none is older than that."""
+def test_replays_resume_after_the_last_acknowledged_message_after_a_kill(broker: RestartableBroker) -> None:
+    """QoS 1: no message is left out, and none is older than the last acknowledged one."""
     publisher = broker.client("p")
     for number in range(100):
         publisher.publish(f"r/{number:03}", b"%d" % number, qos=1, retain=True)
@@ -516,7 +514,7 @@ def test_replays_go_on_where_they_were_acknowledged_after_a_kill(broker: Restart
         acknowledged += [packet.topic for packet in batch]
         client.send(*(p.Puback(packet.packet_identifier) for packet in batch))
         batch = client.got(p.Publish)
-    broker.advance(2)  # the position is noted once a second
+    broker.advance(2)  # the position is stored once a second
     broker = broker.restart()
     client = persistent(broker, "s", 5)
     again = everything(client)
@@ -524,7 +522,7 @@ def test_replays_go_on_where_they_were_acknowledged_after_a_kill(broker: Restart
 
 
 def test_a_replay_acknowledged_to_its_end_is_not_repeated(broker: RestartableBroker) -> None:
-    """After its last acknowledgement, a restart replays nothing."""
+    """A restart after its last acknowledgement replays no message."""
     broker.client("p").publish("r", b"1", qos=1, retain=True)
     client = persistent(broker, "s")
     _, publish = client.subscribe("r", qos=1)
@@ -537,8 +535,8 @@ def test_a_replay_acknowledged_to_its_end_is_not_repeated(broker: RestartableBro
     assert published(client) == []
 
 
-def test_a_replay_of_which_nothing_was_acknowledged_is_repeated_whole(broker: RestartableBroker) -> None:
-    """Killed right after SUBACK: the Session gets its retained messages when it comes back."""
+def test_a_replay_without_acknowledgements_is_repeated_whole(broker: RestartableBroker) -> None:
+    """After a kill right after SUBACK, the Session gets its retained messages when it comes back."""
     broker.client("p").publish("r", b"1", qos=1, retain=True)
     client = persistent(broker, "s")
     client.subscribe("r", qos=1)
@@ -548,7 +546,7 @@ def test_a_replay_of_which_nothing_was_acknowledged_is_repeated_whole(broker: Re
 
 
 def test_a_qos_2_replay_is_exactly_once_over_a_kill(broker: RestartableBroker) -> None:
-    """Each message of a QoS 2 replay is noted before it leaves."""
+    """Each message of a QoS 2 replay is stored before it is sent."""
     for number in range(30):
         broker.client("p").publish(f"r/{number:02}", b"%d" % number, qos=2, retain=True)
     client = broker.client("s", 5, clean=False, properties=Properties(session_expiry_interval=100, receive_maximum=8))
@@ -565,8 +563,8 @@ def test_a_qos_2_replay_is_exactly_once_over_a_kill(broker: RestartableBroker) -
 
 
 @pytest.mark.parametrize("commits", [1, 2])
-def test_a_qos_2_replay_is_noted_together_with_its_messages(tmp_path: Path, commits: int) -> None:
-    """Killed after any commit: no message is lost, and none of QoS 2 comes twice, mixed with QoS 1 or not."""
+def test_the_position_of_a_qos_2_replay_is_committed_with_its_messages(tmp_path: Path, commits: int) -> None:
+    """After a kill at any commit no message is lost, and no QoS 2 message comes twice, mixed with QoS 1 or not."""
     broker = RestartableBroker(fresh_file(tmp_path))
     for number in range(6):
         broker.client("p").publish(f"r/{number}", b"%d" % number, qos=1 + number % 2, retain=True)
@@ -587,8 +585,8 @@ def test_a_qos_2_replay_is_noted_together_with_its_messages(tmp_path: Path, comm
         assert came.count(topic) == (2 if topic in again and topic in handed_on else 1)
 
 
-def test_a_replay_that_is_over_is_noted_at_once(broker: RestartableBroker) -> None:
-    """What comes after the SUBSCRIBE comes once, not again as retained after a kill."""
+def test_the_end_of_a_replay_is_stored_at_once(broker: RestartableBroker) -> None:
+    """A message published after the SUBSCRIBE comes once, not again as a retained one after a kill."""
     client = persistent(broker, "s")
     client.subscribe("r", qos=2)
     broker.client("p").publish("r", b"1", qos=2, retain=True)
@@ -600,8 +598,8 @@ def test_a_replay_that_is_over_is_noted_at_once(broker: RestartableBroker) -> No
 
 @pytest.mark.parametrize("policy", list(WhenFull))
 @VERSIONS
-def test_a_full_queue_is_dealt_with_by_policy(tmp_path: Path, policy: WhenFull, version: int) -> None:
-    """mqtt.mqueue_full: drop_oldest, drop_newest, or reject with 0x97; counted, and the same after a restart."""
+def test_the_policies_for_a_full_queue(tmp_path: Path, policy: WhenFull, version: int) -> None:
+    """mqtt.mqueue_full: drop_oldest, drop_newest, or reject with 0x97. They are counted, and hold after a restart."""
     broker = RestartableBroker(fresh_file(tmp_path), limits=Limits(max_mqueue_len=2, mqueue_full=policy))
     client = persistent(broker, "s")
     client.subscribe("t", qos=1)
@@ -628,7 +626,7 @@ def test_a_full_queue_is_dealt_with_by_policy(tmp_path: Path, policy: WhenFull, 
 def test_a_qos_2_replay_is_not_stale_when_its_commit_comes(
     tmp_path: Path, qos: int, payload: bytes, resumed: bool
 ) -> None:
-    """What a replay has sent with QoS 2 waits for a commit; a newer live value, or a clear, takes its place."""
+    """A message that a replay sent with QoS 2 waits for a commit. A newer live message, or a clear, replaces it."""
     broker = RestartableBroker(fresh_file(tmp_path), manual=True)
     publisher = Client(broker)
     publisher.send(p.Connect("p", 4), *(p.Publish(f"r/{number}", b"old", 2, True, False, number) for number in (1, 2)))
@@ -658,7 +656,7 @@ def test_a_qos_2_replay_is_not_stale_when_its_commit_comes(
 
 
 def test_a_qos_2_replay_loses_nothing_to_a_live_message_that_is_not_sent(tmp_path: Path) -> None:
-    """QoS 0 is not queued for a Client that is away: what its replay had on the way still comes."""
+    """QoS 0 is not queued for an offline Client: the older message of its replay still comes."""
     broker = RestartableBroker(fresh_file(tmp_path), manual=True)
     publisher = Client(broker)
     publisher.send(p.Connect("p", 4), p.Publish("r", b"old", 2, True, False, 1))
@@ -678,8 +676,8 @@ def test_a_qos_2_replay_loses_nothing_to_a_live_message_that_is_not_sent(tmp_pat
     assert [(packet.payload, packet.dup) for packet in client.got(p.Publish)] == [(b"old", True)]
 
 
-def test_a_replay_follows_what_was_queued_with_qos_2_before_it(tmp_path: Path) -> None:
-    """Also what has left the queue and waits for its commit: else an older live value followed a newer replayed one."""
+def test_a_replay_follows_qos_2_messages_queued_before_it(tmp_path: Path) -> None:
+    """Also messages that left the queue and wait for a commit: no older live message follows a newer replayed one."""
     broker = RestartableBroker(fresh_file(tmp_path), manual=True, limits=Limits(max_inflight=2))
     publisher, client = Client(broker), Client(broker)
     publisher.send(p.Connect("p", 4))
@@ -699,8 +697,8 @@ def test_a_replay_follows_what_was_queued_with_qos_2_before_it(tmp_path: Path) -
     assert [(packet.payload, packet.retain) for packet in seen] == [(b"1", False), (b"2", True)]
 
 
-def test_a_replay_overtakes_no_qos_2_message_of_another_where_nodes_share_a_database(tmp_path: Path) -> None:
-    """What it brings may be another node's newer value, which nobody here was told of."""
+def test_on_a_shared_database_a_replay_overtakes_no_qos_2_message_of_another_replay(tmp_path: Path) -> None:
+    """Its message may be another node's newer one, whose change was not announced here."""
     broker = RestartableBroker(fresh_file(tmp_path), manual=True)
     broker.store.shared = True
     publisher, client = Client(broker), Client(broker)
@@ -719,12 +717,12 @@ def test_a_replay_overtakes_no_qos_2_message_of_another_where_nodes_share_a_data
 
 @pytest.mark.parametrize("payload", [b"", b"new"])
 @pytest.mark.parametrize("way", ["change", "changes", "merge"])
-def test_what_a_tool_replaces_does_not_leave_with_qos_2_when_that_is_known(
+def test_a_message_that_an_operator_replaces_does_not_leave_with_qos_2_later(
     tmp_path: Path, way: str, payload: bytes
 ) -> None:
-    """A replayed message waits for its commit, which is behind the tool's: it would come after the tool is answered."""
+    """A replayed message would wait for a commit after the operator's, and leave after the operator's answer."""
     if way == "merge" and not payload:
-        payload = b"also new"  # what is imported is never a clear
+        payload = b"also new"  # an import never clears
     broker = RestartableBroker(fresh_file(tmp_path), manual=True)
     publisher, client = Client(broker), Client(broker)
     publisher.send(p.Connect("p", 4), p.Publish("r", b"old", 2, True, False, 1))
@@ -745,13 +743,13 @@ def test_what_a_tool_replaces_does_not_leave_with_qos_2_when_that_is_known(
 
 
 def _changed(broker: RestartableBroker, folder: Path, way: str, payload: bytes) -> Callable[[], bool]:
-    """Have a tool change the topic r, and return what tells whether it is done."""
+    """Change the topic r as an operator. Return a function that tells whether the change is done."""
     stamp = broker.store.next_revision()
     message = RetainedMessage("r", payload, 2, NO_PROPERTIES, None, None, broker.now() + 1, None, stamp)
     change = RetainedChange("r", stamp, broker.now() + 1, message if payload else None)
     if way != "merge":
         ticket = broker.retained.store(change, ChangeOrigin.API)
-        if way == "changes":  # all of a command's have the same stamp
+        if way == "changes":  # all changes of one command have one revision
             ticket = broker.retained.store(evolve(change, topic="s", message=None), ChangeOrigin.API)
         return lambda: ticket.settled
     with closing(sqlite3.connect(folder / "staged.db")) as connection, connection:

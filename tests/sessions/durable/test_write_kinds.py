@@ -1,4 +1,4 @@
-"""The rows of Session State: written and deleted many to a statement, each found by its key."""
+"""The rows of Session State: many are written and deleted by one statement, each by its key."""
 
 from __future__ import annotations
 
@@ -53,8 +53,7 @@ def test_rows_are_deleted_by_seeking(connection: sqlite3.Connection, table: Tabl
     assert not any(f"SCAN {table.name}" in step[3] for step in steps)
 
 
-def test_an_ended_session_takes_its_rows_along(connection: sqlite3.Connection) -> None:
-    """Nothing of it is left, everything of others is."""
+def test_ending_a_session_deletes_its_rows_and_no_others(connection: sqlite3.Connection) -> None:
     for session in (1, 2):
         connection.execute("INSERT INTO sessions VALUES (?, 'c', NULL, 'l', 5, NULL)", (session,))
         connection.execute("INSERT INTO session_subscriptions VALUES (?, 't', 0, 0, 0, 0, NULL, NULL)", (session,))
@@ -71,8 +70,8 @@ def test_an_ended_session_takes_its_rows_along(connection: sqlite3.Connection) -
         assert connection.execute(f"SELECT {column} FROM {table}").fetchall() == [(2,)]
 
 
-def test_what_the_database_could_not_take_is_remembered_and_what_it_refuses_is_not() -> None:
-    """FULL and UNAVAILABLE pass; a row refused for itself would be refused again."""
+def test_failed_writes_are_remembered_and_refused_rows_are_not() -> None:
+    """FULL and UNAVAILABLE pass. A row that the database refuses would be refused again."""
     failures: list[str] = []
     kind = received(failures=failures)
     write = Write(kind, (1, 1), (1, 1, 1), 1)
@@ -82,8 +81,8 @@ def test_what_the_database_could_not_take_is_remembered_and_what_it_refuses_is_n
     assert (kind.unwritten, failures) == ({(1, 1): write}, ["failed"])
 
 
-def test_what_is_unwritten_of_an_ended_session_is_forgotten_with_it(connection: sqlite3.Connection) -> None:
-    """Written a second later, it would bring the Session back; what is unwritten of others stays."""
+def test_failed_writes_of_an_ended_session_are_forgotten(connection: sqlite3.Connection) -> None:
+    """Written a second later, they would bring the Session back. Failed writes of other Sessions stay."""
     kind = received()
     kind.failed(
         [Write(kind, (session, 1), (session, 1, 1), 1) for session in (1, 2)],
@@ -94,8 +93,8 @@ def test_what_is_unwritten_of_an_ended_session_is_forgotten_with_it(connection: 
     assert list(kind.unwritten) == [(2, 1)]
 
 
-def test_what_is_unwritten_and_overtaken_is_forgotten(connection: sqlite3.Connection) -> None:
-    """A newer row of the same key, submitted before the older one failed, is not replaced by that a second later."""
+def test_a_failed_write_is_forgotten_once_a_newer_one_is_committed(connection: sqlite3.Connection) -> None:
+    """A newer row of the same key, submitted before the older write failed, is not overwritten a second later."""
     kind = received()
     kind.failed(
         [Write(kind, (1, identifier), (1, identifier, 1), 1) for identifier in (1, 2)],

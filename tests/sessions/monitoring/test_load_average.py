@@ -1,4 +1,4 @@
-"""Loads, against numbers computed by hand with mosquitto's formula."""
+"""Load averages, against numbers computed by hand with mosquitto's formula."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def test_averages_over_one_five_and_fifteen_minutes() -> None:
     load = LoadAverage()
     # 100 in 10 s are 600 a minute: 600 * (1 - e**(-1/6), 1 - e**(-1/30), 1 - e**(-1/90))
     assert rounded(load, 100, 10) == (92.11, 19.67, 6.63)
-    # nothing in the next 10 s: times e**(-1/6), e**(-1/30), e**(-1/90)
+    # none in the next 10 s: times e**(-1/6), e**(-1/30), e**(-1/90)
     assert rounded(load, 100, 10) == (77.97, 19.03, 6.56)
     # 60 in a minute: 60 + (v - 60) / e, e**(-1/5), e**(-1/15)
     assert rounded(load, 160, 60) == (66.61, 26.45, 10.0)
 
 
-def test_a_steady_growth_is_told_as_it_is_after_a_while() -> None:
+def test_averages_approach_a_steady_growth() -> None:
     load = LoadAverage()
     for minute in range(1, 200):
         load.update(30 * minute, 60)
@@ -30,8 +30,8 @@ def test_a_steady_growth_is_told_as_it_is_after_a_while() -> None:
 
 
 @pytest.mark.parametrize("interval", [0, -5])
-def test_an_interval_that_is_none_changes_nothing(interval: float) -> None:
-    """As at the start, or when the clock has been set back; what grew meanwhile counts in the next."""
+def test_an_interval_of_zero_changes_nothing(interval: float) -> None:
+    """As at the start, or when the clock was set back. The growth meanwhile counts in the next interval."""
     load = LoadAverage()
     assert rounded(load, 50, interval) == (0.0, 0.0, 0.0)
     assert rounded(load, 100, 10) == (92.11, 19.67, 6.63)

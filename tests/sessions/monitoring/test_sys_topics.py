@@ -1,4 +1,4 @@
-"""The broker's own topics: values, when they are told and to whom, and that they count apart."""
+"""The broker's own topics: their values, when and to whom they are sent, and that they count apart."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def broker() -> MemoryBroker:
 
 
 def told(packets: list[p.Packet]) -> dict[str, str]:
-    """Return the values among the packets by topic, without $SYS/broker/; each comes once."""
+    """Return the values among the packets by topic, without $SYS/broker/. Each comes once."""
     found = [packet for packet in packets if isinstance(packet, p.Publish)]
     assert {packet.qos for packet in found} <= {0}
     values = {packet.topic.removeprefix("$SYS/broker/"): packet.payload.decode() for packet in found}
@@ -40,7 +40,7 @@ def told(packets: list[p.Packet]) -> dict[str, str]:
 
 
 def present(broker: MemoryBroker) -> dict[str, str]:
-    """Return all values as of now, the way a new subscriber is told them."""
+    """Return all present values, as a new subscriber gets them."""
     broker.advance(INTERVAL)
     observer = Client(broker)
     observer.connect("observer")
@@ -49,7 +49,7 @@ def present(broker: MemoryBroker) -> dict[str, str]:
     return values
 
 
-# --- what is told
+# --- the values
 
 
 def test_every_topic_of_mosquitto_in_its_format(broker: MemoryBroker) -> None:
@@ -61,7 +61,7 @@ def test_every_topic_of_mosquitto_in_its_format(broker: MemoryBroker) -> None:
     assert {topic for topic in values if not topic.startswith("$SYS/broker/holdfast/")} == set(MOSQUITTO_TOPICS)
 
 
-def test_what_has_been_counted(broker: MemoryBroker) -> None:
+def test_counted_packets_and_bytes(broker: MemoryBroker) -> None:
     """Packets of all types, PUBLISH packets with their bytes, and the bytes on the wire."""
     subscriber = broker.client("s")
     subscriber.subscribe("t", qos=1)
@@ -99,7 +99,7 @@ def test_a_replay_is_counted_message_by_message(broker: MemoryBroker) -> None:
 
 
 def test_clients_sessions_and_subscriptions(broker: MemoryBroker) -> None:
-    """The client that looks is gone again at the next interval, and not yet there at this."""
+    """The client that reads them is not counted: it comes after one interval and is gone at the next."""
     keeper = broker.client("keeper", 5, properties=Properties(session_expiry_interval=100))
     keeper.subscribe("a", "b/#", "$share/g/c", qos=1)
     broker.client("there").subscribe("$share/g/c")
@@ -127,7 +127,7 @@ def test_clients_sessions_and_subscriptions(broker: MemoryBroker) -> None:
     assert values["store/messages/count"] == "0"
 
 
-def test_drops_are_told_together_and_by_cause() -> None:
+def test_drops_are_counted_together_and_by_cause() -> None:
     broker = MemoryBroker(limits=Limits(max_mqueue_len=2), sys_msg_interval=INTERVAL)
     away = broker.client("away", 5, properties=Properties(session_expiry_interval=1000))
     away.subscribe("t", qos=1)
@@ -144,7 +144,7 @@ def test_drops_are_told_together_and_by_cause() -> None:
 
 
 def test_loads(broker: MemoryBroker) -> None:
-    """Growth per minute, averaged: see test_loads for the formula."""
+    """The growth per minute, averaged. test_load_average.py has the formula."""
     client = broker.client("c")
     for _ in range(9):
         client.send(p.Pingreq())
@@ -167,7 +167,7 @@ def test_uptime_and_running_replays(broker: MemoryBroker) -> None:
     assert values["holdfast/replays/running"] == "1"
 
 
-def test_replays_that_wait_for_a_rate_and_for_others() -> None:
+def test_replays_that_wait_for_a_rate_or_for_a_place() -> None:
     flow = FlowSettings(4, 2, delivery_rate=Rate(2, 60), max_concurrent_replays=1)
     broker = MemoryBroker(flow=flow, sys_msg_interval=INTERVAL)
     publisher = broker.client("p")
@@ -179,8 +179,8 @@ def test_replays_that_wait_for_a_rate_and_for_others() -> None:
     assert [values[f"holdfast/replays/{name}"] for name in ("running", "throttled", "waiting")] == ["1", "1", "2"]
 
 
-def test_what_has_been_retained_and_replayed(broker: MemoryBroker) -> None:
-    """Of the messages accepted; a refused one is counted with its limit, and nowhere else."""
+def test_retained_and_replayed_messages(broker: MemoryBroker) -> None:
+    """Only accepted messages count. A refused one counts for its limit only."""
     client = broker.client("c", 5)
     client.publish("a", b"1", 1, True)
     client.publish("a", b"22", 1, True)
@@ -203,7 +203,7 @@ def test_what_has_been_retained_and_replayed(broker: MemoryBroker) -> None:
     assert told("set clear expire bytes") == ["4", "1", "1", "2"]
 
 
-def test_memory_is_told_where_the_system_tells_it(tmp_path: Path) -> None:
+def test_memory_is_measured_where_the_system_tells_it(tmp_path: Path) -> None:
     status = tmp_path / "status"
     assert resident_memory(status) == {}
     status.write_text("Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n")
@@ -213,7 +213,7 @@ def test_memory_is_told_where_the_system_tells_it(tmp_path: Path) -> None:
 
 
 def test_the_page_for_operators_has_every_topic_and_every_counter(broker: MemoryBroker) -> None:
-    """And no other but those of the store, which this broker in memory has not."""
+    """And no other, except those of the database, which this broker in memory has not."""
     rows = re.findall(r"^\| `([^`]+)`", PAGE.read_text(), re.MULTILINE)
     patterns = [re.sub("PERIOD|NAME", "[^/]+", re.escape(name)) for name in rows if name.startswith("$SYS/")]
     topics = [f"$SYS/broker/{name}" for name in present(broker)]
@@ -224,10 +224,10 @@ def test_the_page_for_operators_has_every_topic_and_every_counter(broker: Memory
     assert {name for name in rows if not name.startswith("$SYS/")} == counters
 
 
-# --- when, and to whom
+# --- times and subscribers
 
 
-def test_only_what_has_changed_is_told_at_each_interval(broker: MemoryBroker) -> None:
+def test_only_changed_values_are_sent_at_each_interval(broker: MemoryBroker) -> None:
     client = broker.client("c")
     client.subscribe("$SYS/broker/uptime", "$SYS/broker/version", "$SYS/broker/publish/messages/+")
     broker.advance(INTERVAL - 1)
@@ -290,7 +290,7 @@ def test_wildcards_in_the_first_level_do_not_match(broker: MemoryBroker) -> None
     assert client.messages() == []
 
 
-def test_nothing_is_kept_for_who_is_away() -> None:
+def test_no_value_is_queued_for_an_offline_session() -> None:
     broker = MemoryBroker(limits=Limits(mqueue_store_qos0=True), sys_msg_interval=INTERVAL)
     properties = Properties(session_expiry_interval=1000)
     client = broker.client("c", 5, properties=properties)
@@ -305,7 +305,7 @@ def test_nothing_is_kept_for_who_is_away() -> None:
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_disabled_or_stopped(stopped: bool) -> None:
+def test_no_value_is_sent_while_disabled_or_stopped(stopped: bool) -> None:
     broker = MemoryBroker(sys_msg_interval=INTERVAL if stopped else 0)
     if stopped:
         broker.sys_topics.stopService()
@@ -318,7 +318,7 @@ def test_disabled_or_stopped(stopped: bool) -> None:
         assert len(client.subscribe("$SYS/#")) == 1
 
 
-def test_a_client_that_does_not_read_is_shut_down_for_these_too() -> None:
+def test_a_client_that_does_not_read_them_is_shut_down() -> None:
     broker = MemoryBroker(limits=Limits(max_buffered_bytes=5000), sys_msg_interval=INTERVAL)
     client = broker.client("c")
     client.subscribe("$SYS/broker/uptime")
@@ -356,14 +356,14 @@ def test_watching_the_broker_does_not_change_what_it_counts(broker: MemoryBroker
     assert broker.counters.message_bytes_sent == 0
 
 
-# --- nobody else publishes there
+# --- clients do not publish there
 
 
 @pytest.mark.parametrize("topic", ["$SYS", "$SYS/", "$SYS/broker/uptime"])
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("version", [4, 5])
 def test_clients_may_not_publish_there(broker: MemoryBroker, topic: str, qos: int, version: int) -> None:
-    """Not authorized (0x87) in MQTT 5; MQTT 3 has but the acknowledgement. It is dropped and counted."""
+    """MQTT 5: Not authorized (0x87). MQTT 3 has only the acknowledgement. The message is dropped and counted."""
     watcher = broker.client("w")
     watcher.subscribe("$SYS/#", "$SYS")
     watcher.packets()
@@ -377,7 +377,7 @@ def test_clients_may_not_publish_there(broker: MemoryBroker, topic: str, qos: in
     assert broker.counters.messages_dropped_not_authorized == 1
 
 
-def test_other_topics_with_a_dollar_are_the_clients() -> None:
+def test_clients_may_use_other_topics_with_a_dollar() -> None:
     broker = MemoryBroker(sys_msg_interval=INTERVAL)
     client = broker.client("c")
     client.subscribe("$SYSTEM/#", "$other")
@@ -386,7 +386,7 @@ def test_other_topics_with_a_dollar_are_the_clients() -> None:
     assert [topic for topic, *_ in client.messages()] == ["$SYSTEM/x", "$other"]
 
 
-def test_a_topic_alias_does_not_help(broker: MemoryBroker) -> None:
+def test_clients_may_not_publish_there_by_topic_alias(broker: MemoryBroker) -> None:
     client = broker.client("c", 5)
     alias = Properties(topic_alias=1)
     client.publish("$SYS/x", qos=1, properties=alias, identifier=1)
@@ -395,7 +395,7 @@ def test_a_topic_alias_does_not_help(broker: MemoryBroker) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_no_will_goes_there(broker: MemoryBroker, version: int) -> None:
+def test_no_will_may_go_there(broker: MemoryBroker, version: int) -> None:
     """CONNACK says not authorized: 0x87, or return code 5."""
     client = broker.client("c", version, will=p.Will("$SYS/x", b"gone", 0, False))
     assert client.connack is not None
@@ -404,12 +404,12 @@ def test_no_will_goes_there(broker: MemoryBroker, version: int) -> None:
     assert client.network.closed
 
 
-# --- who may read
+# --- authorization
 
 
 @implementer(IAuthorizer)
 class Partial(UnrestrictedAuthorizer):
-    """Lets nobody subscribe to bytes, and withholds loads; answers at once, later, or with an error."""
+    """Lets no client subscribe to bytes, and denies loads. Answers at once, later, or with an error."""
 
     checks_delivery = True
 

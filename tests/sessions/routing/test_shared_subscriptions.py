@@ -1,4 +1,4 @@
-"""Shared subscriptions: what becomes of a message whose member goes away, and what of one it refuses [MQTT5-4.8.2]."""
+"""Shared subscriptions: messages whose member disconnects, and messages that a member refuses [MQTT5-4.8.2]."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def member(broker: MemoryBroker, client_id: str, version: int = 5, clean: bool =
 
 
 def payloads(client: Client) -> list[bytes]:
-    """Return the payloads a client has been sent, acknowledging nothing."""
+    """Return the payloads sent to a client, without acknowledging them."""
     return [packet.payload for packet in client.got(p.Publish)]
 
 
 @VERSIONS
 @pytest.mark.parametrize("clean", [True, False])
-def test_qos_1_in_flight_to_a_member_that_goes_away_is_redelivered(version: int, clean: bool) -> None:
-    """Another member that is online gets it, whether the Session goes on or not; it is no repetition for that one."""
+def test_qos_1_in_flight_to_a_member_that_disconnects_is_redelivered(version: int, clean: bool) -> None:
+    """Another online member gets it, whether the Session ends or not. That one gets it without DUP."""
     broker = MemoryBroker()
     first, second = member(broker, "a", version, clean), member(broker, "b", version, clean)
     broker.client("p").publish("t", b"1", qos=1)
@@ -46,7 +46,7 @@ def test_qos_1_in_flight_to_a_member_that_goes_away_is_redelivered(version: int,
 
 
 def test_qos_1_waits_for_its_client_when_no_other_member_is_online() -> None:
-    """A Session that goes on keeps it; it is sent again when the Client is back."""
+    """A Session that has not ended keeps it. It is sent again when the Client is back."""
     broker = MemoryBroker()
     first, second = member(broker, "a", clean=False), member(broker, "b", clean=False)
     second.drop()
@@ -57,8 +57,8 @@ def test_qos_1_waits_for_its_client_when_no_other_member_is_online() -> None:
     assert [(packet.payload, packet.dup) for packet in back.backlog if isinstance(packet, p.Publish)] == [(b"1", True)]
 
 
-def test_a_session_that_ends_leaves_its_messages_to_members_that_are_away() -> None:
-    """When the last member online is gone for good, one whose Session goes on gets them later."""
+def test_a_session_that_ends_leaves_its_messages_to_offline_members() -> None:
+    """When the last online member's Session ends, an offline member gets them later."""
     broker = MemoryBroker()
     first, second = member(broker, "a", clean=True), member(broker, "b", clean=False)
     second.drop()
@@ -69,8 +69,8 @@ def test_a_session_that_ends_leaves_its_messages_to_members_that_are_away() -> N
     assert [packet.payload for packet in back.backlog if isinstance(packet, p.Publish)] == [b"0", b"1", b"2"]
 
 
-def test_what_is_queued_for_a_member_is_redelivered_in_order() -> None:
-    """Messages that wait behind a full window go to the others, QoS 2 ones too: they have not been begun."""
+def test_queued_messages_of_a_member_are_redelivered_in_order() -> None:
+    """Messages that wait behind a full window go to other members. So do QoS 2 messages, which have not been sent."""
     broker = MemoryBroker(limits=Limits(max_inflight=1))
     first = member(broker, "a")
     for number in range(5):
@@ -82,7 +82,7 @@ def test_what_is_queued_for_a_member_is_redelivered_in_order() -> None:
 
 
 def test_a_qos_2_exchange_that_has_begun_waits_for_its_client() -> None:
-    """It is completed with the Client that got it first [MQTT5-4.8.2-4]."""
+    """It is completed with the Client that got the message first [MQTT5-4.8.2-4]."""
     broker = MemoryBroker()
     first, second = member(broker, "a", clean=False), member(broker, "b", clean=False)
     broker.client("p").publish("t", b"1", qos=2)
@@ -93,19 +93,19 @@ def test_a_qos_2_exchange_that_has_begun_waits_for_its_client() -> None:
     assert [packet.payload for packet in back.backlog if isinstance(packet, p.Publish)] == [b"1"]
 
 
-def test_a_qos_2_exchange_dies_with_its_session() -> None:
-    """When that Session ends it goes to nobody else [MQTT5-4.8.2-5]."""
+def test_a_qos_2_exchange_ends_with_its_session() -> None:
+    """No other member gets the message [MQTT5-4.8.2-5]."""
     broker = MemoryBroker()
     first, second = member(broker, "a"), member(broker, "b")
     broker.client("p").publish("t", b"1", qos=2)
     assert payloads(first) == [b"1"]
     first.drop()
     assert payloads(second) == []
-    assert broker.registry.session_count == 2  # that of the publisher, and of b
+    assert broker.registry.session_count == 2  # of the publisher and of b
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_a_refused_message_goes_to_nobody_else(qos: int) -> None:
+def test_a_refused_message_goes_to_no_other_member(qos: int) -> None:
     """PUBACK or PUBREC of 0x80 or above ends the delivery [MQTT5-4.8.2-6]."""
     broker = MemoryBroker()
     first, second = member(broker, "a"), member(broker, "b")
@@ -118,7 +118,7 @@ def test_a_refused_message_goes_to_nobody_else(qos: int) -> None:
 
 
 def test_an_acknowledgement_that_comes_too_late_is_ignored() -> None:
-    """The first Client comes back and acknowledges what another has got meanwhile."""
+    """The first Client comes back and acknowledges a message that another member got meanwhile."""
     broker = MemoryBroker()
     first, second = member(broker, "a", clean=False), member(broker, "b")
     broker.client("p").publish("t", b"1", qos=1)
@@ -131,7 +131,7 @@ def test_an_acknowledgement_that_comes_too_late_is_ignored() -> None:
 
 
 def test_ordinary_messages_stay_with_their_session() -> None:
-    """Only what came through the shared subscription moves."""
+    """Only messages of the shared subscription move."""
     broker = MemoryBroker()
     first, second = member(broker, "a", clean=False), member(broker, "b")
     first.subscribe("u", qos=1)
@@ -143,7 +143,7 @@ def test_ordinary_messages_stay_with_their_session() -> None:
 
 
 def test_messages_of_a_shared_subscription_outlive_a_kill_and_move_on(tmp_path: Path) -> None:
-    """After a restart they are still the group's: a Session that ends leaves them to another member."""
+    """After a restart they still belong to the group: a Session that ends leaves them to another member."""
     broker = RestartableBroker(fresh_file(tmp_path))
     for name in "ab":
         member(broker, name, clean=False).drop()

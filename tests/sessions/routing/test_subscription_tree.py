@@ -1,4 +1,4 @@
-"""The subscription tree answers as the plain matcher does, and leaves nothing behind."""
+"""The subscription tree finds the same subscriptions as the plain matcher, and leaves no branch behind."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_removing_everything_leaves_no_branch(pairs: list[tuple[str, str]]) -> N
     assert tree._root.is_empty()
 
 
-def test_removing_what_is_not_there_changes_nothing() -> None:
+def test_removing_an_unknown_subscription_changes_nothing() -> None:
     """An unknown filter or subscriber is no error."""
     tree: SubscriptionTree[str] = SubscriptionTree()
     tree.add("x", Subscription("a/b", 1))
@@ -54,7 +54,7 @@ def test_removing_what_is_not_there_changes_nothing() -> None:
 
 @given(filters())
 def test_every_generated_filter_is_valid(topic_filter: str) -> None:
-    """The strategy makes only filters the broker accepts."""
+    """The strategy makes only filters that the broker accepts."""
     check_topic_filter(topic_filter, 128)
 
 
