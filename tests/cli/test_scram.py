@@ -36,7 +36,7 @@ def test_a_user_is_added_and_gets_another_password(path: Path) -> None:
     assert (result.exit_code, result.stdout, result.stderr) == (0, f"{path}: alice was added\n", "")
     assert knows(path, "alice", b"pencil")
     result = set_user(path, "alice", "eraser")
-    assert (result.exit_code, result.stdout) == (0, f"{path}: alice has another password\n")
+    assert (result.exit_code, result.stdout) == (0, f"{path}: alice has a new password\n")
     assert knows(path, "alice", b"eraser")
 
 

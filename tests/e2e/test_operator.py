@@ -100,7 +100,7 @@ def test_which_broker_is_meant(broker: BrokerProcess) -> None:
     assert said(folder, "retainer", "topics", "--storage", url) == b"a\n"
     status, out, errors = holdfast(folder, "retainer", "topics", "--storage", f"sqlite:///{folder}/other.db")
     assert (status, out, len(errors.splitlines())) == (1, b"", 1)
-    assert "has its messages in sqlite:" in errors
+    assert "keeps its messages in sqlite:" in errors
     status, out, errors = holdfast(folder, "retainer", "topics", "--data-dir", "other", "--storage", url)
     assert (status, out, len(errors.splitlines())) == (1, b"", 1)
     assert "is locked by another process" in errors

@@ -67,8 +67,8 @@ class BrokerClient:
             return False  # the broker accepted the connection and then began to stop
         if store != wanted:
             raise Inaccessible(
-                f"the broker of {self._config.data_dir} has its messages in {store}, not in {wanted}; "
-                "name a --data-dir of its own for the other database"
+                f"the broker of {self._config.data_dir} keeps its messages in {store}, not in {wanted}; "
+                "give --data-dir another folder for the other database"
             )
         return True
 
@@ -101,7 +101,7 @@ class BrokerClient:
             yield
         except TimeoutError as error:
             self._connection.close()
-            raise Inaccessible(f"the broker has said nothing for {_TIMEOUT:g} seconds; see its log") from error
+            raise Inaccessible(f"the broker has sent nothing for {_TIMEOUT:g} seconds; see its log") from error
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
             raise ConnectionBroken(

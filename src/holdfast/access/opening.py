@@ -51,7 +51,7 @@ def _locked(broker: BrokerClient, lock: DirectoryLock) -> bool:
                 lock.acquire()
         except DirectoryInUse as error:
             if not left:
-                raise DirectoryUnusable(f"{error}; nobody answers at {lock.directory / SOCKET_NAME}") from error
+                raise DirectoryUnusable(f"{error}; no broker answers at {lock.directory / SOCKET_NAME}") from error
             time.sleep(_PAUSE)
         else:
             break

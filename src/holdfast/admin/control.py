@@ -39,7 +39,7 @@ class ControlSocket:
         except (CannotListenError, OSError) as error:
             address.close()
             reason = getattr(error, "socketError", error)
-            raise ControlUnusable(f"{self.path}: cannot listen there: {reason}") from error
+            raise ControlUnusable(f"{self.path}: cannot listen: {reason}") from error
         finally:
             os.umask(before)
         self._address = address

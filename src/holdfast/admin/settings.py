@@ -49,7 +49,7 @@ class Settings:
         Raises :class:`RefusedCall` with all problems; then nothing is changed.
         """
         if self._apply is None:
-            raise _refused(["no broker runs, so there is nothing to change: change its configuration file"])
+            raise _refused(["no broker runs: change its configuration file"])
         before = _shown(self._config)
         given = _given(body)
         reader = Reader(RetainerConfig)
@@ -64,8 +64,8 @@ class Settings:
         if fixed:
             raise _refused(
                 [
-                    f"retainer.{name}: is read when the broker starts; change it in the configuration file and start "
-                    "the broker again"
+                    f"retainer.{name}: takes effect only at a start; change it in the configuration file and "
+                    "restart the broker"
                     for name in fixed
                 ]
             )

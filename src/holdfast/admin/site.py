@@ -229,7 +229,7 @@ def call_of(request: Any) -> Call:
         raise bad_request("the query string has too many arguments, or is not percent-encoded UTF-8") from None
     arguments = dict(pairs)
     if len(arguments) < len(pairs):
-        raise bad_request("an argument stands twice in the query string")
+        raise bad_request("an argument occurs twice in the query string")
     return Call(request.method.decode("ascii", "replace"), path, arguments, request.content.read())
 
 

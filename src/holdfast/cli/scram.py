@@ -54,7 +54,7 @@ def set_password(context: click.Context, file: Path, username: str, password_std
     except (ConfigError, Unusable) as error:
         click.echo(str(error), err=True)
         context.exit(1)
-    change = "has another password" if known else "was added"
+    change = "has a new password" if known else "was added"
     click.echo(f"{click.format_filename(file)}: {username} {change}")
 
 

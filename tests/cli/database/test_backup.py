@@ -110,5 +110,5 @@ def test_what_is_no_good_backup_is_told(folder: Path, damage: str) -> None:
     result = run("db", "verify", "b.db")
     assert result.exit_code == 1
     assert "Traceback" not in result.output
-    assert result.stderr.startswith("b.db: is no good backup: ")
+    assert result.stderr.startswith("b.db: is not a good backup: ")
     assert "good, with" not in result.stdout

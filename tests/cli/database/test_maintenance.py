@@ -58,7 +58,7 @@ def test_an_upgrade(data: Path) -> None:
     assert steps == [f"running {revision}: {what}" for revision, what in steps_from("0001")]
     assert steps[0].startswith("running 0002: ")
     assert last == f"upgraded to {newest_version()}"
-    assert kept.endswith(": the database as it was before; to go back, restore it")
+    assert kept.endswith(": a copy of the database before the upgrade; to go back, restore it")
     again = db("upgrade")
     assert (again.exit_code, again.stdout.splitlines()[1:], again.stderr) == (0, ["up to date, nothing to do"], "")
 
@@ -106,7 +106,7 @@ def test_without_a_backup_nothing_is_changed(data: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(maintenance, "back_up", full)
     assert refused("upgrade") == (
         f"no backup could be made, so nothing was changed: {data}/holdfast.db.x: there is no space left on its disk;"
-        " free some space. To have it elsewhere, run holdfast db backup, then holdfast db upgrade --no-backup"
+        " free some space. To make one elsewhere, run holdfast db backup, then holdfast db upgrade --no-backup"
     )
     assert rows(data / "holdfast.db", "alembic_version") == [("0001",)]
     assert db("upgrade", "--no-backup").exit_code == 0

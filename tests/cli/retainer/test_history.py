@@ -97,7 +97,7 @@ def test_what_was_retained_then(store: Store) -> None:
     assert store.ok("topics", *then) == "lamp/1\nlamp/2\n"
     assert store.ok("get", "lamp/1", "--payload", *then) == "on"
     assert len(store.ok("export", *then).splitlines()) == 2
-    assert store.refused("get", "lamp/3", *then) == "lamp/3: nothing was retained\n"
+    assert store.refused("get", "lamp/3", *then) == "lamp/3: had no retained message\n"
 
 
 def test_a_restore_is_counted_asked_for_and_done(store: Store) -> None:
@@ -109,14 +109,14 @@ def test_a_restore_is_counted_asked_for_and_done(store: Store) -> None:
     )
     told = store.refused("restore", "#", *then)
     assert "2 would be restored" in told
-    assert "say --yes" in told
+    assert "give --yes" in told
     assert store.ok("topics") == "\u202elamp/\u001b[31m\n"
     assert store.ok("restore", "lamp/2", *then, "--yes") == "1 restored\n"
     assert store.ok("topics", "lamp/#") == "lamp/2\n"
     assert (
-        store.ok("restore", "#", *then, "--yes", "--clear") == "1 restored, 1 cleared, 1 were as they had been then\n"
+        store.ok("restore", "#", *then, "--yes", "--clear") == "1 restored, 1 cleared, 1 still had the same message\n"
     )
-    assert store.ok("restore", "#", *then, "--yes") == "0 restored, 2 were as they had been then\n"
+    assert store.ok("restore", "#", *then, "--yes") == "0 restored, 2 still had the same message\n"
     assert store.ok("restore", "#", *then) == ""
     newest = [line.split()[1:3] for line in store.ok("history", "--limit", "3").splitlines()]
     assert sorted(newest) == [["clear", "restore"], ["set", "restore"], ["set", "restore"]]
@@ -169,11 +169,11 @@ def test_ctrl_c_ends_a_restore_between_two_parts(store: Store, monkeypatch: pyte
     monkeypatch.setattr(RetainedMessages, "retain", interrupted)
     result = store.run("restore", "lamp/#", *then)
     assert result.exit_code == 1
-    assert "until then: 1 restored; do it again to go on" in result.stderr
+    assert "done until then: 1 restored; repeat the command to continue" in result.stderr
     assert "failed" not in result.stderr
     monkeypatch.setattr(RetainedMessages, "retain", retain)
     assert store.ok("topics", "lamp/#") == "lamp/1\n"
-    assert store.ok("restore", "lamp/#", *then) == "1 restored, 1 were as they had been then\n"
+    assert store.ok("restore", "lamp/#", *then) == "1 restored, 1 still had the same message\n"
 
 
 def test_without_a_history_the_key_to_set_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

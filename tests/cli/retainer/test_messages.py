@@ -68,7 +68,7 @@ def test_set_get_topics_clean() -> None:
     assert ok("clean", "a/#", "--dry-run") == b"1 would be cleared\n"
     assert ok("clean", "a/#") == b"1 cleared\n"
     assert ok("topics") == b"c\n"
-    assert refused("get", "a/b") == "a/b: nothing is retained"
+    assert refused("get", "a/b") == "a/b: has no retained message"
 
 
 def test_an_export_is_imported_as_it_was(folder: Path) -> None:
@@ -142,7 +142,7 @@ def test_neither_a_broker_nor_a_store(folder: Path, monkeypatch: pytest.MonkeyPa
     lock.acquire()
     message = refused("info")
     assert "is in use by process" in message
-    assert "nobody answers at" in message
+    assert "no broker answers at" in message
     assert sum(pauses) == pytest.approx(4.9)
     lock.release()
     ok("info")
@@ -210,7 +210,7 @@ def test_info_tells_of_damaged_databases_until_they_are_moved_away(folder: Path)
     for name in (aside.name, f"{aside.name}-wal"):
         (folder / "data" / name).touch()
     told = ok("info").decode().splitlines()
-    assert told[-1] == f"a damaged database lies in quarantine beside it: {aside.name}"
+    assert told[-1] == f"a damaged database is in quarantine beside it: {aside.name}"
     assert sum("quarantine" in line for line in told) == 1
     aside.rename(folder / "elsewhere")
     assert b"quarantine" not in ok("info")

@@ -45,7 +45,7 @@ def backup(
             back_up(database, target, report)
     except (ConfigError, StoreUnusable) as error:
         fail(context, error)
-    click.echo(f"{click.format_filename(target)}: the database as it was; holdfast db verify shows that it is good")
+    click.echo(f"{click.format_filename(target)}: a copy of the database; to check it, run: holdfast db verify")
 
 
 @click.command()
@@ -61,7 +61,7 @@ def verify(context: click.Context, file: Path) -> None:
         with TemporaryDirectory(prefix="holdfast-verify-") as directory:
             count = _restore(file, directory)
     except (ConfigError, StoreUnusable, Inaccessible, OSError) as error:
-        fail(context, StoreUnusable(f"{click.format_filename(file)}: is no good backup: {error}"))
+        fail(context, StoreUnusable(f"{click.format_filename(file)}: is not a good backup: {error}"))
     click.echo(f"{click.format_filename(file)}: good, with {count} retained messages")
 
 
@@ -76,10 +76,10 @@ def _restore(file: Path, directory: str) -> int:
         for line in found or ["ok"]:
             click.echo(f"{name}: {line}")
     if not condition.is_sound:
-        raise StoreUnusable("it is damaged; take another one")
+        raise StoreUnusable("it is damaged; make another backup")
     if not condition.is_current:
         upgrade_schema(copy, lambda _: None)
-        click.echo(f"its schema is {condition.version}; it can be upgraded")
+        click.echo(f"its schema is {condition.version}; holdfast db upgrade can upgrade it")
     count = 0
     with standing_in(load_config(None, directory, f"sqlite:///{path}")) as store:
         total = store.call("GET", "/info")["count"]

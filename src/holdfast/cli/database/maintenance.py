@@ -96,7 +96,7 @@ def _upgrade_with_backup(database: SQLiteDatabase) -> None:
                 back_up(database, copy, report)
         except StoreUnusable as error:
             raise StoreUnusable(
-                f"no backup could be made, so nothing was changed: {error}. To have it elsewhere, run "
+                f"no backup could be made, so nothing was changed: {error}. To make one elsewhere, run "
                 "holdfast db backup, then holdfast db upgrade --no-backup"
             ) from error
         copies.append(copy)
@@ -108,4 +108,4 @@ def _upgrade_with_backup(database: SQLiteDatabase) -> None:
             copy.unlink()
         raise
     for copy in copies:
-        click.echo(f"{click.format_filename(copy)}: the database as it was before; to go back, restore it")
+        click.echo(f"{click.format_filename(copy)}: a copy of the database before the upgrade; to go back, restore it")

@@ -27,7 +27,7 @@ _SHOWN_BYTES = 20
 _WORDS = (
     ("restored", "would be restored", "restored"),
     ("cleared", "would be cleared", "cleared"),
-    ("unchanged", "are as they were then", "were as they had been then"),
+    ("unchanged", "still have the same message", "still had the same message"),
     ("kept", "had no message then and stay (--clear clears them)", "had no message then and stay"),
     ("expired", "have expired since", "had expired since"),
     ("changed", "have been changed meanwhile and stay", "were changed meanwhile and stay"),
@@ -100,8 +100,8 @@ def restore(access: Access, topic_filter: str, at: int, clear: bool, dry_run: bo
         if not counts["restored"] + counts["cleared"]:
             return
         if not sys.stdin.isatty():
-            raise Inaccessible("nothing was changed: say --yes to restore without being asked")
-        click.confirm("Go on?", abort=True, err=True)
+            raise Inaccessible("nothing was changed: give --yes to restore without a question")
+        click.confirm("Continue?", abort=True, err=True)
     with progress("restoring", total) as report:
         counts, _ = _restore(access, arguments, report)
     click.echo(_described(counts, 2))
@@ -126,7 +126,7 @@ def _restore(access: Access, arguments: dict[str, str], report: Report) -> tuple
             answer = access.call("POST", "/restore", arguments)
         except (KeyboardInterrupt, Inaccessible):
             if counts["restored"] + counts["cleared"] and "dry_run" not in arguments:
-                click.echo(f"until then: {_described(counts, 2)}; do it again to go on", err=True)
+                click.echo(f"done until then: {_described(counts, 2)}; repeat the command to continue", err=True)
             raise
         for name in (*(name for name, _, _ in _WORDS), "refused"):
             counts[name] += answer[name]

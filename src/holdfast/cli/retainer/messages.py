@@ -32,9 +32,9 @@ def info(access: Access) -> None:
     click.echo(f"replays running: {answer['replays']}")
     click.echo(f"store: {answer['store']}")
     if answer.get("damage") is not None:
-        click.echo(f"DAMAGED, nothing is stored any more: {answer['damage']}")
+        click.echo(f"DAMAGED, the broker stores nothing any more: {answer['damage']}")
     for name in answer.get("quarantined", ()):
-        click.echo(f"a damaged database lies in quarantine beside it: {name}")
+        click.echo(f"a damaged database is in quarantine beside it: {name}")
 
 
 @click.command()
@@ -58,7 +58,7 @@ def get(access: Access, topic: str, payload: bool, at: int | None) -> None:
         raise Inaccessible(f"{topic}: is a filter; name one topic, or use: holdfast retainer export --topic")
     record = b"".join(access.pieces("/export", selection(topic, at)))
     if not record:
-        raise Inaccessible(f"{topic}: nothing {'is' if at is None else 'was'} retained")
+        raise Inaccessible(f"{topic}: {'has' if at is None else 'had'} no retained message")
     out = sys.stdout.buffer
     out.write(b64decode(json.loads(record)["payload"]) if payload else record)
     out.flush()

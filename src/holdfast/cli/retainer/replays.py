@@ -27,7 +27,7 @@ def replays(access: Access, cancel: int | None, as_json: bool) -> None:
     """
     if cancel is not None:
         access.call("DELETE", f"/replay/{cancel}")
-        click.echo(f"{cancel} is cancelled", err=True)
+        click.echo(f"replay {cancel} is cancelled", err=True)
         return
     found = access.call("GET", "/replays")["data"]
     if as_json:
@@ -35,7 +35,7 @@ def replays(access: Access, cancel: int | None, as_json: bool) -> None:
             click.echo(json.dumps(one, ensure_ascii=False))
         return
     if not found:
-        click.echo("no replay is under way", err=True)
+        click.echo("no replay is running", err=True)
         return
     rows = [_HEADINGS] + [
         (
@@ -69,7 +69,7 @@ def settings(access: Access, changes: tuple[str, ...]) -> None:
         for one in tables:
             table = table.setdefault(one, {})
             if not isinstance(table, dict):
-                raise click.UsageError(f"{key}: {one} has a value of its own here.")
+                raise click.UsageError(f"{key}: another change gives {one} a value.")
         table[name] = _value(text)
     answer = access.call("PUT", "", body=json.dumps(body).encode()) if changes else access.call("GET", "")
     lasting_until_restart = set(answer.pop(UNTIL_RESTART))
