@@ -1,10 +1,11 @@
-"""Retained messages and their history in Apache Spark: sources, a sink, and the jobs of ``holdfast-pipeline``.
+"""Retained messages and their history in Apache Spark: formats, and the jobs of ``holdfast-pipeline``.
 
     from holdfast.pipeline import read_retained, register
     register(spark)
     spark.read.format("retained").option("storage", "sqlite:////var/lib/holdfast/holdfast.db").load()
 
-The package must be installed where the executors run: Spark takes its classes by their names.
+The executors need this package too: Spark sends them the names of classes, not their code.
+May import the broker's packages for its database, topics and configuration; nothing imports the pipeline.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for: without Spark there is still a command that says what is missing."""
+    """Import a name on first use: without Spark, the command can still name the missing package."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,7 +1,7 @@
-"""What goes wrong in a way that its user can do something about."""
+"""The error of the pipeline."""
 
 from __future__ import annotations
 
 
 class PipelineError(Exception):
-    """Something cannot be read, written or done as asked; the text says what, and what to do."""
+    """The user can correct this error; its text says what is wrong and what to do."""

@@ -1,7 +1,7 @@
-"""Numbers, sizes, times and topics as people read them. Pure.
+"""Numbers, sizes, times and topics for people. Pure.
 
-Topics are anybody's text. What would move the cursor, change the direction of the line or not show at all is written
-as an escape, so that a line on a screen is the line that was meant.
+Clients choose the text of topics. Characters that move the cursor, change the direction of a line or are invisible are
+written as escapes, so that a topic cannot change the rest of the screen.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ _CUT = "…"
 
 
 def visible(text: str, longest: int = 120) -> str:
-    """Return text of at most ``longest`` characters that says what is in it: its middle is cut out where it is longer.
+    """Return a text with escapes such as ``\\x1b`` and ``\\u202e`` for control characters and invisible ones.
 
-    Control characters, invisible ones and those that change the direction of text become ``\\x1b``, ``\\u202e`` ...
+    The middle of a text with more than ``longest`` characters is cut out.
     """
     if len(text) > longest:
         half = (longest - 1) // 2
         text = text[: longest - 1 - half] + _CUT + text[len(text) - half :]
-    return "".join(_escaped(one) if _hides(one) else one for one in text)
+    return "".join(_escaped(one) if _is_hidden(one) else one for one in text)
 
 
 def number(value: float) -> str:
-    """Return a count with its thousands apart: 1,234,567."""
+    """Return a count with separators: 1,234,567."""
     return f"{value:,.0f}"
 
 
 def counted(value: int, noun: str) -> str:
-    """Return a count of things: 1 message, 2,000 messages."""
+    """Return a count with its noun: 1 message, 2,000 messages."""
     return f"{number(value)} {noun}" if value == 1 else f"{number(value)} {noun}s"
 
 
 def short(value: float) -> str:
-    """Return a count in few characters: 950, 1.2k, 12k, 3.4M."""
+    """Return a short form of a count: 950, 1.2k, 12k, 3.4M."""
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= unit * 0.9995:
             scaled = value / unit
@@ -58,9 +58,9 @@ def span(seconds: float) -> str:
     if seconds < 10:
         return f"{seconds:.1f}".removesuffix(".0") + " s"
     whole = round(seconds)
-    for place, (length, name) in enumerate(_SPANS):
+    for position, (length, name) in enumerate(_SPANS):
         if whole >= length:
-            rest = _SPANS[place + 1 : place + 2]
+            rest = _SPANS[position + 1 : position + 2]
             more = f" {whole % length // rest[0][0]} {rest[0][1]}" if rest and whole % length >= rest[0][0] else ""
             return f"{whole // length:,} {name}{more}"
     return "0 s"
@@ -80,15 +80,16 @@ def moment(milliseconds: int) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """Return a part of the whole in per cent: 12 %, 0.3 %, < 0.1 %."""
+    """Return a part of a whole as a percentage: 12 %, 0.3 %, < 0.1 %."""
     percent = 100 * part / whole if whole else 0.0
     if 0 < percent < 0.1:
         return "< 0.1 %"
     return f"{percent:.1f} %" if 0 < percent < 9.95 else f"{percent:.0f} %"
 
 
-def _hides(one: str) -> bool:
-    # Controls, formats (among them those of direction), surrogates, private and unassigned ones, line separators.
+def _is_hidden(one: str) -> bool:
+    # Unicode's categories: controls, formats (also those of direction), surrogates, private use, unassigned, separators
+    # of lines. U+200D joins the parts of an emoji.
     return one != "\u200d" and unicodedata.category(one) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 

@@ -32,7 +32,7 @@ def test_times_outside_are_refused_with_those_inside(at: int) -> None:
     """Before, after and between: more entries of the last moment may still come."""
     with pytest.raises(PipelineError, match=r"from 1970-01-02T00:00:00\.000Z to before 1970-01-03T00:00:00\.000Z"):
         COVERAGE.moment(at)
-    with pytest.raises(PipelineError, match="it does for no time yet"):
+    with pytest.raises(PipelineError, match="it covers no time yet"):
         Coverage("sqlite:////x").moment(at)
 
 

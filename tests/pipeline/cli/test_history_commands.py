@@ -99,7 +99,7 @@ def test_a_time_without_an_answer_is_refused_with_those_that_have_one(
     run("archive", "--storage", recorded.url, "--out", "bronze", "--no-confirm")
     source, archived = Source(recorded.url), require_coverage(Folder(str(tmp_path / "bronze")))
     earliest, end = "2023-11-14T22:13:20.000Z", "2023-11-14T22:13:21.000Z"
-    covered = f"it does from {earliest} to before {end}"
+    covered = f"it covers the time from {earliest} to before {end}"
     for early in ("0001-01-01", "1969-12-31T23:59:59-14:00", "2023-11-14T22:13:19.999Z", "9999d"):
         with pytest.raises(PipelineError, match=f"the earliest possible time is {earliest}$"):
             moment_at(source, milliseconds(early))

@@ -79,7 +79,7 @@ def test_numbers_become_a_table_with_the_named_levels(spark: SparkSession, fille
     refused = run(*arguments)
     assert (refused.exit_code, refused.stderr) == (
         1,
-        f"{out}: holds a complete result; name another folder, or say --overwrite\n",
+        f"{out}: holds a complete result; name another folder, or use --overwrite\n",
     )
 
 

@@ -156,8 +156,8 @@ def test_what_is_not_whole_is_not_published(export_of: Callable[..., Path], tmp_
     assert "has a column taken_at" in publish(marked, "--to", tmp_path / "lake2", status=1)["error"]
     torn = export_of("torn", {"x": [1]})
     (torn / "data" / "part-0.parquet").write_bytes(b"PAR1")
-    assert "is no whole Parquet file" in publish(torn, status=1)["error"]
-    assert "Delta says" in publish(first, "--to", "/proc/none/lake", status=1)["error"]
+    assert "is not a complete Parquet file" in publish(torn, status=1)["error"]
+    assert "Delta reports" in publish(first, "--to", "/proc/none/lake", status=1)["error"]
 
 
 def test_whatever_columns_were_decoded_are_published(export_of: Callable[..., Path], tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_two_that_publish_at_once_do_not_add_rows_twice(tmp_path: Path) -> None:
         def _check(self, table: DeltaTable, columns: pa.Schema) -> None:
             Table(str(lake)).add(pa.table({"x": [1]}).to_batches(), columns, [], "a", 1)
 
-    with pytest.raises(PipelineError, match=r"Delta says: .*Concurrent transaction failed"):
+    with pytest.raises(PipelineError, match=r"Delta reports: .*Concurrent transaction failed"):
         Overtaken(str(lake)).add(pa.table({"x": [1]}).to_batches(), columns, [], "a", 1)
     assert (Table(str(lake)).added("a"), rows(lake)) == (1, [(1,)])
 

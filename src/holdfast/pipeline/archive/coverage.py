@@ -1,6 +1,10 @@
-"""What an archive answers for: the periods of the history that are in it, and how far it reaches.
+"""The coverage of an archive: the periods of the history in it, and its last entry.
 
-It is a file beside the data, written when the data is there: what a run that was killed had added does not count yet.
+How it works. The file ``archive.json`` is written after the data. So data that a killed run has added does not count
+yet, and the next run finds it again. Periods come from the database, and keep the ``complete_since`` of their first
+run: the database may forget entries later, and then answers for less, but the archive still has them. Example: a period
+from 10:00 was archived at 11:00; at 12:00 the database has forgotten everything before 11:30; the archive still answers
+for 10:00.
 """
 
 from __future__ import annotations
@@ -25,9 +29,10 @@ _LAST = "SELECT changed_at FROM retained_history WHERE seq <= ? ORDER BY seq DES
 
 @frozen
 class Coverage:
-    """Everything up to the entry ``last_seq``, of the time ``last_at`` (milliseconds since the epoch).
+    """An archive has all entries up to ``last_seq``, whose time is ``last_at`` (milliseconds since the epoch).
 
-    ``store`` names the database it comes from; ``days`` those that are written for good, as 2026-11-21.
+    ``store`` is the database's URL. ``days`` are the days that a compacted archive has in final form, such as
+    "2026-11-21".
     """
 
     store: str
@@ -37,11 +42,7 @@ class Coverage:
     days: list[str] = field(factory=list)
 
     def extended(self, transaction: ReadTransaction, last_seq: int) -> Coverage:
-        """Return what there is once everything up to an entry is archived.
-
-        A period answers for what it answered for when it was first archived, or at least now: what the database has
-        forgotten since, the archive has not.
-        """
+        """Return the coverage once all entries up to ``last_seq`` are archived."""
         rows = transaction.rows(_LAST, (last_seq,))
         known = {period.first_seq: period for period in self.periods}
         for period in read_periods(transaction.connection.cursor()):
@@ -54,58 +55,59 @@ class Coverage:
         return evolve(self, last_seq=last_seq, last_at=rows[0][0] if rows else self.last_at, periods=periods)
 
     def is_of(self, transaction: ReadTransaction) -> bool:
-        """Tell whether a database may be what this was archived from: what it has up to there is no younger.
+        """Tell whether this may be the archive of a database.
 
-        One that was replaced by an older state of itself has given the places since to other entries, which are.
+        If the database was replaced by an older backup, it has used the same numbers for other entries. Those are later
+        than the archived ones.
         """
         rows = transaction.rows(_LAST, (self.last_seq,))
         return not rows or rows[0][0] <= self.last_at
 
     def moment(self, at: int) -> Moment:
-        """Find a time (milliseconds since the epoch). Raises :class:`PipelineError` outside what is covered."""
+        """Find a time (milliseconds since the epoch). Raises :class:`PipelineError` for a time that is not covered."""
         for number, period in enumerate(self.periods):
             if at < self.last_at and period.answers_for(at):
                 following = self.periods[number + 1 :]
                 return Moment(at, period.first_seq, min([self.last_seq, *(other.first_seq - 1 for other in following)]))
-        raise PipelineError(f"the archive does not say what was retained at {shown_time(at)}; it does {self._shown()}")
+        raise PipelineError(f"the archive does not cover {shown_time(at)}; it covers {self._shown()}")
 
     def _shown(self) -> str:
         spans = [
-            f"from {shown_time(period.complete_since)} to before {shown_time(min(self.last_at, ended))}"
+            f"the time from {shown_time(period.complete_since)} to before {shown_time(min(self.last_at, ended))}"
             for period in self.periods
             if period.complete_since is not None
             and period.complete_since < min(self.last_at, ended := period.ended_at or self.last_at)
         ]
-        return " and ".join(spans) or "for no time yet"
+        return " and ".join(spans) or "no time yet"
 
     @property
     def last_day(self) -> date:
-        """The day of the last entry, which is not over: the days before it are complete."""
+        """The day of the last entry. It may get more entries; all days before it are complete."""
         return datetime.fromtimestamp(self.last_at / 1000, UTC).date()
 
     def complete(self) -> Coverage:
-        """Return what the complete days answer for."""
+        """Return the coverage of the complete days."""
         return self.until(self.last_day, self.last_seq)
 
     def until(self, day: date, last_seq: int) -> Coverage:
-        """Return what the days before one answer for; they go up to an entry."""
+        """Return the coverage of the days before ``day``, whose last entry is ``last_seq``."""
         midnight = datetime.combine(day, datetime.min.time(), UTC)
         return evolve(self, last_seq=last_seq, last_at=round(midnight.timestamp() * 1000))
 
 
 def read_coverage(folder: Folder) -> Coverage | None:
-    """Return what the archive in a folder answers for, None where there is none. Raises :class:`PipelineError`."""
+    """Return the coverage of the archive in a folder; None without an archive. Raises :class:`PipelineError`."""
     content = folder.read_json(COVERAGE)
     if content is None:
         return None
     try:
         return _coverage_in(content)
     except (TypeError, KeyError) as error:
-        raise PipelineError(f"{folder.below(COVERAGE)}: is not what an archive says of itself ({error})") from error
+        raise PipelineError(f"{folder.below(COVERAGE)}: is not the coverage of an archive ({error})") from error
 
 
 def require_coverage(folder: Folder) -> Coverage:
-    """Return what the archive in a folder answers for. Raises :class:`PipelineError`, also where there is none."""
+    """Return the coverage of the archive in a folder. Raises :class:`PipelineError`, also without an archive."""
     found = read_coverage(folder)
     if found is None:
         raise PipelineError(f"{folder.uri}: holds no archive of a history; make one: holdfast-pipeline archive --out")
@@ -113,7 +115,7 @@ def require_coverage(folder: Folder) -> Coverage:
 
 
 def write_coverage(folder: Folder, coverage: Coverage) -> None:
-    """Say what the archive in a folder answers for, once its files are there. Raises :class:`PipelineError`."""
+    """Write the coverage of an archive, after its data. Raises :class:`PipelineError`."""
     folder.write_json(COVERAGE, asdict(coverage))
 
 

@@ -63,7 +63,7 @@ def publish_in_place(source: Folder) -> Published:
     table = Table(source.below(DATA))
     found = publication(source)
     before = table.rows
-    added, removed = table.hold(found.files, columns_of(found.files), found.divided_by)
+    added, removed = table.replace_files(found.files, columns_of(found.files), found.divided_by)
     return Published(source.below(DATA), table.version, table.rows, table.rows - before, added, removed)
 
 

@@ -1,6 +1,7 @@
-"""Delta tables, with the package ``deltalake``: files that are there become one, or rows are added to one.
+"""Delta tables, with the package ``deltalake``: existing files become a table, or rows are added to a table.
 
-Both are done in one commit of the table, and not again: the log says which files it has, and which data was added.
+Each change is one commit of the table. The table's log lists its files and its application transactions, so a repeated
+change finds itself there and does nothing.
 """
 
 from __future__ import annotations
@@ -23,31 +24,31 @@ if TYPE_CHECKING:
 
 
 class Table:
-    """The Delta table in a folder; ``divided_by`` are the columns that its folders are named by.
+    """The Delta table in a folder; ``partition_by`` are the columns that name its subfolders.
 
-    Raises :class:`PipelineError` where it cannot be used.
+    Raises :class:`PipelineError` if it cannot be used.
     """
 
-    def __init__(self, place: str) -> None:
-        self._place = place
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
         self._lake = _package()
 
     @property
     def version(self) -> int:
-        """The number of its last commit, -1 where there is no table."""
+        """The number of its last commit; -1 without a table."""
         table = self._table()
         return -1 if table is None else table.version()
 
     @property
     def rows(self) -> int:
-        """How many rows it has."""
+        """The number of rows."""
         table = self._table()
         return 0 if table is None else table.count()
 
-    def hold(self, files: Sequence[File], columns: pa.Schema, divided_by: Sequence[str]) -> tuple[int, int]:
-        """Make it consist of the files that are in its folder; return how many were added and how many removed."""
+    def replace_files(self, files: Sequence[File], columns: pa.Schema, partition_by: Sequence[str]) -> tuple[int, int]:
+        """Make the table consist of these files in its folder; return the numbers of added and removed files."""
         with self._explained():
-            table = self._table() or self._created(columns, divided_by)
+            table = self._table() or self._created(columns, partition_by)
             self._check(table, columns)
             known = {unquote(row["path"]): row for row in pa.table(table.get_add_actions()).to_pylist()}
             now = time.time_ns() // 1_000_000
@@ -59,34 +60,34 @@ class Table:
                 if path not in wanted
             ]
             if added or removed:
-                table.create_write_transaction([*removed, *added], "append", table.schema(), list(divided_by))
+                table.create_write_transaction([*removed, *added], "append", table.schema(), list(partition_by))
         return len(added), len(removed)
 
     def added(self, name: str) -> int | None:
-        """Return up to what the data of a name was added, None where nothing was."""
+        """Return the number up to which the data of a name was added; None before that."""
         with self._explained():
             table = self._table()
             return None if table is None else table.transaction_version(name)
 
     def add(
-        self, rows: Iterable[pa.RecordBatch], columns: pa.Schema, divided_by: Sequence[str], name: str, upto: int
+        self, rows: Iterable[pa.RecordBatch], columns: pa.Schema, partition_by: Sequence[str], name: str, upto: int
     ) -> None:
-        """Add rows, and with them that the data of a name was added up to a number."""
+        """Add rows, and note in the same commit that the data of a name was added up to a number."""
         with self._explained():
-            table = self._table() or self._created(columns, divided_by)
+            table = self._table() or self._created(columns, partition_by)
             self._check(table, columns)
             reader = pa.RecordBatchReader.from_batches(columns, rows)
-            told = self._lake.CommitProperties(app_transactions=[self._lake.Transaction(name, upto)])
-            self._lake.write_deltalake(table, reader, mode="append", commit_properties=told)
+            properties = self._lake.CommitProperties(app_transactions=[self._lake.Transaction(name, upto)])
+            self._lake.write_deltalake(table, reader, mode="append", commit_properties=properties)
 
     def _table(self) -> DeltaTable | None:
         with self._explained():
-            exists = self._lake.DeltaTable.is_deltatable(self._place)
-            return self._lake.DeltaTable(self._place) if exists else None
+            exists = self._lake.DeltaTable.is_deltatable(self._uri)
+            return self._lake.DeltaTable(self._uri) if exists else None
 
-    def _created(self, columns: pa.Schema, divided_by: Sequence[str]) -> DeltaTable:
+    def _created(self, columns: pa.Schema, partition_by: Sequence[str]) -> DeltaTable:
         table: DeltaTable = self._lake.DeltaTable.create(
-            self._place, schema=columns, partition_by=list(divided_by), mode="ignore"
+            self._uri, schema=columns, partition_by=list(partition_by), mode="ignore"
         )
         return table
 
@@ -96,7 +97,7 @@ class Table:
             theirs = ", ".join(f"{field.name} {_kind(field.type)}" for field in table.schema().fields)
             ours = ", ".join(f"{field.name} {_kind(field.type)}" for field in meant.fields)
             raise PipelineError(
-                f"{self._place}: the table has other columns ({theirs}) than what is published ({ours}); "
+                f"{self._uri}: the table has other columns ({theirs}) than the published data ({ours}); "
                 "name another table"
             )
 
@@ -105,8 +106,8 @@ class Table:
         try:
             yield
         except (self._lake.exceptions.DeltaError, OSError) as error:
-            said = " ".join(str(error).split())
-            raise PipelineError(f"{self._place}: Delta says: {said}") from error
+            text = " ".join(str(error).split())
+            raise PipelineError(f"{self._uri}: Delta reports: {text}") from error
 
 
 def _package() -> ModuleType:

@@ -1,4 +1,4 @@
-"""Folders that jobs write to: local ones, and those of any file system that Arrow and Spark both know by URI."""
+"""Folders that jobs write to: local ones, and others by a URI that both Arrow and Spark understand."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from pyarrow import fs
 
 from holdfast.pipeline.errors import PipelineError
 
-#: What Hadoop's file systems for S3 are called; Arrow has one name for them.
+#: Hadoop has several URI schemes for S3, Arrow has one.
 _NAMED_BY_HADOOP = re.compile(r"^s3[an]://")
 
 
 class Folder:
-    """A folder for files beside those that Spark writes. Raises :class:`PipelineError` where it cannot be used."""
+    """A folder in which jobs read and write files of their own. Raises :class:`PipelineError` if it cannot be used."""
 
-    def __init__(self, place: str) -> None:
-        if not place.strip():
-            raise PipelineError("a folder is to be named, and this name is empty")
-        local = "://" not in place
-        self.uri = str(Path(place).absolute()) if local else place.rstrip("/")
+    def __init__(self, path: str) -> None:
+        if not path.strip():  # as from an unset shell variable: it would be the current folder
+            raise PipelineError("name a folder: this name is empty")
+        local = "://" not in path
+        self.uri = str(Path(path).absolute()) if local else path.rstrip("/")
         if local and Path(self.uri).exists() and not Path(self.uri).is_dir():
-            raise PipelineError(f"{place}: is a file; name a folder")
+            raise PipelineError(f"{path}: is a file; name a folder")
         try:
             if local:
                 self._system, self._path = fs.LocalFileSystem(), self.uri
             else:
                 self._system, self._path = fs.FileSystem.from_uri(_NAMED_BY_HADOOP.sub("s3://", self.uri))
         except (ValueError, OSError) as error:
-            raise PipelineError(f"{place}: is no folder that can be written to ({_why(error)})") from error
+            raise PipelineError(f"{path}: is not a folder that can be written ({_reason(error)})") from error
 
     def require_writable(self) -> None:
-        """Raise :class:`PipelineError` where no file can be written to it. Afterwards it is as it was."""
+        """Raise :class:`PipelineError` if no file can be written to it. A trial file is removed again."""
         name = f".holdfast-{secrets.token_hex(8)}"
         fresh = not self.has("")
         self.write(name, b"")
@@ -47,24 +47,24 @@ class Folder:
             self.remove("")
 
     def below(self, name: str) -> str:
-        """Return what Spark calls something in it."""
+        """Return the path of a file or folder in it, for Spark."""
         return f"{self.uri}/{name}"
 
     def has(self, name: str) -> bool:
-        """Tell whether there is something of a name."""
+        """Tell whether a file or folder exists in it."""
         return bool(self._explained(lambda: self._info(name).type is not fs.FileType.NotFound))
 
     def names(self, name: str) -> list[str]:
-        """Return the names of what is in a folder in it; none where there is no such folder."""
+        """Return the names in one of its subfolders; none if the subfolder does not exist."""
         found = self._explained(
             lambda: self._system.get_file_info(fs.FileSelector(f"{self._path}/{name}", allow_not_found=True))
         )
         return [info.base_name for info in found]
 
     def files(self, name: str, ending: str) -> list[tuple[str, int, int]]:
-        """Return the files below a folder in it whose names end so: path, bytes, and milliseconds since the epoch.
+        """Return the files below a subfolder whose names end in ``ending``: path, bytes, milliseconds since the epoch.
 
-        What begins with _ or . is left out, as Spark does.
+        Names that begin with _ or . are left out: Spark ignores them too.
         """
         start = f"{self._path}/{name}/"
         selected = fs.FileSelector(start, allow_not_found=True, recursive=True)
@@ -77,23 +77,23 @@ class Folder:
 
     @contextmanager
     def opened(self, name: str) -> Iterator[Any]:
-        """Give a file to read from anywhere in it, while the block runs."""
+        """Open a file for reading at any position."""
         try:
             with self._system.open_input_file(f"{self._path}/{name}") as stream:
                 yield stream
         except OSError as error:
-            raise PipelineError(f"{self.below(name)}: cannot be read ({_why(error)})") from error
+            raise PipelineError(f"{self.below(name)}: cannot be read ({_reason(error)})") from error
 
     def read(self, name: str) -> bytes:
-        """Return what is in a file."""
+        """Return the content of a file."""
         try:
             with self._system.open_input_stream(f"{self._path}/{name}") as stream:
                 return bytes(stream.read())
         except OSError as error:
-            raise PipelineError(f"{self.below(name)}: cannot be read ({_why(error)})") from error
+            raise PipelineError(f"{self.below(name)}: cannot be read ({_reason(error)})") from error
 
     def read_json(self, name: str) -> Any:
-        """Return what a file says, None where there is none."""
+        """Return the content of a JSON file; None if it does not exist."""
         if not self.has(name):
             return None
         try:
@@ -102,17 +102,17 @@ class Folder:
             raise PipelineError(f"{self.below(name)}: cannot be read ({error})") from error
 
     def sync(self) -> None:
-        """Wait until what has been written to a local folder is on the disk; other systems see to that themselves."""
+        """Wait until all files in a local folder are on the disk; other file systems do that themselves."""
         if isinstance(self._system, fs.LocalFileSystem):
-            os.sync()  # Spark syncs none of its files
+            os.sync()  # Spark does not sync its files
 
     def write_json(self, name: str, content: object) -> None:
-        """Write a file that is there as a whole or not at all."""
+        """Write a JSON file, as :meth:`write` does."""
         data = json.dumps(content, indent=2, ensure_ascii=False).encode() + b"\n"
         self.write(name, data)
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file that is there as a whole or not at all."""
+        """Write a file. A reader sees the whole file or none, because it gets its name last."""
 
         def write() -> None:
             self._system.create_dir(self._path, recursive=True)
@@ -124,7 +124,7 @@ class Folder:
         self._explained(write)
 
     def remove(self, name: str) -> None:
-        """Remove a file, or a folder with all that is in it; nothing where there is none."""
+        """Remove a file, or a folder with its content, if it exists."""
         kind = self._explained(lambda: self._info(name).type)
         if kind is fs.FileType.Directory:
             self._explained(lambda: self._system.delete_dir(f"{self._path}/{name}"))
@@ -134,14 +134,14 @@ class Folder:
     def _info(self, name: str) -> Any:
         return self._system.get_file_info(f"{self._path}/{name}")
 
-    def _explained(self, what: Any) -> Any:
+    def _explained(self, operation: Any) -> Any:
         try:
-            return what()
+            return operation()
         except OSError as error:
-            raise PipelineError(f"{self.uri}: cannot be used ({_why(error)})") from error
+            raise PipelineError(f"{self.uri}: cannot be used ({_reason(error)})") from error
 
 
-def _why(error: Exception) -> str:
-    """Return what went wrong in a few words: Arrow may say it in a hundred lines."""
+def _reason(error: Exception) -> str:
+    """Return the reason of an error in a few words: Arrow's text may have a hundred lines."""
     number = getattr(error, "errno", None)
     return os.strerror(number) if number else str(error).partition("\n")[0]

@@ -1,7 +1,7 @@
-"""Where a job may write: to a folder that has nothing there, or what such a job has written, complete or cut short.
+"""The folders that a job may overwrite: empty ones, and those with the output of such a job, complete or interrupted.
 
-Spark removes what it overwrites with all that is in it. A folder named by mistake may be anybody's: a broker's, whose
-database is in ``data`` too.
+Spark deletes a folder that it overwrites. A user may name a wrong folder, for example the broker's, whose database is
+also in a folder ``data``.
 """
 
 from __future__ import annotations
@@ -15,60 +15,60 @@ from holdfast.pipeline.output.names import CHECKPOINT, COVERAGE, DATA
 
 #: The file that says that what a job has written is complete.
 MANIFEST = "manifest.json"
-#: How the folders begin in which Spark writes days, before they replace those that are there.
+#: Prefix of the folders in which Spark writes days before it replaces the old ones.
 UNFINISHED = ".spark-staging-"
-#: What Spark writes: parts, and what it notes of them. Then the same by days.
+#: Names of Spark's files, and of its folders by day.
 _PARTS = re.compile(r"\.?(part-|_)")
 _DAYS = re.compile(rf"\.?(date=|_)|{re.escape(UNFINISHED)}")
 
 
 def require_overwritable(out: Folder, overwrite: bool, what: str = "result", names: Sequence[str] = (DATA,)) -> None:
-    """Make sure that these folders in ``out`` can be written to, and may be replaced.
+    """Require that a job may overwrite these subfolders of ``out``.
 
-    Raises :class:`PipelineError` for what is complete and is to stay, for an archive, and for what no job has written.
+    Raises :class:`PipelineError` for a complete result without ``overwrite``, for an archive, and for foreign files.
     """
     if out.has(COVERAGE) or out.has(CHECKPOINT):
         raise PipelineError(f"{out.uri}: holds an archive of a history; name another folder")
     require_replaceable(out, *names)
     if out.has(MANIFEST) and not overwrite:
-        raise PipelineError(f"{out.uri}: holds a complete {what}; name another folder, or say --overwrite")
+        raise PipelineError(f"{out.uri}: holds a complete {what}; name another folder, or use --overwrite")
 
 
 def begin_overwriting(out: Folder, overwrite: bool, what: str = "result", names: Sequence[str] = (DATA,)) -> None:
-    """Do the same, and note that from now on, what is there is not complete."""
+    """Require the same, then remove the manifest: from now on the content is incomplete."""
     require_overwritable(out, overwrite, what, names)
     out.remove(MANIFEST)
 
 
 def require_replaceable(out: Folder, *names: str) -> None:
-    """Raise :class:`PipelineError` where these folders in ``out`` have anything but files that Spark has written."""
+    """Raise :class:`PipelineError` if these subfolders of ``out`` have other files than Spark's."""
     out.require_writable()
     for name in names:
         _require(out, name, _PARTS)
 
 
 def require_archive_target(out: Folder) -> None:
-    """Raise :class:`PipelineError` unless an archive may begin in a folder, or one that was cut short may go on."""
+    """Raise :class:`PipelineError` unless a folder may hold a new archive, or holds one that may continue."""
     out.require_writable()
     if out.has(COVERAGE):
-        raise PipelineError(f"{out.uri}: holds a compacted archive, which compact adds to; name another folder")
+        raise PipelineError(f"{out.uri}: holds a compacted archive, to which only compact adds; name another folder")
     if not out.has(CHECKPOINT):
         _require(out, DATA, None)
 
 
 def require_compaction_target(out: Folder) -> None:
-    """Raise :class:`PipelineError` unless the days of an archive may be compacted to a folder."""
+    """Raise :class:`PipelineError` unless a folder may hold a compacted archive."""
     out.require_writable()
     if out.has(CHECKPOINT):
-        raise PipelineError(f"{out.uri}: is an archive that is added to; name another folder")
+        raise PipelineError(f"{out.uri}: is an archive, to which archive adds; name another folder")
     if not out.has(COVERAGE):
         _require(out, DATA, _DAYS)
 
 
 def _require(out: Folder, name: str, ours: re.Pattern[str] | None) -> None:
-    """Raise :class:`PipelineError` for what is in a folder and is not ours."""
-    for other in sorted(out.names(name), key=lambda one: (one[:1] in "._", one)):  # what people see, first
+    """Raise :class:`PipelineError` if a name in a subfolder does not match ``ours``."""
+    for other in sorted(out.names(name), key=lambda one: (one[:1] in "._", one)):  # visible names first
         if ours is None or not ours.match(other):
             raise PipelineError(
-                f"{out.below(name)}: has {other} in it, which would be lost or mixed up; name another folder"
+                f"{out.below(name)}: contains {other}, which would be lost or mixed up; name another folder"
             )

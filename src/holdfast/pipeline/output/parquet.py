@@ -1,4 +1,4 @@
-"""The Parquet files of a folder, as Spark writes them: in it, or by ``date`` in folders of their own."""
+"""Parquet files that Spark has written: directly in a folder, or in a subfolder for each ``date``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyarrow import parquet
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.folder import Folder
 
-#: The one column that folders are named by.
+#: The column that names subfolders: date=2026-11-21.
 PARTITION = "date"
 _TIME = pa.timestamp("us", "UTC")
 _BATCH = 20_000
@@ -20,7 +20,10 @@ _BATCH = 20_000
 
 @frozen
 class File:
-    """A file: its ``path`` below the folder, its size in bytes, when it was written (milliseconds), its rows."""
+    """A file: its ``path`` below the folder, size in bytes, time of writing (milliseconds), rows and columns.
+
+    ``last_seq`` is the highest ``seq`` in it, None without such a column.
+    """
 
     path: str
     size: int
@@ -31,30 +34,30 @@ class File:
 
     @property
     def day(self) -> str | None:
-        """The ``date`` of its rows, None where folders are not named by it."""
+        """The ``date`` of its rows; None without subfolders."""
         name, named, value = self.path.partition("/")[0].partition("=")
         return value if named and name == PARTITION else None
 
 
 def files_in(folder: Folder, name: str) -> list[File]:
-    """Return the files of a folder in it, by path. Raises :class:`PipelineError` for one that cannot be read."""
+    """Return the files in a subfolder, by path. Raises :class:`PipelineError` for an unreadable file."""
     return [_described(folder, name, *found) for found in folder.files(name, ".parquet")]
 
 
 def columns_of(files: Sequence[File]) -> pa.Schema:
-    """Return the columns of all rows, with the ``date`` of folders; times are those of UTC, to the microsecond.
+    """Return the columns of all rows, with the ``date`` of subfolders; times are in UTC, in microseconds.
 
-    Raises :class:`PipelineError` where files have others than the first one.
+    Raises :class:`PipelineError` if the files have different columns.
     """
     found = _usual(files[0].columns)
     for file in files:
         if _usual(file.columns) != found:
-            raise PipelineError(f"{file.path}: has other columns than {files[0].path}; write all of them anew")
+            raise PipelineError(f"{file.path}: has other columns than {files[0].path}; write all files again")
     return found.append(pa.field(PARTITION, pa.date32())) if files[0].day is not None else found
 
 
 def batches_of(folder: Folder, name: str, files: Sequence[File], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Give the rows of files, as :func:`columns_of` has them, some thousands at a time."""
+    """Read the rows of files with the columns of :func:`columns_of`, in batches."""
     for file in files:
         with folder.opened(f"{name}/{file.path}") as stream:
             for batch in parquet.ParquetFile(stream, coerce_int96_timestamp_unit="us").iter_batches(_BATCH):
@@ -71,11 +74,11 @@ def _described(folder: Folder, name: str, path: str, size: int, written_at: int)
             found = parquet.ParquetFile(stream, coerce_int96_timestamp_unit="us")
             return File(path, size, written_at, found.metadata.num_rows, found.schema_arrow, _last_seq(found.metadata))
     except pa.ArrowException as error:
-        raise PipelineError(f"{folder.below(name)}/{path}: is no whole Parquet file ({error})") from error
+        raise PipelineError(f"{folder.below(name)}/{path}: is not a complete Parquet file ({error})") from error
 
 
 def _last_seq(metadata: parquet.FileMetaData) -> int | None:
-    """Return the greatest place in the history, by what the file says of itself."""
+    """Return the highest ``seq``, from the file's own statistics."""
     names = metadata.schema.to_arrow_schema().names
     if "seq" not in names:
         return None
@@ -89,7 +92,7 @@ def _usual(columns: pa.Schema) -> pa.Schema:
 
 
 def _usual_type(kind: pa.DataType) -> pa.DataType:
-    """Spark's older form of times has no zone, and may not be told from others; all here are in UTC."""
+    """Return a type with its times in UTC: Spark's older form of times (INT96) has no zone."""
     if pa.types.is_timestamp(kind):
         return _TIME
     if pa.types.is_list(kind):
