@@ -1,1 +1,1 @@
-"""The data pipeline beside plain Python that does the same work, and a broker that has an import merged meanwhile."""
+"""Benchmarks of the data pipeline, beside plain Python, and of a broker that merges an import meanwhile."""

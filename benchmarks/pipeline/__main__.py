@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from benchmarks.brokers import Site, Unavailable
 from benchmarks.connection import BenchError
 from benchmarks.pipeline.figures import Figure, lines
-from benchmarks.pipeline.jobs import CASES, place
+from benchmarks.pipeline.jobs import CASES, databases_of
 from benchmarks.pipeline.live import live
 from benchmarks.wire import Wire
 from holdfast.pipeline.errors import PipelineError
@@ -20,9 +20,9 @@ _LIVE = "live"
 
 
 def rows_of(text: str) -> int:
-    """Return a number of rows, at least one."""
+    """Return a number of rows."""
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 10**8:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of rows from 1 to 100000000")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of rows from 1 to 100000000")
     return int(text)
 
 
@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("--repeat", type=rows_of, default=2, help="runs of each job, of which the fastest counts (2)")
     parser.add_argument("--postgres", action="store_true", help="Postgres rather than SQLite")
     parser.add_argument("--markdown", action="store_true", help="print a table in Markdown")
-    parser.add_argument("--directory", help="where data is kept (default: the system's temporary folder)")
+    parser.add_argument("--directory", help="the folder for data (default: the system's temporary folder)")
     options = parser.parse_args()
     only = set(options.only or (*CASES, _LIVE))
     figures: list[Figure] = []
@@ -44,7 +44,7 @@ def main() -> int:
             if only & set(CASES):
                 with (
                     SparkProcess("holdfast benchmarks", quiet=False) as process,
-                    place(process.start(), options.rows, options.repeat, options.postgres, folder, only) as here,
+                    databases_of(process.start(), options.rows, options.repeat, options.postgres, folder, only) as here,
                 ):
                     for name, case in CASES.items():
                         if name in only:

@@ -1,4 +1,4 @@
-"""Databases to read from and to import into, filled by the broker's own store."""
+"""Databases for the benchmarks, filled by the broker's own store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.storage.store import DurableStore
 from holdfast.wire.properties import NO_PROPERTIES
 from tests.postgres import drop, empty_database
 
-#: How often each topic is changed where a history is kept.
+#: Changes of each topic in a database with a history.
 CHANGES = 3
 _BATCH = 10_000
 _PENDING = 1 << 40
@@ -29,7 +29,7 @@ _MOST_TURNS = 1_000_000
 
 @contextmanager
 def database(postgres: bool, folder: Path, name: str) -> Iterator[str]:
-    """Give the URL of an empty database without a schema, which is removed in the end."""
+    """Give the URL of an empty database without a schema; remove it at the end."""
     if not postgres:
         yield f"sqlite:///{folder / name}.db"
         return
@@ -41,14 +41,14 @@ def database(postgres: bool, folder: Path, name: str) -> Iterator[str]:
 
 
 def topic_of(number: int) -> str:
-    """Return the Topic Name of a number, of five levels."""
+    """Return the Topic Name for a number, with five levels."""
     return f"site/{number % 1000}/dev/{number}/temp"
 
 
 def fill(url: str, rows: int, changes: int = 1, recorded: bool = False) -> None:
-    """Retain so many messages of 120 bytes, each changed so often; with ``recorded``, keep their history.
+    """Retain ``rows`` messages of 120 bytes, ``changes`` times each; with ``recorded``, keep their history.
 
-    With no rows, only the schema is made.
+    Without rows, only the schema is made.
     """
     clock, executor, now = Clock(), SynchronousExecutor(), [_START]
     durable = DurableStore(

@@ -1,4 +1,4 @@
-"""What is measured: rates of the pipeline and of plain Python in the same run, and latencies."""
+"""The measured figures: rates of the pipeline and of plain Python in the same run, and latencies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Figure:
-    """One line: what was done, the figure and its unit, and plain Python's figure for the same work, if it has one."""
+    """One line: the case, the figure and its unit, and plain Python's figure for the same work if there is one."""
 
     case: str
     value: float
@@ -26,7 +26,7 @@ class Figure:
 
 
 def best(work: Callable[[], object], repeat: int) -> float:
-    """Return the seconds of the fastest of so many runs."""
+    """Return the seconds of the fastest run."""
     times = []
     for _ in range(repeat):
         begin = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The jobs, each timed beside plain Python: how many rows, events or topics a second."""
+"""The jobs in rows, events or topics per second, beside plain Python."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _names = count()
 
 
 @dataclass(frozen=True)
-class Place:
-    """A database of retained messages and one with their history, and a folder for all that is written."""
+class Databases:
+    """A database of retained messages, one with their history, and a folder for output."""
 
     spark: SparkSession
     rows: int
@@ -47,28 +47,30 @@ class Place:
     recorded: str
 
     def new(self) -> Folder:
-        """Return a folder that is not there yet."""
+        """Return a new folder."""
         return Folder(str(self.folder / f"out-{next(_names)}"))
 
     def rate(self, case: str, unit: str, amount: int, work: Callable[[], object], by_hand: Callable[[], object] | None,
              note: str = "") -> Figure:  # fmt: skip
-        """Time the work and the same in plain Python."""
+        """Time the work, and the same work in plain Python."""
         slow = None if by_hand is None else amount / best(by_hand, self.repeat)
         return Figure(case, amount / best(work, self.repeat), unit, slow, note)
 
 
 @contextmanager
-def place(spark: SparkSession, rows: int, repeat: int, postgres: bool, folder: Path, only: set[str]) -> Iterator[Place]:
-    """Fill databases of one make, as far as the cases take them."""
+def databases_of(
+    spark: SparkSession, rows: int, repeat: int, postgres: bool, folder: Path, only: set[str]
+) -> Iterator[Databases]:
+    """Fill the databases that the cases need."""
     with database(postgres, folder, "retained") as retained, database(postgres, folder, "recorded") as recorded:
         fill(retained, rows)
         if only & {"asof", "asof-archive", "archive"}:
             fill(recorded, rows, CHANGES, recorded=True)
-        yield Place(spark, rows, repeat, postgres, folder, retained, recorded)
+        yield Databases(spark, rows, repeat, postgres, folder, retained, recorded)
 
 
-def read(here: Place) -> Figure:
-    """Everything retained, from a snapshot, in as many tasks as there are cores."""
+def read(here: Databases) -> Figure:
+    """All retained messages, from a snapshot, with as many tasks as cores."""
 
     def work() -> None:
         with snapshot_of(here.retained) as snapshot:
@@ -77,16 +79,16 @@ def read(here: Place) -> Figure:
     return here.rate("read", "rows/s", here.rows, work, lambda: plain.read(here.retained, plain.RETAINED))
 
 
-def scan(here: Place) -> Figure:
-    """The same from a snapshot that is there already."""
+def scan(here: Databases) -> Figure:
+    """The same from an existing snapshot."""
     with snapshot_of(here.retained) as snapshot:
         frame = read_retained(here.spark, snapshot)
         work = lambda: frame.write.format("noop").mode("overwrite").save()  # noqa: E731
         return here.rate("scan", "rows/s", here.rows, work, lambda: plain.read(here.retained, plain.RETAINED))
 
 
-def exporting(here: Place) -> Figure:
-    """The same to Parquet, read again for the checksum."""
+def exporting(here: Databases) -> Figure:
+    """The same, written to Parquet and read again for the checksum."""
 
     def work() -> None:
         with snapshot_of(here.retained) as snapshot:
@@ -96,8 +98,8 @@ def exporting(here: Place) -> Figure:
     return here.rate("export", "rows/s", here.rows, work, by_hand, "plain Python only reads")
 
 
-def importing(here: Place) -> Figure:
-    """An export into an empty database, where no broker runs."""
+def importing(here: Databases) -> Figure:
+    """An export into an empty database without a broker."""
     out = here.new()
     with snapshot_of(here.retained) as snapshot:
         export(here.spark, snapshot, out)
@@ -116,8 +118,8 @@ def importing(here: Place) -> Figure:
     )
 
 
-def asof(here: Place) -> Figure:
-    """What was retained at the end of the history, of which each topic has several entries."""
+def asof(here: Databases) -> Figure:
+    """The messages that were retained at the end of the history, which has several entries for each topic."""
     source = Source(here.recorded)
     with source.transaction() as transaction:
         last_at = read_state(transaction.connection.cursor()).last_at
@@ -127,11 +129,11 @@ def asof(here: Place) -> Figure:
         frame.write.format("noop").mode("overwrite").save()
 
     by_hand = lambda: plain.read(here.recorded, plain.LATEST)  # noqa: E731
-    return here.rate("asof", "events/s", here.rows * CHANGES, work, by_hand, "plain Python asks the database")
+    return here.rate("asof", "events/s", here.rows * CHANGES, work, by_hand, "plain Python queries the database")
 
 
-def asof_archive(here: Place) -> Figure:
-    """The same from an archive of the history: entries are in Parquet, and Spark reads them itself."""
+def asof_archive(here: Databases) -> Figure:
+    """The same from an archive of the history: Spark reads the Parquet files itself."""
     kept = here.new()
     archive(here.spark, Source(here.recorded), kept, lambda _: None)
     with Source(here.recorded).transaction() as transaction:
@@ -143,7 +145,7 @@ def asof_archive(here: Place) -> Figure:
     return here.rate("asof-archive", "events/s", here.rows * CHANGES, work, None, "written to Parquet, and read again")
 
 
-def filtering(here: Place) -> Figure:
+def filtering(here: Databases) -> Figure:
     """Two thousand Topic Filters of eight shapes over all topics."""
     shapes = (
         "site/{}/#", "site/{}/dev/+/temp", "site/+/dev/{}/temp", "+/{}/dev/#", "site/{}/+/+/temp", "+/+/dev/{}/+",
@@ -158,7 +160,7 @@ def filtering(here: Place) -> Figure:
     return here.rate("filters", "topics/s", here.rows, work, None, f"{FILTERS} Topic Filters")
 
 
-def archiving(here: Place) -> Figure:
+def archiving(here: Databases) -> Figure:
     """The history as a stream into Parquet, from its beginning to its end."""
 
     def work() -> None:
@@ -168,7 +170,7 @@ def archiving(here: Place) -> Figure:
     return here.rate("archive", "events/s", here.rows * CHANGES, work, by_hand, "plain Python only reads")
 
 
-CASES: dict[str, Callable[[Place], Figure]] = {
+CASES: dict[str, Callable[[Databases], Figure]] = {
     "read": read,
     "scan": scan,
     "export": exporting,

@@ -1,8 +1,7 @@
-"""How long live messages take while a broker merges an import, beside the same without: one every two milliseconds.
+"""Latency of live messages while a broker merges an import, and without an import: one message every two milliseconds.
 
-Messages leave when they are due, whatever became of those before, so that a stall counts in full. Spark is not part of
-it: what a job has staged lies ready, as after its last task, and only the merge goes through the broker.
-"""
+Each message is sent on time, also if earlier ones are still on their way, so a stall counts in full. Spark does not
+run: the rows are staged already, and only the merge goes through the broker."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from holdfast.pipeline.sink.staging import Stage, stage_for
 from holdfast.retained.store.rows import Row
 
 _PERIOD = 0.002
-#: Seconds without an import, and the most with one.
+#: Seconds of the measurement without an import, and the limit with one.
 _IDLE, _PATIENCE = 5.0, 900.0
 _RETAIN = 1
 _PUBACK_SIZE = 4
@@ -53,11 +52,11 @@ class Acknowledged(Connection):
 
     @property
     def messages(self) -> int:
-        """Whole packets received."""
+        """The number of complete packets received."""
         return self._received // _PUBACK_SIZE
 
     def readable(self) -> None:
-        """Count what has come."""
+        """Count the received bytes."""
         taken = self.sock.recv(1 << 16)
         if not taken:
             self.closed_unless(b"")
@@ -91,7 +90,7 @@ def live(site: Site, rows: int) -> list[Figure]:
 
 @contextmanager
 def _staged(broker: Broker, rows: int) -> Iterator[subprocess.Popen[str]]:
-    """Stage so many rows, and start to merge them."""
+    """Stage rows, and start to merge them."""
     data = broker.directory / "data"
     url = broker.postgres or f"sqlite:///{data / 'holdfast.db'}"
     configuration = broker.directory / "bench.toml"
@@ -118,7 +117,7 @@ def _row(number: int) -> Row:
 
 
 def _measured(broker: Broker, qos: int, retain: int, process: subprocess.Popen[str] | None) -> list[float]:
-    """Return the milliseconds of each message, in order of length."""
+    """Return the milliseconds of each message, in ascending order."""
     wire = broker.wire
     with Loop() as loop:
         counter: ByteCounter | Acknowledged
@@ -149,7 +148,7 @@ def _paced(
         if over and received == sent:
             break
         if now - begin > _PATIENCE:
-            raise BenchError(f"not over after {_PATIENCE:.0f} s")
+            raise BenchError(f"not complete after {_PATIENCE:.0f} s")
         while not over and begin + sent * _PERIOD <= now:
             due.append(begin + sent * _PERIOD)
             if qos:

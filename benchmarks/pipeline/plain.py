@@ -1,4 +1,4 @@
-"""The same work in plain Python: rows of sqlite3 or psycopg as Arrow batches, in one process."""
+"""The same work in plain Python: rows from sqlite3 or psycopg as Arrow batches, in one process."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ RETAINED = (
     "FROM retained WHERE tombstone = 0"
 )
 HISTORY = "SELECT * FROM retained_history ORDER BY seq"
-#: What was retained at the end of the history.
+#: The last entry of each topic.
 LATEST = "SELECT * FROM retained_history WHERE seq IN (SELECT max(seq) FROM retained_history GROUP BY topic)"
 _TABLE = "CREATE TABLE copied (topic {text} PRIMARY KEY, payload {blob}, qos INT, stored_at BIGINT)"
 
 
 def batches(url: str, statement: str) -> Iterator[pa.RecordBatch]:
-    """Yield what a statement finds, as Arrow batches."""
+    """Yield the rows of a statement as Arrow batches."""
     for names, rows in _found(url, statement):
         arrays = [pa.array(column) for column in zip(*rows, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, names)
 
 
 def read(url: str, statement: str) -> int:
-    """Read all of it; return the number of rows."""
+    """Read all rows of a statement; return their number."""
     return sum(batch.num_rows for batch in batches(url, statement))
 
 
 def copy(source: str, target: str) -> None:
-    """Read all messages of a database and write them to a table of their own in another, in one transaction."""
+    """Copy all messages of a database to a table in another one, in one transaction."""
     statement = "SELECT topic, payload, qos, stored_at FROM retained"
     if target.startswith("sqlite"):
         with closing(sqlite3.connect(target.removeprefix("sqlite:///"))) as connection, connection:

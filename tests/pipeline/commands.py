@@ -12,7 +12,7 @@ BIN = Path(sys.executable).parent
 COMMAND = str(BIN / "holdfast-pipeline")
 #: Seconds a command may take on a slow machine.
 PATIENCE = 240.0
-#: Java without its thorough compiler, for processes that do not live long enough for it to pay.
+#: Java without its optimising compiler: these processes end too early to profit from it.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 LEAN = (
     "--conf spark.ui.enabled=false --conf spark.driver.memory=512m "
@@ -21,13 +21,13 @@ LEAN = (
 
 
 def environment(**settings: str) -> dict[str, str]:
-    """Return the environment of a command: this one, lean, with settings of Spark's."""
+    """Return the environment of a command: this one with settings that make Spark start fast."""
     lean = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": LEAN}
     return {**unmeasured(), **lean, **settings}
 
 
 def unmeasured() -> dict[str, str]:
-    """Return this environment without what makes processes measure coverage: Spark ends its own before they tell."""
+    """Return this environment without coverage's variables: Spark kills its workers before they write results."""
     return {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_PROCESS")}
 
 

@@ -17,7 +17,7 @@ from tests.pipeline.stores import MAKES, Filled, database
 
 @pytest.fixture(scope="session")
 def java() -> None:
-    """The Java that Spark takes; without it, tests are skipped."""
+    """Skip tests without a Java that Spark can run."""
     problem = java_problem(os.environ)
     if problem is not None:
         pytest.skip(problem)
@@ -33,13 +33,13 @@ def spark(java: None) -> Iterator[SparkSession]:
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.leafNodeDefaultParallelism": "2",
-        # Tests are short: what would make long jobs fast only takes time from them.
+        # Tests are short: optimisations for long jobs only cost time.
         "spark.driver.extraJavaOptions": SHORT_LIVED,
         "spark.driver.memory": "1g",
         "spark.ui.showConsoleProgress": "false",
     }.items():
         builder = builder.config(key, value)
-    with pytest.MonkeyPatch.context() as patched:  # Java, and Python from Java, take the environment as it is now
+    with pytest.MonkeyPatch.context() as patched:  # Java and its Python workers inherit the environment of now
         for name in os.environ.keys() - unmeasured().keys():
             patched.delenv(name)
         session = builder.getOrCreate()
@@ -50,13 +50,13 @@ def spark(java: None) -> Iterator[SparkSession]:
 
 @pytest.fixture(params=MAKES)
 def filled(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Filled]:
-    """An empty database of either make."""
+    """An empty database, SQLite or Postgres."""
     with database(request.param, tmp_path) as found:
         yield found
 
 
 @pytest.fixture(params=MAKES)
 def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Filled]:
-    """An empty database of either make that keeps a history."""
+    """An empty database with a history, SQLite or Postgres."""
     with database(request.param, tmp_path, recorded=True) as found:
         yield found

@@ -28,7 +28,7 @@ MAKES = ("sqlite", "postgresql")
 
 @frozen
 class Filled:
-    """A database and the retained messages in it, as a broker would have left them."""
+    """A database with retained messages, as a broker leaves it."""
 
     url: str
     recorded: bool = False
@@ -57,13 +57,13 @@ class Filled:
         durable.close()
 
     def put(self, *messages: RetainedMessage, at: int = NOW) -> None:
-        """Retain messages, or clear topics by such with an empty payload, at a time."""
+        """Retain messages at a time; a message with an empty payload clears its topic."""
         with self.store() as store:
             fill(store, messages, at)
 
 
 def fill(store: SQLRetainedStore, messages: Iterable[RetainedMessage], at: int = NOW) -> None:
-    """Write messages under the next revisions; one with an empty payload clears."""
+    """Write messages with the next revisions; a message with an empty payload clears its topic."""
     for message in messages:
         revision = store.next_revision()
         stored = evolve(message, revision=revision, stored_at=at) if message.payload else None

@@ -1,4 +1,4 @@
-"""The pipeline's benchmarks run, each at a tiny size."""
+"""The pipeline's benchmarks run with little data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from benchmarks.brokers import Site
 from benchmarks.pipeline import live
 from benchmarks.pipeline.figures import lines
-from benchmarks.pipeline.jobs import CASES, place
+from benchmarks.pipeline.jobs import CASES, databases_of
 from benchmarks.wire import Wire
 from tests.pipeline.stores import MAKES
 
@@ -18,8 +18,8 @@ from tests.pipeline.stores import MAKES
 @pytest.mark.spark
 @pytest.mark.e2e
 def test_every_job_is_timed(spark: SparkSession, tmp_path: Path) -> None:
-    """Each beside plain Python, where it does the same work, in a table that has them all."""
-    with place(spark, 30, 1, False, tmp_path, set(CASES)) as here:
+    """The table has all of them, with plain Python for the same work where that exists."""
+    with databases_of(spark, 30, 1, False, tmp_path, set(CASES)) as here:
         figures = [case(here) for case in CASES.values()]
     assert [figure.case for figure in figures] == list(CASES)
     assert all(figure.value > 0 for figure in figures)
@@ -34,7 +34,7 @@ def test_every_job_is_timed(spark: SparkSession, tmp_path: Path) -> None:
 def test_live_messages_are_timed_with_and_without_an_import(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: str
 ) -> None:
-    """Of each Quality of Service, and the import is complete afterwards."""
+    """For each QoS; the import is complete afterwards."""
     monkeypatch.setattr(live, "_IDLE", 0.05)
     figures = live.live(Site.here(str(tmp_path), Wire(4), postgres=make == "postgresql"), 300)
     assert len(figures) == 3 * 2 * 3

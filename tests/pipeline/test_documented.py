@@ -1,4 +1,4 @@
-"""The fields of what ``--json`` prints are those that the operator's page names."""
+"""The operator's page names the fields that ``--json`` prints."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PAGE = Path(__file__).resolve().parents[2] / "docs" / "pipeline" / "running.md"
     ],
 )
 def test_the_page_names_the_fields_of_a_result(command: str, result: Any, more: tuple[str, ...]) -> None:
-    """All of them, in their order, and no others."""
+    """All fields, in their order, and no others."""
     table = _PAGE.read_text(encoding="utf-8").partition("| command | fields |")[2].partition("\n\n")[0]
     named = dict(row.strip("| ").split(" | ") for row in table.splitlines()[2:])
     (told,) = (fields_told for commands, fields_told in named.items() if f"`{command}`" in commands)

@@ -1,4 +1,4 @@
-"""Numbers, sizes, times and hostile topics as people read them."""
+"""Numbers, sizes, times and hostile topics are formatted for people."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from holdfast.pipeline.formatting import counted, moment, number, rough, share, 
         ("a" * 200, "a" * 60 + "…" + "a" * 59),
     ],
 )
-def test_what_does_not_show_or_moves_other_text_is_escaped(text: str, expected: str) -> None:
+def test_invisible_characters_and_those_that_move_text_are_escaped(text: str, expected: str) -> None:
     assert visible(text) == expected
 
 
 @given(st.text(max_size=300), st.integers(3, 100))
-def test_nothing_that_hides_is_left_whatever_the_topic(text: str, longest: int) -> None:
+def test_no_topic_has_hidden_characters_afterwards(text: str, longest: int) -> None:
     found = visible(text, longest)
     assert not {unicodedata.category(one) for one in found.replace("\u200d", "")} & {
         "Cc",
@@ -59,5 +59,5 @@ def test_nothing_that_hides_is_left_whatever_the_topic(text: str, longest: int) 
         (share(0, 0), "0 %"), (share(1, 100_000), "< 0.1 %"), (share(1, 8), "12 %"), (share(1, 30), "3.3 %"),
     ],
 )  # fmt: skip
-def test_figures_are_short_and_have_their_unit(found: str, expected: str) -> None:
+def test_numbers_are_short_and_have_a_unit(found: str, expected: str) -> None:
     assert found == expected

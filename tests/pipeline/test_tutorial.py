@@ -1,4 +1,4 @@
-"""The tutorial: what it tells its reader to type works, and says what the page says it does."""
+"""The commands of the tutorial work, and print the page's output."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def called(arguments: list[str]) -> str:
 
 
 def sample(folder: Path) -> str:
-    """Play a small day, in place of the one that the page makes."""
+    """Play a small day instead of the page's day."""
     command = [sys.executable, "-m", "examples.building", "--scale", "0.01", "--out", str(folder / "building")]
     return subprocess.run(command, cwd=_ROOT, text=True, check=True, capture_output=True).stdout
 
@@ -37,10 +37,10 @@ def sample(folder: Path) -> str:
 @pytest.mark.e2e
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
-def test_every_command_of_the_tutorial_does_what_the_page_says(
+def test_every_command_of_the_tutorial_prints_the_page_s_output(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In their order, on a hundredth of the data; each word of the page's output is in the real one."""
+    """In their order, on a hundredth of the data; the real output has each word of the page's output."""
     monkeypatch.chdir(tmp_path)
     shell = Shell(tmp_path, "holdfast-pipeline", called)
     names: dict[str, Any] = {}

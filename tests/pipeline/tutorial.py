@@ -11,13 +11,13 @@ from attrs import frozen
 
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _ASSIGNMENT = re.compile(r"\w+=")
-#: Words that do not depend on how much data there is.
+#: Words that do not depend on the amount of data.
 _WORD = re.compile(r"[A-Za-z]{4,}")
 
 
 @frozen
 class Step:
-    """A block to run, in the language it is in, and what the page says comes of it ("" for nothing)."""
+    """A block to run, its language, and its output on the page ("" without output)."""
 
     language: str
     text: str
@@ -31,7 +31,7 @@ class Step:
 
 
 def steps(page: str) -> Iterator[Step]:
-    """Give the blocks of shell and of Python, each with the block of text behind it."""
+    """Give the blocks of shell and of Python, each with the following block of text."""
     blocks = [found.groups() for found in _FENCED.finditer(page)]
     for (language, text), (following, output) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
         if language in ("sh", "python"):
@@ -39,7 +39,7 @@ def steps(page: str) -> Iterator[Step]:
 
 
 class Shell:
-    """Runs commands by a real shell in a folder, but for those of one program, which are given to ``call``."""
+    """Runs commands with a real shell in a folder, except the commands of one program: ``call`` runs those."""
 
     def __init__(self, folder: Path, program: str, call: Callable[[list[str]], str]) -> None:
         self._folder = folder
@@ -48,7 +48,7 @@ class Shell:
         self._assigned = ""
 
     def run(self, command: str) -> str:
-        """Return what a command says; what it assigns holds for those that follow."""
+        """Return the output of a command. Its assignments apply to later commands."""
         if _ASSIGNMENT.match(command):
             self._assigned += command + "\n"
             return self._said("")
@@ -65,5 +65,5 @@ class Shell:
 
 
 def words(text: str) -> set[str]:
-    """Return the words of a text that are the same whatever the figures are."""
+    """Return the words of a text that do not depend on numbers."""
     return set(_WORD.findall(text))

@@ -1,4 +1,4 @@
-"""``archive``, ``compact`` and ``asof`` as they are typed: what they say, also of what cannot be done."""
+"""The commands ``archive``, ``compact`` and ``asof``: their results and refusals."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def refused(result: Result) -> str:
-    """Return the one line that a refusal is."""
+    """Run a command that is refused; return its line."""
     assert result.exit_code == 1
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()
@@ -46,10 +46,10 @@ def refused(result: Result) -> str:
 
 
 @pytest.mark.parametrize("recorded", ["postgresql"], indirect=True)
-def test_a_day_ends_at_midnight_in_utc_and_half_of_one_is_made_whole(
+def test_a_day_ends_at_midnight_in_utc_and_an_incomplete_day_is_completed_later(
     run: Run, spark: SparkSession, recorded: Filled, tmp_path: Path
 ) -> None:
-    """To the millisecond; what was compacted before its day was over is written again when it is."""
+    """Exact to the millisecond; a day that was compacted early is written again once it is complete."""
     archiving = ("archive", "--storage", recorded.url, "--out", "bronze", "--no-confirm", "--json")
     compact = ("compact", "--archive", "bronze", "--out", "silver")
     with recorded.store() as store:
@@ -73,8 +73,8 @@ def test_a_day_ends_at_midnight_in_utc_and_half_of_one_is_made_whole(
 
 
 @pytest.mark.parametrize("recorded", ["sqlite"], indirect=True)
-def test_days_without_changes_are_answered_for(run: Run, recorded: Filled) -> None:
-    """Nothing was retained then, also where no file was written."""
+def test_days_without_changes_are_covered(run: Run, recorded: Filled) -> None:
+    """Nothing was retained then, and there is no file for these days."""
     with recorded.store():
         pass
     run("archive", "--storage", recorded.url, "--out", "bronze", "--no-confirm")
@@ -90,10 +90,10 @@ def test_days_without_changes_are_answered_for(run: Run, recorded: Filled) -> No
 
 
 @pytest.mark.parametrize("recorded", ["sqlite"], indirect=True)
-def test_a_time_without_an_answer_is_refused_with_those_that_have_one(
+def test_a_time_that_is_not_covered_is_refused_with_the_covered_times(
     run: Run, recorded: Filled, tmp_path: Path
 ) -> None:
-    """However far in the past or the future, from the database and from an archive; nothing is written."""
+    """Also times far in the past or the future, for a database and for an archive; nothing is written."""
     recorded.put(message("a"))
     recorded.put(message("b"), at=NOW + 1000)
     run("archive", "--storage", recorded.url, "--out", "bronze", "--no-confirm")
@@ -119,7 +119,7 @@ def test_a_time_without_an_answer_is_refused_with_those_that_have_one(
 
 @pytest.mark.parametrize("recorded", ["sqlite"], indirect=True)
 def test_a_wrong_folder_is_named(run: Run, recorded: Filled) -> None:
-    """One that is not there, is no archive, is a file, or belongs to something else."""
+    """A missing folder, a folder without an archive, a file, or the folder of another database."""
     recorded.put(message("a"))
     run("archive", "--storage", recorded.url, "--out", "bronze", "--no-confirm")
     Path("file").write_text("no folder")
@@ -144,10 +144,8 @@ def test_a_wrong_folder_is_named(run: Run, recorded: Filled) -> None:
 
 
 @pytest.mark.parametrize("recorded", ["sqlite"], indirect=True)
-def test_an_archive_follows_with_the_interval_that_is_asked_for(
-    spark: SparkSession, recorded: Filled, tmp_path: Path
-) -> None:
-    """Also a part of a second; it ends when it is told to."""
+def test_an_archive_follows_with_the_given_interval(spark: SparkSession, recorded: Filled, tmp_path: Path) -> None:
+    """Also a fraction of a second; it ends after a signal."""
     recorded.put(message("a"))
     confirmed = list[int]()
     done = archive(

@@ -1,4 +1,4 @@
-"""The command as a whole: quick to describe itself, clear about what is missing."""
+"""The command as a whole: its help is quick, and missing packages are named."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RUN = "import sys; sys.argv = ['holdfast-pipeline', *sys.argv[1:]]; from holdfas
 
 
 def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a program of its own: what is imported here does not count there."""
+    """Run another process, which has not imported anything yet."""
     command = [sys.executable, "-c", RUN + code, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
@@ -38,7 +38,7 @@ def test_help_imports_neither_spark_nor_a_reactor() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_describes_itself_as_the_list_does(name: str) -> None:
-    """The first words of its help are those of the list."""
+    """Its help has all words of its line in the list."""
     assert isinstance(main, Subcommands)
     command = main.get_command(click.Context(main), name)
     assert command is not None
@@ -55,8 +55,8 @@ def test_an_unknown_command_is_refused() -> None:
 
 
 @pytest.mark.parametrize("missing", ["pyspark", "py4j", "pyarrow"])
-def test_what_is_not_installed_is_named_with_the_remedy(missing: str) -> None:
-    """In a line, with status 1; --help needs none of it."""
+def test_a_missing_package_is_named_with_the_remedy(missing: str) -> None:
+    """In one line, with status 1; --help works without the package."""
     without = f"sys.modules[{missing!r}] = None; main()"
     done = python(without, "export", "--storage", "sqlite:////none", "--out", "none")
     told = f"{missing} is not installed; holdfast-pipeline needs: pip install 'holdfast[pipeline]'\n"
@@ -65,14 +65,14 @@ def test_what_is_not_installed_is_named_with_the_remedy(missing: str) -> None:
 
 
 def test_the_script_for_spark_submit_is_there() -> None:
-    """Its path is all that is printed."""
+    """Only its path is printed."""
     result = CliRunner().invoke(main, ["--script"])
     assert result.exit_code == 0
     assert "main()" in Path(result.stdout.strip()).read_text()
 
 
 def test_a_command_gives_way_to_the_broker_unless_it_was_given_a_priority() -> None:
-    """What serves others on the same host comes first; whoever has set a priority has meant it."""
+    """A priority that the user has set is kept."""
     ours = os.getpriority(os.PRIO_PROCESS, 0)
     code = (
         "import atexit, os, sys\n"

@@ -1,4 +1,4 @@
-"""Signals end a command where it is, or let it come to an end."""
+"""A signal interrupts a command, or lets it finish first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @pytest.fixture(autouse=True)
 def not_ignored() -> Iterator[None]:
-    """Have no signal ignored, as under nohup."""
+    """Make sure that no signal is ignored, as it would be under nohup."""
     before = {number: signal.signal(number, signal.default_int_handler) for number in SIGNALS}
     yield
     for number, handler in before.items():
@@ -24,7 +24,7 @@ def not_ignored() -> Iterator[None]:
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_the_first_signal_ends_what_runs(number: signal.Signals) -> None:
-    """With the status that shells expect; the handlers before are put back."""
+    """With the status that shells expect; the earlier handlers are restored."""
     before = signal.getsignal(number)
     signals = EndSignals()
     with pytest.raises(EndedBySignal), signals.handled():
@@ -33,8 +33,8 @@ def test_the_first_signal_ends_what_runs(number: signal.Signals) -> None:
     assert signal.getsignal(number) is before
 
 
-def test_a_patient_job_is_only_told_and_the_second_signal_ends_it() -> None:
-    """It sees that it was asked."""
+def test_a_job_that_finishes_first_is_interrupted_by_the_second_signal() -> None:
+    """The first signal is only noted."""
     signals = EndSignals()
     signals.finish_first()
     with signals.handled():
@@ -47,7 +47,7 @@ def test_a_patient_job_is_only_told_and_the_second_signal_ends_it() -> None:
 
 
 def test_an_ignored_signal_stays_ignored() -> None:
-    """As nohup wants it."""
+    """As under nohup."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         signals = EndSignals()
@@ -58,8 +58,8 @@ def test_an_ignored_signal_stays_ignored() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_listening_again_takes_back_what_another_library_has_taken() -> None:
-    """Spark's session takes SIGINT for itself."""
+def test_listening_again_replaces_the_handler_of_another_library() -> None:
+    """Spark's session sets a handler for SIGINT."""
     signals = EndSignals()
     with signals.handled():
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -69,7 +69,7 @@ def test_listening_again_takes_back_what_another_library_has_taken() -> None:
 
 
 def test_a_statement_of_sqlite_is_interrupted() -> None:
-    """What a signal raises in the progress handler ends the statement, whatever the error says."""
+    """The exception of the signal is raised in SQLite's progress handler, which ends the statement."""
     signals = EndSignals()
     connection = sqlite3.connect(":memory:")
     connection.set_progress_handler(lambda: signal.raise_signal(signal.SIGTERM), 1000)

@@ -23,13 +23,13 @@ def configured(filled: Filled, folder: Path) -> Config:
 
 
 def archived_seq(filled: Filled) -> int | None:
-    """Return how far the database has been told."""
+    """Return the entry up to which the database knows the archive."""
     with Source(filled.url).transaction() as transaction:
         return read_state(transaction.connection.cursor()).archived_seq
 
 
-def test_what_is_confirmed_is_recorded_and_never_goes_back(recorded: Filled, tmp_path: Path) -> None:
-    """Beginning with 0, which already keeps everything; what is not in the history is refused."""
+def test_a_confirmation_is_recorded_and_never_decreases(recorded: Filled, tmp_path: Path) -> None:
+    """It begins with 0, which already keeps all entries; entries beyond the history are refused."""
     recorded.put(message("a"), message("b"))
     config = configured(recorded, tmp_path)
     assert archived_seq(recorded) is None
@@ -53,10 +53,10 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("recorded", ["sqlite"], indirect=True)
-def test_a_broker_that_does_not_answer_is_not_written_behind(
+def test_the_file_of_a_broker_that_does_not_answer_is_not_written(
     recorded: Filled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file is its own while it has the lock."""
+    """The broker owns the file while it holds the lock."""
     monkeypatch.setattr("time.sleep", lambda _seconds: None)
     recorded.put(message("a"))
     with locked(tmp_path), pytest.raises(PipelineError, match=r"could not be confirmed: .*nobody answers at"):

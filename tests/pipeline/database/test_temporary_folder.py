@@ -1,4 +1,4 @@
-"""Copies go with the run they belong to, also where it was killed."""
+"""Temporary folders are removed at the end, also after a kill."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.pipeline.stores import database, message
 
 
 def left_behind(parent: Path) -> Path:
-    """Make what a killed run leaves: a folder whose lock nobody holds."""
+    """Make the folder of a killed run: its lock is free."""
     with temporary_folder(str(parent)) as place:
         copy = {each.name: each.read_bytes() for each in place.iterdir()}
     place.mkdir()
@@ -24,16 +24,16 @@ def left_behind(parent: Path) -> Path:
     return place
 
 
-def test_a_folder_goes_at_the_end(tmp_path: Path) -> None:
-    """With what is in it."""
+def test_a_folder_is_removed_at_the_end(tmp_path: Path) -> None:
+    """With its files."""
     with temporary_folder(str(tmp_path)) as place:
         (place / "file").write_text("x")
         assert place.parent == tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_the_dead_have_left_is_swept_and_what_the_living_have_is_not(tmp_path: Path) -> None:
-    """By the next run in the same place."""
+def test_folders_of_killed_runs_are_removed_and_others_stay(tmp_path: Path) -> None:
+    """The next run in the same parent folder removes them."""
     dead, other = left_behind(tmp_path), tmp_path / "holdfast-other"
     other.mkdir()
     with temporary_folder(str(tmp_path)) as living:
@@ -45,8 +45,8 @@ def test_what_the_dead_have_left_is_swept_and_what_the_living_have_is_not(tmp_pa
     assert list(tmp_path.iterdir()) == [other]
 
 
-def test_a_folder_that_is_just_being_made_or_is_another_place_is_not_swept(tmp_path: Path) -> None:
-    """One without a lock, and a link."""
+def test_new_folders_and_symbolic_links_are_not_removed(tmp_path: Path) -> None:
+    """A new folder has no lock yet."""
     dead = left_behind(tmp_path)
     kept = tmp_path / "elsewhere"
     dead.rename(kept)
@@ -57,7 +57,7 @@ def test_a_folder_that_is_just_being_made_or_is_another_place_is_not_swept(tmp_p
     assert (tmp_path / "holdfast-snapshot-new").exists()
 
 
-def test_a_copy_for_which_there_is_no_room_is_told_and_removed(tmp_path: Path) -> None:
+def test_a_copy_without_enough_space_is_reported_and_removed(tmp_path: Path) -> None:
     """The message names the folder and the option."""
     with database("sqlite", tmp_path) as filled:
         filled.put(*(message(f"t/{number}", b"x" * 5000) for number in range(40)))

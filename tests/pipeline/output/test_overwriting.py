@@ -1,4 +1,4 @@
-"""Where jobs may write: nothing is lost that they have not made themselves."""
+"""Jobs overwrite only their own output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.pipeline.spark import SparkProcess
 from tests.storage.doubles import fresh_file
 
 TABLE = partial(require_overwritable, overwrite=True)
-ROOMS: tuple[Callable[[Folder], None], ...] = (TABLE, require_archive_target, require_compaction_target)
+CHECKS: tuple[Callable[[Folder], None], ...] = (TABLE, require_archive_target, require_compaction_target)
 
 
 def filled(folder: Path, *files: str) -> Folder:
@@ -34,34 +34,34 @@ def filled(folder: Path, *files: str) -> Folder:
     return Folder(str(folder))
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_what_no_job_has_written_stays(tmp_path: Path, room: Callable[[Folder], None]) -> None:
-    """As the database of a broker whose folder was named, in its ``data``."""
+@pytest.mark.parametrize("check", CHECKS)
+def test_foreign_files_stay(tmp_path: Path, check: Callable[[Folder], None]) -> None:
+    """For example the database in ``data`` of a broker's folder."""
     out = filled(tmp_path, "data/holdfast.db", "data/.hidden")
     with pytest.raises(PipelineError, match=r"data: contains holdfast\.db, which would be lost .* name another folder"):
-        room(out)
+        check(out)
     assert sorted(path.name for path in tmp_path.rglob("*")) == [".hidden", "data", "holdfast.db"]
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_folder_that_is_empty_or_not_there_yet_will_do(tmp_path: Path, room: Callable[[Folder], None]) -> None:
+@pytest.mark.parametrize("check", CHECKS)
+def test_an_empty_or_missing_folder_is_accepted(tmp_path: Path, check: Callable[[Folder], None]) -> None:
     (tmp_path / "empty/data").mkdir(parents=True)
     for name in ("empty", "new/below"):
-        room(Folder(str(tmp_path / name)))
+        check(Folder(str(tmp_path / name)))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path, room: Callable[[Folder], None]) -> None:
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path, check: Callable[[Folder], None]) -> None:
     """Before anything is read for it."""
     out = Folder(str(tmp_path / "file" / "below"))
     (tmp_path / "file").touch()
     with pytest.raises(PipelineError, match=r"file/below: cannot be used \(Not a directory\)$"):
-        room(out)
+        check(out)
 
 
-def test_a_table_replaces_a_table_that_was_cut_short_and_a_complete_one_if_it_is_told_to(tmp_path: Path) -> None:
-    """Until it is written again, it is not complete."""
+def test_a_table_replaces_an_incomplete_table_and_with_overwrite_a_complete_one(tmp_path: Path) -> None:
+    """The manifest is removed until the new table is complete."""
     out = filled(
         tmp_path, "data/part-0.parquet", "data/.part-0.parquet.crc", "data/_temporary/0/x", "data/_delta_log/0"
     )
@@ -77,12 +77,12 @@ def test_a_table_replaces_a_table_that_was_cut_short_and_a_complete_one_if_it_is
 
 @pytest.mark.parametrize("file", ["archive.json", "checkpoint/commits/0"])
 def test_no_table_replaces_an_archive(tmp_path: Path, file: str) -> None:
-    """Whether it is complete, cut short or compacted: the history may have been forgotten elsewhere."""
+    """Whether it is complete, incomplete or compacted: the database may have forgotten that history."""
     with pytest.raises(PipelineError, match="holds an archive of a history; name another folder"):
         require_overwritable(filled(tmp_path, file), True)
 
 
-def test_an_archive_does_not_begin_where_one_was_compacted_and_goes_on_where_it_was_cut_short(tmp_path: Path) -> None:
+def test_an_archive_is_continued_but_not_started_in_a_compacted_one(tmp_path: Path) -> None:
     require_archive_target(filled(tmp_path / "begun", "checkpoint/metadata", "data/date=2026-11-21/part-0.parquet"))
     with pytest.raises(PipelineError, match="holds a compacted archive"):
         require_archive_target(filled(tmp_path / "done", "archive.json", "data/date=2026-11-21/part-0.parquet"))
@@ -95,8 +95,8 @@ def test_days_are_compacted_beside_others_and_not_into_an_archive(tmp_path: Path
         require_compaction_target(filled(tmp_path / "bronze", "archive.json", "checkpoint/commits/0"))
 
 
-def test_an_audit_leaves_what_is_beside_its_differences(tmp_path: Path) -> None:
-    """It may lie in an export's folder, which stays complete."""
+def test_an_audit_replaces_only_its_own_subfolder(tmp_path: Path) -> None:
+    """The folder may be that of an export, which stays complete."""
     out = filled(tmp_path, "manifest.json", "data/part-0.parquet", "differences/part-0.json")
     require_replaceable(out, "differences")
     assert out.has("manifest.json")
@@ -104,8 +104,8 @@ def test_an_audit_leaves_what_is_beside_its_differences(tmp_path: Path) -> None:
         require_replaceable(filled(tmp_path, "differences/mine"), "differences")
 
 
-def test_a_folder_without_a_name_is_none() -> None:
-    """As from a variable that is not set: it would be the current folder."""
+def test_an_empty_folder_name_is_refused() -> None:
+    """It may come from an unset variable, and would mean the current folder."""
     for name in ("", " "):
         with pytest.raises(PipelineError, match="this name is empty"):
             Folder(name)
@@ -132,7 +132,7 @@ def test_a_folder_without_a_name_is_none() -> None:
         ("archive --out FILE", "FILE: is a file; name a folder"),
     ],
 )
-def test_what_can_be_refused_without_spark_is_refused_before_it_starts(
+def test_checks_without_spark_come_before_its_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, told: str
 ) -> None:
     """A start takes seconds, and a copy of the database perhaps minutes."""
@@ -152,7 +152,7 @@ def test_what_can_be_refused_without_spark_is_refused_before_it_starts(
 
 
 @pytest.mark.parametrize("name", ["export", "tree", "audit", "report", "filters", "archive", "asof"])
-def test_a_database_that_is_not_there_is_told_before_spark_starts(
+def test_a_missing_database_is_reported_before_spark_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(SparkProcess, "start", None)

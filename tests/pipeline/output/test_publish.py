@@ -1,4 +1,4 @@
-"""``publish``: Delta tables, read back with the package that others read them with."""
+"""``publish`` makes Delta tables; other readers' package reads them back."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WHEN = datetime.fromtimestamp(NOW / 1000, UTC)
 
 
 def publish(*arguments: object, status: int = 0) -> dict[str, Any]:
-    """Run the command; return what it tells, or the one line it fails with."""
+    """Run the command; return its result, or its error."""
     result = CliRunner().invoke(main, ["publish", *map(str, arguments), "--delta", "--json"])
     assert result.exit_code == status, result.output + result.stderr
     assert result.stderr.count("\n") == status
@@ -42,7 +42,7 @@ def publish(*arguments: object, status: int = 0) -> dict[str, Any]:
 
 
 def rows(table: Path, columns: str = "*") -> list[tuple[Any, ...]]:
-    """Return the rows of a Delta table, as its own engine reads them."""
+    """Return the rows of a Delta table, read by Delta's own engine."""
     read = QueryBuilder().register("t", DeltaTable(str(table))).execute(f"SELECT {columns} FROM t")
     return sorted(tuple(row.values()) for row in pa.table(read.read_all()).to_pylist())
 
@@ -50,7 +50,7 @@ def rows(table: Path, columns: str = "*") -> list[tuple[Any, ...]]:
 @pytest.mark.spark
 @pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
 def test_an_export_becomes_a_delta_table(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
-    """Where it is; again, nothing changes; an export that replaces it makes a table of its own."""
+    """In place; repeating it changes nothing; a new export becomes a new version."""
     filled.put(message("a", b"\x00\xff"), message("b", b"2", expires_at=LATER))
     out = Folder(str(tmp_path / "out"))
     expected = [("a", b"\x00\xff", WHEN, None), ("b", b"2", WHEN, datetime.fromtimestamp(LATER / 1000, UTC))]
@@ -74,7 +74,7 @@ def test_an_export_becomes_a_delta_table(spark: SparkSession, filled: Filled, tm
 @pytest.mark.spark
 @pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
 def test_exports_are_added_to_a_table_once_each(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
-    """With the time of each, which tells them apart."""
+    """The column with the time of the export tells them apart."""
     out, table = Folder(str(tmp_path / "out")), tmp_path / "lake"
     times = []
     for topic in ("a", "b"):
@@ -90,7 +90,7 @@ def test_exports_are_added_to_a_table_once_each(spark: SparkSession, filled: Fil
 @pytest.mark.spark
 @pytest.mark.parametrize("recorded", ["sqlite"], indirect=True)
 def test_a_compacted_archive_is_published_as_it_grows(spark: SparkSession, recorded: Filled, tmp_path: Path) -> None:
-    """In place and elsewhere: each change once, by date, also when the last day was published unfinished."""
+    """In place and elsewhere: each change once, by date, also if the last day was incomplete at first."""
     bronze, silver, lake = (Folder(str(tmp_path / name)) for name in ("bronze", "silver", "lake"))
     places = tmp_path / "silver/data", tmp_path / "lake"
     with recorded.store() as store:
@@ -130,7 +130,7 @@ def test_a_compacted_archive_is_published_as_it_grows(spark: SparkSession, recor
 
 @pytest.fixture
 def export_of(tmp_path: Path) -> Callable[..., Path]:
-    """A folder as an export leaves it, of any columns."""
+    """Make a folder like an export, with any columns."""
 
     def made(name: str, table: dict[str, list[Any]], **manifest: Any) -> Path:
         folder = tmp_path / name
@@ -144,8 +144,8 @@ def export_of(tmp_path: Path) -> Callable[..., Path]:
     return made
 
 
-def test_what_is_not_whole_is_not_published(export_of: Callable[..., Path], tmp_path: Path) -> None:
-    """Nor what is not there, nor what a table has no columns for: in a line that says why."""
+def test_incomplete_output_is_not_published(export_of: Callable[..., Path], tmp_path: Path) -> None:
+    """Nor a missing folder, nor columns that the table does not have; one line tells why."""
     assert "holds nothing to publish" in publish(tmp_path / "none", status=1)["error"]
     short = export_of("short", {"x": [1]}, rows=2)
     assert "has 1 rows in 1 files, but manifest.json counts 2" in publish(short, status=1)["error"]
@@ -160,8 +160,8 @@ def test_what_is_not_whole_is_not_published(export_of: Callable[..., Path], tmp_
     assert "Delta reports" in publish(first, "--to", "/proc/none/lake", status=1)["error"]
 
 
-def test_whatever_columns_were_decoded_are_published(export_of: Callable[..., Path], tmp_path: Path) -> None:
-    """Objects, arrays, and a field that has the name of the folders of an archive."""
+def test_all_decoded_columns_are_published(export_of: Callable[..., Path], tmp_path: Path) -> None:
+    """Objects, arrays, and a field with the name ``date``, as an archive's subfolders have."""
     row = {"date": "today", "a b": {"at": WHEN, "x": [1.5, None]}, "d": Decimal("1.50"), "y": [{"z": b"1"}]}
     folder = export_of("nested", {name: [value] for name, value in row.items()})
     publish(folder)
@@ -171,7 +171,7 @@ def test_whatever_columns_were_decoded_are_published(export_of: Callable[..., Pa
 
 
 def test_times_of_sparks_older_form_are_read_as_utc(export_of: Callable[..., Path], tmp_path: Path) -> None:
-    """Which Parquet files have that this did not write."""
+    """Parquet files of other programs may have them."""
     folder = export_of("old", {"at": [WHEN.replace(tzinfo=None)]})
     table = pa.table({"at": pa.array([WHEN.replace(tzinfo=None)], pa.timestamp("ns"))})
     pa.parquet.write_table(table, folder / "data" / "part-0.parquet", use_deprecated_int96_timestamps=True)
@@ -182,13 +182,13 @@ def test_times_of_sparks_older_form_are_read_as_utc(export_of: Callable[..., Pat
 
 
 def test_two_that_publish_at_once_do_not_add_rows_twice(tmp_path: Path) -> None:
-    """The second one fails, and finds when it is run again that there is nothing left to do."""
+    """The second one fails; its next run finds nothing to do."""
     lake = tmp_path / "lake"
     columns = pa.schema([("x", pa.int64())])
     DeltaTable.create(str(lake), columns)
 
     class Overtaken(Table):
-        """Another adds the same once this one has looked."""
+        """Let another process add the same rows after the check."""
 
         def _check(self, table: DeltaTable, columns: pa.Schema) -> None:
             Table(str(lake)).add(pa.table({"x": [1]}).to_batches(), columns, [], "a", 1)
@@ -201,7 +201,7 @@ def test_two_that_publish_at_once_do_not_add_rows_twice(tmp_path: Path) -> None:
 def test_the_missing_package_is_named(
     monkeypatch: pytest.MonkeyPatch, export_of: Callable[..., Path], tmp_path: Path
 ) -> None:
-    """And how to install it; without --delta nothing is done either."""
+    """With the command that installs it; without --delta the command refuses too."""
     folder = export_of("a", {"x": [1]})
     monkeypatch.setitem(sys.modules, "deltalake", None)
     assert "pip install 'holdfast[delta]'" in publish(folder, status=1)["error"]

@@ -1,4 +1,4 @@
-"""``format("retained_history")``: every entry once, in order, as a table and as a stream."""
+"""``format("retained_history")`` gives every entry once, in order, as a table and as a stream."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.spark
 
 
 def archived(spark: SparkSession, filled: Filled, folder: Path, **options: object) -> StreamingQuery:
-    """Stream what is there to Parquet files, and wait for it."""
+    """Stream the existing entries to Parquet files, and wait for the end."""
     reader = spark.readStream.format("retained_history").option("storage", filled.url)
     for name, value in options.items():
         reader = reader.option(name, str(value))
@@ -25,7 +25,7 @@ def archived(spark: SparkSession, filled: Filled, folder: Path, **options: objec
 
 
 def test_the_table_has_every_change_in_the_order_of_commits(spark: SparkSession, recorded: Filled) -> None:
-    """What was set and cleared, by whom, with nothing narrowed; several partitions have the same entries."""
+    """Sets and clears have their clients and full values; several partitions give the same entries."""
     recorded.put(message("a", b"\x00\xff", client_id="c", username="u"), message("b"), message("a", b""), at=NOW + 5)
     table = spark.read.format("retained_history").option("storage", recorded.url)
     rows = table.load().orderBy("seq").collect()
@@ -44,8 +44,8 @@ def test_the_table_has_every_change_in_the_order_of_commits(spark: SparkSession,
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_of_each_topic_the_newest_up_to_a_place(spark: SparkSession, recorded: Filled, partitions: int) -> None:
-    """Also where its entries are in different parts, and where the newest is a clear."""
+def test_newest_gives_the_last_entry_of_each_topic(spark: SparkSession, recorded: Filled, partitions: int) -> None:
+    """Also if a topic's entries are in different partitions, or its newest entry is a clear."""
     changes = ["a", "b", "a", "c", "b", "a"]
     recorded.put(*(message(topic, b"%d" % number) for number, topic in enumerate(changes)), message("c", b""))
     table = spark.read.format("retained_history").option("storage", recorded.url).option("partitions", partitions)
@@ -57,8 +57,8 @@ def test_of_each_topic_the_newest_up_to_a_place(spark: SparkSession, recorded: F
         assert found == {topic: number for number, topic in enumerate([*changes, "c"][: end + 1])}
 
 
-def test_a_stream_goes_on_where_it_was(spark: SparkSession, recorded: Filled, tmp_path: Path) -> None:
-    """Three runs, small batches: each entry is written once."""
+def test_a_stream_continues_after_its_last_batch(spark: SparkSession, recorded: Filled, tmp_path: Path) -> None:
+    """Three runs with small batches write each entry once."""
     for run in range(3):
         recorded.put(*(message(f"t/{run}/{number}") for number in range(50)))
         archived(spark, recorded, tmp_path, max_rows_per_trigger=20, partitions=2)
@@ -67,5 +67,5 @@ def test_a_stream_goes_on_where_it_was(spark: SparkSession, recorded: Filled, tm
 
 
 def test_an_empty_history_is_an_empty_table(spark: SparkSession, filled: Filled) -> None:
-    """Also where nothing was ever recorded."""
+    """Also if the broker never recorded anything."""
     assert spark.read.format("retained_history").option("storage", filled.url).load().count() == 0

@@ -1,4 +1,4 @@
-"""A stream of the history notices what was forgotten before it was read, and never what is not committed."""
+"""A stream of the history notices entries that were pruned before it read them, and never reads uncommitted ones."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.pipeline.stores import NOW, Filled, database, message
 
 
 def reader_of(filled: Filled, **options: str) -> HistoryStreamReader:
-    """Return a stream's reader, as Spark would make it."""
+    """Return a stream's reader with options, as Spark makes it."""
     return HistoryStreamReader(Options("retained_history", {"storage": filled.url, **options}, STREAM_OPTIONS), HISTORY)
 
 
 def places(reader: HistoryStreamReader, start: dict[str, int], end: dict[str, int]) -> list[int]:
-    """Read a batch, and return the places of its entries."""
+    """Read a batch, and return the ``seq`` of its entries."""
     parts = reader.partitions(start, end)
     return [seq for part in parts for batch in reader.read(part) for seq in batch.column(0).to_pylist()]
 
@@ -45,13 +45,13 @@ def change(filled: Filled, *statements: str) -> None:
 
 @pytest.fixture
 def ten(recorded: Filled) -> Filled:
-    """Ten entries, in the places 2 to 11: a period begins with a place of its own."""
+    """Ten entries with ``seq`` 2 to 11: the period itself takes the first number."""
     recorded.put(*(message(f"t/{number}") for number in range(10)))
     return recorded
 
 
-def test_what_is_lost_is_named_by_its_first_place(ten: Filled) -> None:
-    """Whether it was lost before the batch began or while it was read; asked to, the stream goes on without it."""
+def test_a_loss_is_reported_with_its_first_entry(ten: Filled) -> None:
+    """Before a batch or during it; without fail_on_data_loss the stream continues."""
     reader = reader_of(ten, partitions="2")
     start = reader.initialOffset()
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
@@ -66,8 +66,8 @@ def test_what_is_lost_is_named_by_its_first_place(ten: Filled) -> None:
     assert places(tolerant, {"seq": 5, "pruned": 1}, end) == [6, 7, 9, 11]
 
 
-def test_what_was_gone_before_the_stream_began_is_no_loss(ten: Filled) -> None:
-    """Of what had been pruned only the rest is read; what is lost after that is noticed."""
+def test_entries_pruned_before_the_stream_began_are_not_a_loss(ten: Filled) -> None:
+    """The stream reads the remaining entries, and notices later losses."""
     change(
         ten,
         "DELETE FROM retained_history WHERE seq IN (2, 3, 5)",
@@ -83,7 +83,7 @@ def test_what_was_gone_before_the_stream_began_is_no_loss(ten: Filled) -> None:
 
 
 def test_a_stream_begins_where_it_is_told(ten: Filled) -> None:
-    """With the next entry, with a certain one, or with one that must still be there."""
+    """With the next entry or a given one; a pruned one is refused."""
     latest = reader_of(ten, starting_seq="latest")
     start = latest.initialOffset()
     assert start == {"seq": 11, "pruned": 11}
@@ -100,8 +100,8 @@ def test_a_stream_begins_where_it_is_told(ten: Filled) -> None:
         reader_of(ten, starting_seq="first")
 
 
-def test_a_run_over_what_is_there_ends_where_it_began_to_look(ten: Filled) -> None:
-    """However fast the history grows."""
+def test_a_run_over_existing_entries_ends_at_the_last_one_of_its_start(ten: Filled) -> None:
+    """Even if the history grows faster than the run reads."""
     reader = reader_of(ten, max_rows_per_trigger="6")
     reader.prepareForTriggerAvailableNow()
     ten.put(*(message(f"more/{number}") for number in range(5)))
@@ -113,8 +113,8 @@ def test_a_run_over_what_is_there_ends_where_it_began_to_look(ten: Filled) -> No
     assert ends == [7, 11, 11]
 
 
-def test_the_place_with_which_a_period_begins_is_no_loss(ten: Filled) -> None:
-    """Recording was off for a while, and is on again."""
+def test_the_number_of_a_period_is_not_a_loss(ten: Filled) -> None:
+    """Recording was off and is on again: a second period."""
     Filled(ten.url).put(message("unrecorded"))
     change(ten, "UPDATE retained_history_periods SET ended_at = 1")
     ten.put(message("again"))
@@ -125,8 +125,8 @@ def test_the_place_with_which_a_period_begins_is_no_loss(ten: Filled) -> None:
     assert found == [*range(2, 12), *range(13, found[-1] + 1)]
 
 
-def test_on_postgres_nobody_writes_behind_a_change_that_is_not_committed(tmp_path: Path) -> None:
-    """Places are in the order of commits: a reader that has seen one has seen all before it."""
+def test_on_postgres_an_uncommitted_change_blocks_later_ones(tmp_path: Path) -> None:
+    """So ``seq`` is in the order of commits: a reader that sees an entry has seen all earlier ones."""
     with database("postgresql", tmp_path, recorded=True) as filled:
         filled.put(message("a"))
         source, writable = Source(filled.url), database_at(filled.url, Durability.FULL, 0, 5.0)

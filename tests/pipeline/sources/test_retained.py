@@ -1,4 +1,4 @@
-"""``format("retained")``: all that is retained and nothing else, with every type as it is."""
+"""``format("retained")`` gives all retained messages, with their types."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.spark
 AWKWARD = ("a", "a/", "/a", "a//b", "$SYS/x", "a*b?[c]/d", "100%_\\x/y", "grün/日本/𝄞", "'; --/x", "a!", "a/b/c", "a/b")
 
 
-def test_all_columns_come_with_the_values_and_types_they_have(spark: SparkSession, filled: Filled) -> None:
-    """Nothing is narrowed, shifted or decoded on the way: binary payloads, 64 bits, milliseconds in UTC."""
+def test_all_columns_keep_their_values_and_types(spark: SparkSession, filled: Filled) -> None:
+    """Binary payloads, 64-bit numbers and milliseconds in UTC arrive unchanged."""
     filled.put(
         message("a/b", b"\x00\xff", qos=2, client_id="c", username="u", expires_at=2**41),
         message("plain"),
@@ -34,8 +34,8 @@ def test_all_columns_come_with_the_values_and_types_they_have(spark: SparkSessio
     assert (plain.client_id, plain.expires_at, plain.properties_json) == (None, None, None)
 
 
-def test_only_the_columns_asked_for_are_read(spark: SparkSession, filled: Filled) -> None:
-    """The option ``columns`` names them in the order in which they come; others are refused."""
+def test_only_the_named_columns_are_read(spark: SparkSession, filled: Filled) -> None:
+    """The option ``columns`` sets their order too; unknown names are refused."""
     filled.put(message("a/b", qos=1))
     read = spark.read.format("retained").option("storage", filled.url)
     frame = read.option("columns", "qos, topic").load()
@@ -47,8 +47,8 @@ def test_only_the_columns_asked_for_are_read(spark: SparkSession, filled: Filled
         read.option("columns", "topic,topic").load()
 
 
-def test_what_is_cleared_or_expired_is_not_there(spark: SparkSession, filled: Filled) -> None:
-    """Tombstones and expired rows are the store's business."""
+def test_cleared_and_expired_messages_are_left_out(spark: SparkSession, filled: Filled) -> None:
+    """The table still has their rows: tombstones, and messages before the next sweep."""
     filled.put(message("stays"), message("goes"), message("goes", b""), message("old", expires_at=NOW + 1))
     assert [row.topic for row in spark.read.format("retained").option("storage", filled.url).load().collect()] == [
         "stays"
@@ -61,7 +61,7 @@ def test_what_is_cleared_or_expired_is_not_there(spark: SparkSession, filled: Fi
 def test_a_topic_filter_selects_what_the_broker_would_send(
     spark: SparkSession, filled: Filled, topic_filter: str
 ) -> None:
-    """The option ``filter`` means what SUBSCRIBE means, however many partitions read."""
+    """The option ``filter`` selects the topics that SUBSCRIBE selects, with any number of partitions."""
     filled.put(*(message(topic) for topic in AWKWARD))
     expected = sorted(topic for topic in AWKWARD if not topic_filter or matches(topic_filter, topic))
     with snapshot_of(filled.url) as snapshot:
@@ -69,8 +69,8 @@ def test_a_topic_filter_selects_what_the_broker_would_send(
     assert sorted(row.topic for row in found) == expected
 
 
-def test_a_snapshot_stays_as_it_is_while_the_broker_goes_on(spark: SparkSession, filled: Filled) -> None:
-    """All partitions see the same moment."""
+def test_a_snapshot_does_not_change_while_the_broker_writes(spark: SparkSession, filled: Filled) -> None:
+    """All partitions read the same state."""
     filled.put(*(message(f"t/{number:04}", b"before") for number in range(500)))
     with snapshot_of(filled.url) as snapshot:
         frame = read_retained(spark, snapshot, partitions=4)

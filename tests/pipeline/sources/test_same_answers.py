@@ -1,4 +1,4 @@
-"""``holdfast retainer import`` and ``holdfast-pipeline import`` say and do the same with the same lines."""
+"""``holdfast retainer import`` and ``holdfast-pipeline import`` have the same result for the same lines."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ BAD = [
 
 
 def prepare(target: Filled) -> None:
-    """Leave what there is before the import."""
+    """Retain the messages that exist before the import."""
     target.put(*BEFORE)
     target.put(message("gone", b""), at=NOW + 10)
 
@@ -58,7 +58,7 @@ def prepare(target: Filled) -> None:
 def test_the_broker_s_command_and_the_pipeline_agree(
     spark: SparkSession, filled: Filled, tmp_path: Path, merge: Merge
 ) -> None:
-    """On every count, on which lines are refused, and on all that is retained afterwards."""
+    """On every count, on the rejected lines, and on the retained messages afterwards."""
     source, told = tmp_path / "in.ndjson", io.StringIO()
     lines = LINES + BAD
     source.write_bytes(b"".join(lines))

@@ -1,4 +1,4 @@
-"""Topic Filters as regular expressions select what the broker would."""
+"""Topic Filters as regular expressions select the same topics as the broker."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ FILTERS = (
 
 @pytest.mark.parametrize("topic_filter", FILTERS)
 def test_a_pattern_matches_what_the_filter_does(topic_filter: str) -> None:
-    """Wildcards, empty levels, topics with $ and characters that mean something in patterns."""
+    """Wildcards, empty levels, topics with $ and special characters of regular expressions."""
     found = {topic for topic in TOPICS if re.fullmatch(pattern(topic_filter), topic)}
     assert found == {topic for topic in TOPICS if matches(topic_filter, topic)}

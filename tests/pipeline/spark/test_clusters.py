@@ -24,7 +24,7 @@ SMALL = f"--conf spark.executor.memory=512m {LEAN}"
 
 
 def test_executors_of_a_local_cluster_read_a_copy_of_an_sqlite_database(tmp_path: Path) -> None:
-    """They are on this host: it takes no folder that others see."""
+    """They are on this host, so no shared folder is needed."""
     settings = {"MASTER": "local-cluster[2,1,1024]", "SPARK_HOME": str(HOME), "PYSPARK_SUBMIT_ARGS": SMALL}
     with database("sqlite", tmp_path) as source:
         source.put(*(message(f"t/{number}") for number in range(50)))
@@ -33,8 +33,8 @@ def test_executors_of_a_local_cluster_read_a_copy_of_an_sqlite_database(tmp_path
     assert done.stdout.startswith("exported 50 messages")
 
 
-def test_a_standalone_cluster_reads_a_snapshot_that_its_executors_see(tmp_path: Path) -> None:
-    """Two executors are asked whether they see it, and the folder to write to; then they read and write."""
+def test_a_standalone_cluster_reads_a_snapshot_in_a_shared_folder(tmp_path: Path) -> None:
+    """Two executors check that they see it and the output folder; then they read and write."""
     (tmp_path / "shared").mkdir()
     with database("sqlite", tmp_path) as source, cluster(tmp_path / "workers") as master:
         source.put(*(message(f"t/{number}") for number in range(50)))
@@ -65,7 +65,7 @@ def cluster(folder: Path) -> Iterator[str]:
 
 
 class Daemon:
-    """A process of the cluster, and what it says."""
+    """A process of the cluster, and its output."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._said: queue.Queue[str] = queue.Queue()
@@ -73,7 +73,7 @@ class Daemon:
         threading.Thread(target=self._listen, args=(process,), daemon=True).start()
 
     def await_line(self, pattern: str) -> str:
-        """Return what a pattern finds, waiting for it."""
+        """Wait for a line that matches a pattern; return its group."""
         while True:
             try:
                 line = self._said.get(timeout=PATIENCE)

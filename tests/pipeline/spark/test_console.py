@@ -1,4 +1,4 @@
-"""What other processes write does not reach the console, but for a job's progress."""
+"""The output of Spark's processes does not reach the console, except the progress of jobs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ TWO = b"\r[Stage 0:====>      (1 + 1) / 2][Stage 2:>          (0 + 1) / 12]"
 WIPED = b"\r" + b" " * 80 + b"\r"
 
 
-def test_what_a_process_writes_is_kept_and_not_shown(capfd: pytest.CaptureFixture[str]) -> None:
-    """The last lines of either stream; what this process writes afterwards is shown."""
+def test_the_output_of_a_process_is_kept_and_not_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    """The last lines of both streams; this process can write to the console afterwards."""
     output = SparkOutput()
     script = "echo said; echo WARNING >&2; for i in $(seq 300); do echo $i; done; echo last >&2"
     with output.captured():
@@ -38,6 +38,6 @@ def test_what_a_process_writes_is_kept_and_not_shown(capfd: pytest.CaptureFixtur
         (b"26/11/21 14:26:52 WARN NativeCodeLoader: [Stage 0:>\n\tat x\n", []),
     ],
 )
-def test_progress_is_told_from_the_rest(written: bytes, shown: list[bytes]) -> None:
-    """Bars of stages and what wipes them; no log line."""
+def test_progress_bars_are_found_in_the_output(written: bytes, shown: list[bytes]) -> None:
+    """Bars and the blanks that remove them, but no log lines."""
     assert progress_in(written) == shown

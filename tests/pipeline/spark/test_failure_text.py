@@ -1,4 +1,4 @@
-"""What goes wrong is told in one line, out of many of Spark's."""
+"""An error is explained in one line, taken from many lines of Spark."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ NOT_STARTED = PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParam
         ("ValueError: what nobody thought of", "what nobody thought of"),
     ],
 )
-def test_the_line_that_matters_is_found(last: str, told: str) -> None:
-    """And no line of a stack trace is told."""
+def test_the_explaining_line_is_found(last: str, told: str) -> None:
+    """No line of a stack trace is part of it."""
     line = failure_text(RuntimeError(WORKER.format(last)), [], NOWHERE)
     assert line.startswith(told)
     assert "\n" not in line
 
 
-def test_an_error_without_python_is_told_by_its_first_line() -> None:
-    """It is Spark's own."""
+def test_an_error_without_python_is_explained_by_its_first_line() -> None:
+    """It comes from Spark itself."""
     assert failure_text(RuntimeError("[PATH_NOT_FOUND] Path does not exist: x.\n\tat y"), [], NOWHERE) == (
         "[PATH_NOT_FOUND] Path does not exist: x."
     )
     assert failure_text(MemoryError(), [], NOWHERE) == "MemoryError"
 
 
-def test_a_session_that_did_not_start_is_told_by_what_spark_said() -> None:
-    """By Java first, where that is the reason."""
+def test_a_failed_start_is_explained_by_java_s_problem() -> None:
+    """Even if Spark's output has another explanation."""
     assert failure_text(NOT_STARTED, [], NOWHERE).startswith("PATH has no java; ")
     said = [
         "WARNING: Using incubator modules",
@@ -74,23 +74,23 @@ def test_a_session_that_did_not_start_is_told_by_what_spark_said() -> None:
         ("Nothing of the kind", "it does not tell why; --verbose shows all of its output"),
     ],
 )
-def test_a_complaint_of_sparks_start_is_quoted(line: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one."""
+def test_the_explanation_in_spark_s_output_is_quoted(line: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first explanation counts."""
     monkeypatch.setattr("holdfast.pipeline.spark.failure_text.java_problem", lambda _environment: None)
     assert failure_text(NOT_STARTED, ["WARNING: Using incubator modules", line, "\tat x"], {}).startswith(
         f"Spark did not start: {told}"
     )
 
 
-def test_a_master_that_does_not_answer_is_named_as_the_reason() -> None:
-    """Spark's error says nothing of it, only its log does."""
+def test_a_master_that_does_not_answer_is_reported() -> None:
+    """Only Spark's log mentions it."""
     said = ["26/11/21 15:00:00 ERROR StandaloneSchedulerBackend: Reason: All masters are unresponsive! Giving up."]
     error = RuntimeError("An error occurred while calling None.org.apache.spark.sql.classic.SparkSession.\n: x")
     assert failure_text(error, said, NOWHERE).startswith("the master does not answer: ")
 
 
-def test_a_stream_that_ends_on_a_full_disk_is_told_by_what_spark_has_said_before() -> None:
-    """Its own words do not name the cause."""
+def test_a_stream_that_failed_on_a_full_disk_is_explained_by_spark_s_log() -> None:
+    """The error itself does not name the cause."""
     said = ["26/11/21 18:42:46 ERROR Executor: x", "java.io.IOException: No space left on device", "\tat y"]
     error = RuntimeError("[STREAM_FAILED] Query [id = 1] terminated with exception: [TASK_WRITE_FAILED] Task failed")
     assert failure_text(error, said, NOWHERE).startswith("No space left on device: free some")

@@ -1,4 +1,4 @@
-"""Where Spark runs is what its own settings say, and the console is quiet there."""
+"""Spark's own settings determine where it runs, and the console stays quiet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.pipeline.stores import database, message
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.usefixtures("java")]
 
-#: What a command does, up to its session.
+#: Starts a session in the way of a command.
 SCRIPT = """
 from holdfast.pipeline.spark import SparkProcess
 with SparkProcess("test") as process:
@@ -30,7 +30,7 @@ ARGUMENTS = "--master local[3] --conf spark.ui.enabled=false pyspark-shell"
 
 
 def defaults(folder: Path) -> dict[str, str]:
-    """Say it in spark-defaults.conf."""
+    """Write spark-defaults.conf; return the environment that leads to it."""
     (folder / "spark-defaults.conf").write_text("spark.master local[3]\nspark.ui.enabled false\n")
     return {"SPARK_CONF_DIR": str(folder)}
 
@@ -45,8 +45,8 @@ def defaults(folder: Path) -> dict[str, str]:
     ],
     ids=["MASTER", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", "spark-defaults.conf"],
 )
-def test_settings_of_sparks_are_honoured(said: Callable[[Path], Mapping[str, str]], tmp_path: Path) -> None:
-    """Each way to say what the master is; nothing but the answer is on the console."""
+def test_spark_s_settings_are_used(said: Callable[[Path], Mapping[str, str]], tmp_path: Path) -> None:
+    """Each way to set the master; the console has only the answer."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     done = run(sys.executable, script, settings=said(tmp_path))
@@ -75,8 +75,8 @@ with SparkProcess("test", quiet=False) as process:
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
 
 
-def test_on_one_machine_nothing_of_spark_s_is_reached_from_outside(tmp_path: Path) -> None:
-    """Without any setting; one that is given prevails."""
+def test_on_one_machine_other_hosts_cannot_reach_spark(tmp_path: Path) -> None:
+    """By default; the user's settings override that."""
     script = tmp_path / "script.py"
     script.write_text(LISTENING)
     bare = {name: value for name, value in environment(MASTER="local[2]").items() if name not in _LEAN}
@@ -92,7 +92,7 @@ def test_on_one_machine_nothing_of_spark_s_is_reached_from_outside(tmp_path: Pat
 
 
 def test_spark_submit_runs_the_command(tmp_path: Path) -> None:
-    """Its exit status is passed on; all it says is on standard output."""
+    """The exit status is passed on; all output is on standard output."""
     script = run(COMMAND, "--script").stdout.strip()
     submit = (Path(pyspark.__file__).parent / "bin/spark-submit", "--master", "local[1]", "--driver-memory", "512m")
     settings = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
@@ -108,7 +108,7 @@ def test_spark_submit_runs_the_command(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_command_with_spark_and_the_copy_it_made(number: signal.Signals, tmp_path: Path) -> None:
-    """In a line, with the status that shells expect; it is sent when the copy is there."""
+    """With one line, and the status that shells expect. The test sends it once the copy exists."""
     copies = tmp_path / "copies"
     copies.mkdir()
     with database("sqlite", tmp_path) as filled:
@@ -133,6 +133,6 @@ def test_a_signal_ends_the_command_with_spark_and_the_copy_it_made(number: signa
 
 
 def children(pid: int) -> list[int]:
-    """Return the processes that another has started."""
+    """Return the child processes of a process."""
     told = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
     return [int(word) for word in told.stdout.split()]

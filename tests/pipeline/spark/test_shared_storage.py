@@ -1,4 +1,4 @@
-"""What executors on other hosts could not open is refused before anything is read."""
+"""Storage that executors on other hosts cannot open is refused before a job reads anything."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.pipeline.stores import database
 
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local[2,3]", "local-cluster[2,1,1024]"])
 def test_masters_on_this_host(master: str) -> None:
-    """Also where a Spark Connect server was started here."""
+    """Also a Spark Connect server that was started here."""
     assert not uses_other_hosts(master, {})
     assert not uses_other_hosts(master, {"SPARK_REMOTE": "local[2]"})
     assert not uses_other_hosts(master, {"SPARK_REMOTE": "sc://localhost", "SPARK_LOCAL_REMOTE": "1"})
@@ -31,14 +31,14 @@ def test_masters_on_this_host(master: str) -> None:
 
 @pytest.mark.parametrize("master", ["spark://127.0.0.1:7077", "yarn", "k8s://https://there:443", ""])
 def test_masters_that_run_tasks_anywhere(master: str) -> None:
-    """And any master behind a Spark Connect server."""
+    """And any master behind a Spark Connect server elsewhere."""
     assert uses_other_hosts(master, {})
     assert uses_other_hosts("local[2]", {"SPARK_REMOTE": "sc://there:15002"})
 
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tasks are said to run on other hosts."""
+    """Pretend that tasks run on other hosts."""
     monkeypatch.setattr("holdfast.pipeline.spark.shared_storage.has_remote_tasks", lambda _spark: True)
 
 
@@ -47,7 +47,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_sqlite_database_is_read_and_written_through_a_folder_that_is_shared(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Which has to be named; its history is not read from elsewhere at all."""
+    """The folder must be named; other hosts cannot read its history at all."""
     with database("sqlite", tmp_path) as filled:
         with (
             pytest.raises(PipelineError, match=r"other hosts, which cannot read a copy .*--snapshot-dir"),
@@ -62,8 +62,8 @@ def test_an_sqlite_database_is_read_and_written_through_a_folder_that_is_shared(
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("elsewhere")
-def test_tasks_are_asked_whether_they_see_what_is_shared(spark: SparkSession, tmp_path: Path) -> None:
-    """They read the file itself: another one in its place is not it."""
+def test_tasks_check_that_they_see_shared_files(spark: SparkSession, tmp_path: Path) -> None:
+    """They compare its content: another file with the same path is refused."""
     shared_folder(spark, str(tmp_path / "shared"))
     assert list((tmp_path / "shared").iterdir()) == []
     here = tmp_path / "here"
@@ -79,8 +79,8 @@ def test_tasks_are_asked_whether_they_see_what_is_shared(spark: SparkSession, tm
         assert [row.problem for row in rows] == [problem, problem]
 
 
-def test_a_task_that_cannot_stage_rows_says_where(tmp_path: Path) -> None:
-    """On a host where the folder is not the shared one."""
+def test_a_task_that_cannot_stage_rows_names_its_host(tmp_path: Path) -> None:
+    """The shared folder does not exist on that host."""
     stage = stage_for("sqlite:////nowhere/store.db", "job", str(tmp_path / "staging"))
     with pytest.raises(PipelineError, match=r"has no staging area on .*, where a task runs"):
         stage.put(1, [])
