@@ -1,7 +1,8 @@
 """Latency of live messages while a broker merges an import, and without an import: one message every two milliseconds.
 
 Each message is sent on time, also if earlier ones are still on their way, so a stall counts in full. Spark does not
-run: the rows are staged already, and only the merge goes through the broker."""
+run: the rows are staged already, and only the merge goes through the broker.
+"""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def test_a_wrong_folder_is_named(run: Run, recorded: Filled) -> None:
     for place, reason in (
         ("bronze/data", "holds no archive of a history"),
         ("torn", "torn/archive.json: cannot be read"),
-        ("other", "other/archive.json: is not what an archive says of itself"),
+        ("other", "other/archive.json: is not the coverage of an archive"),
         ("file", "file: is a file; name a folder"),
     ):
         with pytest.raises(PipelineError, match=reason):

@@ -1,4 +1,4 @@
-"""An archive tells the database how far it has got: where no broker runs, in its place."""
+"""An archive tells the database its last entry, with and without a running broker."""
 
 from __future__ import annotations
 

@@ -15,20 +15,20 @@ from tests.pipeline.stores import database, message
 
 def left_behind(parent: Path) -> Path:
     """Make the folder of a killed run: its lock is free."""
-    with temporary_folder(str(parent)) as place:
-        copy = {each.name: each.read_bytes() for each in place.iterdir()}
-    place.mkdir()
+    with temporary_folder(str(parent)) as folder:
+        copy = {each.name: each.read_bytes() for each in folder.iterdir()}
+    folder.mkdir()
     for name, content in copy.items():
-        (place / name).write_bytes(content)
-    (place / "retained.db").write_bytes(b"a copy")
-    return place
+        (folder / name).write_bytes(content)
+    (folder / "retained.db").write_bytes(b"a copy")
+    return folder
 
 
 def test_a_folder_is_removed_at_the_end(tmp_path: Path) -> None:
     """With its files."""
-    with temporary_folder(str(tmp_path)) as place:
-        (place / "file").write_text("x")
-        assert place.parent == tmp_path
+    with temporary_folder(str(tmp_path)) as folder:
+        (folder / "file").write_text("x")
+        assert folder.parent == tmp_path
     assert list(tmp_path.iterdir()) == []
 
 

@@ -49,10 +49,10 @@ def test_newest_gives_the_last_entry_of_each_topic(spark: SparkSession, recorded
     changes = ["a", "b", "a", "c", "b", "a"]
     recorded.put(*(message(topic, b"%d" % number) for number, topic in enumerate(changes)), message("c", b""))
     table = spark.read.format("retained_history").option("storage", recorded.url).option("partitions", partitions)
-    places = [row.seq for row in table.load().orderBy("seq").collect()]
-    for end in range(len(places)):
-        newest = table.option("newest", "true").option("to_seq", places[end]).load().collect()
-        found = {row.topic: places.index(row.seq) for row in newest}
+    numbers = [row.seq for row in table.load().orderBy("seq").collect()]
+    for end in range(len(numbers)):
+        newest = table.option("newest", "true").option("to_seq", numbers[end]).load().collect()
+        found = {row.topic: numbers.index(row.seq) for row in newest}
         assert len(found) == len(newest)
         assert found == {topic: number for number, topic in enumerate([*changes, "c"][: end + 1])}
 

@@ -28,7 +28,7 @@ def reader_of(filled: Filled, **options: str) -> HistoryStreamReader:
     return HistoryStreamReader(Options("retained_history", {"storage": filled.url, **options}, STREAM_OPTIONS), HISTORY)
 
 
-def places(reader: HistoryStreamReader, start: dict[str, int], end: dict[str, int]) -> list[int]:
+def numbers(reader: HistoryStreamReader, start: dict[str, int], end: dict[str, int]) -> list[int]:
     """Read a batch, and return the ``seq`` of its entries."""
     parts = reader.partitions(start, end)
     return [seq for part in parts for batch in reader.read(part) for seq in batch.column(0).to_pylist()]
@@ -55,7 +55,7 @@ def test_a_loss_is_reported_with_its_first_entry(ten: Filled) -> None:
     reader = reader_of(ten, partitions="2")
     start = reader.initialOffset()
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
-    assert places(reader, start, end) == list(range(2, 12))
+    assert numbers(reader, start, end) == list(range(2, 12))
     planned = reader.partitions(start, end)
     change(ten, "DELETE FROM retained_history WHERE seq IN (8, 10)")
     with pytest.raises(PipelineError, match="has lost 2 entries from seq 8 on"):
@@ -63,7 +63,7 @@ def test_a_loss_is_reported_with_its_first_entry(ten: Filled) -> None:
     with pytest.raises(PipelineError, match="has lost 2 entries from seq 8 on"):
         reader.partitions({"seq": 5, "pruned": 1}, end)
     tolerant = reader_of(ten, fail_on_data_loss="false")
-    assert places(tolerant, {"seq": 5, "pruned": 1}, end) == [6, 7, 9, 11]
+    assert numbers(tolerant, {"seq": 5, "pruned": 1}, end) == [6, 7, 9, 11]
 
 
 def test_entries_pruned_before_the_stream_began_are_not_a_loss(ten: Filled) -> None:
@@ -76,7 +76,7 @@ def test_entries_pruned_before_the_stream_began_are_not_a_loss(ten: Filled) -> N
     reader = reader_of(ten)
     start = reader.initialOffset()
     assert start == {"seq": 3, "pruned": 5}
-    assert places(reader, start, {"seq": 11, "pruned": 5}) == [4, 6, 7, 8, 9, 10, 11]
+    assert numbers(reader, start, {"seq": 11, "pruned": 5}) == [4, 6, 7, 8, 9, 10, 11]
     change(ten, "DELETE FROM retained_history WHERE seq = 6")
     with pytest.raises(PipelineError, match="has lost 1 entries from seq 6 on"):
         reader.partitions(start, {"seq": 11, "pruned": 5})
@@ -89,10 +89,10 @@ def test_a_stream_begins_where_it_is_told(ten: Filled) -> None:
     assert start == {"seq": 11, "pruned": 11}
     assert latest.partitions(start, latest.latestOffset(start, latest.getDefaultReadLimit())) == []
     ten.put(message("new"))
-    assert places(latest, start, latest.latestOffset(start, latest.getDefaultReadLimit())) == [12]
+    assert numbers(latest, start, latest.latestOffset(start, latest.getDefaultReadLimit())) == [12]
     numbered = reader_of(ten, starting_seq="9", max_rows_per_trigger="3")
     start = numbered.initialOffset()
-    assert places(numbered, start, numbered.latestOffset(start, numbered.getDefaultReadLimit())) == [9, 10, 11]
+    assert numbers(numbered, start, numbered.latestOffset(start, numbered.getDefaultReadLimit())) == [9, 10, 11]
     change(ten, "DELETE FROM retained_history WHERE seq <= 9")
     with pytest.raises(PipelineError, match="from seq 9 on"):
         numbered.partitions(start, {"seq": 12, "pruned": 8})
@@ -120,7 +120,7 @@ def test_the_number_of_a_period_is_not_a_loss(ten: Filled) -> None:
     ten.put(message("again"))
     reader = reader_of(ten)
     start = reader.initialOffset()
-    found = places(reader, start, reader.latestOffset(start, reader.getDefaultReadLimit()))
+    found = numbers(reader, start, reader.latestOffset(start, reader.getDefaultReadLimit()))
     assert 12 not in found
     assert found == [*range(2, 12), *range(13, found[-1] + 1)]
 

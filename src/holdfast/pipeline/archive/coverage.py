@@ -17,13 +17,10 @@ from attrs import asdict, evolve, field, frozen
 from holdfast.pipeline.database.connection import ReadTransaction
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.folder import Folder
+from holdfast.pipeline.output.names import COVERAGE
 from holdfast.retained.history.moments import Moment, shown_time
 from holdfast.retained.history.periods import Period, read_periods
 
-#: The folder of the Parquet files, by date.
-DATA = "data"
-#: The file that says what they answer for.
-COVERAGE = "archive.json"
 _LAST = "SELECT changed_at FROM retained_history WHERE seq <= ? ORDER BY seq DESC LIMIT 1"
 
 

@@ -37,9 +37,13 @@ def console(command: Command) -> Command:
 def flow_control(command: Command) -> Command:
     """Add the options that override settings of flow control."""
     for option in (
-        click.option("--delivery-rate", help='Messages in a time, as "1000/s".  [default: --config, or no limit]'),
-        click.option("--batch-deliver-number", type=click.IntRange(0, 100_000), help="Delivered at once; 0: all read."),
-        click.option("--batch-read-number", type=click.IntRange(1, 100_000), help="Read at once."),
+        click.option("--delivery-rate", help='Messages per time, such as "1000/s".  [default: --config, or no limit]'),
+        click.option(
+            "--batch-deliver-number",
+            type=click.IntRange(0, 100_000),
+            help="Messages delivered at once; 0: whole batch.",
+        ),
+        click.option("--batch-read-number", type=click.IntRange(1, 100_000), help="Messages per batch."),
     ):
         command = option(command)
     return command

@@ -11,10 +11,8 @@ from collections.abc import Sequence
 
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.output.names import CHECKPOINT, COVERAGE, DATA
+from holdfast.pipeline.output.names import CHECKPOINT, COVERAGE, DATA, MANIFEST
 
-#: The file that says that what a job has written is complete.
-MANIFEST = "manifest.json"
 #: Prefix of the folders in which Spark writes days before it replaces the old ones.
 UNFINISHED = ".spark-staging-"
 #: Names of Spark's files, and of its folders by day.
@@ -22,7 +20,7 @@ _PARTS = re.compile(r"\.?(part-|_)")
 _DAYS = re.compile(rf"\.?(date=|_)|{re.escape(UNFINISHED)}")
 
 
-def require_overwritable(out: Folder, overwrite: bool, what: str = "result", names: Sequence[str] = (DATA,)) -> None:
+def require_overwritable(out: Folder, overwrite: bool, result: str = "result", names: Sequence[str] = (DATA,)) -> None:
     """Require that a job may overwrite these subfolders of ``out``.
 
     Raises :class:`PipelineError` for a complete result without ``overwrite``, for an archive, and for foreign files.
@@ -31,12 +29,12 @@ def require_overwritable(out: Folder, overwrite: bool, what: str = "result", nam
         raise PipelineError(f"{out.uri}: holds an archive of a history; name another folder")
     require_replaceable(out, *names)
     if out.has(MANIFEST) and not overwrite:
-        raise PipelineError(f"{out.uri}: holds a complete {what}; name another folder, or use --overwrite")
+        raise PipelineError(f"{out.uri}: holds a complete {result}; name another folder, or use --overwrite")
 
 
-def begin_overwriting(out: Folder, overwrite: bool, what: str = "result", names: Sequence[str] = (DATA,)) -> None:
+def begin_overwriting(out: Folder, overwrite: bool, result: str = "result", names: Sequence[str] = (DATA,)) -> None:
     """Require the same, then remove the manifest: from now on the content is incomplete."""
-    require_overwritable(out, overwrite, what, names)
+    require_overwritable(out, overwrite, result, names)
     out.remove(MANIFEST)
 
 

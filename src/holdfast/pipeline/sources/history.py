@@ -49,7 +49,8 @@ class EntryRange(InputPartition):
     """The entries later than ``after``, up to ``upto``.
 
     With ``complete_after``, no entry later than that may be missing. With ``newest_upto``, only the newest entry of
-    each topic counts, of all entries up to that one."""
+    each topic counts, of all entries up to that one.
+    """
 
     def __init__(
         self, after: int, upto: int, complete_after: int | None = None, newest_upto: int | None = None

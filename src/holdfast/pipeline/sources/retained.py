@@ -5,7 +5,8 @@ Topic Filter (all topics); ``columns``, names separated by commas (all columns);
 in milliseconds since the epoch (now): messages that had expired by then are left out; ``pushdown`` (false): the
 database evaluates conditions, if ``spark.sql.python.filterPushdown.enabled`` is true; ``copy`` and ``exported``, set by
 :class:`holdfast.pipeline.Snapshot`. Several partitions read at different times, so they need one of the last two:
-without a snapshot they would be inconsistent. A schema selects columns too, and overrides ``columns``."""
+without a snapshot they would be inconsistent. A schema selects columns too, and overrides ``columns``.
+"""
 
 from __future__ import annotations
 

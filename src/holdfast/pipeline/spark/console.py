@@ -1,7 +1,7 @@
 """The output of Spark's processes: kept away from the console, except for the progress of jobs.
 
 Warnings, logs and stack traces are for people who examine Spark itself. The last lines are kept, because they may
-explain a failed start. A log4j2.properties of the user still decides what Spark logs to files.
+explain a failed start. A log4j2.properties of the user still configures Spark's log files.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Storage that this host and the executors share: checked before a job starts on other hosts.
 
-Otherwise a task would find no file, or write to a folder that nobody reads.
+Otherwise a task would find no file, or write to a folder that no other process reads.
 """
 
 from __future__ import annotations

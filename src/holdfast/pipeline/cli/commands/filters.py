@@ -104,8 +104,8 @@ def print_refused(refused: Iterable[InvalidFilter], file: str | None) -> None:
     """Print the first invalid Topic Filters to standard error."""
     listed = list(refused)
     for one in listed[:_MAX_PRINTED]:
-        place = f"{file}:{one.line}: " if one.line else ""
-        click.echo(f"{place}'{visible(one.text)}': {one.reason}", err=True)
+        where = f"{file}:{one.line}: " if one.line else ""
+        click.echo(f"{where}'{visible(one.text)}': {one.reason}", err=True)
     if len(listed) > _MAX_PRINTED:
         click.echo(f"and {number(len(listed) - _MAX_PRINTED)} more; --json lists all", err=True)
 

@@ -66,9 +66,9 @@ def import_(
         require_staging(spark, target.url, staging)
         done = import_messages(spark, source, kind, target, Merge(merge), job, rejects, max_rejects, staging)
     counts = asdict(done)
-    told = ", ".join(f"{name} {number(counts[name])}" for name in _COUNTS)
+    sentence = ", ".join(f"{name} {number(counts[name])}" for name in _COUNTS)
     if done.done_before:
-        told += f"; the job {done.job} was complete before: nothing was read"
-    print_result(counts, as_json, told)
+        sentence += f"; the job {done.job} was complete before: nothing was read"
+    print_result(counts, as_json, sentence)
     if done.rejected:
         raise SystemExit(FOUND)

@@ -17,8 +17,8 @@ from holdfast.pipeline.output.folder import Folder
 @click.argument("source")
 @options.console
 @click.option("--delta", is_flag=True, help="As a Delta table: the only format.")
-@click.option("--to", "place", help="A Delta table to add the rows to.  [default: SOURCE/data becomes one, in place]")
-def publish(source: str, as_json: bool, delta: bool, place: str | None) -> None:
+@click.option("--to", "table", help="A Delta table to add the rows to.  [default: SOURCE/data becomes a table]")
+def publish(source: str, as_json: bool, delta: bool, table: str | None) -> None:
     """Publish the output of other commands (export, asof, decode, compact) in SOURCE as a Delta table.
 
     Another run publishes only new data, such as days that compact has added. It needs no Spark.
@@ -26,7 +26,7 @@ def publish(source: str, as_json: bool, delta: bool, place: str | None) -> None:
     if not delta:
         raise click.UsageError("name the format: --delta")
     try:
-        done = publish_in_place(Folder(source)) if place is None else publish_to(Folder(source), Folder(place))
+        done = publish_in_place(Folder(source)) if table is None else publish_to(Folder(source), Folder(table))
     except PipelineError as error:
         fail(str(error))
     print_result(

@@ -52,11 +52,12 @@ def report(
 
     The page is one HTML file without other files, and replaces an older one. It covers the Topic Filters of the
     Sessions in the database, and those in FILTERS; the exit status is 3 if FILTERS has lines that are not Topic
-    Filters."""
+    Filters.
+    """
     with running("report") as start:
         flow = flow_settings(config, batch_read_number, batch_deliver_number, delivery_rate)
         stale_after = _age(stale)
-        folder, name = _place(out)
+        folder, name = _output_file(out)
         folder.require_writable()
         requested = of_file(file) if file else RequestedFilters()
         options.require_database(storage, config)
@@ -89,7 +90,7 @@ def _age(text: str) -> int:
     return seconds
 
 
-def _place(out: str) -> tuple[Folder, str]:
+def _output_file(out: str) -> tuple[Folder, str]:
     """Return the folder and the name of the file. A path that ends in .html is a file unless it is a folder already."""
     folder, _, name = out.rpartition("/")
     if name.lower().endswith(_KINDS) and not Path(out).is_dir():
