@@ -1,16 +1,16 @@
-"""What must be true of a broker that can be killed at any time: a model of dictionaries, without packets or a database.
+"""A model of a broker that can be killed at any time: dictionaries, without packets or a database.
 
-The model keeps the broker's whole state three times: as it is (``live``), as it was when the last commit was handed to
-the database's thread (``handed``, None when none is under way), and as it is on disk (``disk``). A commit copies one
-to the next, a kill copies ``disk`` back. So nothing has to be said of *what* is lost in a kill: everything since.
+The model keeps the broker's whole state three times: the present state (``live``), the state that the commit under way
+stores (``handed``, None if no commit is under way), and the state on disk (``disk``). A commit copies one to the next,
+a kill copies ``disk`` back. So the model need not say which changes a kill loses: all changes since.
 
-What a Client has been told is checked against ``disk``: everything that happens and may be acknowledged is a *fact*,
-and its acknowledgement may not come before the fact is on disk.
+Every change that may be acknowledged is a *fact* with a number. Its acknowledgement may not come before the fact is on
+disk.
 
-A Will Message may be published twice where its first publication was not yet on disk as the broker was killed: nobody
-but subscribers of that process has seen it, and it would otherwise be lost. It may also be published although its
-Client has said goodbye, if the broker was killed before that was on disk: DISCONNECT has no answer that could wait.
-Both follow from the copies; in the model every Will is published once.
+A Will Message may be published twice if the broker was killed before the first publication was on disk: only
+subscribers of that process have seen it, and it would be lost otherwise. It may also be published after a DISCONNECT,
+if the broker was killed before that was on disk: DISCONNECT has no answer that could wait. Both follow from the copies;
+in the model every Will is published once.
 
 Times are in whole seconds.
 """
@@ -29,7 +29,7 @@ def _copy(state: State) -> State:
 
 
 class Model:
-    """What the broker's state must be. ``fleeting`` takes QoS 0 messages as (Client, message): for now or never."""
+    """The state that the broker must have. ``fleeting`` takes (Client, QoS 0 message): sent now or never."""
 
     def __init__(self, now: int) -> None:
         self.now = now
@@ -46,13 +46,13 @@ class Model:
         return self.live.fact
 
     def is_durable(self, fact: int | None) -> bool:
-        """Tell whether this may be acknowledged; None stands for what needs no commit."""
+        """Tell whether this fact may be acknowledged. None stands for an answer that needs no commit."""
         return fact is None or fact <= self.disk.fact
 
     # --- what Clients do; each returns the fact that must be on disk before it is acknowledged, or None
 
     def connect(self, client: str, clean: bool, expiry: int, will: Will | None) -> tuple[bool, int | None]:
-        """A Client connects; tell also whether its Session is present."""
+        """Connect a Client. Return also whether its Session is present."""
         state = self.live
         old = state.sessions.get(client)
         if old is not None and old.expires_at is None:
@@ -77,7 +77,7 @@ class Model:
         return present, fact if durable or session.durable or will is not None else None
 
     def leave(self, client: str, normally: bool = False, expiry: int | None = None, stopping: bool = False) -> None:
-        """A Client's connection is over: ``normally`` if with a DISCONNECT that discards its Will."""
+        """End a Client's connection: ``normally`` if with a DISCONNECT that discards its Will."""
         session = self.live.sessions[client]
         if expiry is not None:
             session.expiry = expiry
@@ -114,7 +114,7 @@ class Model:
         return fact
 
     def release(self, client: str, packet_identifier: int) -> int | None:
-        """PUBREL."""
+        """Take a PUBREL."""
         session = self.live.sessions[client]
         if packet_identifier not in session.received:
             return None
@@ -122,13 +122,13 @@ class Model:
         return self._fact() if session.durable else None
 
     def received(self, client: str, packet_identifier: int) -> None:
-        """PUBREC."""
+        """Take a PUBREC."""
         for delivery in self.live.sessions[client].owed:
             if delivery.seen == packet_identifier and delivery.qos == 2:
                 delivery.released = True
 
     def acknowledged(self, client: str, packet_identifier: int) -> None:
-        """PUBACK or PUBCOMP."""
+        """Take a PUBACK or PUBCOMP."""
         owed = self.live.sessions[client].owed
         owed[:] = [delivery for delivery in owed if delivery.seen != packet_identifier]
 
@@ -147,12 +147,12 @@ class Model:
     # --- what becomes of it all
 
     def hand_over(self) -> None:
-        """The writer has handed over what it had: the next commit has begun, if none is under way."""
+        """Note that the writer has begun the next commit, unless one is under way."""
         if self.handed is None:
             self.handed = _copy(self.live)
 
     def stored(self) -> None:
-        """The commit that was handed over is on disk."""
+        """Note that the commit under way is on disk."""
         assert self.handed is not None
         handed, self.handed = self.handed, None
         before = {
@@ -167,19 +167,19 @@ class Model:
         self.disk = handed
 
     def committed(self) -> None:
-        """Everything is on disk."""
+        """Note that everything is on disk."""
         self.handed = None
         self.disk = _copy(self.live)
 
     def stop(self) -> None:
-        """The broker stops in order."""
+        """Stop the broker in order."""
         for client, session in list(self.live.sessions.items()):
             if session.expires_at is None:
                 self.leave(client, stopping=True)
         self.committed()
 
     def restart(self, now: int) -> None:
-        """Another broker finds what is on disk. Who was connected then counts as gone since now."""
+        """Start another broker with the state on disk. Clients that were connected then count as disconnected now."""
         self.now = now
         self.handed = None
         self.live = _copy(self.disk)
@@ -199,7 +199,7 @@ class Model:
     # --- how
 
     def _end(self, client: str) -> None:
-        """A Session ends; a Will that still waits is published then, unless it waits for a restarted Client."""
+        """End a Session. A Will that still waits is published then, unless it waits for a restarted Client."""
         del self.live.sessions[client]
         will = self.live.wills.get(client)
         if will is not None and will.due is not None and not will.restored:
@@ -214,7 +214,7 @@ class Model:
         self._route(message, needed=True)
 
     def _route(self, message: Message, needed: bool) -> int | None:
-        """Retain the message if it asks for it, and owe it to every Session that subscribes to it."""
+        """Retain the message if it has RETAIN 1, and owe it to every Session that subscribes to it."""
         fact = self._fact()
         state = self.live
         if message.retain:

@@ -20,7 +20,7 @@ Expected = dict[tuple[str, str], tuple[int, bytes]]
 
 @frozen
 class Way:
-    """How to connect. ``expiry`` and ``receive_maximum`` are for MQTT 5."""
+    """The options of one CONNECT. ``expiry`` and ``receive_maximum`` are for MQTT 5."""
 
     version: int
     clean: bool
@@ -30,7 +30,7 @@ class Way:
 
     @property
     def granted(self) -> int:
-        """The Session Expiry Interval that comes of it."""
+        """The granted Session Expiry Interval."""
         if self.version == 4:
             return 0 if self.clean else LONGEST
         return min(self.expiry, LONGEST)
@@ -38,7 +38,7 @@ class Way:
 
 @define(eq=False)
 class Outgoing:
-    """What this Client has published and the broker has not acknowledged in full."""
+    """A message from this Client that the broker has not acknowledged in full."""
 
     packet: p.Publish
     fact: int | None
@@ -115,7 +115,7 @@ class Peer:
         self.gone()
 
     def disconnect(self, packet: p.Disconnect) -> None:
-        """Say goodbye."""
+        """Send DISCONNECT."""
         assert self.client is not None
         expiry = packet.properties.session_expiry_interval
         self.model.leave(self.name, packet.reason_code == 0, None if expiry is None else min(expiry, LONGEST))
@@ -123,19 +123,19 @@ class Peer:
         self.gone()
 
     def gone(self) -> None:
-        """The connection is over, and what was on its way is lost."""
+        """Note that the connection is over and packets under way are lost."""
         self.client = None
         self._reset()
 
     @property
     def session(self) -> Session:
-        """What the broker must know of it."""
+        """The Session that the broker must have for this Client."""
         return self.model.live.sessions[self.name]
 
     # --- what it sends
 
     def send(self, packet: p.Packet) -> None:
-        """Send a packet, and take note of what that means."""
+        """Send a packet, and note its effects in the model."""
         assert self.client is not None
         model, name = self.model, self.name
         match packet:
@@ -162,14 +162,14 @@ class Peer:
         self.client.send(packet)
 
     def next_answer(self) -> p.Packet:
-        """Return the next packet that is due: what is to be sent again first."""
+        """Return the next packet to send; repeated packets come first."""
         return (self.resends or self.answers).popleft()
 
     def __repr__(self) -> str:
         return self.name
 
     def identifier(self) -> int:
-        """Return the lowest Packet Identifier that is free, so that they are used again soon."""
+        """Return the lowest free Packet Identifier, so that identifiers are reused soon."""
         used = {*self.outgoing, *(identifier for _, identifier in self.waiting)}
         return next(identifier for identifier in range(1, 65536) if identifier not in used)
 
@@ -189,7 +189,7 @@ class Peer:
         }
 
     def _expect_nothing(self, topic_filter: str) -> None:
-        """What a replay that was cut off by this Client still had to bring is not expected any more."""
+        """Expect no further messages of a replay that this Client has cut off."""
         self.expected = {key: one for key, one in self.expected.items() if key[0] != topic_filter}
         for expected in self.requests.values():
             for key in [key for key in expected if key[0] == topic_filter]:

@@ -18,7 +18,7 @@ from tests.doubles import START, MemoryBroker
 
 
 class RestartableBroker(MemoryBroker):
-    """Commits at the end of each turn or, when ``manual``, when told by :meth:`commit`."""
+    """Commits at the end of each turn or, when ``manual``, when :meth:`commit` is called."""
 
     def __init__(self, path: Path, manual: bool = False, start: float = START, **options: Any) -> None:
         self._path = path
@@ -42,7 +42,7 @@ class RestartableBroker(MemoryBroker):
         )
 
     def make_states(self) -> ISessionStates:
-        """Keep Session State in the file too."""
+        """Keep Session State in the same file."""
         return DurableSessionStates(self.durable, self.clock)
 
     @property
@@ -52,7 +52,7 @@ class RestartableBroker(MemoryBroker):
         return self.durable.parts
 
     def commit(self) -> None:
-        """Commit what is pending, and let the broker act on it."""
+        """Commit all pending changes, and let the broker act on it."""
         self.settle()
         while self.executor.waiting:
             self.executor.step()
@@ -66,14 +66,14 @@ class RestartableBroker(MemoryBroker):
         return int(count)
 
     def kill(self) -> None:
-        """Kill the process as it is, with what is not committed."""
+        """Kill the process, and lose the uncommitted changes."""
         self.executor.waiting.clear()
         if self.parts.writer._committer._connection is not None:
             self.parts.writer._committer._connection.close()
         self.parts.readers.close()
 
     def restart(self, after: float = 0, manual: bool = False) -> RestartableBroker:
-        """Kill the process as it is, with what is not committed, and start another one."""
+        """Kill the process, lose the uncommitted changes, and start another one."""
         self.kill()
         return RestartableBroker(self._path, manual, self.clock.seconds() + after, **self._options)
 

@@ -1,4 +1,4 @@
-"""A broker in memory around a real database, its Clients and their model, moved together step by step."""
+"""A broker in memory around a real database, its Clients and their model, advanced together step by step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TABLES = ("sessions", "session_subscriptions", "session_messages", "session_deli
 
 
 class SideBySide:
-    """The broker commits when told to; when ``eager``, after every action. Whatever it does is compared at once."""
+    """The broker commits when the test says so; when ``eager``, after every action. Each effect is compared at once."""
 
     def __init__(self) -> None:
         self._directory = TemporaryDirectory(prefix="holdfast-model-")
@@ -44,9 +44,9 @@ class SideBySide:
         self._directory.cleanup()
 
     def look(self, late: bool = False) -> None:
-        """See what has come of an action, and take note of the commit it has begun.
+        """Compare the effects of an action, and note the commit that it has begun.
 
-        ``late``: someone hears now what was sent some time ago.
+        ``late``: some packets were sent some time ago.
         """
         self._listen(late)
         if self.broker.executor.waiting:
@@ -59,7 +59,7 @@ class SideBySide:
                 self.look()
 
     def commit(self) -> None:
-        """Commit everything, and check what must be true then."""
+        """Commit everything, and check the rows and the Clients."""
         self.broker.commit()
         self.model.committed()
         self._listen()
@@ -69,7 +69,7 @@ class SideBySide:
         self.look()
 
     def step(self) -> None:
-        """Commit what has been handed over, and nothing that came since."""
+        """Finish the commit under way, without later changes."""
         self.model.stored()
         self.broker.executor.step()
         self.broker.settle()
@@ -83,7 +83,7 @@ class SideBySide:
             self.look()
 
     def kill(self, after: int, stored: bool) -> None:
-        """Kill the broker, or let it die with a commit ``stored`` of which nobody has heard; start another one."""
+        """Kill the broker, perhaps after a commit is ``stored`` and before it is reported; then start another one."""
         if stored and self.broker.executor.waiting:
             work, _ = self.broker.executor.waiting[0]
             work()
@@ -98,7 +98,7 @@ class SideBySide:
         self._restarted()
 
     def retained(self, topic_filter: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
-        """Return what a fresh subscriber is sent, and what it should be."""
+        """Return the retained messages that a new subscriber gets, and those that it should get."""
         client = self.broker.client("fresh", 5)
         sent = client.subscribe(topic_filter)
         self.commit()
@@ -113,7 +113,7 @@ class SideBySide:
         }
 
     def rows(self) -> dict[str, int]:
-        """Return how many rows each table has, of those that have some."""
+        """Return the number of rows of each table that is not empty."""
         counts = {table: self.broker.rows(table) for table in TABLES}
         return {table: count for table, count in counts.items() if count}
 
@@ -124,7 +124,7 @@ class SideBySide:
         self.look()
 
     def _listen(self, late: bool = False) -> None:
-        """Let every Client read what it was sent; QoS 0 messages must be there now, or never come."""
+        """Let every Client read its packets. A QoS 0 message comes now or never."""
         for peer in self.peers.values():
             was_there = peer.established and not peer.deaf
             peer.fleeting += [message.payload for client, message in self.model.fleeting if client == peer.name]

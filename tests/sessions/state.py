@@ -1,4 +1,4 @@
-"""What the model knows: Sessions, messages on their way, Wills and retained messages, as plain values."""
+"""The knowledge of the model: Sessions, messages on their way, Wills and retained messages, as plain values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GRACE = 60  #: mqtt.will_restart_grace
 
 @frozen
 class Message:
-    """An Application Message. Payloads are unique, but for the empty one that clears a topic."""
+    """An Application Message. Payloads are unique, except the empty one that clears a topic."""
 
     publisher: str
     topic: str
@@ -38,7 +38,7 @@ class Message:
 
 @define(eq=False)
 class Delivery:
-    """A message on its way to one Session. ``seen`` is the Packet Identifier its Client knows it by, if it does.
+    """A message on its way to one Session. ``seen`` is its Packet Identifier at the Client, None before it arrives.
 
     ``connection`` is the one, by number, on which it came last; ``released`` tells that the Client has sent PUBREC.
     """
@@ -54,7 +54,7 @@ class Delivery:
 
 @define(eq=False)
 class Session:
-    """A Session; ``received`` has the QoS 2 messages its Client has not released, with the fact of each."""
+    """A Session. ``received`` has the QoS 2 messages that its Client has not released, with the fact of each."""
 
     number: int
     durable: bool
@@ -66,13 +66,13 @@ class Session:
     received: dict[int, int | None] = field(factory=dict)
 
     def has_history(self) -> bool:
-        """Tell whether its Client must remember something of it."""
+        """Tell whether its Client must remember an exchange."""
         return bool(self.received) or any(delivery.seen for delivery in self.owed)
 
 
 @define(eq=False)
 class Will:
-    """A Will Message: ``due`` is None while its Client is connected; ``restored`` tells that the broker was away."""
+    """A Will Message. ``due`` is None while its Client is connected; ``restored``: the broker was restarted."""
 
     message: Message
     lifetime: int | None
@@ -84,7 +84,7 @@ class Will:
 
 @define(eq=False)
 class State:
-    """All there is to know."""
+    """The whole state."""
 
     sessions: dict[str, Session] = field(factory=dict)
     wills: dict[str, Will] = field(factory=dict)

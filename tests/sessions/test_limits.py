@@ -1,4 +1,4 @@
-"""Options of a zone that change what Clients get, each seen to work; what they refuse is in tests/conformance."""
+"""Options of a zone that change the messages of its Clients. Options that refuse are in tests/conformance."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_upgrade_qos(version: int, published: int, granted: int, plain: int, upg
 
 @pytest.mark.parametrize("version", [3, 4, 5])
 def test_ignore_loop_deliver(version: int) -> None:
-    """As if every subscription of MQTT 3 Clients were No Local; in MQTT 5 that is theirs to ask. Others get it."""
+    """Every subscription of MQTT 3 Clients is treated as No Local. MQTT 5 Clients choose that themselves."""
     for ignored in (False, True):
         broker = MemoryBroker(limits=Limits(ignore_loop_deliver=ignored))
         client, other = broker.client("c", version), broker.client("o", version)
@@ -43,7 +43,7 @@ def test_ignore_loop_deliver(version: int) -> None:
 
 
 def test_keepalive_multiplier() -> None:
-    """A Client may be silent for its Keep Alive times this, and no longer."""
+    """A Client may be silent for the product of its Keep Alive and this factor, and no longer."""
     broker = MemoryBroker(limits=Limits(keepalive_multiplier=3))
     client = broker.client("c", keep_alive=10)
     broker.advance(29.9)
@@ -54,7 +54,7 @@ def test_keepalive_multiplier() -> None:
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_mqueue_store_qos0(version: int) -> None:
-    """Messages with QoS 0 wait for a Client that is away, in their place among the others."""
+    """Messages with QoS 0 wait for a Client that is away, in order with the other messages."""
     for stored in (False, True):
         broker = MemoryBroker(limits=Limits(mqueue_store_qos0=stored))
         properties = Properties(session_expiry_interval=100) if version == 5 else Properties()
@@ -70,7 +70,7 @@ def test_mqueue_store_qos0(version: int) -> None:
 
 
 def test_every_option_of_a_zone_reaches_its_clients(tmp_path: Path) -> None:
-    """Whatever [zones.X.mqtt] sets is what the limits of the zone say."""
+    """Every option of [zones.X.mqtt] appears in the limits of the zone."""
     values: dict[str, Any] = {
         "max_packet_size": 2000, "max_clientid_len": 23, "max_topic_levels": 5, "max_qos_allowed": 1,
         "max_topic_alias": 7, "retain_available": False, "wildcard_subscription": False, "shared_subscription": False,

@@ -7,7 +7,7 @@ import pytest
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
-from tests.doubles import MemoryBroker
+from tests.doubles import Client, MemoryBroker
 
 SESSION = Properties(session_expiry_interval=1000)
 TERSE = Properties(request_problem_information=0)  #: no Reason Strings
@@ -16,9 +16,8 @@ TERSE = Properties(request_problem_information=0)  #: no Reason Strings
 @pytest.mark.parametrize("version", [3, 4, 5])
 @pytest.mark.parametrize("sent", [0, 1, 2])
 @pytest.mark.parametrize("granted", [0, 1, 2])
-def test_a_message_arrives_with_the_lesser_qos(version: int, sent: int, granted: int) -> None:
+def test_a_message_arrives_with_the_lesser_qos(broker: MemoryBroker, version: int, sent: int, granted: int) -> None:
     """QoS of delivery = min(publish, subscription) [MQTT5-3.8.4-8]; each exchange completes."""
-    broker = MemoryBroker()
     client = broker.client("s", version)
     client.subscribe("t", qos=granted)
     publisher = broker.client("p", version)
@@ -34,9 +33,8 @@ def test_a_message_arrives_with_the_lesser_qos(version: int, sent: int, granted:
     assert broker.registry._sessions["s"].inflight.entries == {}
 
 
-def test_a_repeated_qos_2_publish_is_not_handed_on_again() -> None:
+def test_a_repeated_qos_2_publish_is_not_delivered_again(broker: MemoryBroker) -> None:
     """Exactly once: the second PUBLISH with the same Packet Identifier is only acknowledged [MQTT5-4.3.3-10]."""
-    broker = MemoryBroker()
     client = broker.client("s")
     client.subscribe("t", qos=2)
     publisher = broker.client("p", clean=False)
@@ -61,7 +59,7 @@ def test_an_unknown_pubrel_is_told_in_mqtt_5() -> None:
 
 
 def test_the_window_holds_and_the_queue_keeps_order() -> None:
-    """No more than max_inflight unacknowledged; the rest follows in order [MQTT5-4.9.0-1]."""
+    """No more than max_inflight messages are unacknowledged. The others follow in order [MQTT5-4.9.0-1]."""
     broker = MemoryBroker(limits=Limits(max_inflight=3))
     client = broker.client("s")
     client.subscribe("t", qos=1)
@@ -74,25 +72,21 @@ def test_the_window_holds_and_the_queue_keeps_order() -> None:
     assert [payload for _, payload, _, _ in client.messages()] == [b"%d" % n for n in range(3, 10)]
 
 
-def test_the_clients_receive_maximum_is_kept() -> None:
+def test_the_clients_receive_maximum_is_kept(broker: MemoryBroker, publisher: Client) -> None:
     """Receive Maximum of CONNECT [MQTT5-3.3.4-9]."""
-    broker = MemoryBroker()
     client = broker.client("s", 5, properties=Properties(receive_maximum=2))
     client.subscribe("t", qos=2)
-    publisher = broker.client("p")
     for _ in range(5):
         publisher.publish("t", qos=2)
     assert len(client.got(p.Publish)) == 2
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
-def test_a_persistent_session_gets_what_it_missed(version: int) -> None:
-    """In flight first, with DUP, then queued ones, in order [MQTT5-4.4.0-1]."""
-    broker = MemoryBroker()
+def test_a_resumed_session_gets_the_missed_messages(broker: MemoryBroker, publisher: Client, version: int) -> None:
+    """Messages in flight come first, with DUP, then queued messages, in order [MQTT5-4.4.0-1]."""
     properties = SESSION if version == 5 else Properties()
     client = broker.client("s", version, clean=False, properties=properties)
     client.subscribe("t", qos=2)
-    publisher = broker.client("p")
     publisher.publish("t", b"1", qos=1)
     publisher.publish("t", b"2", qos=2)
     publisher.publish("t", b"3", qos=2)
@@ -113,9 +107,8 @@ def test_a_persistent_session_gets_what_it_missed(version: int) -> None:
     ]
 
 
-def test_a_session_resumed_in_another_version_keeps_its_messages() -> None:
-    """In-flight messages are re-encoded when the Client comes back with MQTT 5."""
-    broker = MemoryBroker()
+def test_a_session_resumed_in_another_version_keeps_its_messages(broker: MemoryBroker) -> None:
+    """Messages in flight are encoded again when the Client comes back with MQTT 5."""
     client = broker.client("s", 4, clean=False)
     client.subscribe("t", qos=1)
     broker.client("p", 5).publish("t", b"1", qos=1, properties=Properties(message_expiry_interval=100))
@@ -127,9 +120,8 @@ def test_a_session_resumed_in_another_version_keeps_its_messages() -> None:
     assert (publish.payload, publish.dup, publish.properties.message_expiry_interval) == (b"1", True, 60)
 
 
-def test_a_clean_start_discards_the_session() -> None:
+def test_a_clean_start_discards_the_session(broker: MemoryBroker) -> None:
     """Clean Start ends the old Session [MQTT5-3.1.2-4]."""
-    broker = MemoryBroker()
     client = broker.client("s", clean=False)
     client.subscribe("t", qos=1)
     client.drop()
@@ -156,7 +148,7 @@ def test_a_session_expires() -> None:
 
 
 def test_the_offline_queue_is_bounded_and_counted() -> None:
-    """mqtt.max_mqueue_len: the oldest goes first, and is counted."""
+    """mqtt.max_mqueue_len: the oldest message is dropped first, and counted."""
     broker = MemoryBroker(limits=Limits(max_mqueue_len=3))
     client = broker.client("s", clean=False)
     client.subscribe("t", qos=1)
@@ -169,9 +161,8 @@ def test_the_offline_queue_is_bounded_and_counted() -> None:
     assert [packet.payload for packet in client.backlog if isinstance(packet, p.Publish)] == [b"2", b"3", b"4"]
 
 
-def test_expired_messages_are_not_delivered_from_the_queue() -> None:
-    """Message Expiry Interval: dropped when over, else decremented [MQTT5-3.3.2-5], [MQTT5-3.3.2-6]."""
-    broker = MemoryBroker()
+def test_expired_messages_are_not_delivered_from_the_queue(broker: MemoryBroker) -> None:
+    """An expired message is dropped; for others the interval counts down [MQTT5-3.3.2-5], [MQTT5-3.3.2-6]."""
     client = broker.client("s", 5, clean=False, properties=SESSION)
     client.subscribe("t", qos=1)
     client.drop()
@@ -186,9 +177,8 @@ def test_expired_messages_are_not_delivered_from_the_queue() -> None:
     assert broker.counters.messages_dropped_expired == 1
 
 
-def test_overlapping_subscriptions_give_one_copy() -> None:
+def test_overlapping_subscriptions_give_one_copy(broker: MemoryBroker) -> None:
     """One merged copy: the highest QoS and every Subscription Identifier [MQTT5-3.3.4-2], [MQTT5-3.3.4-4]."""
-    broker = MemoryBroker()
     client = broker.client("s", 5)
     client.subscribe("a/+", qos=0, identifier=1)
     client.subscribe("a/#", qos=1, identifier=2)
@@ -199,9 +189,8 @@ def test_overlapping_subscriptions_give_one_copy() -> None:
     assert sorted(publish.properties.subscription_identifiers) == [1, 2]
 
 
-def test_properties_are_forwarded_in_order() -> None:
-    """User Properties and the rest go through unaltered [MQTT5-3.3.2-17]."""
-    broker = MemoryBroker()
+def test_properties_are_forwarded_in_order(broker: MemoryBroker) -> None:
+    """User Properties and other properties are forwarded unchanged [MQTT5-3.3.2-17]."""
     client = broker.client("s", 5)
     client.subscribe("t")
     sent = Properties(
@@ -215,9 +204,8 @@ def test_properties_are_forwarded_in_order() -> None:
     assert client.got(p.Publish)[0].properties == sent
 
 
-def test_topic_aliases() -> None:
+def test_topic_aliases(broker: MemoryBroker) -> None:
     """A Topic Alias stands for its Topic Name afterwards; an unknown one is an error [MQTT5-3.3.2-12]."""
-    broker = MemoryBroker()
     client = broker.client("s")
     client.subscribe("#")
     publisher = broker.client("p", 5)
@@ -229,9 +217,8 @@ def test_topic_aliases() -> None:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_no_local(version: int) -> None:
+def test_no_local(broker: MemoryBroker, version: int) -> None:
     """No Local keeps a Client's own messages from it [MQTT5-3.8.3-3]; MQTT 3 has no such option."""
-    broker = MemoryBroker()
     client = broker.client("s", version)
     client.subscribe(p.SubscriptionRequest("t", 0, no_local=True))
     client.publish("t", b"own")
@@ -240,9 +227,8 @@ def test_no_local(version: int) -> None:
     assert [payload for _, payload, _, _ in client.messages()] == expected
 
 
-def test_retain_as_published() -> None:
-    """RETAIN is kept for live messages only where Retain As Published asks [MQTT5-3.3.1-12], [MQTT5-3.3.1-13]."""
-    broker = MemoryBroker()
+def test_retain_as_published(broker: MemoryBroker) -> None:
+    """Live messages keep RETAIN only with Retain As Published [MQTT5-3.3.1-12], [MQTT5-3.3.1-13]."""
     plain, keeping = broker.client("a", 5), broker.client("b", 5)
     plain.subscribe("t")
     keeping.subscribe(p.SubscriptionRequest("t", 0, retain_as_published=True))
@@ -254,13 +240,11 @@ def test_retain_as_published() -> None:
     assert bridge.messages() == [("t", b"x", 0, True)]
 
 
-def test_shared_subscriptions_serve_members_in_turn() -> None:
-    """One member gets each message; an offline one only when nobody is online [MQTT5-4.8.2]."""
-    broker = MemoryBroker()
+def test_shared_subscriptions_serve_members_in_turn(broker: MemoryBroker, publisher: Client) -> None:
+    """One member gets each message. A member that is away gets one only if all are away [MQTT5-4.8.2]."""
     members = [broker.client(name, 5) for name in "abc"]
     for member in members:
         member.subscribe("$share/g/t/+", qos=1)
-    publisher = broker.client("p")
     for number in range(6):
         publisher.publish("t/x", b"%d" % number, qos=1)
     counts = [len(member.messages()) for member in members]
@@ -285,9 +269,8 @@ def test_refused_filters_get_their_reason() -> None:
     assert suback.reason_codes == (0x80, 0x80, 0, 0x80)
 
 
-def test_unsubscribe_tells_what_was_not_there() -> None:
+def test_unsubscribe_reports_filters_without_a_subscription(broker: MemoryBroker) -> None:
     """UNSUBACK 0x11; nothing is delivered afterwards [MQTT5-3.10.4-1]."""
-    broker = MemoryBroker()
     client = broker.client("c", 5)
     client.subscribe("t")
     client.send(p.Unsubscribe(5, ("t", "u")))
@@ -307,7 +290,7 @@ def test_unsubscribe_tells_what_was_not_there() -> None:
     ],
 )
 def test_a_publish_beyond_the_limits_ends_with_its_reason(packet: p.Publish, reason: ReasonCode) -> None:
-    """DISCONNECT tells why; MQTT 3 is closed."""
+    """DISCONNECT carries the Reason Code."""
     limits = Limits(max_qos_allowed=1, retain_available=False, max_topic_alias=5)
     client = MemoryBroker(limits=limits).client("c", 5)
     client.send(packet)
@@ -323,12 +306,10 @@ def test_more_unacknowledged_than_allowed_ends_with_its_reason() -> None:
     assert client.got(p.Disconnect)[0].reason_code == ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
 
 
-def test_a_message_larger_than_the_client_takes_is_dropped_for_it() -> None:
-    """Maximum Packet Size of CONNECT: dropped for that Client, counted, never truncated [MQTT5-3.1.2-25]."""
-    broker = MemoryBroker()
+def test_a_message_above_the_clients_maximum_packet_size_is_dropped(broker: MemoryBroker, publisher: Client) -> None:
+    """It is dropped for that Client only, and counted [MQTT5-3.1.2-25]."""
     small = broker.client("small", 5, properties=Properties(maximum_packet_size=100))
     small.subscribe("#", qos=1)
-    publisher = broker.client("p")
     publisher.publish("t", b"x" * 200, qos=1, retain=True)
     publisher.publish("t", b"y", qos=1)
     assert small.messages() == [("t", b"y", 1, False)]
@@ -359,9 +340,8 @@ def test_a_refused_qos_2_message_ends_the_exchange() -> None:
     assert second.payload == b"2"
 
 
-def test_an_unknown_pubrec_is_answered() -> None:
+def test_an_unknown_pubrec_is_answered(broker: MemoryBroker) -> None:
     """PUBREL 0x92 in MQTT 5, a plain PUBREL in MQTT 3."""
-    broker = MemoryBroker()
     new, old = broker.client("n", 5, properties=TERSE), broker.client("o", 4)
     for client in (new, old):
         client.send(p.Pubrec(77))

@@ -1,4 +1,4 @@
-"""Sessions, messages, retained messages and Wills against a model, however their broker is killed and restarted."""
+"""Sessions, messages, retained messages and Wills, compared with a model while the broker is killed and restarted."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def one_of(which: str) -> st.SearchStrategy[Any]:
 
 
 def some(which: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Run the rule only when there is such a Client."""
+    """Run the rule only if such a Client exists."""
     return precondition(lambda machine: bool(getattr(machine, which)))
 
 
 class Machine(RuleBasedStateMachine):
-    """What may happen to a broker and three Clients."""
+    """The possible actions of a broker and three Clients."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,16 +53,16 @@ class Machine(RuleBasedStateMachine):
 
     @property
     def established(self) -> list[Witness]:
-        """The Clients that have heard CONNACK, and can hear."""
+        """The Clients that have received CONNACK and still receive packets."""
         return [peer for peer in self.connected if peer.established and not peer.deaf]
 
     @property
     def asked(self) -> list[Witness]:
-        """The Clients that have something to answer, or to send again."""
+        """The Clients that have packets to answer or to repeat."""
         return [peer for peer in self.established if peer.resends or peer.answers]
 
     def payload(self) -> bytes:
-        """Return a payload never used before."""
+        """Return a new payload."""
         self.payloads += 1
         return b"%d" % self.payloads
 
@@ -72,7 +72,7 @@ class Machine(RuleBasedStateMachine):
         self.both.look()
 
     def at_work(self, name: str) -> Witness:
-        """Return this Client, ready to send what it wants; if it must, it comes back first."""
+        """Return this Client, ready to send. It reconnects first if it must."""
         peer = self.peers[name]
         peer.deaf = False
         self.both.look(late=True)
@@ -117,7 +117,7 @@ class Machine(RuleBasedStateMachine):
         receive_maximum: int | None,
         will: tuple[int, bool, int, int | None] | None,
     ) -> None:
-        """Connect; a connection there is already is taken over."""
+        """Connect. An existing connection is taken over."""
         peer = self.peers[name]
         testament = None
         if will is not None:
@@ -138,7 +138,7 @@ class Machine(RuleBasedStateMachine):
         expiry=st.sampled_from([None, None, 0, 20, NEVER]),
     )
     def leave(self, peer: Witness, how: str, expiry: int | None) -> None:
-        """Lose the connection, or say goodbye; in MQTT 5 perhaps with another Session Expiry Interval."""
+        """Lose the connection, or send DISCONNECT; in MQTT 5 perhaps with another Session Expiry Interval."""
         if how == "drop" or not peer.established or peer.deaf:
             peer.drop()
         elif peer.way.version == 4:
@@ -151,7 +151,7 @@ class Machine(RuleBasedStateMachine):
     @some("connected")
     @rule(peer=one_of("connected"))
     def go_deaf_or_hear_again(self, peer: Witness) -> None:
-        """From here on nothing comes through to this Client; or, if so, what was on its way does."""
+        """Let this Client receive no packet from now on, or let it receive the packets under way again."""
         peer.deaf = not peer.deaf
         if not peer.deaf:
             self.both.look(late=True)
@@ -180,7 +180,7 @@ class Machine(RuleBasedStateMachine):
         lifetime=LIFETIMES,
     )
     def publish(self, name: str, messages: list[tuple[str, int]], retain: str | None, lifetime: int | None) -> None:
-        """Publish: to set or to clear what is retained, or neither."""
+        """Publish, with RETAIN to set or to clear, or without."""
         peer = self.at_work(name)
         for topic, qos in messages:
             payload = self.payload()
@@ -193,7 +193,7 @@ class Machine(RuleBasedStateMachine):
     @some("established")
     @rule(topic=st.sampled_from(["t/a", "t/b", "u"]), qos=QOS)
     def everybody_publishes(self, topic: str, qos: int) -> None:
-        """Every Client that may publishes a message."""
+        """Let every connected Client publish a message."""
         for peer in self.established:
             if not peer.resends:
                 identifier = peer.identifier() if qos else 0
@@ -202,7 +202,7 @@ class Machine(RuleBasedStateMachine):
     @some("asked")
     @rule(peer=one_of("asked"), count=st.integers(1, 4))
     def answer(self, peer: Witness, count: int) -> None:
-        """Acknowledge what has come, release what was acknowledged, send again what was not: one after the other."""
+        """Acknowledge, release and repeat messages, one packet after the other."""
         while count and peer in self.asked:
             self.send(peer, peer.next_answer())
             count -= 1
@@ -210,14 +210,14 @@ class Machine(RuleBasedStateMachine):
     @some("asked")
     @rule()
     def answer_in_turn(self) -> None:
-        """Every Client answers once."""
+        """Let every Client answer once."""
         for peer in self.asked:
             self.answer(peer, 1)
 
     @some("asked")
     @rule()
     def answer_everything(self) -> None:
-        """Everybody answers until nothing is left to answer, with a commit now and then."""
+        """Let all Clients answer until no answer is left, with a commit now and then."""
         while asked := self.asked:
             for peer in asked:
                 self.answer(peer, 5)
@@ -227,7 +227,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(always=st.sampled_from([None, None, False, True]))
     def commit(self, always: bool | None) -> None:
-        """Commit everything; perhaps from here on after every action, or no more so."""
+        """Commit everything; perhaps switch to a commit after every action, or back."""
         self.both.commit()
         if always is not None:
             self.both.eager = always
@@ -235,12 +235,12 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.both.broker.executor.waiting)
     @rule()
     def commit_what_is_handed_over(self) -> None:
-        """Commit what has been handed over, and nothing that came since."""
+        """Finish the commit under way, without later changes."""
         self.both.step()
 
     @rule(how=HOW, after=st.sampled_from([0, 0, 4, 80]), back=st.sampled_from([True, True, False]))
     def restart(self, how: str, after: int, back: bool) -> None:
-        """Kill the broker, perhaps when a commit is on disk and nobody knows, or stop it; and start another one."""
+        """Kill the broker, perhaps between a commit and its report, or stop it; then start another one."""
         was_here = [peer for peer in self.connected if back]
         if how == "stop":
             self.both.stop(after)
@@ -251,7 +251,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(restarts=st.lists(st.tuples(HOW, SECONDS), min_size=2, max_size=3))
     def restart_while_everybody_is_away(self, restarts: list[tuple[str, int]]) -> None:
-        """Sessions end and Wills become due, whether the broker runs or not."""
+        """Let time pass while the broker is down: Sessions end and Wills become due."""
         for how, seconds in restarts:
             self.restart(how, 4, False)
             self.advance(seconds)
@@ -263,20 +263,20 @@ class Machine(RuleBasedStateMachine):
 
     @rule(topic_filter=st.sampled_from(FILTERS))
     def see_what_is_retained(self, topic_filter: str) -> None:
-        """A fresh subscriber is sent what is retained, and nothing else."""
+        """Check that a new subscriber gets the retained messages and no others."""
         found, expected = self.both.retained(topic_filter)
         assert found == expected
 
     # --- the end
 
     def teardown(self) -> None:
-        """Let everything come to its end, unless something has failed before."""
+        """Let everything finish, unless the test has failed before."""
         if sys.exc_info()[0] is None:
             self.drain()
         self.both.close()
 
     def drain(self) -> None:
-        """Every Client comes back and answers everything: nothing is owed then, and nothing left behind."""
+        """Let every Client come back and answer everything: then nothing is owed, and nothing stays behind."""
         for peer in self.peers.values():
             peer.deaf = False
         self.both.look(late=True)
@@ -298,5 +298,5 @@ class Machine(RuleBasedStateMachine):
 
 
 def test_the_broker_does_what_the_model_says() -> None:
-    """Whatever Clients do, and whenever the broker is killed: nothing acknowledged is lost, nothing comes twice."""
+    """No acknowledged message is lost and none comes twice, whenever the broker is killed."""
     run_state_machine_as_test(Machine)

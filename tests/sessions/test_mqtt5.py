@@ -1,4 +1,4 @@
-"""What MQTT 5 asks for beyond carrying messages: capabilities, Reason Strings, packet sizes, Reason Codes."""
+"""MQTT 5 beyond the messages themselves: capabilities, Reason Strings, packet sizes, Reason Codes."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def publish_packet(topic: bytes, properties: bytes) -> bytes:
 # --- capabilities in CONNACK
 
 
-def test_connack_tells_only_what_is_not_the_default() -> None:
-    """What is available goes without saying [MQTT5-3.2.2.3.4], [MQTT5-3.2.2.3.5], [MQTT5-3.2.2.3.11] to 13."""
+def test_connack_tells_only_limits_that_differ_from_the_default() -> None:
+    """See [MQTT5-3.2.2.3.4], [MQTT5-3.2.2.3.5], [MQTT5-3.2.2.3.11] to 13."""
     told = connack(MemoryBroker().client("c", 5)).properties
     assert (told.maximum_qos, told.retain_available) == (None, None)
     assert (told.wildcard_subscription_available, told.shared_subscription_available) == (None, None)
@@ -68,8 +68,8 @@ def test_connack_tells_only_what_is_not_the_default() -> None:
     ("configured", "asked", "given"),
     [("replies/", 1, "replies/"), ("replies/", 0, None), ("replies/", None, None), ("", 1, None)],
 )
-def test_response_information_is_given_to_those_who_ask(configured: str, asked: int | None, given: str | None) -> None:
-    """mqtt.response_information; a Client that has not asked gets none [MQTT5-3.1.2-28]."""
+def test_response_information_is_sent_on_request_only(configured: str, asked: int | None, given: str | None) -> None:
+    """mqtt.response_information [MQTT5-3.1.2-28]."""
     broker = MemoryBroker(limits=Limits(response_information=configured))
     properties = Properties(request_response_information=asked)
     assert connack(broker.client("c", 5, properties=properties)).properties.response_information == given
@@ -109,8 +109,8 @@ def test_a_will_beyond_the_capabilities_refuses_the_connection(version: int, wil
 
 
 @VERSIONS
-def test_retain_that_is_not_available_ends_the_connection(version: int) -> None:
-    """DISCONNECT 0x9A [MQTT5-3.2.2-14]; MQTT 3 is closed; an empty payload is no exception; nothing is delivered."""
+def test_retain_ends_the_connection_where_it_is_not_available(version: int) -> None:
+    """MQTT 5 gets DISCONNECT 0x9A [MQTT5-3.2.2-14]. An empty payload is no exception. Nothing is delivered."""
     broker = MemoryBroker(limits=Limits(retain_available=False))
     watcher = broker.client("w")
     watcher.subscribe("#")
@@ -126,7 +126,7 @@ def test_retain_that_is_not_available_ends_the_connection(version: int) -> None:
 
 
 def test_subscriptions_get_at_most_the_maximum_qos() -> None:
-    """A SUBSCRIBE with a higher QoS is granted the highest there is [MQTT5-3.2.2-9], [MQTT5-3.2.2-10]."""
+    """A SUBSCRIBE with a higher QoS is granted the maximum [MQTT5-3.2.2-9], [MQTT5-3.2.2-10]."""
     client = MemoryBroker(limits=Limits(max_qos_allowed=1)).client("c", 5)
     assert client.subscribe("a", qos=2) == [p.Suback(1, (1,))]
 
@@ -174,10 +174,10 @@ FAILURES: list[tuple[Callable[[], MemoryBroker], p.Packet, p.Packet, str]] = [
 
 
 @pytest.mark.parametrize(("make", "packet", "answer", "why"), FAILURES)
-def test_a_failure_is_explained_to_those_who_want_it(
+def test_a_failure_is_explained_unless_the_client_declines_it(
     make: Callable[[], MemoryBroker], packet: p.Packet, answer: p.Packet, why: str
 ) -> None:
-    """Reason Strings, but not with Request Problem Information 0 [MQTT5-3.1.2-29], nor where they do not fit."""
+    """No Reason String with Request Problem Information 0 [MQTT5-3.1.2-29], or if the packet gets too large with it."""
     broker = make()
     talkative = broker.client("a", 5)
     talkative.send(packet)
@@ -198,7 +198,7 @@ def test_a_failure_is_explained_to_those_who_want_it(
 @pytest.mark.parametrize("version", [3, 4])
 @pytest.mark.parametrize("packet", [failure[1] for failure in FAILURES])
 def test_mqtt_3_gets_no_reasons(version: int, packet: p.Packet) -> None:
-    """Its packets have no room for them, and are what they were."""
+    """Its packets have no field for a reason."""
     broker = MemoryBroker(authorizer=Deny(), retainer=RetainerLimits(max_payload_size=3))
     client = broker.client("c", version)
     client.send(packet)
@@ -207,7 +207,7 @@ def test_mqtt_3_gets_no_reasons(version: int, packet: p.Packet) -> None:
 
 
 def test_a_full_queue_is_explained() -> None:
-    """PUBACK 0x97 names the topic whose subscriber cannot take more."""
+    """PUBACK 0x97 names the topic of the subscriber with the full queue."""
     broker = MemoryBroker(limits=Limits(max_mqueue_len=0, mqueue_full=WhenFull.REJECT))
     away = broker.client("away", 5, clean=False, properties=Properties(session_expiry_interval=100))
     away.subscribe("t", qos=1)
@@ -220,7 +220,7 @@ def test_a_full_queue_is_explained() -> None:
 
 
 def test_successes_are_not_explained() -> None:
-    """A Reason String goes with failures only."""
+    """Only failures get a Reason String."""
     client = MemoryBroker().client("c", 5)
     client.send(p.Subscribe(1, (p.SubscriptionRequest("t"),)), p.Unsubscribe(2, ("t", "u")))
     client.publish("t", qos=1, identifier=3)
@@ -228,7 +228,7 @@ def test_successes_are_not_explained() -> None:
 
 
 def test_connack_and_disconnect_are_explained_to_everyone() -> None:
-    """Request Problem Information is not about these two [MQTT5-3.1.2-29]."""
+    """Request Problem Information does not concern these two packets [MQTT5-3.1.2-29]."""
     broker = MemoryBroker(limits=Limits(max_clientid_len=23))
     refused = connack(broker.client("c" * 24, 5, properties=TERSE))
     assert refused.properties.reason_string == "a Client Identifier has at most 23 bytes here"
@@ -239,8 +239,8 @@ def test_connack_and_disconnect_are_explained_to_everyone() -> None:
     assert disconnect.properties.reason_string
 
 
-def test_what_a_client_sent_is_quoted_only_in_part() -> None:
-    """However long it is: a Reason String stays short, and can always be encoded."""
+def test_text_of_the_client_is_quoted_only_in_part() -> None:
+    """A Reason String stays short enough to be encoded, however long the quoted text is."""
     client = MemoryBroker().client("c", 5)
     client.raw(publish_packet(b"t", b"\x08\xff\xff" + b"+" * 65535))
     *_, disconnect = client.packets()
@@ -256,9 +256,8 @@ def smallest_connack(broker: MemoryBroker) -> int:
     return len(encode(connack(broker.client("x", 5)), 5))
 
 
-def test_connack_stays_within_the_maximum_packet_size() -> None:
-    """One that cannot be sent is replaced by a refusal, without its Reason String if need be [MQTT5-3.1.2-24]."""
-    broker = MemoryBroker()
+def test_connack_stays_within_the_maximum_packet_size(broker: MemoryBroker) -> None:
+    """A CONNACK that is too large is replaced by a refusal, if necessary without Reason String [MQTT5-3.1.2-24]."""
     size = smallest_connack(broker)
     first = broker.client("c", 5, properties=Properties(maximum_packet_size=size))
     assert connack(first).reason_code == 0
@@ -281,9 +280,8 @@ def test_a_refusal_leaves_out_its_reason_string_where_it_does_not_fit() -> None:
 
 
 @pytest.mark.parametrize("kind", ["subscribe", "unsubscribe"])
-def test_an_answer_too_large_ends_the_connection(kind: str) -> None:
-    """SUBACK and UNSUBACK have a code for each filter; DISCONNECT 0x95 where they do not fit, and nothing is done."""
-    broker = MemoryBroker()
+def test_a_too_large_answer_ends_the_connection(broker: MemoryBroker, kind: str) -> None:
+    """SUBACK and UNSUBACK grow with the number of filters. If they are too large: DISCONNECT 0x95, and no change."""
     client = broker.client(
         "c", 5, clean=False, properties=Properties(maximum_packet_size=40, request_problem_information=0)
     )
@@ -309,19 +307,19 @@ def test_an_answer_too_large_ends_the_connection(kind: str) -> None:
 
 @implementer(IAuthenticator)
 class Refusing:
-    """Refuses with a reason that CONNACK does not know."""
+    """Refuses with a Reason Code that CONNACK cannot carry."""
 
     def authenticate(self, credentials: object) -> Principal | ReasonCode:
         return ReasonCode.KEEP_ALIVE_TIMEOUT
 
 
 def test_connack_carries_only_its_own_reason_codes() -> None:
-    """What it does not know becomes Unspecified error [MQTT5-3.2.2-8]."""
+    """Other Reason Codes become Unspecified error [MQTT5-3.2.2-8]."""
     assert connack(MemoryBroker(authenticator=Refusing()).client("c", 5)).reason_code == ReasonCode.UNSPECIFIED_ERROR
 
 
 def test_no_disconnect_before_connack(tmp_path: Path) -> None:
-    """A Client that waits for CONNACK is told the end with that [MQTT5-3.14.0-1]."""
+    """A Client that waits for CONNACK gets a refusing CONNACK instead [MQTT5-3.14.0-1]."""
     broker = RestartableBroker(tmp_path / "h.db", manual=True)
     session = Properties(session_expiry_interval=100)
     taken = broker.client("same", 5, clean=False, properties=session)
@@ -336,9 +334,8 @@ def test_no_disconnect_before_connack(tmp_path: Path) -> None:
         assert answer.reason_code == code
 
 
-def test_nothing_follows_disconnect() -> None:
-    """Neither from the Server after its own [MQTT5-3.14.4-1], nor for what a Client sends after its own."""
-    broker = MemoryBroker()
+def test_nothing_follows_disconnect(broker: MemoryBroker) -> None:
+    """The Server sends nothing after its DISCONNECT [MQTT5-3.14.4-1], and ignores packets after the Client's."""
     client = broker.client("c", 5)
     client.subscribe("t", qos=1)
     client.send(p.Publish("t", b"1", 1, packet_identifier=5), p.Connect("c", 5), p.Publish("t", b"2"), p.Pingreq())
@@ -357,9 +354,8 @@ def test_nothing_follows_disconnect() -> None:
     ("reason", "published"),
     [(0x00, False), (0x04, True), (0x80, True), (0x83, True), (0x97, True)],
 )
-def test_a_will_is_discarded_by_a_normal_disconnection_only(reason: int, published: bool) -> None:
-    """DISCONNECT 0x00 discards it [MQTT5-3.14.4-3]; any other Reason Code leaves it due [MQTT5-3.1.2-8]."""
-    broker = MemoryBroker()
+def test_a_will_is_discarded_by_a_normal_disconnection_only(broker: MemoryBroker, reason: int, published: bool) -> None:
+    """DISCONNECT 0x00 discards it [MQTT5-3.14.4-3]. After other Reason Codes it is published [MQTT5-3.1.2-8]."""
     watcher = broker.client("w")
     watcher.subscribe("gone")
     client = broker.client("c", 5, will=p.Will("gone", b"!"))
@@ -377,15 +373,15 @@ def test_a_will_is_discarded_by_a_normal_disconnection_only(reason: int, publish
         (50, 0xFFFFFFFF, 60, 60),
         (0xFFFFFFFF, None, None, None),
         (0xFFFFFFFF, 0xFFFFFFFF, None, None),
-        (50, 40, 0, 0),  # not 0 in CONNECT, though the Server made it so
+        (50, 40, 0, 0),  # CONNECT had another value than 0, and the Server reduced it
         (0, 0, None, 0),
         (None, None, None, 0),
     ],
 )
-def test_session_expiry_as_changed_by_disconnect(
+def test_disconnect_can_change_the_session_expiry(
     connect: int | None, disconnect: int | None, cap: int | None, kept: int | None
 ) -> None:
-    """Without one in DISCONNECT that of CONNECT stays in force [MQTT5-3.14.2.2.2]; the zone's limit holds for both."""
+    """Without an interval in DISCONNECT, that of CONNECT holds [MQTT5-3.14.2.2.2]. The zone limits both."""
     broker = MemoryBroker(limits=Limits(session_expiry_interval=cap))
     client = broker.client("c", 5, properties=Properties(session_expiry_interval=connect))
     client.send(p.Disconnect(0, Properties(session_expiry_interval=disconnect)))
@@ -402,9 +398,8 @@ def test_session_expiry_as_changed_by_disconnect(
 
 
 @pytest.mark.parametrize("connect", [0, None])
-def test_session_expiry_cannot_begin_with_disconnect(connect: int | None) -> None:
-    """0 in CONNECT, also by absence, cannot be changed: DISCONNECT 0x82, and the Will is due [MQTT5-3.14.2.2.2]."""
-    broker = MemoryBroker()
+def test_session_expiry_cannot_begin_with_disconnect(broker: MemoryBroker, connect: int | None) -> None:
+    """An interval of 0 in CONNECT, or none, cannot be changed: DISCONNECT 0x82, and the Will is published."""
     watcher = broker.client("w")
     watcher.subscribe("gone")
     properties = Properties(session_expiry_interval=connect)
@@ -423,9 +418,10 @@ def test_session_expiry_cannot_begin_with_disconnect(connect: int | None) -> Non
         (False, 10, 0, True),  # the Session ended with its connection
     ],
 )
-def test_a_will_when_its_client_is_taken_over(clean: bool, delay: int, expiry: int, published: bool) -> None:
+def test_a_take_over_publishes_the_will_unless_the_session_continues_in_time(
+    broker: MemoryBroker, clean: bool, delay: int, expiry: int, published: bool
+) -> None:
     """The Will is sent unless the new connection comes to the Session within the delay [MQTT5-3.1.3-9]."""
-    broker = MemoryBroker()
     watcher = broker.client("w")
     watcher.subscribe("gone")
     will = p.Will("gone", b"!", properties=Properties(will_delay_interval=delay))
@@ -437,9 +433,10 @@ def test_a_will_when_its_client_is_taken_over(clean: bool, delay: int, expiry: i
 
 
 @pytest.mark.parametrize(("delay", "expiry", "after"), [(10, 100, 10), (100, 10, 10), (0, 100, 0), (10, 0, 0)])
-def test_a_will_delay_ends_with_the_session_at_the_latest(delay: int, expiry: int, after: int) -> None:
+def test_a_will_delay_ends_with_the_session_at_the_latest(
+    broker: MemoryBroker, delay: int, expiry: int, after: int
+) -> None:
     """The Will Delay Interval or the Session's end, whichever comes first [MQTT5-3.1.3-9]."""
-    broker = MemoryBroker()
     watcher = broker.client("w")
     watcher.subscribe("gone")
     will = p.Will("gone", b"!", properties=Properties(will_delay_interval=delay))
@@ -468,16 +465,17 @@ def test_a_will_delay_ends_with_the_session_at_the_latest(delay: int, expiry: in
         (b"t", b"\x0b\x01", ReasonCode.PROTOCOL_ERROR),  # [MQTT5-3.3.4-6]
     ],
 )
-def test_a_publish_that_is_wrong_ends_with_its_reason(topic: bytes, properties: bytes, reason: ReasonCode) -> None:
-    """Topic Aliases, Response Topics and indicators the standard forbids."""
+def test_a_wrong_publish_ends_the_connection_with_its_reason(
+    topic: bytes, properties: bytes, reason: ReasonCode
+) -> None:
+    """Topic Aliases, Response Topics and indicators that the standard forbids."""
     client = MemoryBroker(limits=Limits(max_topic_alias=10)).client("c", 5)
     client.raw(publish_packet(topic, properties))
     assert ended_with(client) == reason
 
 
-def test_topic_aliases_end_with_their_connection() -> None:
-    """A new connection to the same Session knows none of the former's [MQTT5-3.3.2-7]."""
-    broker = MemoryBroker()
+def test_topic_aliases_end_with_their_connection(broker: MemoryBroker) -> None:
+    """A new connection to the same Session knows no alias of the former one [MQTT5-3.3.2-7]."""
     properties = Properties(session_expiry_interval=100)
     client = broker.client("c", 5, clean=False, properties=properties)
     client.publish("t", properties=Properties(topic_alias=1))
@@ -488,9 +486,8 @@ def test_topic_aliases_end_with_their_connection() -> None:
     assert ended_with(client) == ReasonCode.PROTOCOL_ERROR
 
 
-def test_a_payload_is_not_checked_against_its_format_indicator() -> None:
-    """The Server may check that it is UTF-8 [MQTT5-3.3.2.3.2], and does not: both go through as they came."""
-    broker = MemoryBroker()
+def test_a_payload_is_not_checked_against_its_format_indicator(broker: MemoryBroker) -> None:
+    """The Server need not check that it is UTF-8 [MQTT5-3.3.2.3.2]: payload and indicator pass unchanged."""
     client = broker.client("c", 5)
     client.subscribe("t")
     broker.client("p", 5).publish("t", b"\xff\xfe", properties=Properties(payload_format_indicator=1))
@@ -499,12 +496,10 @@ def test_a_payload_is_not_checked_against_its_format_indicator() -> None:
 
 
 @VERSIONS
-def test_acknowledgements_of_nothing_change_nothing(version: int) -> None:
+def test_acknowledgements_without_a_message_are_ignored(broker: MemoryBroker, publisher: Client, version: int) -> None:
     """PUBACK, PUBCOMP and a refusing PUBREC for an unknown Packet Identifier, or one of another QoS, are ignored."""
-    broker = MemoryBroker()
     client = broker.client("c", version)
     client.subscribe("t", qos=2)
-    publisher = broker.client("p")
     publisher.publish("t", b"1", qos=1)
     publisher.publish("t", b"2", qos=2)
     one, two = (packet.packet_identifier for packet in client.got(p.Publish))
@@ -523,12 +518,12 @@ def test_acknowledgements_of_nothing_change_nothing(version: int) -> None:
 
 
 @VERSIONS
-def test_a_packet_identifier_held_by_a_qos_2_exchange(version: int) -> None:
-    """QoS 2 with it is the same message again, whatever DUP says [MQTT5-4.3.3-10]; all else is told apart by its type.
+def test_a_packet_identifier_held_by_a_qos_2_exchange(broker: MemoryBroker, version: int) -> None:
+    """A QoS 2 PUBLISH with it is the same message again, with or without DUP [MQTT5-4.3.3-10].
 
-    The standard offers 0x91 for the latter; a Client that has lost its state would lose its message by it.
+    Packets of other types may use it too. The standard allows to answer them with 0x91, but a Client that has lost its
+    state would then lose its message.
     """
-    broker = MemoryBroker()
     watcher = broker.client("w")
     watcher.subscribe("t", qos=2)
     client = broker.client("c", version)
@@ -559,16 +554,16 @@ def test_a_packet_identifier_held_by_a_qos_2_exchange(version: int) -> None:
         ("82 09 0001 02 0b00 0001 74 00", ReasonCode.PROTOCOL_ERROR),  # Subscription Identifier 0
     ],
 )
-def test_a_packet_that_is_wrong_ends_with_its_reason(data: str, reason: ReasonCode) -> None:
-    """DISCONNECT tells it in MQTT 5."""
+def test_a_wrong_packet_ends_the_connection_with_its_reason(data: str, reason: ReasonCode) -> None:
+    """In MQTT 5 by DISCONNECT."""
     client = MemoryBroker().client("c", 5)
     client.raw(bytes.fromhex(data))
     assert ended_with(client) == reason
 
 
 @pytest.mark.parametrize("data", ["82 02 0001", "a2 02 0001", "c0 01 00"])
-def test_a_packet_that_is_wrong_closes_mqtt_3(data: str) -> None:
-    """Without a word [MQTT311-4.8.0-1]."""
+def test_a_wrong_packet_closes_mqtt_3_without_an_answer(data: str) -> None:
+    """See [MQTT311-4.8.0-1]."""
     client = MemoryBroker().client("c", 4)
     client.raw(bytes.fromhex(data))
     assert client.network.closed
@@ -576,7 +571,7 @@ def test_a_packet_that_is_wrong_closes_mqtt_3(data: str) -> None:
 
 
 def test_unsuback_has_a_code_for_each_filter_in_order() -> None:
-    """Also for one that stands there twice [MQTT5-3.11.3-1]."""
+    """Also for a filter that appears twice [MQTT5-3.11.3-1]."""
     client = MemoryBroker().client("c", 5)
     client.subscribe("a", "b", "$share/g/a")
     client.send(p.Unsubscribe(9, ("x", "b", "a", "b", "$share/h/a", "$share/g/a")))
@@ -587,7 +582,7 @@ def test_unsuback_has_a_code_for_each_filter_in_order() -> None:
 
 
 def test_unreleased_messages_are_kept_for_ever_by_default() -> None:
-    """As the standard has it [MQTT5-4.3.3-10]."""
+    """The standard demands it [MQTT5-4.3.3-10]."""
     broker = MemoryBroker()
     properties = Properties(session_expiry_interval=0xFFFFFFFF)
     broker = MemoryBroker(limits=Limits(session_expiry_interval=None))
@@ -598,8 +593,8 @@ def test_unreleased_messages_are_kept_for_ever_by_default() -> None:
     assert list(broker.registry._sessions["c"].received) == [1, 2]
 
 
-def test_unreleased_messages_are_forgotten_where_asked_for(tmp_path: Path) -> None:
-    """mqtt.await_rel_timeout: when a later QoS 2 message comes, also after a restart; they are counted."""
+def test_unreleased_messages_are_forgotten_after_await_rel_timeout(tmp_path: Path) -> None:
+    """They are forgotten, and counted, when a later QoS 2 message comes; also after a restart."""
     broker = RestartableBroker(tmp_path / "h.db", limits=Limits(await_rel_timeout=60, max_awaiting_rel=2))
     session = Properties(session_expiry_interval=1000, request_problem_information=0)
     client = broker.client("c", 5, clean=False, properties=session)
@@ -619,8 +614,8 @@ def test_unreleased_messages_are_forgotten_where_asked_for(tmp_path: Path) -> No
     assert client.packets() == [p.Pubcomp(1, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND), p.Pubcomp(2)]
 
 
-def test_a_message_sent_again_after_it_was_forgotten_is_handed_on_again() -> None:
-    """The price of mqtt.await_rel_timeout, which is why it is off unless asked for."""
+def test_a_message_repeated_after_it_was_forgotten_is_delivered_again() -> None:
+    """This is the price of mqtt.await_rel_timeout, so it is off by default."""
     broker = MemoryBroker(limits=Limits(await_rel_timeout=60))
     watcher = broker.client("w")
     watcher.subscribe("t")

@@ -1,4 +1,4 @@
-"""Clients that see to it that the broker follows the standard, and does what the model says."""
+"""Clients that check that the broker follows the standard and the model."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tests.sessions.state import TOPICS, Delivery
 
 
 class Witness(Peer):
-    """A Client that looks closely at what it gets."""
+    """A Client that checks every packet it receives."""
 
     def take(self, late: bool = False) -> None:
-        """Read what has come; ``late`` if part of it was sent some time ago."""
+        """Read the packets; ``late`` if some of them were sent some time ago."""
         if self.client is None or self.deaf:
             return
         assert not self.client.network.closed
@@ -30,7 +30,7 @@ class Witness(Peer):
                     raise AssertionError(f"{self.name} got {packet}")
 
     def _answered(self, kind: type[p.Packet], identifier: int = 0) -> None:
-        """An answer has come: it was due, in its turn among those of its kind, and what it tells is on disk."""
+        """Check an answer: it was due, in order among answers of its kind, and its fact is on disk."""
         turn = next((asked for asked in self.waiting if asked[0] is kind), None)
         assert turn == (kind, identifier), f"{kind.__name__} {identifier} to {self.name}"
         fact = self.waiting.pop((kind, identifier))
@@ -97,7 +97,7 @@ class Witness(Peer):
                 self._hand_on(packet)
 
     def _hand_on(self, packet: p.Publish) -> None:
-        """A QoS 2 message is taken for a new one: it must be."""
+        """Check that a QoS 2 message the Client takes for a new one is new."""
         payload = packet.payload
         if packet.retain:
             self.replayed[payload] += 1
@@ -108,7 +108,7 @@ class Witness(Peer):
             assert self.handed_on[payload] == 1, f"{packet} comes twice"
 
     def _pubrel(self, identifier: int) -> None:
-        """The broker has noted for good that this Client has the message."""
+        """Check that the broker has stored that this Client has the message."""
         self.incoming.pop(identifier, None)
         self.answers.append(p.Pubcomp(identifier))
         for delivery in self.session.owed:
@@ -125,7 +125,7 @@ class Witness(Peer):
         return [] if session is None else session.owed
 
     def _check_replayed(self, packet: p.Publish) -> None:
-        """A retained message sent for a subscription has been retained since that was made."""
+        """Check that a replayed message has been retained since the subscription was made."""
         payload, topic = packet.payload, packet.topic
         since = [self.session.subscribed_at.get(topic_filter) for topic_filter in TOPICS[topic]]
         replaced = self.model.live.replaced.get(payload)
@@ -137,7 +137,7 @@ class Witness(Peer):
                 del expected[key]
 
     def _check_delivery(self, packet: p.Publish, late: bool) -> None:
-        """A message is owed, it is this one's turn, and it is told how long it lasts."""
+        """Check that a message is owed, comes in order, and has the right expiry interval."""
         owed, now = self.session.owed, self.model.now
         delivery = self._find(packet)
         message = delivery.message
@@ -164,7 +164,7 @@ class Witness(Peer):
         delivery.seen, delivery.connection = packet.packet_identifier, self.number
 
     def _is_kept(self, delivery: Delivery) -> bool:
-        """Whether the delivery, or that its message has come, is to be on disk: before that it does not leave."""
+        """Tell whether a delivery, or the arrival of its message, must be on disk before the packet leaves."""
         publisher = self.model.live.sessions.get(delivery.message.publisher)
         known = publisher is not None and publisher.durable and delivery.number in publisher.received.values()
         return self.session.durable or known
@@ -188,7 +188,7 @@ class Witness(Peer):
     # --- what must be when all is at rest
 
     def check_rest(self) -> None:
-        """Everything is committed: what was asked has been answered, and a Client that owes nothing is owed nothing."""
+        """Check, after all commits, that every request is answered, and that idle Clients are owed no message."""
         if self.client is None or self.deaf:
             return
         assert self.waiting == {}

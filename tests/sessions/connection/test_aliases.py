@@ -1,4 +1,4 @@
-"""Topic Aliases on the way out: whatever is sent, a Client's alias table gives back what was meant."""
+"""Outgoing Topic Aliases: a Client's alias table restores every Topic Name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def decoded(data: bytes) -> list[p.Publish]:
 
 
 class Table:
-    """A Client's alias table, kept as the standard says."""
+    """A Client's alias table, kept according to the standard."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -52,7 +52,7 @@ TOPICS = st.one_of(st.sampled_from([f"topic/{number}" for number in range(8)]), 
 
 @st.composite
 def publishes(draw: st.DrawFn) -> p.Publish:
-    """Any PUBLISH a Server might send, without an alias."""
+    """Any PUBLISH that a Server might send, without an alias."""
     qos = draw(st.integers(0, 2))
     carried = attrs.evolve(draw(st.one_of(st.just(NO_PROPERTIES), any_properties(3))), topic_alias=None)
     size = draw(st.sampled_from([0, 1, 50, 110, 115, 120, 125, 130, 16370, 16380, 16390]))
@@ -65,7 +65,7 @@ def publishes(draw: st.DrawFn) -> p.Publish:
 def test_a_client_reads_the_rewritten_stream_as_the_original(
     packets: list[p.Publish], most: int, maximum: int | None
 ) -> None:
-    """No number above the maximum [MQTT5-3.1.2-26], no packet made too large [MQTT5-3.1.2-24], nothing else changed."""
+    """No number above the maximum [MQTT5-3.1.2-26], no packet too large [MQTT5-3.1.2-24], no other change."""
     aliases = OutgoingAliases(most, maximum)
     sent = []
     for packet in packets:
@@ -79,7 +79,7 @@ def test_a_client_reads_the_rewritten_stream_as_the_original(
 
 @given(st.lists(st.sampled_from([f"topic/{number}" for number in range(6)]), max_size=60), st.integers(1, 5))
 def test_the_least_recently_used_is_given_away(topics: list[str], most: int) -> None:
-    """A topic is sent by its alias exactly when it is among the ``most`` used last."""
+    """A topic is sent by its alias if and only if it is among the ``most`` used last."""
     aliases = OutgoingAliases(most, None)
     recent: list[str] = []
     for topic in topics:
@@ -90,7 +90,7 @@ def test_the_least_recently_used_is_given_away(topics: list[str], most: int) -> 
 
 
 def test_short_topics_are_left_alone() -> None:
-    """Where an alias would not pay with the second message, there is none."""
+    """A Topic Name gets no alias if the second message would not be shorter."""
     aliases = OutgoingAliases(10, None)
     short, long = (encode(p.Publish("t" * size, b""), 5) for size in (SHORTEST - 1, SHORTEST))
     for _ in range(3):
@@ -101,7 +101,7 @@ def test_short_topics_are_left_alone() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    """Neither direction keeps more than some megabytes of Topic Names, however many aliases there may be."""
+    """Neither direction keeps more than some megabytes of Topic Names, with any number of aliases."""
     count = MOST_BYTES // 65535 + 2
     names = [f"{number:05}".ljust(65535, "x") for number in range(count)]
     aliases = OutgoingAliases(65535, None)
@@ -152,12 +152,10 @@ def test_aliases_are_used_where_both_sides_want_them(
         assert sent(receiver) == [("another/topic", 1)]
 
 
-def test_a_new_connection_starts_without_aliases() -> None:
-    """What is sent again has its Topic Name, and so has what was queued [MQTT5-3.3.2-7]."""
-    broker = MemoryBroker()
+def test_a_new_connection_starts_without_aliases(broker: MemoryBroker, publisher: Client) -> None:
+    """Repeated and queued messages are sent with their Topic Name [MQTT5-3.3.2-7]."""
     receiver = client(broker, 10)
     receiver.subscribe("#", qos=2)
-    publisher = broker.client("p")
     for qos in (1, 1, 2):
         publisher.publish(LONG, b"x", qos=qos)
     assert sent(receiver) == [(LONG, 1), ("", 1), ("", 1)]
@@ -172,15 +170,13 @@ def test_a_new_connection_starts_without_aliases() -> None:
     assert [(packet.topic, packet.dup) for packet in again] == [(LONG, True)] * 4
 
 
-def test_other_clients_get_the_same_message_without_alias() -> None:
-    """The shared encoding is not touched."""
-    broker = MemoryBroker()
+def test_other_clients_get_the_same_message_without_alias(broker: MemoryBroker, publisher: Client) -> None:
+    """The shared encoding stays unchanged."""
     plain = broker.client("plain", 5)
     receiver = client(broker, 10)
     late = broker.client("late", 5)
     for one in (plain, receiver, late):
         one.subscribe("#")
-    publisher = broker.client("p")
     for _ in range(2):
         publisher.publish(LONG)
     assert sent(receiver) == [(LONG, 1), ("", 1)]
@@ -188,10 +184,8 @@ def test_other_clients_get_the_same_message_without_alias() -> None:
 
 
 @pytest.mark.parametrize("qos", [0, 1])
-def test_a_replay_sets_no_aliases(qos: int) -> None:
-    """Each of its topics comes once; live messages keep the aliases they have."""
-    broker = MemoryBroker()
-    publisher = broker.client("p")
+def test_a_replay_sets_no_aliases(broker: MemoryBroker, publisher: Client, qos: int) -> None:
+    """Each topic of a replay comes once. Live messages keep their aliases."""
     for number in range(20):
         publisher.publish(f"{LONG}/{number}", b"x", qos=1, retain=True)
     receiver = client(broker, 3)
@@ -204,12 +198,10 @@ def test_a_replay_sets_no_aliases(qos: int) -> None:
     assert sent(receiver) == [("", 1)]
 
 
-def test_an_alias_never_makes_a_packet_too_large() -> None:
-    """A message that just fits the Client's Maximum Packet Size is sent as it is [MQTT5-3.1.2-24]."""
-    broker = MemoryBroker()
+def test_an_alias_never_makes_a_packet_too_large(broker: MemoryBroker, publisher: Client) -> None:
+    """A message that just fits the Client's Maximum Packet Size is sent unchanged [MQTT5-3.1.2-24]."""
     receiver = client(broker, 3, 100)
     receiver.subscribe("#")
-    publisher = broker.client("p")
     room = 100 - len(encode(p.Publish(LONG, b""), 5))
     for size in (room, room - 4, room - 5, room):
         publisher.publish(LONG, b"x" * size)

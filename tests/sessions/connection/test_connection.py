@@ -1,4 +1,4 @@
-"""CONNECT to DISCONNECT: who may come in, in which order packets are due, and how connections end."""
+"""CONNECT to DISCONNECT: admission, the order of packets, and the end of connections."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_connect_is_answered_with_connack(version: int) -> None:
 
 
 def test_connack_tells_the_limits() -> None:
-    """MQTT 5 Clients learn what the Server allows [MQTT5-3.2.2.3]."""
+    """MQTT 5 Clients learn the limits of the Server [MQTT5-3.2.2.3]."""
     limits = Limits(max_qos_allowed=1, retain_available=False, max_packet_size=5000, server_keepalive=30)
     connack = MemoryBroker(limits=limits).client("", 5).connack
     assert connack is not None
@@ -35,9 +35,8 @@ def test_connack_tells_the_limits() -> None:
     assert properties.assigned_client_identifier
 
 
-def test_an_unknown_protocol_level_is_told() -> None:
+def test_an_unknown_protocol_level_is_told(broker: MemoryBroker) -> None:
     """CONNACK 0x84, in the form of MQTT 5 for a level above it [MQTT5-3.1.2-2]."""
-    broker = MemoryBroker()
     client = Client(broker)
     client.raw(b"\x10\x0e\x00\x04MQTT\x06\x02\x00\x00\x00\x02ab")
     client.parser.protocol_version = 5
@@ -49,9 +48,8 @@ def test_an_unknown_protocol_level_is_told() -> None:
 
 @VERSIONS
 @pytest.mark.parametrize("kind", [0, *range(2, 16)])
-def test_the_first_packet_must_be_connect(version: int, kind: int) -> None:
-    """Anything else before CONNECT closes the connection without an answer [MQTT5-3.1.0-1], [MQTT311-3.1.0-1]."""
-    broker = MemoryBroker()
+def test_the_first_packet_must_be_connect(broker: MemoryBroker, version: int, kind: int) -> None:
+    """Another packet before CONNECT closes the connection without an answer [MQTT5-3.1.0-1], [MQTT311-3.1.0-1]."""
     for body in (b"", b"\0\1", b"\0\1t\0", b"\0\1\0\0\1t\0"):
         client = Client(broker, version)
         client.raw(bytes((kind << 4 | 2 * (kind in (6, 8, 10)), len(body))) + body + encode(p.Connect("c"), 4))
@@ -98,9 +96,8 @@ def test_ping(version: int) -> None:
 
 
 @VERSIONS
-def test_silence_beyond_the_keep_alive_closes(version: int) -> None:
+def test_silence_beyond_the_keep_alive_closes(broker: MemoryBroker, version: int) -> None:
     """One and a half times the Keep Alive without a packet ends the connection [MQTT5-3.1.2-22], [MQTT311-3.1.2-24]."""
-    broker = MemoryBroker()
     client = broker.client("c", version, keep_alive=10)
     broker.advance(14)
     client.send(p.Pingreq())
@@ -113,9 +110,8 @@ def test_silence_beyond_the_keep_alive_closes(version: int) -> None:
 
 
 @VERSIONS
-def test_take_over(version: int) -> None:
+def test_take_over(broker: MemoryBroker, version: int) -> None:
     """A second connection with the same Client Identifier ends the first [MQTT5-3.1.4-3], [MQTT311-3.1.4-2]."""
-    broker = MemoryBroker()
     first = broker.client("same", version)
     second = broker.client("same", version)
     assert first.network.closed
@@ -147,7 +143,7 @@ def test_a_client_identifier_too_long_is_told(version: int, code: int) -> None:
         assert not broker.client(name, version).network.closed
 
 
-def test_a_packet_over_the_limit_is_told() -> None:
+def test_a_packet_above_max_packet_size_is_refused() -> None:
     """Maximum Packet Size: DISCONNECT 0x95 [MQTT5-3.2.2-15]."""
     client = MemoryBroker(limits=Limits(max_packet_size=1000)).client("c", 5)
     client.publish("t", b"x" * 1000)
@@ -170,7 +166,7 @@ def test_extended_authentication_is_refused() -> None:
 
 @implementer(IAuthenticator)
 class SlowAuthenticator:
-    """Answers when the test says so."""
+    """Answers when the test lets it."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Credentials, Deferred[Principal | ReasonCode]]] = []
@@ -182,7 +178,7 @@ class SlowAuthenticator:
 
 
 def test_packets_wait_for_authentication_in_order() -> None:
-    """What a Client sends before CONNACK is dealt with after it, in order."""
+    """Packets that come before CONNACK are handled after it, in order."""
     slow = SlowAuthenticator()
     broker = MemoryBroker(authenticator=slow)
     client = Client(broker, 5)
@@ -216,8 +212,8 @@ def test_refused_credentials_are_told() -> None:
     assert broker.counters.connections_refused == 1
 
 
-def test_an_authenticator_that_fails_denies() -> None:
-    """Fail closed: an error admits nobody."""
+def test_a_failing_authenticator_refuses() -> None:
+    """An error admits no Client."""
     slow = SlowAuthenticator()
     broker = MemoryBroker(authenticator=slow)
     client = Client(broker, 5)
@@ -229,8 +225,8 @@ def test_an_authenticator_that_fails_denies() -> None:
     assert connack.reason_code == ReasonCode.SERVER_UNAVAILABLE
 
 
-def test_a_client_that_leaves_before_the_answer_leaves_nothing() -> None:
-    """A late answer finds nobody and starts no Session."""
+def test_no_session_begins_if_the_client_leaves_before_the_answer() -> None:
+    """The late answer is ignored."""
     slow = SlowAuthenticator()
     broker = MemoryBroker(authenticator=slow)
     client = Client(broker, 5)
@@ -257,7 +253,7 @@ def test_a_flood_while_waiting_stops_the_reading() -> None:
 
 @implementer(IAuthorizer)
 class SlowAuthorizer(UnrestrictedAuthorizer):
-    """Answers publishing, subscribing and receiving when the test says so."""
+    """Answers about publishing, subscribing and receiving when the test lets it."""
 
     checks_delivery = True
 
@@ -324,9 +320,8 @@ def test_a_will_that_is_not_allowed_refuses_the_connection() -> None:
     assert connack.reason_code == ReasonCode.NOT_AUTHORIZED
 
 
-def test_a_will_is_published_when_the_connection_is_lost() -> None:
-    """Lost without DISCONNECT: the Will goes out [MQTT5-3.1.2-8]; with DISCONNECT it does not [MQTT5-3.1.2-10]."""
-    broker = MemoryBroker()
+def test_a_will_is_published_when_the_connection_is_lost(broker: MemoryBroker) -> None:
+    """The Will is published after a loss [MQTT5-3.1.2-8], but not after DISCONNECT [MQTT5-3.1.2-10]."""
     watcher = broker.client("w", 5)
     watcher.subscribe("gone/#")
     for version in (3, 4, 5):
@@ -341,9 +336,8 @@ def test_a_will_is_published_when_the_connection_is_lost() -> None:
     assert watcher.messages() == [("gone/c", b"!", 0, False)]
 
 
-def test_a_delayed_will_is_not_published_if_the_client_comes_back() -> None:
+def test_a_delayed_will_is_not_published_if_the_client_comes_back(broker: MemoryBroker) -> None:
     """Will Delay Interval [MQTT5-3.1.3-9]."""
-    broker = MemoryBroker()
     watcher = broker.client("w", 5)
     watcher.subscribe("gone")
     will = p.Will("gone", b"!", 0, False, Properties(will_delay_interval=10))
@@ -358,9 +352,8 @@ def test_a_delayed_will_is_not_published_if_the_client_comes_back() -> None:
     assert watcher.messages() == [("gone", b"!", 0, False)]
 
 
-def test_a_delayed_will_goes_out_when_the_session_ends() -> None:
-    """The Session's end publishes the Will even before its delay is over [MQTT5-3.1.2-8]."""
-    broker = MemoryBroker()
+def test_a_delayed_will_goes_out_when_the_session_ends(broker: MemoryBroker) -> None:
+    """The end of the Session publishes the Will even before its delay is over [MQTT5-3.1.2-8]."""
     watcher = broker.client("w", 5)
     watcher.subscribe("gone")
     will = p.Will("gone", b"!", 0, False, Properties(will_delay_interval=1000, message_expiry_interval=60))
@@ -371,9 +364,8 @@ def test_a_delayed_will_goes_out_when_the_session_ends() -> None:
     assert watcher.messages() == [("gone", b"!", 0, False)]
 
 
-def test_shutting_down_tells_every_client() -> None:
-    """DISCONNECT 0x8B for MQTT 5, a close for MQTT 3; Wills are left to the next process."""
-    broker = MemoryBroker()
+def test_shutting_down_tells_every_client(broker: MemoryBroker) -> None:
+    """MQTT 5 Clients get DISCONNECT 0x8B, MQTT 3 Clients a close. The next process publishes the Wills."""
     old, new = broker.client("a", 4), broker.client("b", 5, will=p.Will("gone", b"!", 0, True))
     broker.registry.shut_down()
     broker.settle()
@@ -383,7 +375,7 @@ def test_shutting_down_tells_every_client() -> None:
 
 
 def test_slow_consumers_are_shut_down_with_a_reason() -> None:
-    """force_shutdown: DISCONNECT 0x97 and a counter, never a silent drop."""
+    """force_shutdown: DISCONNECT 0x97 and a counter. No message is dropped in silence."""
     broker = MemoryBroker(limits=Limits(max_buffered_messages=10))
     slow = broker.client("slow", 5)
     slow.subscribe("t")
@@ -398,9 +390,8 @@ def test_slow_consumers_are_shut_down_with_a_reason() -> None:
 
 
 @pytest.mark.parametrize("expiry", [0, 50])
-def test_session_expiry_cannot_be_raised_from_zero_at_disconnect(expiry: int) -> None:
-    """From 0 to something is a Protocol Error [MQTT5-3.14.2.2.2]; otherwise DISCONNECT changes it."""
-    broker = MemoryBroker()
+def test_session_expiry_cannot_be_raised_from_zero_at_disconnect(broker: MemoryBroker, expiry: int) -> None:
+    """A change from 0 is a Protocol Error [MQTT5-3.14.2.2.2]. Other values can be changed."""
     client = broker.client("c", 5, properties=Properties(session_expiry_interval=expiry))
     client.send(p.Disconnect(0, Properties(session_expiry_interval=20)))
     if not expiry:
@@ -412,9 +403,8 @@ def test_session_expiry_cannot_be_raised_from_zero_at_disconnect(expiry: int) ->
         assert broker.registry.session_count == 0
 
 
-def test_nothing_is_left_of_a_clean_session() -> None:
-    """A Session of 0 s leaves neither subscriptions nor state."""
-    broker = MemoryBroker()
+def test_nothing_is_left_of_a_clean_session(broker: MemoryBroker) -> None:
+    """A Session with an expiry of 0 leaves neither subscriptions nor state."""
     client = broker.client("c", 4)
     client.subscribe("a/+", "$share/g/b/#", "c")
     client.drop()

@@ -1,4 +1,4 @@
-"""Deliveries and replays under an authorizer that is asked about every message, at once or later."""
+"""Deliveries and replays under an authorizer that judges every message, at once or later."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
-from tests.doubles import MemoryBroker
+from tests.doubles import Client, MemoryBroker
 
 
 @implementer(IAuthorizer)
 class Selective(UnrestrictedAuthorizer):
-    """Withholds topics with ``secret`` in them; answers now, later, or with an error."""
+    """Denies topics with ``secret`` in them. Answers at once, later, or with an error."""
 
     checks_delivery = True
 
@@ -36,7 +36,7 @@ class Selective(UnrestrictedAuthorizer):
 
     def answer(self) -> None:
         later, self.later = self.later, []
-        for deferred, allowed in reversed(later):  # in another order than asked
+        for deferred, allowed in reversed(later):  # not in the order of the questions
             if self.mode == "error":
                 deferred.errback(RuntimeError("backend away"))
             else:
@@ -45,7 +45,7 @@ class Selective(UnrestrictedAuthorizer):
 
 @pytest.mark.parametrize("mode", ["now", "later"])
 def test_a_long_replay_goes_on_after_every_answer(mode: str) -> None:
-    """Slice after slice, also where everything of a slice is denied."""
+    """Also when every message of a slice is denied."""
     authorizer = Selective(mode)
     broker = MemoryBroker(authorizer=authorizer, flow=FlowSettings(4, 2))
     publisher = broker.client("p")
@@ -64,8 +64,8 @@ def test_a_long_replay_goes_on_after_every_answer(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["now", "later"])
 @pytest.mark.parametrize("qos", [0, 1])
-def test_only_what_is_allowed_arrives_and_in_order(mode: str, qos: int) -> None:
-    """Live and replayed alike; a denied message is counted, the others keep their order."""
+def test_only_allowed_messages_arrive_and_in_order(mode: str, qos: int) -> None:
+    """This holds for live and replayed messages. A denied message is counted; the others keep their order."""
     authorizer = Selective(mode)
     broker = MemoryBroker(authorizer=authorizer, limits=Limits(max_inflight=2))
     publisher = broker.client("p", 5)
@@ -89,7 +89,7 @@ def test_only_what_is_allowed_arrives_and_in_order(mode: str, qos: int) -> None:
 
 
 class WithoutRetain(UnrestrictedAuthorizer):
-    """Does not allow RETAIN once it is told so."""
+    """Denies RETAIN when the test says so."""
 
     may_retain = True
 
@@ -98,8 +98,8 @@ class WithoutRetain(UnrestrictedAuthorizer):
 
 
 @pytest.mark.parametrize(("version", "reason"), [(4, ReasonCode.SUCCESS), (5, ReasonCode.NOT_AUTHORIZED)])
-def test_who_may_publish_may_still_not_retain(version: int, reason: ReasonCode) -> None:
-    """The right is asked for with RETAIN: of a message, a clear and a Will Message."""
+def test_the_right_to_publish_does_not_include_retain(version: int, reason: ReasonCode) -> None:
+    """The authorizer learns of RETAIN: in a message, a clear and a Will Message."""
     authorizer = WithoutRetain()
     broker = MemoryBroker(authorizer=authorizer)
     publisher = broker.client("p", version)
@@ -122,8 +122,8 @@ def test_who_may_publish_may_still_not_retain(version: int, reason: ReasonCode) 
     assert allowed.reason_code == 0
 
 
-def test_an_authorizer_that_fails_withholds() -> None:
-    """Fail closed: neither live nor replayed messages arrive when the answer is an error."""
+def test_a_failing_authorizer_denies() -> None:
+    """Neither live nor replayed messages arrive when the answer is an error."""
     authorizer = Selective("error")
     broker = MemoryBroker(authorizer=authorizer)
     broker.client("p").publish("t", b"x", retain=True)
@@ -138,16 +138,14 @@ def test_an_authorizer_that_fails_withholds() -> None:
     assert not client.network.closed
 
 
-def test_a_shared_group_prefers_members_that_are_there() -> None:
-    """A message goes to a member that is online; to an offline Session only when nobody is."""
-    broker = MemoryBroker()
+def test_a_shared_subscription_prefers_connected_members(broker: MemoryBroker, publisher: Client) -> None:
+    """A member that is away gets a message only if no member is connected."""
     session = Properties(session_expiry_interval=100)
     away = broker.client("away", 5, clean=False, properties=session)
     away.subscribe("$share/g/t", qos=1)
     here = broker.client("here", 5)
     here.subscribe("$share/g/t", qos=1)
     away.drop()
-    publisher = broker.client("p")
     for value in (b"1", b"2"):
         publisher.publish("t", value, qos=1)
     assert [payload for _, payload, _, _ in here.messages()] == [b"1", b"2"]

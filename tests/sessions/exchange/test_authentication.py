@@ -1,4 +1,4 @@
-"""The AUTH exchange by a method that does what the test says: answers now or later, in any number of steps."""
+"""Enhanced authentication with a method that the test controls: it answers at once or later, in any number of steps."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AGAIN = ReasonCode.RE_AUTHENTICATE
 
 @implementer(IAuthenticationExchange)
 class Exchange:
-    """Hands every question to the test, answers at once what it has been told to."""
+    """Gives each step the next prepared answer. If there is none, the test answers later."""
 
     def __init__(self, method: Method) -> None:
         self._method = method
@@ -42,7 +42,7 @@ class Exchange:
 
 @implementer(IEnhancedAuthenticator)
 class Method:
-    """Offers the Authentication Method ``riddle``; ``answers`` are given in turn, then each is waited for."""
+    """Offers the Authentication Method ``riddle``. ``answers`` are the prepared answers, in order."""
 
     def __init__(self, *answers: AuthenticationStep) -> None:
         self.answers = list(answers)
@@ -77,7 +77,7 @@ def begun(method: Method, **connect: object) -> tuple[MemoryBroker, Client]:
 
 
 def admitted(*later: AuthenticationStep) -> tuple[MemoryBroker, Client, Method]:
-    """Return a Client that is connected; what is asked then is answered like this."""
+    """Return a connected Client. ``answers`` are prepared for its re-authentication."""
     method = Method(passed())
     broker, client = begun(method)
     assert [type(one) for one in client.packets()] == [p.Connack]
@@ -86,7 +86,7 @@ def admitted(*later: AuthenticationStep) -> tuple[MemoryBroker, Client, Method]:
 
 
 def test_as_many_steps_as_the_method_wants() -> None:
-    """None, one or several AUTH packets each way; the last word goes into CONNACK."""
+    """None, one or several AUTH packets each way. CONNACK carries the last Authentication Data."""
     method = Method(Challenge(b"1"), Challenge(None), passed(b"bye"))
     _, client = begun(method, username="bob", password=b"secret")
     assert client.packets() == [auth(CONTINUE, b"1")]
@@ -102,7 +102,7 @@ def test_as_many_steps_as_the_method_wants() -> None:
 
 
 def test_a_method_is_asked_in_place_of_the_authenticator() -> None:
-    """Each judges the Clients that come to it."""
+    """The authenticator judges Clients without a method, the method judges its own."""
     door = Door(ReasonCode.BANNED)
     broker = MemoryBroker(authenticator=door, enhanced_authenticator=Method(passed()))
     with_method, without = broker.client("c", 5, properties=riddle()), broker.client("d", 5)
@@ -122,7 +122,7 @@ def test_a_method_is_asked_in_place_of_the_authenticator() -> None:
     ],
 )
 def test_a_refusal_is_never_taken_for_a_success(answer: ReasonCode, told: ReasonCode) -> None:
-    """Whatever Reason Code a method refuses with, CONNACK has one that is a refusal [MQTT5-4.12.0-4]."""
+    """CONNACK carries a Reason Code that is a refusal, whichever Reason Code the method returns [MQTT5-4.12.0-4]."""
     broker, client = begun(Method(answer))
     refused(client, told)
     assert broker.registry.session_count == 0
@@ -159,7 +159,7 @@ def test_a_method_that_fails_does_not_open_the_door() -> None:
 
 
 def test_a_client_may_give_up() -> None:
-    """DISCONNECT ends it without a word, and without its Will."""
+    """DISCONNECT ends the connection without an answer and without the Will."""
     broker, client = begun(Method(Challenge(b"1")), will=p.Will("wills/c", b"gone"))
     watcher = broker.client("w")
     watcher.subscribe("#")
@@ -171,7 +171,7 @@ def test_a_client_may_give_up() -> None:
 
 
 def test_a_client_that_takes_too_long_is_closed() -> None:
-    """``mqtt.idle_timeout`` is for CONNECT and the exchange together."""
+    """``mqtt.idle_timeout`` limits CONNECT and the authentication together."""
     broker, client = begun(Method(Challenge(b"1"), Challenge(b"2")))
     broker.advance(10)
     client.send(auth(CONTINUE))
@@ -186,7 +186,7 @@ def test_a_client_that_takes_too_long_is_closed() -> None:
     [p.Auth(), p.Auth(CONTINUE), p.Auth(CONTINUE, Properties(authentication_method="riddles")), auth(AGAIN)],
 )
 def test_auth_that_is_out_of_place_ends_it(packet: p.Auth) -> None:
-    """Without the method, with another, or to begin again before it has ended."""
+    """AUTH without the method, with another method, or with a new beginning before the end."""
     _, client = begun(Method(Challenge(b"1")))
     client.packets()
     client.send(packet)
@@ -194,7 +194,7 @@ def test_auth_that_is_out_of_place_ends_it(packet: p.Auth) -> None:
 
 
 def test_an_auth_the_client_cannot_take_is_not_sent() -> None:
-    """Neither is a CONNACK that the last word makes too large [MQTT5-3.1.2-24]."""
+    """A CONNACK that is too large because of the last Authentication Data is not sent either [MQTT5-3.1.2-24]."""
     for answer in (Challenge(b"x" * 100), passed(b"x" * 100)):
         broker, client = begun(Method(answer), properties=riddle(maximum_packet_size=80))
         (connack,) = client.packets()
@@ -242,7 +242,7 @@ def test_authenticating_again_goes_on_beside_everything_else() -> None:
 
 
 def test_it_can_be_done_again_and_again() -> None:
-    """Each time has its own limit, and leaves no timer behind."""
+    """Each re-authentication has its own time limit, and leaves no timer behind."""
     steps: list[AuthenticationStep] = [Challenge(None), passed()]
     broker, client, _ = admitted(*steps * 3)
     timers = len(broker.clock.getDelayedCalls())
@@ -282,7 +282,7 @@ def test_it_cannot_make_another_user_of_a_client() -> None:
 def test_failing_again_is_told_in_terms_of_disconnect_and_publishes_the_will(
     answer: ReasonCode, told: ReasonCode
 ) -> None:
-    """[MQTT5-4.12.1-2]."""
+    """See [MQTT5-4.12.1-2]."""
     method = Method(passed(), answer)
     broker, client = begun(method, will=p.Will("wills/c", b"gone"))
     watcher = broker.client("w")
