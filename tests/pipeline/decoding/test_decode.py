@@ -115,14 +115,14 @@ def test_json_is_inferred(spark: SparkSession, filled: Filled, tmp_path: Path) -
     ]
     assert {topic: reason.split(":")[0] for topic, reason in bad(out).items()} == {
         "d/3": "this is not JSON", "d/4": "this is not text in UTF-8",
-        "d/6": "this is JSON, but no object and no array of objects", "d/7": "this is not JSON", "d/8": "unit",
+        "d/6": "this is JSON, but neither an object nor an array of objects", "d/7": "this is not JSON", "d/8": "unit",
     }  # fmt: skip
     # A sample of one message cannot know the fields of the others: they are told, not lost.
     assert told(run(*arguments, "d/{number}", "--sample", "1"), 3)["bad"] > 5
     with_schema = (*arguments, "d/+", "--schema", "t double NOT NULL, at struct<lat: int>")
     assert (told(run(*with_schema), 3)["rows"], bad(out)["d/2"], bad(out)["d/8"]) == (
         3,
-        "at.lat: 2.5 is no whole number",
+        "at.lat: 2.5 is not a whole number",
         "t: is missing",
     )
     for schema, complaint in (("t doble", "schema 't doble' is not understood"), ("t map<int,int>", "map<int,int>")):
@@ -193,7 +193,7 @@ def test_sparkplug_names_come_from_the_births_before(spark: SparkSession, record
     for source in (("--storage", recorded.url, "--history"), ("--archive", folder)):
         out = tmp_path / source[0]
         assert told(run(*source, "--format", "sparkplug", "--out", out, "--json"), 3)["bad"] == 1
-        assert bad(out)["spBv1.0/g/NDATA/n"].startswith("this is no whole protobuf")
+        assert bad(out)["spBv1.0/g/NDATA/n"].startswith("this protobuf is cut short")
         rows = spark.read.parquet(str(out / "data")).orderBy("seq", "alias")
         found = rows.select("type", "metric", "datatype", "integer", "number", "flag").collect()
         assert sorted(map(tuple, found), key=str) == sorted(expected, key=str)
@@ -221,9 +221,9 @@ def test_sparkplug_integers_are_those_that_were_meant(spark: SparkSession, fille
     [
         (("--format", "numbr"), "there is no format 'numbr'; the formats are: json, number, sparkplug"),
         (("--format", "number"), "say which topics to decode by a pattern"),
-        (("--format", "number", "--pattern", "a/{x}/b{y}"), "'b{y}' is no level; a named one is written as {name}"),
+        (("--format", "number", "--pattern", "a/{x}/b{y}"), "'b{y}' is not a named level; a named level is {name}"),
         (("--format", "number", "--pattern", "{Value}"), "{Value} in the pattern has the name of a field"),
-        (("--format", "number", "--pattern", "{Topic}"), "Topic is a column anyway; choose another name"),
+        (("--format", "number", "--pattern", "{Topic}"), "Topic is the name of another column; choose another name"),
         (("--format", "number", "--schema", "x int"), "only json takes one"),
         (("--format", "number", "--archive", "a"), "name either an archive (--archive) or a database"),
     ],

@@ -105,13 +105,13 @@ def test_formats_that_cannot_be_had_are_told(install: Install) -> None:
     for name, reason in {
         "none": "there is no format 'none'; the formats are: bad, json, number, other, raises, sparkplug",
         "raises": "odd:no of odd failed: OSError: gone",
-        "bad": "more than one package has it: ",
+        "bad": "several packages have it: ",
         "other": "odd:struct.Struct of odd failed: TypeError",
     }.items():
         with pytest.raises(PipelineError, match=re.escape(reason)):
             decoder_of(name)
     install("third", "text = str", "text = third:text")
-    with pytest.raises(PipelineError, match="third:text of third is no "):
+    with pytest.raises(PipelineError, match="third:text of third is not a "):
         decoder_of("text")
 
 

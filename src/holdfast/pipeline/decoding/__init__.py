@@ -1,4 +1,8 @@
-"""Decoding: payloads as typed columns. ``Decoder`` is what users add their own with, see docs/pipeline/decode.md."""
+"""Decoders: they turn payloads into rows with typed columns. Users add their own, see docs/pipeline/decode.md.
+
+Decoders run in Spark's executors. Only ``messages``, which finds the messages to decode, runs where the job started.
+May import ``pipeline.errors`` and ``formatting``; ``messages`` may import ``sources``, ``archive`` and ``database``.
+"""
 
 from __future__ import annotations
 

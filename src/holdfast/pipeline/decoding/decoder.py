@@ -1,4 +1,4 @@
-"""What a decoder is."""
+"""The base class of decoders."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ if TYPE_CHECKING:
 
 
 class BadPayload(ValueError):
-    """A payload is not what its decoder reads. The text says why; it is kept beside the payload."""
+    """The decoder cannot read a payload. The text says why; it is stored beside the payload."""
 
 
 class Decoder(ABC):
-    """Makes rows of messages. It is sent to the executors: what it holds can be pickled.
+    """Turns messages into rows. Spark sends the decoder to the executors, so all its fields can be pickled.
 
-    ``patterns`` are the topics it reads where none are asked for, such as ``site/{site}/dev/{device}/temp``; () where
-    they have to be asked for. ``schema`` is what its rows have, as Spark's DDL ("value double, unit string") or as a
-    StructType; None where it has to be inferred. A field that the schema does not have makes a payload bad, unless
-    ``leaves_out`` is set: then it is left out.
+    ``patterns`` are the default topics, such as ``site/{site}/dev/{device}/temp``; () if the user must name them.
+    ``schema`` is the schema of the rows, as Spark's DDL ("value double, unit string") or as a StructType; None if it
+    must be inferred. A field outside the schema makes a payload bad. With ``leaves_out`` it is left out instead.
     """
 
     patterns: tuple[str, ...] = ()
@@ -30,23 +29,23 @@ class Decoder(ABC):
 
     @abstractmethod
     def decode(self, topic: str, payload: bytes) -> Iterable[Mapping[str, Any]]:
-        """Return the rows of a message: none, one or several, of the fields that are there.
+        """Return the rows of a message: none, one or several. A row has the present fields.
 
-        Raises :class:`BadPayload` for a payload that cannot be read. Any other exception counts as that too, so that
-        no payload ends a job; values that do not fit the schema do as well.
+        Raises :class:`BadPayload` for a payload that cannot be read. Any other exception, and a value that does not fit
+        the schema, make the payload bad, too: no payload ends a job.
         """
 
     def infer(self, sample: Sequence[bytes]) -> StructType:
-        """Return the schema of what is in a sample of payloads; bad ones may be among them.
+        """Return the schema of a sample of payloads, some of which may be bad.
 
-        Called where ``schema`` is None, once and where the job was started.
+        It is called once, if ``schema`` is None, in the process that started the job.
         """
         raise NotImplementedError(f"{type(self).__name__} has neither a schema nor a way to infer one")
 
     def complete(self, rows: DataFrame, order: str) -> DataFrame:
-        """Return the rows once all are decoded, for what takes more than one message to know.
+        """Return the final rows of all messages. A decoder may add values here that depend on several messages.
 
-        ``rows`` has the fields of the schema, and ``topic`` and others; ``order`` is the column that tells which
-        message was stored first. By default they stay as they are.
+        ``rows`` has the fields of the schema, ``topic`` and other columns. ``order`` is the column that orders the
+        messages by time. By default the rows do not change.
         """
         return rows

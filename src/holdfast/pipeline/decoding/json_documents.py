@@ -1,4 +1,4 @@
-"""JSON: an object is a row, an array of objects is a row for each."""
+"""The decoder of JSON: an object is one row, an array of objects is a row for each object."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 class JsonDocuments(Decoder):
-    """Payloads in JSON, with the fields that a schema asks for, or with all fields where there is none.
+    """Decodes JSON to the fields of a given schema, or to all fields if the schema is inferred.
 
-    Where the schema is inferred, a field that is not in it makes a payload bad rather than being lost.
+    A given schema chooses fields, so others are left out. With an inferred schema, an unknown field makes the payload
+    bad: it would be lost without a word.
     """
 
     def __init__(self, schema: str | StructType | None = None) -> None:
@@ -24,24 +25,24 @@ class JsonDocuments(Decoder):
         self.leaves_out = schema is not None
 
     def decode(self, topic: str, payload: bytes) -> Iterable[Mapping[str, Any]]:
-        """Return the object, or the objects. Raises :class:`BadPayload`."""
+        """Return the objects in the payload. Raises :class:`BadPayload`."""
         return objects(payload)
 
     def infer(self, sample: Sequence[bytes]) -> StructType:
-        """Return the schema that all good payloads of a sample fit."""
+        """Return a schema that fits all good payloads of a sample."""
         rows: list[Mapping[str, Any]] = []
         for payload in sample:
             try:
                 rows += objects(payload)
             except BadPayload:
-                continue  # It is decoded with the others, and told of then.
+                continue  # It is a bad payload again when it is decoded.
         return inferred(rows)
 
 
 def objects(payload: bytes) -> list[Mapping[str, Any]]:
     """Return the objects in a payload. Raises :class:`BadPayload`."""
     try:
-        found = json.loads(payload.decode(), parse_constant=_refused)
+        found = json.loads(payload.decode(), parse_constant=_reject_constant)
     except UnicodeDecodeError as error:
         raise BadPayload("this is not text in UTF-8") from error
     except BadPayload:
@@ -52,9 +53,9 @@ def objects(payload: bytes) -> list[Mapping[str, Any]]:
         raise BadPayload(f"this is not JSON: {error}") from error
     rows = found if isinstance(found, list) else [found]
     if not all(isinstance(row, dict) for row in rows):
-        raise BadPayload("this is JSON, but no object and no array of objects")
+        raise BadPayload("this is JSON, but neither an object nor an array of objects")
     return rows
 
 
-def _refused(name: str) -> NoReturn:
-    raise BadPayload(f"this is not JSON: it has no {name}")
+def _reject_constant(name: str) -> NoReturn:
+    raise BadPayload(f"this is not JSON: JSON has no {name}")

@@ -1,4 +1,4 @@
-"""Where messages to decode come from: what is retained, the history, or an archive of it."""
+"""The messages to decode: from the retained messages, from the history, or from an archive of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from attrs import frozen
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast.messages import ChangeKind
 from holdfast.pipeline.archive.coverage import require_coverage
@@ -29,9 +29,9 @@ _HISTORY = ("topic", "payload", "op", "changed_at", "seq")
 
 @frozen
 class Messages:
-    """Messages by Topic Filter; of the columns after topic and payload, the last one tells their order.
+    """A source of messages by Topic Filter. ``about`` are its columns after topic and payload.
 
-    They are those of ``taken_at`` (milliseconds since the epoch), up to the entry ``last_seq`` of the history.
+    It has the messages at ``taken_at`` (milliseconds since the epoch), up to the entry ``last_seq`` of the history.
     """
 
     of_filter: Callable[[str], DataFrame]
@@ -41,19 +41,22 @@ class Messages:
 
     @property
     def order(self) -> str:
-        """The column that tells their order."""
+        """The column that orders the messages by time: the last one."""
         return self.about[-1]
 
     def matching(self, patterns: Sequence[TopicPattern]) -> DataFrame:
-        """Return the messages whose topics match any pattern, with the columns that the first such one names.
+        """Return the messages whose topics match a pattern, with a column for each named level.
 
-        Raises :class:`PipelineError` for names that are columns anyway.
+        If several patterns match a topic, the first one names the levels. Raises :class:`PipelineError` for a name that
+        another column has.
         """
         taken = ("topic", "payload", *self.about)
         for each in patterns:
             for name in each.levels:
                 if name.lower() in taken:
-                    raise PipelineError(f"pattern {each.text!r}: {name} is a column anyway; choose another name")
+                    raise PipelineError(
+                        f"pattern {each.text!r}: {name} is the name of another column; choose another name"
+                    )
         frames = [self._of_pattern(each, patterns[:place]) for place, each in enumerate(patterns)]
         return reduce(lambda all_before, frame: all_before.unionByName(frame, allowMissingColumns=True), frames)
 
@@ -67,7 +70,7 @@ class Messages:
 
 
 def retained(spark: SparkSession, snapshot: Snapshot, partitions: int | None = None) -> Messages:
-    """Return what is retained."""
+    """Return the retained messages."""
 
     def of_filter(topic_filter: str) -> DataFrame:
         return read_retained(spark, snapshot, topic_filter, _RETAINED, partitions)
@@ -76,7 +79,7 @@ def retained(spark: SparkSession, snapshot: Snapshot, partitions: int | None = N
 
 
 def recorded(spark: SparkSession, snapshot: Snapshot, partitions: int | None = None) -> Messages:
-    """Return all that was ever set, as far as the history goes back."""
+    """Return all messages that were ever set, as far as the history goes back."""
 
     def of_filter(topic_filter: str) -> DataFrame:
         bounds = (1, snapshot.last_seq)
@@ -86,7 +89,7 @@ def recorded(spark: SparkSession, snapshot: Snapshot, partitions: int | None = N
 
 
 def archived(spark: SparkSession, folder: Folder) -> Messages:
-    """Return all that was ever set, from an archive of the history, compacted or not. Raises :class:`PipelineError`."""
+    """Return all messages that were ever set, from an archive, compacted or not. Raises :class:`PipelineError`."""
     coverage = require_coverage(folder)
 
     def of_filter(topic_filter: str) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Plain numbers and switches: ``21.5``, ``-3e2``, ``ON``, ``false``."""
+"""The decoder of plain numbers and switches: ``21.5``, ``-3e2``, ``ON``, ``false``."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 from holdfast.pipeline.decoding.decoder import BadPayload, Decoder
 from holdfast.pipeline.formatting import visible
 
-# Not what float() takes: that has 1_000, nan, infinity and the digits of every script.
+# float() takes more: 1_000, nan, infinity, and the digits of every script.
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
 _COMMAS = re.compile(r"[+-]?[0-9.' ]*[0-9](?:,[0-9]+)+(?:\.[0-9]+)?\Z")
 _WORDS = {"on": True, "true": True, "off": False, "false": False}
-#: Bytes of the longest number.
+#: The most bytes of a number.
 _LONGEST = 64
 
 
 class Number(Decoder):
-    """A payload that is one number, or ON, OFF, TRUE or FALSE in any case, which are 1 and 0 and a ``state``."""
+    """Decodes one number, or ON, OFF, TRUE or FALSE in any case: these are 1 or 0, and a ``state``."""
 
     schema = "value double NOT NULL, state boolean"
 
@@ -31,11 +31,11 @@ class Number(Decoder):
 
 
 def number(text: str) -> float:
-    """Return the number that a text is. Raises :class:`BadPayload` for all that is none, or could be another."""
+    """Return the number in a text. Raises :class:`BadPayload` for another text, and for an ambiguous number."""
     if not _NUMBER.match(text):
         if _COMMAS.match(text):
-            raise BadPayload(f"{text!r} has a comma, which may be a decimal point or not: numbers are written as 21.5")
-        raise BadPayload(f"'{visible(text)}' is no number such as 21.5, and not ON, OFF, TRUE or FALSE")
+            raise BadPayload(f"{text!r} has a comma, which may or may not be a decimal point; write numbers like 21.5")
+        raise BadPayload(f"'{visible(text)}' is not a number such as 21.5, and not ON, OFF, TRUE or FALSE")
     value = float(text)
     if math.isinf(value):
         raise BadPayload(f"{text} is too large for a double")
@@ -44,7 +44,7 @@ def number(text: str) -> float:
 
 def _text(payload: bytes) -> str:
     if len(payload) > _LONGEST:
-        raise BadPayload(f"{len(payload)} bytes are too many for a number: {_LONGEST} at most")
+        raise BadPayload(f"{len(payload)} bytes are too many for a number; at most {_LONGEST} are allowed")
     try:
         text = payload.decode().strip(" \t\r\n")
     except UnicodeDecodeError as error:

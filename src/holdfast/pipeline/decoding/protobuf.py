@@ -1,6 +1,6 @@
-"""Reading Protocol Buffers without copying: the fields of a message, one after the other. Pure.
+"""Read Protocol Buffers without copying: the fields of a message, one after the other. Pure.
 
-Nothing is held but the place in the message, so that a few bytes cannot ask for much memory.
+The reader holds only its place in the message, so a short hostile message cannot take much memory.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from enum import IntEnum
 
 from holdfast.pipeline.decoding.decoder import BadPayload
 
-#: A number, or the bytes of what has a length or is of 4 or 8 bytes.
+#: A number, or the bytes of a field with a length or of 4 or 8 bytes.
 Value = int | memoryview
 
 
 class Wire(IntEnum):
-    """How a field is written."""
+    """The wire type of a field."""
 
     VARINT = 0
     FIXED64 = 1
@@ -31,14 +31,14 @@ _UINT64 = (1 << 64) - 1
 def fields(message: memoryview) -> Iterator[tuple[int, Wire, Value]]:
     """Give the number, the wire type and the value of each field in turn.
 
-    Raises :class:`BadPayload` where the message is cut short or is none, also after fields that could be read.
+    Raises :class:`BadPayload` for another kind of message and for one cut short, also after some fields were read.
     """
     place = 0
     while place < len(message):
         key, place = _varint(message, place)
         number, wire = key >> 3, key & 7
         if not 0 < number < 1 << 29:
-            raise BadPayload(f"this is no protobuf: there is no field {number} (byte {place})")
+            raise BadPayload(f"this is not protobuf: there is no field {number} (byte {place})")
         if wire == Wire.VARINT:
             value, place = _varint(message, place)
             yield number, Wire.VARINT, value
@@ -48,9 +48,11 @@ def fields(message: memoryview) -> Iterator[tuple[int, Wire, Value]]:
         elif wire in _SIZES:
             size = _SIZES[Wire(wire)]
         else:
-            raise BadPayload(f"this is no protobuf: there is no wire type {wire} (byte {place})")
+            raise BadPayload(f"this is not protobuf: there is no wire type {wire} (byte {place})")
         if size > len(message) - place:
-            raise BadPayload(f"this is no whole protobuf: {size} bytes are promised, {len(message) - place} are there")
+            raise BadPayload(
+                f"this protobuf is cut short: a field has {size} bytes, only {len(message) - place} are left"
+            )
         yield number, Wire(wire), message[place : place + size]
         place += size
 
@@ -61,8 +63,8 @@ def _varint(message: memoryview, place: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << (7 * count)
         if byte < 0x80:
             if value > _UINT64:
-                raise BadPayload(f"this is no protobuf: a number has more than 64 bits (byte {place})")
+                raise BadPayload(f"this is not protobuf: a number has more than 64 bits (byte {place})")
             return value, place + count + 1
     if len(message) - place < _LONGEST_VARINT:
-        raise BadPayload(f"this is no whole protobuf: it ends within a number (byte {place})")
-    raise BadPayload(f"this is no protobuf: a number has more than {_LONGEST_VARINT} bytes (byte {place})")
+        raise BadPayload(f"this protobuf is cut short: it ends within a number (byte {place})")
+    raise BadPayload(f"this is not protobuf: a number has more than {_LONGEST_VARINT} bytes (byte {place})")

@@ -1,4 +1,4 @@
-"""Decoders by name: those that are here, and those that other packages bring as entry points."""
+"""Decoders by name: the built-in ones, and those of other packages with an entry point."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from holdfast.pipeline.decoding.number import Number
 from holdfast.pipeline.decoding.sparkplug import Sparkplug
 from holdfast.pipeline.errors import PipelineError
 
-#: The entry points of packages with decoders: a class, or a function, that is called without arguments.
+#: The group of the entry points. Each names a class or a function that is called without arguments.
 GROUP = "holdfast.decoders"
 _JSON = "json"
 BUILT_IN: dict[str, type[Decoder]] = {_JSON: JsonDocuments, "number": Number, "sparkplug": Sparkplug}
 
 
 def decoder_of(name: str, schema: str | None = None) -> Decoder:
-    """Return the decoder of a name; ``schema`` is for JSON only. Raises :class:`PipelineError`."""
+    """Return the decoder with a name; only JSON takes a ``schema``. Raises :class:`PipelineError`."""
     if name == _JSON:
         return JsonDocuments(schema)
     if schema is not None:
-        raise PipelineError(f"the schema of the format {name} is its own; only {_JSON} takes one")
+        raise PipelineError(f"the format {name} has a schema of its own; only {_JSON} takes one")
     return BUILT_IN[name]() if name in BUILT_IN else _installed(name)
 
 
@@ -31,21 +31,21 @@ def _installed(name: str) -> Decoder:
     if not found:
         names = sorted({*BUILT_IN, *known.names})
         raise PipelineError(
-            f"there is no format {name!r}; the formats are: {', '.join(names)}. Install the package of another one "
+            f"there is no format {name!r}; the formats are: {', '.join(names)}. For another one, install its package "
             "beside holdfast"
         )
     if len({point.value for point in found}) > 1:
-        raise PipelineError(f"format {name}: more than one package has it: {', '.join(_shown(one) for one in found)}")
+        raise PipelineError(f"format {name}: several packages have it: {', '.join(_shown(one) for one in found)}")
     return _made(found[0])
 
 
 def _made(point: EntryPoint) -> Decoder:
     try:
         decoder = point.load()()
-    except Exception as error:  # - whatever another package does when it is imported
+    except Exception as error:  # - an import of another package may raise anything
         raise PipelineError(f"format {point.name}: {_shown(point)} failed: {type(error).__name__}: {error}") from error
     if not isinstance(decoder, Decoder):
-        raise PipelineError(f"format {point.name}: {_shown(point)} is no holdfast.pipeline.decoding.Decoder")
+        raise PipelineError(f"format {point.name}: {_shown(point)} is not a holdfast.pipeline.decoding.Decoder")
     return decoder
 
 

@@ -1,4 +1,9 @@
-"""The schema that some JSON objects have in common. Pure."""
+"""Infer the schema of JSON objects. Pure.
+
+How it works: the objects form a tree of shapes, one for each place in them. A shape remembers the widest type of its
+values. ``{"a": 1}`` and ``{"a": 2.5, "b": null}`` give ``a double, b string``: 1 and 2.5 are both doubles, and a column
+of nulls must have some type.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +23,23 @@ from pyspark.sql.types import (
     StructType,
 )
 
-#: What is nested deeper stays as it is; there are no more fields in all, and no longer names.
+#: Limits: deeper values become text, further fields and longer names are left out.
 _DEEPEST = 16
 _MOST_FIELDS = 1000
 _LONGEST_NAME = 255
 _LONG = 1 << 63
 _DIGITS = 38
-#: Each holds what those before it do; a double not to the last digit.
+#: Each type holds the values of the types before it, but a double not to the last digit.
 _NUMBERS: tuple[DataType, ...] = (LongType(), DecimalType(_DIGITS, 0), DoubleType())
-#: Stand for any array and any object.
+#: Stand for any array and for any object.
 _ARRAY, _OBJECT = ArrayType(NullType()), StructType()
 
 
 def inferred(rows: Iterable[Mapping[str, Any]]) -> StructType:
-    """Return a schema that the rows fit.
+    """Return a schema that fits the rows.
 
-    Kinds of numbers are widened; where kinds have nothing in common, and where there is only null, it is text. Fields
-    that are too many, and those whose names are another's but for case, are not in it.
+    Different types of numbers become the wider one. Other different types, and null alone, become text. Fields over
+    the limit, and names that differ from another name only in case, are left out.
     """
     found = _Shape(iter(range(_MOST_FIELDS)))
     for row in rows:
@@ -44,17 +49,17 @@ def inferred(rows: Iterable[Mapping[str, Any]]) -> StructType:
 
 
 class _Shape:
-    """What the values in one place have in common; ``spare`` gives one item for each field that may still be added."""
+    """The common type of the values in one place. ``spare`` gives one item for each field that may still be added."""
 
     def __init__(self, spare: Iterator[int]) -> None:
         self._spare = spare
         self._kind: DataType = NullType()
         self._element: _Shape | None = None
-        #: By their names in lower case: those that differ only in case are one to Spark.
+        #: By the names in lower case: for Spark, names that differ only in case are one name.
         self._fields: dict[str, tuple[str, _Shape]] = {}
 
     def add(self, value: Any, depth: int) -> None:
-        """Take a value into account, which is so many levels deep."""
+        """Widen the type for a value at a depth."""
         self._kind = _wider(self._kind, _kind(value, depth))
         if self._kind is _ARRAY and isinstance(value, list):
             self._element = self._element or _Shape(self._spare)
@@ -67,7 +72,7 @@ class _Shape:
                     known.add(one, depth + 1)
 
     def settled(self) -> DataType:
-        """Return a type that can be written: there are no files with columns of no kind."""
+        """Return the type for the schema: null alone becomes text, because Parquet has no columns without a type."""
         if self._kind is _ARRAY and self._element is not None:
             return ArrayType(self._element.settled())
         if self._kind is _OBJECT and self._fields:
@@ -111,7 +116,7 @@ def _wider(first: DataType, second: DataType) -> DataType:
 
 
 def _is_name(name: str) -> bool:
-    """Tell whether a column can have the name."""
+    """Return whether a column can have the name."""
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,13 @@
-"""Sparkplug B: a row for each metric, with the names and kinds that births have given them."""
+"""The decoder of Sparkplug B: a row for each metric.
+
+How it works: a birth (NBIRTH, DBIRTH) names all metrics of a node or device, with alias and datatype. Later messages
+may have only the alias. So :meth:`Sparkplug.decode` returns the values as they were sent, and
+:meth:`Sparkplug.complete` adds names and datatypes from the last birth before each message. An example::
+
+    type    metric  alias  datatype  integer          becomes
+    DBIRTH  temp    7      Int8      20               temp, Int8, 20
+    DDATA           7                255              temp, Int8, -1   (Int8 is sent as an unsigned number)
+"""
 
 from __future__ import annotations
 
@@ -8,7 +17,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 from pyspark.sql.window import Window
 
 from holdfast.pipeline.decoding import sparkplug_payload
@@ -30,9 +39,9 @@ _STATES = {"ONLINE": True, "OFFLINE": False}
 
 
 class Sparkplug(Decoder):
-    """NBIRTH, NDATA, NDEATH, DBIRTH, DDATA, DDEATH, commands and STATE.
+    """Decodes NBIRTH, NDATA, NDEATH, DBIRTH, DDATA, DDEATH, commands and STATE.
 
-    A message without metrics is a row without one. Of the columns for values, the ones of the metric's datatype are
+    A message without metrics is one row without a metric. The datatype of a metric decides which value columns are
     filled.
     """
 
@@ -45,7 +54,7 @@ class Sparkplug(Decoder):
     )
 
     def decode(self, topic: str, payload: bytes) -> Iterable[Mapping[str, Any]]:
-        """Return a row for each metric, or the one of a STATE. Raises :class:`BadPayload`."""
+        """Return a row for each metric, or the one row of a STATE. Raises :class:`BadPayload`."""
         levels = topic.split("/")
         if levels[:-1] in ([_NAMESPACE, "STATE"], ["STATE"]):
             return [{"type": "STATE", "host": levels[-1], **_state(payload)}]
@@ -55,7 +64,7 @@ class Sparkplug(Decoder):
         return [shared | _row(metric, found.timestamp) for metric in found.metrics] or [shared]
 
     def complete(self, rows: DataFrame, order: str) -> DataFrame:
-        """Resolve aliases, give metrics the datatype they were born with, and integers the sign it says they have."""
+        """Add the metric's name and datatype from the last birth, and convert integers by their datatype."""
         source = ("group", "node", "device")
         births = F.col("type").isin(*_BIRTHS)
         so_far = Window.partitionBy(*source).orderBy(order)
@@ -70,7 +79,7 @@ class Sparkplug(Decoder):
 
 
 def _typed(rows: DataFrame) -> DataFrame:
-    """Return integers as their datatype has them: as times, or with a sign; without one, as they were written."""
+    """Convert integers by their datatype: to times, or to signed numbers. Without a datatype they stay unsigned."""
     kind, raw = F.col("datatype"), F.col("integer")
     milliseconds = F.when((kind == "DateTime") & (raw <= _LAST_MILLISECOND), raw.cast("long"))
     integer = F.when(kind != "DateTime", raw).otherwise(F.when(kind.isNull(), raw))
@@ -91,13 +100,13 @@ def _typed(rows: DataFrame) -> DataFrame:
 
 def _place(levels: list[str]) -> dict[str, Any]:
     if levels[0] != _NAMESPACE or len(levels) not in (4, 5):
-        raise BadPayload(f"the topic is not {_NAMESPACE}/GROUP/TYPE/NODE, with /DEVICE where it is one")
+        raise BadPayload(f"the topic is neither {_NAMESPACE}/GROUP/TYPE/NODE nor {_NAMESPACE}/GROUP/TYPE/NODE/DEVICE")
     _, group, kind, node = levels[:4]
     with_device = _TYPES.get(kind)
     if with_device is None:
-        raise BadPayload(f"the topic has none of the types {', '.join(_TYPES)} and STATE")
+        raise BadPayload(f"the topic has an unknown type; the types are {', '.join(_TYPES)} and STATE")
     if with_device != (len(levels) == 5):
-        raise BadPayload(f"the topic of {kind} {'names a' if with_device else 'names no'} device")
+        raise BadPayload(f"a topic of {kind} {'has a' if with_device else 'has no'} device")
     return {"type": kind, "group": group, "node": node, "device": levels[4] if with_device else None}
 
 
@@ -108,14 +117,14 @@ def _row(metric: Mapping[str, Any], message_at: int | None) -> dict[str, Any]:
 
 
 def _state(payload: bytes) -> dict[str, Any]:
-    """Return what a host says of itself: JSON since version 3.0, a word before."""
+    """Read the state of a host: JSON since version 3.0, one word before."""
     try:
         text = payload.decode()
         if text in _STATES:
             return {"flag": _STATES[text]}
         said = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadPayload("a STATE is JSON, or ONLINE or OFFLINE") from error
+        raise BadPayload("a STATE is JSON, ONLINE or OFFLINE") from error
     if not isinstance(said, dict) or not isinstance(said.get("online"), bool):
         raise BadPayload("a STATE has a field online, which is true or false")
     at = said.get("timestamp")
@@ -128,6 +137,6 @@ def _time(milliseconds: int | None) -> datetime | None:
     if milliseconds is None:
         return None
     if milliseconds > _LAST_MILLISECOND:
-        raise BadPayload(f"the timestamp {milliseconds} is after the year 9999: it is in milliseconds")
+        raise BadPayload(f"the timestamp {milliseconds} is after the year 9999; timestamps are in milliseconds")
     seconds, rest = divmod(milliseconds, 1000)
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest * 1000)

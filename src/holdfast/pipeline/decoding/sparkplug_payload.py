@@ -1,4 +1,4 @@
-"""Sparkplug B payloads: what ``org.eclipse.tahu.protobuf.Payload`` has, as plain values. Pure."""
+"""Read Sparkplug B payloads (``org.eclipse.tahu.protobuf.Payload``) as plain values. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attrs import field, frozen
 from holdfast.pipeline.decoding.decoder import BadPayload
 from holdfast.pipeline.decoding.protobuf import Value, Wire, fields
 
-#: Metrics of one payload at most.
+#: The most metrics of one payload.
 MOST_METRICS = 10_000
 _COMPRESSED = "SPBV1.0_COMPRESSED"
 #: The datatypes of metrics by their numbers [tck-id-payloads-metric-datatype-value].
@@ -43,12 +43,12 @@ def _text(value: memoryview) -> str:
     try:
         return bytes(value).decode()
     except UnicodeDecodeError as error:
-        raise BadPayload("a text in it is not in UTF-8") from error
+        raise BadPayload("a text in it is not UTF-8") from error
 
 
 def _datatype(value: int) -> str:
     if value >= len(DATATYPES):
-        raise BadPayload(f"there is no datatype {value}")
+        raise BadPayload(f"it has the unknown datatype {value}")
     return DATATYPES[value]
 
 
@@ -62,7 +62,7 @@ _PAYLOAD = {
     3: _Field("seq", Wire.VARINT),
     4: _Field("uuid", Wire.BYTES, _text),
 }
-#: What a metric may have; data sets, templates and extensions stay bytes.
+#: The fields of a metric. Data sets, templates and extensions stay bytes.
 _METRIC = {
     1: _Field("name", Wire.BYTES, _text),
     2: _Field("alias", Wire.VARINT),
@@ -85,7 +85,7 @@ _METRIC = {
 
 
 def read(payload: bytes) -> Payload:
-    """Return what a payload has. Raises :class:`BadPayload`."""
+    """Read a payload. Raises :class:`BadPayload`."""
     found: dict[str, Any] = {}
     metrics: list[Mapping[str, Any]] = []
     for name, value in _known(memoryview(payload), _PAYLOAD):
@@ -96,7 +96,7 @@ def read(payload: bytes) -> Payload:
             raise BadPayload(f"it has more than {MOST_METRICS} metrics")
         metrics.append(_metric(value))
     if found.get("uuid") == _COMPRESSED:
-        raise BadPayload("it is compressed, which is not read here")
+        raise BadPayload("it is compressed; compressed payloads cannot be read")
     return Payload(found.get("timestamp"), found.get("seq"), metrics)
 
 
@@ -108,7 +108,7 @@ def _metric(message: memoryview) -> Mapping[str, Any]:
 
 
 def _known(message: memoryview, known: Mapping[int, _Field]) -> Iterator[tuple[str, Any]]:
-    """Give the fields that are known; newer versions of the standard may have others."""
+    """Give the known fields. Newer versions of the standard may have others, which are skipped."""
     wire: Wire
     value: Value
     for number, wire, value in fields(message):
@@ -116,5 +116,5 @@ def _known(message: memoryview, known: Mapping[int, _Field]) -> Iterator[tuple[s
         if meant is None:
             continue
         if meant.wire is not wire:
-            raise BadPayload(f"the field {meant.name} (number {number}) is not written as it should be")
+            raise BadPayload(f"the field {meant.name} (number {number}) has the wrong wire type")
         yield meant.name, meant.value(value)

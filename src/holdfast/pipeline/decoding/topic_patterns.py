@@ -1,4 +1,4 @@
-"""Topic patterns: Topic Filters whose wildcards may have names, which become columns."""
+"""Topic patterns: Topic Filters with named levels, such as ``site/{site}/temp``. A named level becomes a column."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}\Z")
 
 @frozen
 class TopicPattern:
-    """The topics that a Topic Filter matches, and the names of some of their levels (counted from 0)."""
+    """A pattern, its Topic Filter, and the place of each named level (from 0)."""
 
     text: str
     topic_filter: str
@@ -23,7 +23,7 @@ class TopicPattern:
 
 
 def topic_pattern(text: str) -> TopicPattern:
-    """Return what ``site/{site}/dev/{device}/temp`` means; ``+`` and ``#`` are allowed too.
+    """Read a pattern such as ``site/{site}/dev/{device}/temp``; ``+`` and ``#`` are allowed, too.
 
     Raises :class:`PipelineError`.
     """
@@ -33,17 +33,17 @@ def topic_pattern(text: str) -> TopicPattern:
         found = _NAME.match(level)
         if found is None and ("{" in level or "}" in level):
             raise PipelineError(
-                f"pattern {text!r}: {level!r} is no level; a named one is written as {{name}}, of letters, digits and "
-                "_, and is a whole level"
+                f"pattern {text!r}: {level!r} is not a named level; a named level is {{name}}, of letters, digits and "
+                "_, and nothing beside it"
             )
         if found is not None:
             name = found[1]
             if name.lower() in (known.lower() for known in levels):
-                raise PipelineError(f"pattern {text!r}: has two levels of the name {name}; columns have different ones")
+                raise PipelineError(f"pattern {text!r}: two levels have the name {name}; choose different names")
             levels[name] = place
         parts.append("+" if found else level)
     topic_filter = "/".join(parts)
     if not topic_filter:
-        raise PipelineError("a pattern has at least one character; all topics are #")
+        raise PipelineError("a pattern has at least one character; for all topics, write #")
     check_filter(topic_filter)
     return TopicPattern(text, topic_filter, levels)

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

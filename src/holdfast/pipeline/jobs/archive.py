@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from attrs import frozen
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast.pipeline.archive.checkpoint import committed_seq
 from holdfast.pipeline.archive.coverage import Coverage, read_coverage, write_coverage

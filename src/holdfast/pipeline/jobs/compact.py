@@ -12,7 +12,7 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast.pipeline.archive.coverage import Coverage, read_coverage, require_coverage, write_coverage
 from holdfast.pipeline.archive.entries import read_archive

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import asdict, frozen
 from pyspark import cloudpickle
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 from pyspark.sql.types import StructType
 
 from holdfast.pipeline.decoding.decode_function import DecodeFunction, relaxed

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from attrs import asdict
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.filters.deliveries import Deliveries, Delivery, delivery_of

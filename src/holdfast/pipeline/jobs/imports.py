@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from attrs import asdict, frozen
 from pyspark.errors import AnalysisException
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast.pipeline.database.connection import Source, check
 from holdfast.pipeline.errors import PipelineError

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.filters.requested_filters import RequestedFilters
