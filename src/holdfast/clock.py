@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-#: Linux has a clock that also counts while the machine sleeps.
+#: The clock of Linux that also counts while the machine sleeps, if there is one.
 _MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 

@@ -1,4 +1,4 @@
-"""LogThrottle: log lines that do not flood the log while a fault lasts."""
+"""Limiting the log lines about a fault that lasts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from twisted.logger import Logger
 
 
 class LogThrottle:
-    """Logs at most one line per subject and ``interval`` seconds; says how many it left out.
+    """Logs at most one line for each subject in ``interval`` seconds, and counts the lines that it leaves out.
 
-    The lines are errors, unless ``write`` is the log's method for another level.
+    The lines are errors, unless ``write`` is the logger's method for another level.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class LogThrottle:
         self._left_out: dict[str, int] = {}
 
     def log(self, subject: str, message: str) -> None:
-        """Log the message, unless one on this subject was logged just before."""
+        """Log the message, unless a line on this subject was logged within the interval."""
         now = self._seconds()
         if now < self._quiet_until.get(subject, now):
             self._left_out[subject] = self._left_out.get(subject, 0) + 1

@@ -1,4 +1,4 @@
-"""Application Messages as the broker's layers hand them to each other."""
+"""Application Messages and changes of retained messages, as the broker's layers exchange them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from holdfast.wire.properties import NO_PROPERTIES, Properties
 
 @hot_frozen
 class ApplicationMessage:
-    """What a publisher sent: topic, payload, Quality of Service, RETAIN flag and properties, and who sent it.
+    """A published message and its publisher.
 
-    ``properties`` holds only what is forwarded to subscribers; Topic Alias, Message Expiry Interval and Subscription
-    Identifiers are not among it. ``expires_at`` is in milliseconds since the epoch, None for never.
+    ``properties`` has only the properties for subscribers, without Topic Alias, Message Expiry Interval and
+    Subscription Identifiers. ``expires_at`` is in milliseconds since the epoch, None for never.
     """
 
     topic: str
@@ -27,16 +27,16 @@ class ApplicationMessage:
 
 
 def seconds_left(expires_at: int, now: int) -> int:
-    """Return what is left of a Message Expiry Interval, in seconds, at least 1 [MQTT5-3.3.2-6].
+    """Return the rest of a Message Expiry Interval, in seconds, at least 1 [MQTT5-3.3.2-6].
 
-    Of the time a message has waited, only whole seconds are taken off: what is passed on at once is unaltered.
+    Only whole seconds of waiting count, so the interval of a message that is forwarded at once does not change.
     """
     return max(1, -((now - expires_at) // 1000))
 
 
 @hot_frozen
 class RetainedMessage:
-    """The one message retained for a topic, as the store keeps it.
+    """The retained message of a topic, as in the store.
 
     ``stored_at`` and ``expires_at`` are in milliseconds since the epoch (``expires_at`` None for never);
     ``revision`` orders all changes of the store.
@@ -54,7 +54,7 @@ class RetainedMessage:
 
 
 class ChangeKind(Enum):
-    """What happened to a topic's retained message."""
+    """The kinds of changes of a retained message."""
 
     SET = "set"
     CLEAR = "clear"
@@ -62,21 +62,21 @@ class ChangeKind(Enum):
 
 
 class ChangeOrigin(Enum):
-    """Who made a change of the retained messages."""
+    """The origins of changes of retained messages."""
 
     PUBLISH = "publish"
     WILL = "will"
     API = "api"
     IMPORT = "import"
     EXPIRY = "expiry"
-    RESTORE = "restore"  #: put back from the history
-    OVERRIDE = "override"  #: its expiry was brought forward by ``retainer.msg_expiry_interval_override``
-    BASELINE = "baseline"  #: found when the history began; who made the change is unknown
+    RESTORE = "restore"  #: restored from the history
+    OVERRIDE = "override"  #: ``retainer.msg_expiry_interval_override`` shortened its expiry
+    BASELINE = "baseline"  #: present when the history began; the real origin is unknown
 
 
 @hot_frozen
 class RetainedChange:
-    """One accepted change, to be stored: ``message`` is None for a clear, which leaves a tombstone."""
+    """One accepted change, to be stored. ``message`` is None for a clear, which leaves a tombstone."""
 
     topic: str
     revision: int

@@ -1,4 +1,4 @@
-"""Rates, and the token bucket that keeps to one: arithmetic only, the caller tells the time."""
+"""Rates, and a token bucket. Arithmetic only: the caller passes the time."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from attrs import frozen
 
 @frozen
 class Rate:
-    """So many (1 or more) in so many seconds (above 0)."""
+    """An amount (1 or more) in a number of seconds (above 0)."""
 
     amount: int
     seconds: float
 
     @property
     def per_second(self) -> float:
-        """How many per second; above 0."""
+        """The amount per second; above 0."""
         return self.amount / self.seconds
 
 
 def slower(*rates: Rate | None) -> Rate | None:
-    """Return the rate with the fewest per second; None stands for unlimited."""
+    """Return the slowest rate; None stands for no limit."""
     return min((rate for rate in rates if rate is not None), key=lambda rate: rate.per_second, default=None)
 
 
-#: seconds by which tokens may come early: timers are not more exact
+#: tokens may come earlier by these seconds: timers are not more exact
 _PRECISION = 1e-6
 
 
 class TokenBucket:
-    """Tokens that come at a rate, at most the rate's amount at a time: what is not taken by then is not saved up.
+    """A bucket that a rate fills with tokens, up to the rate's amount. A full bucket takes no more.
 
-    In any span of *t* seconds at most ``amount + t * per_second`` are taken, to the microsecond. ``now`` is in seconds,
-    on any clock; should that be set back, tokens come from there on.
+    In any *t* seconds, at most ``amount + t * per_second`` tokens are taken, to the microsecond. ``now`` is in seconds
+    of any clock. If the clock is set back, the bucket continues from the new time.
     """
 
     def __init__(self, rate: Rate, now: float) -> None:
@@ -40,18 +40,18 @@ class TokenBucket:
         self._at = now
 
     def wait(self, count: int, now: float) -> float:
-        """Return the seconds until that many (1 to the rate's amount) can be taken, 0 for now."""
+        """Return the seconds until ``count`` tokens (1 to the rate's amount) can be taken; 0 for at once."""
         self._fill(now)
         wait = (count - self._level) / self.rate.per_second
         return wait if wait > _PRECISION else 0.0
 
     def take(self, count: int, now: float) -> None:
-        """Take tokens that need not be waited for."""
+        """Take tokens for which :meth:`wait` returned 0."""
         self._fill(now)
         self._level -= count
 
     def change(self, rate: Rate, now: float) -> None:
-        """Go on with another rate, and with the tokens there are, as far as it lets them be saved up."""
+        """Continue with another rate. The tokens stay, as far as the new amount allows."""
         self._fill(now)
         self.rate = rate
         self._level = min(self._level, float(rate.amount))

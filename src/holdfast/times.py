@@ -1,4 +1,4 @@
-"""Moments as operators write them, and as they are shown to them: always in UTC unless a time says otherwise."""
+"""Parsing the times that operators write: in UTC, unless a time names its zone."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ ALLOWED = (
     "a time such as 2026-11-21T10:00:00Z, 2026-11-21T11:00:00+01:00 or 2026-11-21 (UTC where no zone is given), how"
     " long ago it was, such as 90m or 2d, or milliseconds since the epoch"
 )
-#: Fewer digits than this are not milliseconds since the epoch: 1973 at the earliest.
+#: A number of milliseconds since the epoch has at least these digits (1973 or later).
 _LEAST_DIGITS = 12
 _MOST_DIGITS = 15
 _LONGEST = 60
 
 
 class BadTime(ValueError):
-    """The text is not a time; it says what is allowed."""
+    """The text is not a time. The message tells the allowed forms."""
 
 
 def moment_of(text: str, now: int) -> int:
-    """Return the moment a text stands for; this and ``now`` are in milliseconds since the epoch.
+    """Return the time of a text. The result and ``now`` are in milliseconds since the epoch.
 
     Raises :class:`BadTime`.
     """
@@ -31,7 +31,7 @@ def moment_of(text: str, now: int) -> int:
     try:
         return max(0, now - round(1000 * parse_duration(text)))
     except ValueError:
-        pass  # it is no duration, but may be a date
+        pass  # not a duration; perhaps a date
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

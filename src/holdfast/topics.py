@@ -1,31 +1,31 @@
-"""Topic Names and Topic Filters: what is well formed, and what matches what [MQTT5-4.7].
+"""Topic Names and Topic Filters: their syntax, and which filter matches which name [MQTT5-4.7].
 
-This module is the one definition of matching. The subscription tree and the SQL conditions are faster ways to the
-same answer, and tests hold both against :func:`matches`.
+:func:`matches` is the definition of matching. The subscription tree and the SQL conditions are faster ways to the same
+answer; tests compare both with it.
 """
 
 from __future__ import annotations
 
 SHARED_PREFIX = "$share/"
 SYS_PREFIX = "$SYS/"
-#: Stands where a store takes a Topic Filter: every topic, also those beginning with $, which # does not match.
+#: For a store, in place of a Topic Filter: all topics, also those beginning with $, which # does not match.
 EVERY_TOPIC = ""
 
 
 class InvalidTopicName(ValueError):
-    """The string may not be used as a Topic Name."""
+    """The string is not a valid Topic Name."""
 
 
 class InvalidTopicFilter(ValueError):
-    """The string may not be used as a Topic Filter."""
+    """The string is not a valid Topic Filter."""
 
 
 class TooManyLevels(InvalidTopicFilter):
-    """The Topic Filter is well formed, but longer than is accepted here."""
+    """The Topic Filter is valid, but has more levels than the configuration allows."""
 
 
 class InvalidShare(InvalidTopicFilter):
-    """The string is no shared subscription, though it begins like one."""
+    """The string begins like a shared subscription, but is not a valid one."""
 
 
 def matches(topic_filter: str, topic: str) -> bool:
@@ -48,7 +48,7 @@ def matches(topic_filter: str, topic: str) -> bool:
 
 
 def overlap(first: str, second: str) -> bool:
-    """Tell whether two (non-shared, valid) Topic Filters match some Topic Name both."""
+    """Tell whether there is a Topic Name that two (non-shared, valid) Topic Filters both match."""
     if {first[:1], second[:1]} in ({"$", "+"}, {"$", "#"}):
         return False
     levels, others = first.split("/"), second.split("/")
@@ -62,7 +62,7 @@ def overlap(first: str, second: str) -> bool:
 
 
 def is_sys(topic: str) -> bool:
-    """Tell whether a Topic Name or Topic Filter is one of the broker's own, ``$SYS`` and all below it."""
+    """Tell whether a Topic Name or Topic Filter is ``$SYS`` or below it: the broker's own topics."""
     return topic.startswith(SYS_PREFIX) or topic == "$SYS"
 
 
@@ -77,7 +77,7 @@ def level_count(topic: str) -> int:
 
 
 def levels_before_wildcard(topic_filter: str) -> int:
-    """Count the levels of a Topic Filter before its first ``+`` or ``#``; without wildcards, all of its levels."""
+    """Count the levels of a Topic Filter before its first ``+`` or ``#``; without wildcards, all levels."""
     levels = topic_filter.split("/")
     return next((depth for depth, level in enumerate(levels) if level in ("+", "#")), len(levels))
 
@@ -101,8 +101,8 @@ def check_topic_name(topic: str, max_levels: int) -> None:
 def check_topic_filter(topic_filter: str, max_levels: int) -> None:
     """Raise :class:`InvalidTopicFilter` unless the string is a (non-shared) Topic Filter.
 
-    ``#`` stands alone in the last level [MQTT5-4.7.1-1], ``+`` alone in its level [MQTT5-4.7.1-2]. For what is well
-    formed and has more than ``max_levels`` levels, it is :class:`TooManyLevels`.
+    ``#`` stands alone in the last level [MQTT5-4.7.1-1], ``+`` alone in its level [MQTT5-4.7.1-2]. Raises
+    :class:`TooManyLevels` for a valid filter of more than ``max_levels`` levels.
     """
     if not topic_filter:
         raise InvalidTopicFilter("a Topic Filter has at least one character")
@@ -118,7 +118,7 @@ def check_topic_filter(topic_filter: str, max_levels: int) -> None:
 
 
 def split_shared(topic_filter: str) -> tuple[str | None, str]:
-    """Split ``$share/GROUP/FILTER`` into group and filter; any other filter has the group None.
+    """Split ``$share/GROUP/FILTER`` into group and filter. For any other filter, the group is None.
 
     Raises :class:`InvalidShare` for a malformed shared subscription: the ShareName is at least one character
     without ``/``, ``+`` or ``#`` [MQTT5-4.8.2-1], [MQTT5-4.8.2-2] and is followed by a Topic Filter.

@@ -41,7 +41,7 @@ def test_a_damaged_one_is_told(tmp_path: Path) -> None:
     path.write_bytes(b"short")
     with pytest.raises(ConfigError) as caught:
         persistent_secret(path)
-    assert str(caught.value) == f"{path}: has 5 bytes, not the 64 it was made with; remove it, and it is made anew"
+    assert str(caught.value) == f"{path}: has 5 bytes instead of 64; remove the file, and the broker makes a new one"
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:

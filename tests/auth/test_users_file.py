@@ -72,7 +72,7 @@ def test_all_mistakes_are_told_with_their_lines(path: Path) -> None:
     found = problems(path)
     assert [line for line, _ in found] == [2, 3, 4, 5, 6, 7, 8]
     messages = [message for _, message in found]
-    assert messages[0].startswith("found something else than a SCRAM-SHA-256 verifier after the name")
+    assert messages[0].startswith("found no SCRAM-SHA-256 verifier after the name")
     assert messages[2] == "this is not UTF-8; save the file in that encoding"
     assert messages[3].startswith("a user name has at least one character")
     assert messages[4] == "the user of line 1 again; allowed: one line for each user"
@@ -87,7 +87,7 @@ def test_two_ways_to_write_a_name_are_one_user(path: Path) -> None:
 
 
 def test_a_missing_file_is_told_with_what_makes_it(path: Path) -> None:
-    assert problems(path) == [(None, "there is no such file; make it with: holdfast scram set FILE USERNAME")]
+    assert problems(path) == [(None, "there is no such file; create it with: holdfast scram set FILE USERNAME")]
 
 
 def test_what_is_no_file_is_told(path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_file_that_may_not_be_read_is_told(path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("mode", [0o604, 0o602, 0o644, 0o666])
 def test_a_file_that_others_may_read_or_write_is_refused(path: Path, mode: int) -> None:
     write(path, f"a:{VERIFIER}\n", mode)
-    message = f"every user of this machine may read or write it; allowed: chmod o= {path}"
+    message = f"every user of this machine may read or write it; run: chmod o= {path}"
     assert problems(path) == [(None, message)]
 
 

@@ -8,7 +8,7 @@ import hmac
 
 import pytest
 
-from holdfast.auth.verifier import Unusable, Verifier, new_verifier, parsed, prepared
+from holdfast.auth.verifier import InvalidUser, Verifier, new_verifier, parsed, prepared
 
 KEY = base64.b64encode(bytes(32)).decode()
 SALT = base64.b64encode(bytes(16)).decode()
@@ -53,7 +53,7 @@ def test_a_password_is_prepared() -> None:
     ],
 )
 def test_a_password_that_cannot_be_prepared(password: str, message: str) -> None:
-    with pytest.raises(Unusable) as caught:
+    with pytest.raises(InvalidUser) as caught:
         new_verifier(password, 4096)
     assert str(caught.value).startswith(message)
 
@@ -69,13 +69,13 @@ def test_a_user_name_is_prepared(name: str, same: str) -> None:
 @pytest.mark.parametrize("name", ["", " a", "a ", "#a", "a:b", "a\nb", "a\x7f", "\x85", "\ufe55", "\u00ad", "\ue000"])
 def test_a_user_name_the_file_cannot_hold(name: str) -> None:
     """Also one that becomes such a name when it is prepared."""
-    with pytest.raises(Unusable):
+    with pytest.raises(InvalidUser):
         prepared(name)
 
 
 def test_a_user_name_has_a_limit() -> None:
     assert prepared("\u00e9" * 127)
-    with pytest.raises(Unusable, match="at most 255 bytes"):
+    with pytest.raises(InvalidUser, match="at most 255 bytes"):
         prepared("\u00e9" * 128)
 
 
@@ -84,7 +84,7 @@ def test_a_user_name_has_a_limit() -> None:
     [
         (
             "",
-            "found something else than a SCRAM-SHA-256 verifier after the name; allowed: NAME:SCRAM-",
+            "found no SCRAM-SHA-256 verifier after the name; allowed: NAME:SCRAM-",
         ),
         ("pencil", "found something else"),
         (RIGHT.replace("256", "1"), "found something else"),
@@ -92,14 +92,14 @@ def test_a_user_name_has_a_limit() -> None:
         (RIGHT.replace("4096", "4095"), "found 4095 iterations; allowed: 4096 to 10000000"),
         (RIGHT.replace("4096", "10000001"), "found 10000001 iterations; allowed: 4096 to 10000000"),
         (RIGHT.replace("4096", "9" * 10), "found something else"),
-        (RIGHT.replace(SALT, "A" * 9), "found what is not base64"),
+        (RIGHT.replace(SALT, "A" * 9), "found invalid base64"),
         (RIGHT.replace(SALT, "AAAA"), "found a salt of 3 bytes; allowed: 12 to 64, in base64"),
         (RIGHT.replace(SALT, "A" * 88), "found a salt of 66 bytes; allowed: 12 to 64, in base64"),
         (RIGHT[:-4], "found a key of another length; allowed: keys of 32 bytes"),
     ],
 )
 def test_a_verifier_that_is_not_right_is_refused_without_being_shown(text: str, message: str) -> None:
-    with pytest.raises(Unusable) as caught:
+    with pytest.raises(InvalidUser) as caught:
         parsed(text)
     assert str(caught.value).startswith(message)
     assert "pencil" not in str(caught.value)

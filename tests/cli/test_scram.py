@@ -107,5 +107,5 @@ def test_a_file_with_mistakes_is_told_and_left_alone(path: Path, command: tuple[
     path.write_text("nonsense\n")
     result = run(command[0], path, "alice", *command[1:], typed="pencil")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith(f"{path}:1: found something else than a SCRAM-SHA-256 verifier")
+    assert result.stderr.startswith(f"{path}:1: found no SCRAM-SHA-256 verifier")
     assert path.read_text() == "nonsense\n"

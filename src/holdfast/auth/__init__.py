@@ -1,1 +1,5 @@
-"""Who may connect, and what they may do."""
+"""Authentication and authorization: the identity of clients, and their permissions.
+
+Besides the interfaces there are two implementations: anonymous clients, and SCRAM-SHA-256 with a file of users.
+May import ``wire.reasons``, ``messages``, and the problems of ``config``.
+"""

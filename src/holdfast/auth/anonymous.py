@@ -1,4 +1,4 @@
-"""Clients that show nothing: admitted all while no authentication is configured, else by some listeners only."""
+"""Clients without authentication: all are admitted, or only the clients of some listeners."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from holdfast.wire.reasons import ReasonCode
 
 @implementer(IAuthenticator)
 class AnonymousAuthenticator:
-    """Admits every Client under the name it gives."""
+    """Admits every Client under its own name. Used if no authentication is configured."""
 
     def authenticate(self, credentials: Credentials) -> Principal:
-        """Return the Principal the Client says it is."""
+        """Return the Principal with the Client's own names."""
         return Principal(credentials.client_id, credentials.username)
 
 
 @implementer(IAuthenticator)
 class GuestAuthenticator:
-    """Admits Clients that name no Authentication Method where others do: through these listeners only.
+    """Admits Clients that name no Authentication Method, through some listeners only.
 
-    They have no User Name: it would be that of a user who can show it.
+    Used if authentication is configured. A guest has no User Name, because nobody has proved that it is theirs.
     """
 
     def __init__(self, listeners: Container[str]) -> None:
         self._listeners = listeners
 
     def authenticate(self, credentials: Credentials) -> Principal | ReasonCode:
-        """Return the Principal of a guest, or refuse it."""
+        """Return the Principal of a guest, or the refusal."""
         if credentials.listener in self._listeners:
             return Principal(credentials.client_id, None)
         return ReasonCode.NOT_AUTHORIZED

@@ -1,4 +1,4 @@
-"""Changing the file of SCRAM users: one user at a time, all or nothing, whoever else does so at the same moment."""
+"""Changing the file of SCRAM users: one user at a time, atomically, also when two commands run at once."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from holdfast.config.toml.file import display_name
 
 
 def set_user(path: Path, username: str, verifier: Verifier) -> bool:
-    """Write a user to a file, which is made where there is none; False if the user is new.
+    """Write a user to a file, and create the file if there is none; False if the user is new.
 
-    Raises ConfigError where the file cannot be used, and leaves it as it is.
+    Raises ConfigError if the file cannot be used; then the file is unchanged.
     """
     return _rewrite(path, username, f"{username}:{verifier}")
 
 
 def remove_user(path: Path, username: str) -> bool:
-    """Remove a user from a file; False if there is none of this name. Raises ConfigError."""
+    """Remove a user from a file; False if there is no user of this name. Raises ConfigError."""
     return _rewrite(path, username, None)
 
 
 def _rewrite(path: Path, username: str, entry: str | None) -> bool:
-    """Put an entry in place of a user's, or at the end; None removes it. True if the user was there."""
+    """Replace the entry of a user, or append it; None removes it. Return whether the user was in the file."""
     name = display_name(path)
     path = Path(os.path.realpath(path))
     try:
-        with _alone(path.parent) as folder:
+        with _locked(path.parent) as folder:
             content = b"" if entry is not None and not path.exists() else contents(path, name)[0]
-            places = {user: number - 1 for user, _, number in entries(content, name)}
-            place = places.get(username)
-            if place is None and entry is None:
+            lines_of = {user: number - 1 for user, _, number in entries(content, name)}
+            position = lines_of.get(username)
+            if position is None and entry is None:
                 return False
             lines = content.removesuffix(b"\n").split(b"\n") if content else []
-            if place is not None:
-                del lines[place]
+            if position is not None:
+                del lines[position]
             if entry is not None:
-                lines.insert(len(lines) if place is None else place, entry.encode())
+                lines.insert(len(lines) if position is None else position, entry.encode())
             _replace(path, b"".join(line + b"\n" for line in lines))
             os.fsync(folder)
-            return place is not None
+            return position is not None
     except OSError as error:
         raise problem(name, None, f"cannot be written: {error.strerror}") from None
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[int]:
-    """Wait for other commands that change a file of this folder: each builds on what the one before has written."""
+def _locked(folder: Path) -> Iterator[int]:
+    """Lock a folder against other commands that change a file in it. Each command reads the file after its lock."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -63,7 +63,7 @@ def _alone(folder: Path) -> Iterator[int]:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write a file as a whole: readers see the old one or the new one, and only its owner may write to it."""
+    """Write a file as a whole: readers see the old file or the new one. Only the owner may write to it."""
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
     try:
         with open(descriptor, "wb") as file:
@@ -78,7 +78,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def _keep_readers(path: Path, descriptor: int) -> None:
-    """Leave the owner and, where its group may read it, that group: the broker may run as one of them."""
+    """Keep the owner, the group and its right to read: the broker may run as this owner or group."""
     try:
         old = path.stat()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The Authentication Method SCRAM-SHA-256 [RFC 5802, RFC 7677]: a password is proven without being sent."""
+"""The Authentication Method SCRAM-SHA-256 [RFC 5802, RFC 7677]: clients prove a password without sending it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.auth.unknown_users import UnknownUserVerifiers
 from holdfast.auth.verifier import METHOD, Verifier
 from holdfast.wire.reasons import ReasonCode
 
-#: bytes of the longest message accepted; preparing a longer User Name would keep other clients waiting
+#: bytes of the longest message: SASLprep of a longer User Name would block the reactor for too long
 LONGEST_MESSAGE = 2048
 
 _MECHANISM = ScramMechanism(METHOD)
@@ -30,10 +30,10 @@ _MECHANISM = ScramMechanism(METHOD)
 
 @implementer(IEnhancedAuthenticator)
 class ScramAuthenticator:
-    """Knows users by their verifiers. Who does not know the password cannot tell which users there are.
+    """Authenticates users by their verifiers, and does not reveal to a stranger whether a user exists.
 
-    ``users`` is asked for each exchange, and returns another mapping when the users have changed. ``key`` is the secret
-    that unknown users are made of; who knows it can tell them from others.
+    ``users`` is called for each exchange, and returns another mapping after a change of the users. ``key`` is the
+    secret for the verifiers of unknown users: with it, one could tell them from existing ones.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ScramAuthenticator:
         self._unknown_users = UnknownUserVerifiers(self._known, key)
 
     def begin(self, method: str, credentials: Credentials) -> ScramExchange | None:
-        """Return a new exchange; only this one method is offered."""
+        """Return a new exchange; None for any other method."""
         if method != METHOD:
             return None
         users = self._users()
@@ -55,14 +55,14 @@ class ScramAuthenticator:
         return ScramExchange(self.verifier, self._new_nonce(), credentials.client_id)
 
     def verifier(self, username: str) -> Verifier:
-        """Return the verifier of a prepared User Name; finding an unknown one takes no longer."""
+        """Return the verifier of a prepared User Name. The time does not tell whether the user exists."""
         unknown = self._unknown_users.verifier(username)
         return self._known.get(username, unknown)
 
 
 @implementer(IAuthenticationExchange)
 class ScramExchange:
-    """Two messages from the Client, two from the Server: client-first, server-first, client-final, server-final."""
+    """The four messages of SCRAM: client-first, server-first, client-final, server-final."""
 
     _log = Logger()
 
@@ -74,7 +74,7 @@ class ScramExchange:
         self._next = self._client_first
 
     def step(self, data: bytes | None) -> AuthenticationStep:
-        """Take the Client's next message. Whatever is wrong with it is answered in the same way."""
+        """Take the Client's next message. Every fault has the same answer, which reveals nothing."""
         try:
             if data is None or len(data) > LONGEST_MESSAGE:
                 raise ScramException("the message is missing or too long")

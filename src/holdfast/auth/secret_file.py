@@ -1,4 +1,4 @@
-"""A secret of this broker that lasts: random bytes in a file of their own."""
+"""A persistent secret of this broker: random bytes in a file."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _BYTES = 64
 
 
 def persistent_secret(path: Path) -> bytes:
-    """Return the secret in a file, which is made (mode 0600) where there is none, with its folder (0700).
+    """Return the secret in a file. A missing file is created (mode 0600), with its folder (0700).
 
-    Raises ConfigError where that is not possible.
+    Raises ConfigError if the file cannot be created or read.
     """
     name = display_name(path)
     try:
@@ -33,11 +33,13 @@ def persistent_secret(path: Path) -> bytes:
 
 
 def _damaged(name: str, found: int) -> ConfigError:
-    return problem(name, None, f"has {found} bytes, not the {_BYTES} it was made with; remove it, and it is made anew")
+    return problem(
+        name, None, f"has {found} bytes instead of {_BYTES}; remove the file, and the broker makes a new one"
+    )
 
 
 def _make(path: Path) -> None:
-    """Write the file as a whole, unless another process was faster."""
+    """Write the file as a whole, unless another process was faster: a link never replaces a file."""
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with open(descriptor, "wb") as file:

@@ -1,4 +1,14 @@
-"""What is told about users who do not exist, so that nobody can find out which do."""
+"""The answers of SCRAM about users that do not exist.
+
+Before a client proves its password, the server sends the salt and the iteration count of the user. If it sent an error
+for an unknown user, everybody could find out the names of the users. So an unknown user gets a salt and a count too.
+Asked twice, the server must answer the same, also after a restart; the counts must be as frequent as those of real
+users; and adding a user must not change the answers for other names.
+
+The users stand on a ring, in the order of a digest of their names. An unknown name has a position on the ring too, and
+copies the iteration count of the next user; its salt is a digest of the position. A new user changes the answers for
+few names only: those between its predecessor and itself.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +21,20 @@ from holdfast.auth.verifier import DEFAULT_ITERATIONS, NEW_SALT_BYTES, Verifier
 
 
 class UnknownUserVerifiers:
-    """Verifiers of unknown users: salt and iteration count like those of one of the users, and no password fits.
-
-    They follow from the name and a key that lasts: as with a real user, asking again gives the same answer, also after
-    a restart and, but for few names, after a change to the users.
-    """
+    """Makes verifiers of unknown users, which no password fits. They depend only on the name, the key and the users."""
 
     def __init__(self, users: Mapping[str, Verifier], key: bytes) -> None:
         self._key = key
         shapes = {name: (user.iterations, len(user.salt)) for name, user in users.items()}
-        # A ring: each unknown name looks like the user that is next to it, whoever else comes and goes.
         self._ring = sorted((self._digest(name), shape) for name, shape in shapes.items())
 
     def verifier(self, username: str) -> Verifier:
         """Return the verifier of an unknown user."""
-        place = self._digest(username)
+        position = self._digest(username)
         iterations, salt_bytes = DEFAULT_ITERATIONS, NEW_SALT_BYTES
         if self._ring:
-            _, (iterations, salt_bytes) = self._ring[bisect(self._ring, (place,)) % len(self._ring)]
-        salt = hmac.digest(self._key, place, "sha512")[:salt_bytes]
+            _, (iterations, salt_bytes) = self._ring[bisect(self._ring, (position,)) % len(self._ring)]
+        salt = hmac.digest(self._key, position, "sha512")[:salt_bytes]
         return Verifier(iterations, salt, secrets.token_bytes(32), secrets.token_bytes(32))
 
     def _digest(self, name: str) -> bytes:

@@ -1,4 +1,4 @@
-"""The file of SCRAM users: a line ``NAME:VERIFIER`` for each, read again whenever it has changed."""
+"""The file of SCRAM users: a line ``NAME:VERIFIER`` for each. The broker reads it again after each change."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from pathlib import Path
 
 from twisted.logger import Logger
 
-from holdfast.auth.verifier import Unusable, Verifier, parsed, prepared
+from holdfast.auth.verifier import InvalidUser, Verifier, parsed, prepared
 from holdfast.config.problems import ConfigError, ConfigProblem
 from holdfast.config.toml.file import display_name
 
 
 class UsersFile:
-    """The users of a file for the broker, which may run for years while users come and go."""
+    """The users of a file, up to date while the broker runs."""
 
     _log = Logger()
 
     def __init__(self, path: Path) -> None:
-        """Read the file. Raises ConfigError with all that is wrong."""
+        """Read the file. Raises ConfigError with all problems."""
         self._path = path
         self._seen = _state(path)
         self._users = self._read()
 
     def users(self) -> Mapping[str, Verifier]:
-        """Return the users as the file has them now: another mapping whenever it has changed.
+        """Return the present users of the file: another mapping after each change.
 
-        A file that has become wrong changes nothing until it is right again; the log says what is wrong with it.
+        While the file has problems, the users from before the change count; the log tells the first problem.
         """
         state = _state(self._path)
         if state != self._seen:
@@ -48,7 +48,7 @@ class UsersFile:
         name = display_name(self._path)
         content, mode = contents(self._path, name)
         if mode & stat.S_IRWXO:
-            raise problem(name, None, f"every user of this machine may read or write it; allowed: chmod o= {name}")
+            raise problem(name, None, f"every user of this machine may read or write it; run: chmod o= {name}")
         return {user: verifier for user, verifier, _ in entries(content, name)}
 
 
@@ -61,13 +61,13 @@ def contents(path: Path, name: str) -> tuple[bytes, int]:
                 raise problem(name, None, "this is not a regular file")
             return file.read(), mode
     except FileNotFoundError:
-        raise problem(name, None, "there is no such file; make it with: holdfast scram set FILE USERNAME") from None
+        raise problem(name, None, "there is no such file; create it with: holdfast scram set FILE USERNAME") from None
     except OSError as error:
         raise problem(name, None, f"cannot be read: {error.strerror}") from None
 
 
 def entries(content: bytes, name: str) -> Iterator[tuple[str, Verifier, int]]:
-    """Yield each user with the number of its line. Raises ConfigError with all bad lines in the end."""
+    """Yield each user with its line number. At the end, raises ConfigError with all invalid lines."""
     problems = []
     lines: dict[str, int] = {}
     for number, line in enumerate(content.split(b"\n"), 1):
@@ -77,9 +77,9 @@ def entries(content: bytes, name: str) -> Iterator[tuple[str, Verifier, int]]:
                 continue
             earlier = lines.setdefault(entry[0], number)
             if earlier != number:
-                raise Unusable(f"the user of line {earlier} again; allowed: one line for each user")
+                raise InvalidUser(f"the user of line {earlier} again; allowed: one line for each user")
             yield *entry, number
-        except Unusable as unusable:
+        except InvalidUser as unusable:
             problems.append(ConfigProblem(name, number, "", str(unusable)))
     if problems:
         raise ConfigError(problems)
@@ -91,11 +91,11 @@ def problem(name: str, line: int | None, message: str) -> ConfigError:
 
 
 def _entry(line: bytes) -> tuple[str, Verifier] | None:
-    """Return what a line says, None for nothing; what is wrong with it is told without showing it."""
+    """Parse a line; None for an empty one or a comment. A message never shows the line: it may have a secret."""
     try:
         text = line.decode().strip(" \t\r")
     except UnicodeDecodeError:
-        raise Unusable("this is not UTF-8; save the file in that encoding") from None
+        raise InvalidUser("this is not UTF-8; save the file in that encoding") from None
     if not text or text.startswith("#"):
         return None
     username, _, verifier = text.partition(":")
@@ -103,11 +103,11 @@ def _entry(line: bytes) -> tuple[str, Verifier] | None:
 
 
 def _opened(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe without a writer is told, not waited for
+    return os.open(path, flags | os.O_NONBLOCK)  # so that a pipe without a writer is refused, and not waited for
 
 
 def _state(path: Path) -> object:
-    """Return what changes when the file does."""
+    """Return a value that changes when the file changes."""
     try:
         status = path.stat()
     except OSError as error:

@@ -1,6 +1,6 @@
-"""What the Server knows of a user's password: enough to check a proof of it, not the password itself.
+"""The verifier of a user: enough to check the proof of a password, but not the password itself.
 
-As text it is ``SCRAM-SHA-256$ITERATIONS:SALT$STOREDKEY:SERVERKEY``, what Postgres keeps in ``pg_authid``.
+Its text is ``SCRAM-SHA-256$ITERATIONS:SALT$STOREDKEY:SERVERKEY``, as in Postgres's table ``pg_authid``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scramp.utils import saslprep
 
 METHOD = "SCRAM-SHA-256"
 
-#: the least and the most the mechanism allows
+#: the numbers of iterations that the mechanism allows
 ITERATIONS = range(4096, 10_000_000 + 1)
 DEFAULT_ITERATIONS = 15_000
 NEW_SALT_BYTES = 16
@@ -30,13 +30,13 @@ _VERIFIER = re.compile(
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
-class Unusable(ValueError):
-    """A user name, a password or a verifier that cannot be used. The text says why, and what is allowed."""
+class InvalidUser(ValueError):
+    """A user name, a password or a verifier is invalid. The text says why, and what is allowed."""
 
 
 @frozen(repr=False)
 class Verifier:
-    """Iteration count and salt, which are told to everyone who asks, and the two keys."""
+    """Iteration count and salt, which every client may know, and the two secret keys."""
 
     iterations: int
     salt: bytes
@@ -49,30 +49,30 @@ class Verifier:
 
 
 def parsed(text: str) -> Verifier:
-    """Return a verifier from its text. Raises Unusable, without showing what may be a secret."""
+    """Return a verifier from its text. Raises InvalidUser, whose text never shows a secret."""
     match = _VERIFIER.fullmatch(text)
     if match is None:
-        raise Unusable(f"found something else than a {METHOD} verifier after the name; allowed: NAME:{_ALLOWED}")
+        raise InvalidUser(f"found no {METHOD} verifier after the name; allowed: NAME:{_ALLOWED}")
     iterations = int(match[1])
     if iterations not in ITERATIONS:
-        raise Unusable(f"found {iterations} iterations; allowed: {ITERATIONS.start} to {ITERATIONS.stop - 1}")
+        raise InvalidUser(f"found {iterations} iterations; allowed: {ITERATIONS.start} to {ITERATIONS.stop - 1}")
     try:
         salt, stored_key, server_key = (b64decode(part, validate=True) for part in match.groups()[1:])
     except ValueError:
-        raise Unusable(f"found what is not base64; allowed: NAME:{_ALLOWED}") from None
+        raise InvalidUser(f"found invalid base64; allowed: NAME:{_ALLOWED}") from None
     if len(salt) not in _SALT_BYTES:
-        raise Unusable(
+        raise InvalidUser(
             f"found a salt of {len(salt)} bytes; allowed: {_SALT_BYTES.start} to {_SALT_BYTES.stop - 1}, in base64"
         )
     if {len(stored_key), len(server_key)} != {_KEY_BYTES}:
-        raise Unusable(f"found a key of another length; allowed: keys of {_KEY_BYTES} bytes, in base64")
+        raise InvalidUser(f"found a key of another length; allowed: keys of {_KEY_BYTES} bytes, in base64")
     return Verifier(iterations, salt, stored_key, server_key)
 
 
 def new_verifier(password: str, iterations: int = DEFAULT_ITERATIONS) -> Verifier:
-    """Return a verifier of a password, with a new salt. Raises Unusable."""
+    """Return a verifier of a password, with a new salt. Raises InvalidUser."""
     if not _saslprep(password, "password"):
-        raise Unusable("a password has at least one character")
+        raise InvalidUser("a password has at least one character")
     salt, stored_key, server_key, count = ScramMechanism(METHOD).make_auth_info(
         password, iteration_count=iterations, salt=secrets.token_bytes(NEW_SALT_BYTES)
     )
@@ -80,15 +80,17 @@ def new_verifier(password: str, iterations: int = DEFAULT_ITERATIONS) -> Verifie
 
 
 def prepared(username: str) -> str:
-    """Return a user name as SCRAM compares it [RFC 4013]. Raises Unusable."""
+    """Return a user name in the form that SCRAM compares [RFC 4013]. Raises InvalidUser."""
     if _CONTROL.search(username):
-        raise Unusable("a user name has no control characters")
-    # What is printable ASCII is prepared already, and spares a large file most of its time.
+        raise InvalidUser("a user name has no control characters")
+    # SASLprep does not change printable ASCII. Skipping it saves most of the time of a large file.
     name = username if username.isascii() else _saslprep(username, "user name")
     if not name or name != name.strip() or name.startswith("#") or ":" in name:
-        raise Unusable("a user name has at least one character, no space at its ends, no colon, and no # at its start")
+        raise InvalidUser(
+            "a user name has at least one character, no space at its ends, no colon, and no # at its start"
+        )
     if len(name.encode()) > _LONGEST_NAME:
-        raise Unusable(f"a user name has at most {_LONGEST_NAME} bytes of UTF-8")
+        raise InvalidUser(f"a user name has at most {_LONGEST_NAME} bytes of UTF-8")
     return name
 
 
@@ -96,6 +98,8 @@ def _saslprep(text: str, what: str) -> str:
     try:
         prepared = saslprep(text)
     except ScramException as error:
-        raise Unusable(f"this {what} has characters that SASLprep (RFC 4013) does not allow: {error.args[0]}") from None
+        raise InvalidUser(
+            f"this {what} has characters that SASLprep (RFC 4013) does not allow: {error.args[0]}"
+        ) from None
     assert isinstance(prepared, str)
     return prepared

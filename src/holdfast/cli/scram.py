@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from holdfast.auth.editing import remove_user, set_user
-from holdfast.auth.verifier import DEFAULT_ITERATIONS, ITERATIONS, Unusable, new_verifier, prepared
+from holdfast.auth.verifier import DEFAULT_ITERATIONS, ITERATIONS, InvalidUser, new_verifier, prepared
 from holdfast.config import ConfigError
 
 _FILE = click.argument("file", type=click.Path(path_type=Path))
@@ -17,7 +17,7 @@ _FILE = click.argument("file", type=click.Path(path_type=Path))
 def _prepared(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
     try:
         return prepared(value)
-    except Unusable as unusable:
+    except InvalidUser as unusable:
         raise click.BadParameter(str(unusable)) from None
 
 
@@ -51,7 +51,7 @@ def set_password(context: click.Context, file: Path, username: str, password_std
     try:
         verifier = new_verifier(_password_of_stdin() if password_stdin else _password(), iterations)
         known = set_user(file, username, verifier)
-    except (ConfigError, Unusable) as error:
+    except (ConfigError, InvalidUser) as error:
         click.echo(str(error), err=True)
         context.exit(1)
     change = "has a new password" if known else "was added"
@@ -86,4 +86,4 @@ def _password_of_stdin() -> str:
     try:
         return line.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        raise Unusable("the password is not UTF-8") from None
+        raise InvalidUser("the password is not UTF-8") from None
