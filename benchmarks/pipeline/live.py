@@ -23,7 +23,7 @@ from benchmarks.results import percentile
 from benchmarks.subscriber import ByteCounter
 from benchmarks.wire import PACKET_ID_OFFSET, Wire
 from holdfast.pipeline.sink.rows import ready
-from holdfast.pipeline.sink.staging import Stage, stage_for
+from holdfast.retained.importing.staging_areas import StagingArea, staging_area_for
 from holdfast.retained.store.rows import Row
 
 _PERIOD = 0.002
@@ -96,7 +96,7 @@ def _staged(broker: Broker, rows: int) -> Iterator[subprocess.Popen[str]]:
     url = broker.postgres or f"sqlite:///{data / 'holdfast.db'}"
     configuration = broker.directory / "bench.toml"
     configuration.write_text(f'[node]\ndata_dir = "{data}"\n[storage]\nurl = "{url}"\n')
-    stage: Stage = stage_for(url, "bench", None)
+    stage: StagingArea = staging_area_for(url, "bench", None)
     stage.open()
     stage.put(1, (_row(number) for number in range(rows)))
     named = json.dumps(stage.named([1]))

@@ -14,6 +14,8 @@ from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.administration import Administration
 from holdfast.retained.history.moments import HistoryUnavailable
+from holdfast.retained.importing.merging import Merger
+from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.tickets import CommitTicket
 from tests.doubles import MemoryBroker
 from tests.storage.doubles import result_of
@@ -54,7 +56,14 @@ class Desk:
             publish=self._publish,
             can_change=True,
             location="memory",
+            merger=self._merger(),
         )
+
+    def _merger(self) -> Merger | None:
+        store = self.broker.store
+        if not isinstance(store, SQLRetainedStore):
+            return None
+        return Merger(self.broker.retained, store, now=self.broker.now, pause=self._pause)
 
     def _publish(self, message: ApplicationMessage, origin: ChangeOrigin) -> CommitTicket:
         return self.broker.router.publish(message, origin)[0]

@@ -75,9 +75,9 @@ def test_rejects_are_told_with_their_topics(tmp_path: Path, merge: Merge) -> Non
 @pytest.mark.parametrize(
     ("body", "arguments", "words"),
     [
-        (None, {}, "the body says what is staged"),
-        ({"files": "x"}, {}, "the body says what is staged"),
-        ({"table": "x", "attempts": [True]}, {}, "the body says what is staged"),
+        (None, {}, "the body names the staging area"),
+        ({"files": "x"}, {}, "the body names the staging area"),
+        ({"table": "x", "attempts": [True]}, {}, "the body names the staging area"),
         ({"table": "retained", "attempts": [1]}, {}, "is no name of a staging table"),
         ({"files": ["/nowhere.db"]}, {}, "there is no such staging file"),
         ({"files": []}, {"merge": "some"}, "merge is one of newer, replace, keep"),

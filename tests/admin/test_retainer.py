@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, fail
 from twisted.logger import LogEvent
 
-from holdfast.admin import messages
 from holdfast.admin.address import API_PREFIX
 from holdfast.admin.calls import Answer, Call
 from holdfast.retained.quota.limits import RetainerLimits
@@ -22,11 +20,6 @@ from holdfast.wire import Properties
 from holdfast.wire.packets import Publish
 from tests.admin.doubles import Desk
 from tests.retained.store.late import LateStore
-
-
-def line(topic: str, payload: bytes = b"x", **fields: Any) -> str:
-    """Return a line to import."""
-    return json.dumps({"topic": topic, "payload": b64encode(payload).decode(), **fields}) + "\n"
 
 
 def test_a_listed_message_has_emqx_s_fields_and_more() -> None:
@@ -111,9 +104,9 @@ def test_a_message_is_shown_by_its_topic() -> None:
 
 def test_a_payload_above_a_mebibyte_is_not_shown() -> None:
     desk = Desk(retainer=RetainerLimits(max_payload_size=0))
-    desk.ask("POST", "/import", line("small", b"x" * (1 << 20)))
+    desk.ask("POST", "/messages", {"topic": "small", "payload": "x" * (1 << 20)})
     assert "payload" in desk.ask("GET", "/message/small")
-    desk.ask("POST", "/import", line("large", b"x" * ((1 << 20) + 1)))
+    desk.ask("POST", "/messages", {"topic": "large", "payload": "x" * ((1 << 20) + 1)})
     shown = desk.ask("GET", "/message/large")
     assert (shown["size"], "payload" in shown) == ((1 << 20) + 1, False)
 
@@ -191,15 +184,11 @@ def test_limits_hold_for_the_api_too() -> None:
     assert (status, code) == (400, "EXCEED_LIMIT")
     assert "retainer.max_payload_size is 3" in message
     desk.ask("POST", "/messages", {"topic": "a", "payload": "1"})
-    told = desk.ask("POST", "/import", line("b") + line("a", b"2"), merge="replace")
-    assert told["imported"] == 1
-    assert [(reject["line"], reject["code"]) for reject in told["rejects"]] == [(1, "EXCEED_LIMIT")]
 
 
 def test_nothing_is_retained_where_the_retainer_is_disabled() -> None:
     desk = Desk(retainer=RetainerLimits(enable=False))
     assert desk.refused("POST", "/messages", {"topic": "a", "payload": "1"})[:2] == (400, "EXCEED_LIMIT")
-    assert desk.ask("POST", "/import", line("a"))["rejects"][0]["message"] == "retainer.enable is false"
 
 
 def test_clearing() -> None:
@@ -230,88 +219,16 @@ def test_clearing_in_parts() -> None:
     assert (rest["count"], rest["meta"]["hasnext"]) == (3, False)
 
 
-def test_an_export_has_all_and_an_import_brings_it_back() -> None:
-    """Byte for byte: payloads, properties, expiry, who published it and when. A second import changes nothing."""
-    desk = Desk()
-    properties = Properties(
-        payload_format_indicator=0, content_type="é", response_topic="r", correlation_data=b"\0\xff",
-        user_properties=(("k", "v"), ("k", "w")), message_expiry_interval=600,
-    )  # fmt: skip
-    desk.retain("a/b", bytes(range(256)), qos=2, properties=properties)
-    desk.retain("$x", b"\n")
-    desk.retain("é/ /\U0010ffff")
-    exported = desk.export()
-    assert len(exported.splitlines()) == 3
-    assert desk.export(topic="a/+") in exported
-    before = {topic: change.message for topic, change in desk.broker.store._changes.items()}
-    desk.ask("DELETE", "/messages")
-    desk.broker.advance(5)
-    told = desk.ask("POST", "/import", exported, merge="replace")
-    assert (told["imported"], told["rejects"]) == (3, [])
-    stored = desk.broker.store._changes
-    for topic in ("a/b", "$x", "é/ /\U0010ffff"):
-        message, was = stored[topic].message, before[topic]
-        assert message is not None
-        assert was is not None
-        assert message.revision > was.revision
-        assert (message.payload, message.qos, message.properties) == (was.payload, was.qos, was.properties)
-        assert (message.client_id, message.username) == (was.client_id, was.username)
-        assert (message.stored_at, message.expires_at) == (was.stored_at, was.expires_at)
-    for merge in ("newer", "replace", "keep"):
-        told = desk.ask("POST", "/import", exported, merge=merge)
-        assert (told["imported"], told["unchanged"]) == (0, 3)
-
-
-def test_lines_that_cannot_be_imported_are_told_by_their_numbers() -> None:
-    """The others are imported. Empty lines count, and are otherwise passed over."""
-    desk = Desk()
-    body = "\n" + line("a") + "{\n" + line("b/#") + line("b", b"") + line("c", qos="1") + line("d") + line("e", x=1)
-    told = desk.ask("POST", "/import", body.removesuffix("\n"))
-    assert told["imported"] == 2
-    assert [reject["line"] for reject in told["rejects"]] == [3, 4, 5, 6, 8]
-    assert {reject["code"] for reject in told["rejects"]} == {"BAD_REQUEST"}
-    assert desk.topics() == ["a", "d"]
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"revision": 1}, {"revision": "-1"}, {"revision": "1" * 20}, {"stored_at": -1}, {"stored_at": 2**60},
-        {"expires_at": "1"}, {"client_id": "\0"}, {"username": 1}, {"stored_at": float("nan")},
-        {"properties": {"correlation_data": 1}}, {"properties": {"message_expiry_interval": 1}},
-    ],
-)  # fmt: skip
-def test_fields_of_a_line_are_checked(fields: dict[str, Any]) -> None:
-    desk = Desk()
-    told = desk.ask("POST", "/import", line("a", **fields))
-    assert (told["imported"], len(told["rejects"])) == (0, 1)
-
-
-def test_an_import_is_limited_in_lines() -> None:
-    desk = Desk()
-    status, code, message = desk.refused("POST", "/import", "\n" * 10_001)
-    assert (status, code) == (400, "BAD_REQUEST")
-    assert "10000 lines" in message
-
-
-def test_an_import_lets_others_have_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "ROWS", 10)
-    desk = Desk()
-    assert desk.ask("POST", "/import", "".join(line(f"{n}") for n in range(95)))["imported"] == 95
-    assert desk.pauses >= 9
-
-
 @given(st.binary(max_size=60) | st.text(max_size=30).map(str.encode))
 def test_no_body_makes_it_fail(body: bytes) -> None:
     desk = Desk()
     assert desk.answer("POST", "/messages", body).status == 400
-    assert desk.answer("POST", "/import", body).status == 200
     assert desk.topics() == []
 
 
 @given(
     st.sampled_from(["GET", "POST", "DELETE", "PUT", "HEAD", "BREW"]),
-    st.sampled_from(["", "/messages", "/message/", "/message", "/info", "/export", "/import", "/message/%ff", "x"]),
+    st.sampled_from(["", "/messages", "/message/", "/message", "/info", "/export", "/message/%ff", "x"]),
     st.text(max_size=5),
     st.dictionaries(
         st.sampled_from(["topic", "limit", "page", "cursor", "dry_run", "merge", "x"]), st.text(max_size=9)
@@ -344,7 +261,6 @@ def test_no_call_makes_it_fail(method: str, path: str, more: str, arguments: dic
         ("DELETE", "/messages", {"topic": "a", "dry_run": "yes"}, 400, "BAD_REQUEST"),
         ("DELETE", "/message", {}, 400, "BAD_REQUEST"),
         ("GET", "/message/%ff", {}, 400, "BAD_REQUEST"),
-        ("POST", "/import", {"merge": "both"}, 400, "BAD_REQUEST"),
     ],
 )  # fmt: skip
 def test_calls_that_make_no_sense(method: str, path: str, arguments: dict[str, str], status: int, code: str) -> None:

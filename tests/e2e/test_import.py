@@ -15,7 +15,7 @@ from holdfast.access.stand_in import standing_in
 from holdfast.config import default
 from holdfast.pipeline.sink.merging import Target
 from holdfast.pipeline.sink.rows import ready
-from holdfast.pipeline.sink.staging import Stage, stage_for
+from holdfast.retained.importing.staging_areas import StagingArea, staging_area_for
 from holdfast.retained.importing.verdicts import Merge
 from holdfast.retained.store.rows import Row
 from tests.paho import PahoClient
@@ -44,9 +44,9 @@ def rows(value: bytes, stored_at: int) -> list[Row]:
     ]
 
 
-def staged(url: str, job: str, found: list[Row]) -> tuple[Stage, dict[str, Any]]:
+def staged(url: str, job: str, found: list[Row]) -> tuple[StagingArea, dict[str, Any]]:
     """Stage rows as two tasks would, with a third that does not count since it was tried again."""
-    stage = stage_for(url, job, None)
+    stage = staging_area_for(url, job, None)
     stage.open()
     stage.put(1, found[::2])
     stage.put(2, found[1::2])

@@ -1,48 +1,66 @@
-"""Calls to merge what jobs have staged: answered with a line for each chunk, so that no time-out hits a long one."""
+"""Calls that import messages: ``/merge`` merges a staging area, ``/import`` stages the lines of its body first."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Any
+from uuid import uuid4
 
 from attrs import asdict
 from twisted.internet.defer import Deferred, inlineCallbacks
 
 from holdfast.admin.arguments import number_of
-from holdfast.admin.calls import NDJSON, Answer, Call, Routes, bad_request
-from holdfast.retained.importing.jobs import OtherJob
+from holdfast.admin.calls import NDJSON, Answer, Call, Routes, answer, bad_request
+from holdfast.retained.fields import BadRecord
+from holdfast.retained.importing.chunk import ImportJob
+from holdfast.retained.importing.jobs import LONGEST_NAME, REJECTED, OtherJob
 from holdfast.retained.importing.merging import Merger, Progress
-from holdfast.retained.importing.staging import NotStaged, StagedFiles, StagedTable, Staging
+from holdfast.retained.importing.staging import (
+    NotStaged,
+    StagedFiles,
+    StagedRows,
+    StagedTable,
+    Staging,
+    row_in,
+)
 from holdfast.retained.importing.verdicts import Merge
 from holdfast.tickets import StorageFailure
 
-_LONGEST_NAME = 200
+#: The most lines of one call to import.
+MOST_LINES = 10_000
+#: The reactor serves others after so many lines, or so many bytes of them.
+ROWS = 500
+BYTES = 1 << 20
 _MOST = 2**53
 
 
 class MergeCalls:
-    """Answers calls of jobs."""
+    """Answers calls that import messages."""
 
     def __init__(self, merger: Merger) -> None:
         self._merger = merger
-        self.routes: Routes = {"/merge": {"POST": (self.merge, ("job", "merge", "rejected"))}}
+        self.routes: Routes = {
+            "/merge": {"POST": (self.merge, ("job", "merge", "rejected"))},
+            "/import": {"POST": (self.import_lines, ("merge",))},
+        }
 
     @inlineCallbacks
     def merge(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
-        """Merge all that a job has staged. The last line has the state "done", or says what went wrong."""
+        """Merge a staging area, and answer with a line for each chunk.
+
+        So no time-out ends a long merge. The last line has the state "done", or "failed" and a message.
+        """
         name = call.arguments.get("job", "")
-        if not 0 < len(name) <= _LONGEST_NAME or "\0" in name:
-            raise bad_request(f"job is the name of the job, of at most {_LONGEST_NAME} characters")
-        try:
-            merge = Merge(call.arguments.get("merge", Merge.NEWER.value))
-        except ValueError:
-            raise bad_request(f"merge is one of {', '.join(one.value for one in Merge)}") from None
+        if not 0 < len(name) <= LONGEST_NAME or "\0" in name:
+            raise bad_request(f"job is the name of the job, of at most {LONGEST_NAME} characters")
+        merge = _merge_of(call.arguments)
         rejected = number_of(call.arguments, "rejected", 0, _MOST)
         staging: Staging | None = None
         try:
-            staging = _staging(call.body)
-            first: Progress | None = yield self._merger.step(name, staging, merge, rejected)
+            staging = _staging_of(call.body)
+            job = ImportJob(name, staging, merge, rejected)
+            first: Progress | None = yield self._merger.step(job)
         except (NotStaged, OtherJob) as error:
             if staging is not None:
                 staging.close()
@@ -54,11 +72,11 @@ class MergeCalls:
             nonlocal first, over
             if over:
                 return b""
-            over = True  # unless it goes well: who has been cancelled is not asked again
+            over = True  # until this step succeeds: after an error or a cancellation nothing may follow
             progress, first = first, None
             try:
                 if progress is None:
-                    progress = yield self._merger.step(name, staging, merge, rejected)
+                    progress = yield self._merger.step(job)
             except (StorageFailure, NotStaged, OtherJob) as error:
                 return _line({"state": "failed", "message": str(error)})
             finally:
@@ -75,13 +93,54 @@ class MergeCalls:
 
         return Answer(content_type=NDJSON, more=more)
 
+    @inlineCallbacks
+    def import_lines(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
+        """Import the lines of an export; answer with counts, and with the line number and reason of each reject."""
+        merge = _merge_of(call.arguments)
+        if call.body.count(b"\n") > MOST_LINES:
+            raise bad_request(f"at most {MOST_LINES} lines at once")
+        staging, rejects, now = StagedRows(), list[dict[str, Any]](), self._merger.now()
+        number_of_topic: dict[str, int] = {}
+        for lines in _parts(call.body):
+            for number, line in lines:
+                try:
+                    row = row_in(line, now)
+                except BadRecord as error:
+                    rejects.append({"line": number, "code": "BAD_REQUEST", "message": str(error)})
+                else:
+                    if staging.add(row):
+                        number_of_topic[row.topic] = number
+            yield self._merger.pause()
+        # Nobody can repeat this call under the job's name, so its record is not kept.
+        job = ImportJob(f"import {uuid4().hex}", staging, merge, temporary=True)
+        done = False
+        while not done:
+            progress: Progress = yield self._merger.step(job)
+            done = progress.job.is_done
+            rejects += [
+                {"line": number_of_topic[reject.topic], "code": "EXCEED_LIMIT", "message": reject.reason}
+                for reject in progress.rejects
+            ]
+        counts = {name: count for name, count in progress.job.counts.items() if name != REJECTED}
+        return answer({**counts, "rejects": sorted(rejects, key=lambda reject: int(reject["line"]))})
+
+
+def _merge_of(arguments: Mapping[str, str]) -> Merge:
+    try:
+        return Merge(arguments.get("merge", Merge.NEWER.value))
+    except ValueError:
+        raise bad_request(f"merge is one of {', '.join(one.value for one in Merge)}") from None
+
 
 def _line(content: dict[str, Any]) -> bytes:
     return json.dumps(content, ensure_ascii=False).encode() + b"\n"
 
 
-def _staging(body: bytes) -> Staging:
-    """Return the staging area that is named: ``{"files": [path, ...]}``, or ``{"table": name, "attempts": [...]}``."""
+def _staging_of(body: bytes) -> Staging:
+    """Return the staging area that the body names.
+
+    It is ``{"files": [path, ...]}``, or ``{"table": name, "attempts": [number, ...]}``.
+    """
     try:
         said = json.loads(body)
     except (ValueError, RecursionError):
@@ -91,4 +150,24 @@ def _staging(body: bytes) -> Staging:
             return StagedFiles(files)
         case {"table": str(table), "attempts": [*attempts]} if all(type(one) is int for one in attempts):
             return StagedTable(table, attempts)
-    raise bad_request('the body says what is staged: {"files": [...]}, or {"table": "...", "attempts": [...]}')
+    raise bad_request('the body names the staging area: {"files": [...]}, or {"table": "...", "attempts": [...]}')
+
+
+def _parts(body: bytes) -> Generator[list[tuple[int, bytes]]]:
+    """Split a body into parts of a bounded number of lines and bytes; each line has its number. Skip empty lines."""
+    lines: list[tuple[int, bytes]] = []
+    start, number, size = 0, 0, 0
+    while start < len(body):
+        end = body.find(b"\n", start)
+        end = len(body) if end < 0 else end
+        number += 1
+        line = body[start:end].strip()
+        start = end + 1
+        if line:
+            lines.append((number, line))
+            size += len(line)
+        if len(lines) >= ROWS or size >= BYTES:
+            yield lines
+            lines, size = [], 0
+    if lines:
+        yield lines

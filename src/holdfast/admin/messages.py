@@ -8,14 +8,12 @@ from typing import Any
 from twisted.internet.defer import Deferred, inlineCallbacks
 
 from holdfast.admin.arguments import cursor_of, filter_of, flag_of, number_of, time_of
-from holdfast.admin.calls import DONE, NDJSON, Answer, Call, Routes, answer, bad_request, not_found
+from holdfast.admin.calls import DONE, NDJSON, Answer, Call, Routes, answer, not_found
 from holdfast.retained.administration import BYTES, ROWS, Administration
 from holdfast.retained.history.entries import retained_by
 from holdfast.retained.history.history import IRetainedHistory
 from holdfast.retained.history.moments import Moment
-from holdfast.retained.importing.verdicts import Merge, Verdict
-from holdfast.retained.quota.limits import NotRetained
-from holdfast.retained.records import FUTURE, BadRecord, detail_of, line_of, message_of, request_of, summary_of
+from holdfast.retained.records import detail_of, line_of, request_of, summary_of
 from holdfast.retained.store.values import ListedMessage, Listing
 from holdfast.topics import EVERY_TOPIC
 
@@ -23,8 +21,6 @@ from holdfast.topics import EVERY_TOPIC
 MOST_LISTED = 10_000
 #: bytes of messages (without payloads) after which a page ends early
 _PAGE_BYTES = 8 << 20
-#: lines of one import
-MOST_LINES = 10_000
 _MOST = 2**53
 
 #: Lists messages that match a filter, after a topic: so many, of so many bytes together, with payloads or without.
@@ -45,7 +41,6 @@ class MessageCalls:
             },
             "/message": {"GET": (self.message, ("topic", "at")), "DELETE": (self.clear_message, ("topic",))},
             "/export": {"GET": (self.export, ("topic", "cursor", "at"))},
-            "/import": {"POST": (self.merge, ("merge",))},
         }
 
     @inlineCallbacks
@@ -141,34 +136,6 @@ class MessageCalls:
         return Answer(content_type=NDJSON, more=more)
 
     @inlineCallbacks
-    def merge(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
-        """Import lines of an export; say how many were taken, and which were not and why."""
-        try:
-            merge = Merge(call.arguments.get("merge", Merge.NEWER.value))
-        except ValueError:
-            raise bad_request(f"merge is one of {', '.join(one.value for one in Merge)}") from None
-        if call.body.count(b"\n") > MOST_LINES:
-            raise bad_request(f"at most {MOST_LINES} lines at once")
-        counts = {verdict.value: 0 for verdict in Verdict}
-        rejects: list[dict[str, Any]] = []
-        for numbers, lines in _parts(call.body):
-            messages, places, now = [], [], self._administration.now()
-            for number, line in zip(numbers, lines, strict=True):
-                try:
-                    messages.append(message_of(line, now, now + FUTURE))
-                    places.append(number)
-                except BadRecord as error:
-                    rejects.append({"line": number, "code": "BAD_REQUEST", "message": str(error)})
-            verdicts = yield self._administration.merge(messages, merge)
-            for number, verdict in zip(places, verdicts, strict=True):
-                if isinstance(verdict, Verdict):
-                    counts[verdict.value] += 1
-                else:
-                    rejects.append({"line": number, "code": _code(verdict), "message": str(verdict)})
-            yield self._administration.pause()
-        return answer({**counts, "rejects": sorted(rejects, key=_line)})
-
-    @inlineCallbacks
     def _lister(self, arguments: Mapping[str, str]) -> Generator[Deferred[Any], Any, Lister]:
         """Return what lists the messages of now, or of the moment that is asked for."""
         at = time_of(arguments, "at", self._administration.now())
@@ -195,34 +162,3 @@ class Then:
         if len(entries) < len(found.messages):
             return Listing(entries, entries[-1].message.topic, False)
         return Listing(entries, found.after, found.done)
-
-
-def _code(error: Exception) -> str:
-    return "EXCEED_LIMIT" if isinstance(error, NotRetained) else "SERVICE_UNAVAILABLE"
-
-
-def _line(reject: dict[str, Any]) -> int:
-    line: int = reject["line"]
-    return line
-
-
-def _parts(body: bytes) -> Generator[tuple[list[int], list[bytes]]]:
-    """Cut a body in parts of bounded numbers of lines and bytes. Empty lines are passed over."""
-    numbers: list[int] = []
-    lines: list[bytes] = []
-    start, number, size = 0, 0, 0
-    while start < len(body):
-        end = body.find(b"\n", start)
-        end = len(body) if end < 0 else end
-        number += 1
-        line = body[start:end].strip()
-        start = end + 1
-        if line:
-            numbers.append(number)
-            lines.append(line)
-            size += len(line)
-        if len(lines) >= ROWS or size >= BYTES:
-            yield numbers, lines
-            numbers, lines, size = [], [], 0
-    if lines:
-        yield numbers, lines

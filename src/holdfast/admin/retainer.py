@@ -22,12 +22,12 @@ from holdfast.admin.messages import MessageCalls
 from holdfast.admin.replays import ReplayCalls
 from holdfast.admin.settings import Settings
 from holdfast.retained.administration import Administration
+from holdfast.retained.fields import BadRecord
 from holdfast.retained.history.history import IRetainedHistory
 from holdfast.retained.history.moments import HistoryUnavailable
 from holdfast.retained.history.restoring import Restorer
 from holdfast.retained.importing.merging import Merger
 from holdfast.retained.quota.limits import NotRetained
-from holdfast.retained.records import BadRecord
 from holdfast.retained.service import RetainedMessages
 from holdfast.tickets import FailureKind, StorageFailure
 
@@ -57,6 +57,7 @@ class RetainerAPI:
         merger: Merger | None = None,
     ) -> None:
         self._administration = administration
+        self._merger = merger
         self._store = store
         self._health = health
         self._routes: Routes = {
@@ -128,6 +129,6 @@ class RetainerAPI:
             "store": self._store,
             "available": administration.available,
             **self._health(),
-            "api": dict(administration.counts),
+            "api": {**administration.counts, "imported": 0 if self._merger is None else self._merger.imported},
         }
         return succeed(answer(content))

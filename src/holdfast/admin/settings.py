@@ -14,7 +14,7 @@ from holdfast.admin.calls import RefusedCall
 from holdfast.admin.settings_view import shown
 from holdfast.config.reader import Reader
 from holdfast.config.sections.retainer import RetainerConfig
-from holdfast.retained.records import ascii_only
+from holdfast.retained.fields import ascii_only
 
 #: keys that may be changed while the broker runs; the name of a table stands for all its keys
 CHANGEABLE = ("delivery_rate", "max_concurrent_replays", "max_publish_rate", "flow_control")

@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import frozen
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.logger import Logger
 
-from holdfast.messages import ApplicationMessage, ChangeOrigin, RetainedChange, RetainedMessage
-from holdfast.retained.importing.verdicts import Merge, Verdict, prevails, was_cleared_since
+from holdfast.messages import ApplicationMessage, ChangeOrigin, RetainedChange
 from holdfast.retained.quota.limits import NotRetained
-from holdfast.retained.service import RetainedMessages, published
+from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.interfaces import IRetainedStore
-from holdfast.retained.store.values import ListedMessage, Listing, RetainedStatistics, Selection, TopicState
+from holdfast.retained.store.values import ListedMessage, Listing, RetainedStatistics, Selection
 from holdfast.tickets import CommitTicket, StorageFailure
 
 #: Messages listed or changed at once, and their bytes, before everybody else has a turn.
@@ -54,7 +53,7 @@ class Administration:
         self.now = now
         self.pause = pause
         #: what has been done since the start
-        self.counts = {"set": 0, "cleared": 0, "imported": 0}
+        self.counts = {"set": 0, "cleared": 0}
         self._retained = retained
         self._store = store
 
@@ -134,85 +133,11 @@ class Administration:
             )
         return Cleared(count, after, done)
 
-    @inlineCallbacks
-    def merge(
-        self, messages: Sequence[RetainedMessage], merge: Merge
-    ) -> Generator[Deferred[Any], Any, list[Verdict | Exception]]:
-        """Import messages with all they carry but their revisions, and return what became of each, or why nothing did.
-
-        The reasons are :class:`NotRetained` and :class:`StorageFailure`.
-        """
-        stamps = [self._store.next_revision() for _ in messages]
-        yield _durable([self._store.flushed()])
-        standing = yield self._store.topic_states([message.topic for message in messages])
-        written: dict[str, RetainedMessage] = {}
-        verdicts: list[Verdict | Exception] = []
-        tickets: list[tuple[int, CommitTicket]] = []
-        for message, stamp in zip(messages, stamps, strict=True):
-            before = written.get(message.topic)
-            if before is not None:
-                verdict: Verdict | Exception = self._judged(message, before, merge, before == message)
-            else:
-                verdict = yield self._verdict(message, standing.get(message.topic), merge)
-            if verdict is Verdict.IMPORTED:
-                change = RetainedChange(
-                    message.topic,
-                    stamp,
-                    self.now(),
-                    evolve(message, revision=stamp),
-                    message.client_id,
-                    message.username,
-                )
-                yield from self._decided(published(message))
-                try:
-                    tickets.append((len(verdicts), self._retained.store(change, ChangeOrigin.IMPORT)))
-                except NotRetained as refused:
-                    verdict = refused
-                else:
-                    written[message.topic] = message
-            verdicts.append(verdict)
-        yield _settled([ticket for _, ticket in tickets])
-        for number, ticket in tickets:
-            if ticket.failure is not None:
-                verdicts[number] = ticket.failure
-        self.counts["imported"] += verdicts.count(Verdict.IMPORTED)
-        return verdicts
-
     def _decided(self, message: ApplicationMessage) -> Generator[Deferred[Any], Any, None]:
         """Wait for a look at the store, where it takes one to tell whether the message fits."""
         waiting = self._retained.undecided(message, by_operator=True)
         if waiting is not None:
             yield waiting
-
-    @inlineCallbacks
-    def _verdict(
-        self, message: RetainedMessage, standing: TopicState | None, merge: Merge
-    ) -> Generator[Deferred[Any], Any, Verdict]:
-        if self._has_expired(message):
-            return Verdict.EXPIRED
-        if standing is None:
-            return Verdict.IMPORTED
-        listed = standing.listed
-        if listed is None:
-            since = was_cleared_since(message.stored_at, standing.changed_at, merge)
-            return Verdict.CLEARED if since else Verdict.IMPORTED
-        known = listed.message
-        if self._has_expired(known):
-            return Verdict.IMPORTED
-        same = listed.size == len(message.payload)
-        same = same and evolve(known, payload=message.payload, revision=message.revision) == message
-        if same:
-            stored = yield self._store.get(message.topic)
-            same = stored is not None and stored.payload == message.payload
-        return self._judged(message, known, merge, same)
-
-    def _judged(self, message: RetainedMessage, known: RetainedMessage, merge: Merge, same: bool) -> Verdict:
-        if same:
-            return Verdict.UNCHANGED
-        return Verdict.IMPORTED if prevails(message, known, merge) else Verdict.KEPT
-
-    def _has_expired(self, message: RetainedMessage) -> bool:
-        return message.expires_at is not None and message.expires_at <= self.now()
 
     def _clear(self, topic: str, revision: int) -> CommitTicket:
         return self._retained.store(RetainedChange(topic, revision, self.now(), None), ChangeOrigin.API)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from base64 import b64encode
 from http.client import RemoteDisconnected
 from pathlib import Path
@@ -48,9 +49,9 @@ def refused(*arguments: str, given: bytes | None = None) -> str:
     return result.stderr.splitlines()[-1]
 
 
-def line(topic: str, payload: bytes = b"x") -> bytes:
+def line(topic: str, payload: bytes = b"x", **fields: object) -> bytes:
     """Return a line to import."""
-    return json.dumps({"topic": topic, "payload": b64encode(payload).decode()}).encode() + b"\n"
+    return json.dumps({"topic": topic, "payload": b64encode(payload).decode(), **fields}).encode() + b"\n"
 
 
 def test_set_get_topics_clean() -> None:
@@ -95,8 +96,7 @@ def test_an_export_is_imported_as_it_was(folder: Path) -> None:
 
 
 def test_refused_lines_go_to_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With their numbers in the whole file, whatever the size of the chunks it is sent in; the rest is imported."""
-    monkeypatch.setattr(importing, "_LINES", 2)
+    """With their numbers in the whole file, in the order of lines; the rest is imported."""
     monkeypatch.setattr(importing, "_LONGEST_LINE", 200)
     given = line("a") + b"{\xff\n" + line("b") + b"\n" + line("c" * 300) + line("d") + line("#") + line("e").rstrip()
     result = run("import", "-", "--rejects", "r.ndjson", given=given)
@@ -109,6 +109,45 @@ def test_refused_lines_go_to_a_file(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert rejects[2]["text"].encode() + b"\n" == line("#")
     assert ok("topics") == b"a\nb\nd\ne\n"
     assert "2 lines were refused; --rejects FILE keeps them" in refused("import", "-", given=line("#") * 2)
+
+
+@pytest.mark.parametrize("make", ["sqlite", "postgres"])
+def test_a_message_over_a_limit_is_refused_with_its_line(folder: Path, make: str) -> None:
+    """In the order of lines among all refused lines, on both databases. Nothing of the staging is left."""
+    (folder / "h.toml").write_text("[retainer]\nmax_payload_size = '2B'\n")
+    url = fresh_database() if make == "postgres" else f"sqlite:///{folder}/data/holdfast.db"
+    place = ("--config", "h.toml", "--data-dir", "data", "--storage", url)
+    given = line("z", b"123") + line("b") + b"{\n" + line("a", b"1234") + line("c")
+    assert "2 imported" in (result := run("import", "-", "--rejects", "r.ndjson", *place, given=given)).stderr
+    assert result.exit_code == 1
+    rejects = [json.loads(each) for each in (folder / "r.ndjson").read_text().splitlines()]
+    assert [(reject["line"], reject["code"]) for reject in rejects] == [
+        (1, "EXCEED_LIMIT"), (3, "BAD_REQUEST"), (4, "EXCEED_LIMIT"),
+    ]  # fmt: skip
+    assert [reject["text"].encode() + b"\n" for reject in rejects[::2]] == [line("z", b"123"), line("a", b"1234")]
+    assert "retainer.max_payload_size is 2" in rejects[0]["message"]
+    assert ok("topics", *place) == b"b\nc\n"
+    if make == "sqlite":
+        assert list((folder / "data" / "staging").iterdir()) == []
+        return
+    with psycopg.connect(url.replace("+psycopg", "")) as connection:
+        left = connection.execute("SELECT count(*) FROM pg_tables WHERE tablename LIKE 'holdfast_staging_%'")
+        assert left.fetchone() == (0,)
+
+
+def test_of_a_topic_in_several_lines_the_newest_line_is_imported() -> None:
+    """Wherever it stands, and by any rule."""
+    now = time.time_ns() // 1_000_000
+    ages = {b"1": now - 2000, b"3": now, b"2": now - 1000}
+    given = b"".join(line("t", payload, stored_at=age) for payload, age in ages.items())
+    for merge in ("replace", "keep"):
+        assert "1 imported, 0 unchanged, 0 kept" in run("import", "-", "--merge", merge, given=given).stderr
+        assert ok("get", "t", "--payload") == b"3"
+        ok("clean", "t")
+
+
+def test_an_empty_file_imports_nothing() -> None:
+    assert run("import", "-", given=b"").stderr == "0 imported, 0 unchanged, 0 kept, 0 cleared, 0 expired\n"
 
 
 def test_what_is_wrong_is_said_in_a_line(folder: Path) -> None:

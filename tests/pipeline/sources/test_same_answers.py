@@ -68,8 +68,8 @@ def test_the_broker_s_command_and_the_pipeline_agree(
         prepare(other)
         config = default().override([], str(tmp_path / "other"), other.url, allow_anonymous=True, cwd=tmp_path)
         with standing_in(config) as access, source.open("rb") as file:
-            command = Import(access, merge.value, told)
-            command.run(file, lambda *_: None)
+            command = Import(access, other.url, merge.value, told)
+            command.run(file, None)
         done = import_messages(
             spark, str(source), "ndjson", Target(filled.url, None), merge, rejects=str(tmp_path / "rejects")
         )

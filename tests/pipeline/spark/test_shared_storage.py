@@ -9,7 +9,6 @@ from pyspark.sql import SparkSession
 
 from holdfast.pipeline import Source
 from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.sink.staging import stage_for
 from holdfast.pipeline.spark.shared_storage import (
     require_file,
     require_history,
@@ -18,6 +17,7 @@ from holdfast.pipeline.spark.shared_storage import (
     shared_snapshot,
     uses_other_hosts,
 )
+from holdfast.retained.importing.staging_areas import StagingUnusable, staging_area_for
 from tests.pipeline.stores import database
 
 
@@ -81,6 +81,6 @@ def test_tasks_check_that_they_see_shared_files(spark: SparkSession, tmp_path: P
 
 def test_a_task_that_cannot_stage_rows_names_its_host(tmp_path: Path) -> None:
     """The shared folder does not exist on that host."""
-    stage = stage_for("sqlite:////nowhere/store.db", "job", str(tmp_path / "staging"))
-    with pytest.raises(PipelineError, match=r"has no staging area on .*, where a task runs"):
+    stage = staging_area_for("sqlite:////nowhere/store.db", "job", str(tmp_path / "staging"))
+    with pytest.raises(StagingUnusable, match=r"has no staging area on .*, where a task runs"):
         stage.put(1, [])

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from uuid import uuid4
 
-from holdfast.messages import ApplicationMessage, ChangeOrigin
+from twisted.internet.defer import succeed
+
+from holdfast.messages import ApplicationMessage, ChangeOrigin, RetainedMessage
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.history.restoring import Restorer
+from holdfast.retained.importing.chunk import ImportJob
+from holdfast.retained.importing.merging import Merger
+from holdfast.retained.importing.staging import StagedRows, staged_row
+from holdfast.retained.importing.verdicts import Merge
 from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.sql import SQLRetainedStore
@@ -58,6 +65,16 @@ class RecordedBroker(MemoryBroker):
     def publish(self, message: ApplicationMessage, origin: ChangeOrigin) -> CommitTicket:
         """Retain and route."""
         return self.router.publish(message, origin)[0]
+
+    def import_messages(self, messages: Iterable[RetainedMessage], merge: Merge) -> None:
+        """Import messages as an operator."""
+        staging = StagedRows()
+        for message in messages:
+            staging.add(staged_row(message))
+        merger = Merger(self.retained, self.store, now=self.now, pause=lambda: succeed(None))
+        job = ImportJob(uuid4().hex, staging, merge)
+        while not result_of(merger.step(job)).job.is_done:
+            pass
 
     def close(self) -> None:
         """Stop, and close the database."""

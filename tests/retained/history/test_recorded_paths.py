@@ -96,8 +96,8 @@ def test_every_path_is_recorded(make: Make) -> None:
     finish(broker, operator.clear("t/2"))
     step()
     imported = RetainedMessage("t/old", b"i", 1, NO_PROPERTIES, "x", "y", START, None, 1)
-    finish(broker, operator.merge([imported, RetainedMessage("t/3", b"i", 0, NO_PROPERTIES, None, None, 1, None, 1)],
-                                  Merge.REPLACE))  # fmt: skip
+    other = RetainedMessage("t/3", b"i", 0, NO_PROPERTIES, None, None, 1, None, 1)
+    broker.import_messages([imported, other], Merge.REPLACE)
     step()
     client.publish("t/short", b"x", 1, True, properties=Properties(message_expiry_interval=5))
     step()
@@ -142,9 +142,8 @@ def test_an_imported_message_is_in_the_history_from_its_import_on(make: Make, st
     broker.advance(10)
     before = broker.now()
     broker.advance(10)
-    operator = Administration(broker.retained, broker.store, broker.now, broker.history.turn)
     message = RetainedMessage("t", b"i", 0, NO_PROPERTIES, None, None, stored_at, None, 1)
-    finish(broker, operator.merge([message], Merge.NEWER))
+    broker.import_messages([message], Merge.NEWER)
     imported = broker.now()
     broker.advance(10)
     client.publish("after", b"1", 1, True)

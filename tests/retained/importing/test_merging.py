@@ -15,10 +15,11 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from holdfast.messages import ApplicationMessage, ChangeOrigin, RetainedChange, RetainedMessage
-from holdfast.retained.importing import merging
-from holdfast.retained.importing.chunk_size import HOLD, LEAST, MOST, Pace
+from holdfast.retained.importing import chunk, merging
+from holdfast.retained.importing.chunk import ImportJob, Reject
+from holdfast.retained.importing.chunk_size import HOLD, LEAST, MOST, ChunkSize
 from holdfast.retained.importing.jobs import OtherJob, read_job
-from holdfast.retained.importing.merging import Merger, Reject
+from holdfast.retained.importing.merging import Merger
 from holdfast.retained.importing.staging import (
     FILE_INSERT,
     FILE_SCHEMA,
@@ -107,7 +108,7 @@ class Desk:
         """Merge all; return what is not zero of the counts, and the rejects."""
         rejects: list[Reject] = []
         for _ in range(10_000):
-            progress = result_of(self.merger.step(job, staging, merge))
+            progress = result_of(self.merger.step(ImportJob(job, staging, merge)))
             rejects += progress.rejects
             if progress.job.is_done:
                 staging.close()
@@ -189,7 +190,7 @@ def test_the_newest_counts_wherever_a_chunk_ends(
     place: Place, monkeypatch: pytest.MonkeyPatch, rows: int, most_bytes: int
 ) -> None:
     """Also when one topic is staged more often than a chunk has messages."""
-    monkeypatch.setattr(merging, "BYTES", most_bytes)
+    monkeypatch.setattr(chunk, "BYTES", most_bytes)
     ages = {f"t/{number}": [OLDER - 2, NEWER, OLDER, OLDER - 1, NOW][: number + 1] for number in range(5)}
     given = [message(topic, b"at %d" % age, stored_at=age) for topic, all_of in ages.items() for age in all_of]
     with place.opened(rows=rows) as desk:
@@ -207,7 +208,7 @@ def test_a_job_cut_short_goes_on_and_counts_once(
     with place.opened(rows=3) as desk:
         staging = place.stage(staged(*messages))
         for _ in range(stop_after):
-            result_of(desk.merger.step("j", staging, Merge.NEWER))
+            result_of(desk.merger.step(ImportJob("j", staging, Merge.NEWER)))
         staging.close()
     with place.opened() as desk:
         again = place.stage(staged(*messages[::2]), staged(*messages[1::2]))
@@ -233,9 +234,9 @@ def test_a_chunk_has_as_many_messages_as_hold_the_writer_for_some_milliseconds(
     rows: int, taken: int, seconds: float, then: int
 ) -> None:
     """By how long the last one did; within bounds."""
-    pace = Pace(rows, HOLD)
-    pace.took(taken, seconds)
-    assert pace.rows == then
+    size = ChunkSize(rows, HOLD)
+    size.took(taken, seconds)
+    assert size.rows == then
 
 
 def test_chunks_follow_the_time_they_take(place: Place) -> None:
@@ -262,7 +263,7 @@ def test_chunks_follow_the_time_they_take(place: Place) -> None:
 
         staging.take = slow  # type: ignore[method-assign, assignment]
         for _ in range(20):
-            if result_of(merger.step("j", staging, Merge.NEWER)).job.is_done:
+            if result_of(merger.step(ImportJob("j", staging, Merge.NEWER))).job.is_done:
                 break
         staging.close()
     assert sizes == [100, 200, 250, 250, 0]
@@ -295,9 +296,9 @@ def test_a_failing_chunk_leaves_nothing_behind(place: Place, monkeypatch: pytest
             raise ValueError("broken")
 
         with monkeypatch.context() as patched:
-            patched.setattr(merging, "advance", broken)
+            patched.setattr(chunk, "advance", broken)
             with pytest.raises(ValueError, match="broken"):
-                result_of(desk.merger.step("j", staging, Merge.NEWER))
+                result_of(desk.merger.step(ImportJob("j", staging, Merge.NEWER)))
         assert desk.get("t") is None
         assert desk.store.statistics().count == 0
         assert desk.merge(staging) == ({"imported": 1}, [])
@@ -305,14 +306,14 @@ def test_a_failing_chunk_leaves_nothing_behind(place: Place, monkeypatch: pytest
 
 def test_chunks_are_bounded_in_bytes(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large payloads make small chunks, one row at least."""
-    monkeypatch.setattr(merging, "BYTES", 250)
+    monkeypatch.setattr(chunk, "BYTES", 250)
     rows = staged(*(message(f"t/{number}", b"p" * size) for number, size in enumerate((100, 100, 100, 300, 10, 240))))
     with place.opened() as desk:
         staging = place.stage(rows)
         positions = []
         done = False
         while not done:
-            progress = result_of(desk.merger.step("j", staging, Merge.NEWER))
+            progress = result_of(desk.merger.step(ImportJob("j", staging, Merge.NEWER)))
             positions.append(progress.job.position)
             done = progress.job.is_done
         assert positions == ["t/1", "t/2", "t/3", "t/5", "t/5"]
@@ -381,7 +382,7 @@ def test_who_stops_waiting_stops_no_chunk(place: Place) -> None:
             desk.retained, desk.store, now=lambda: NOW,
             pause=lambda: waiting.append(Deferred()) or waiting[-1],  # type: ignore[func-returns-value]
         )  # fmt: skip
-        step = merger.step("j", place.stage(staged(message("t"))), Merge.NEWER)
+        step = merger.step(ImportJob("j", place.stage(staged(message("t"))), Merge.NEWER))
         step.addErrback(lambda _: None)
         step.cancel()
         assert desk.store.statistics().count == 1
@@ -405,8 +406,8 @@ def test_files_that_are_closed_while_they_are_read_do_not_pass_for_read(
         with monkeypatch.context() as patched:
             patched.setattr(StagedFiles, "_go_to", interrupted)
             with pytest.raises(NotStaged, match="was closed before its end"):
-                result_of(desk.merger.step("j", files, Merge.NEWER))
-        progress = result_of(desk.merger.step("j", place.stage(staged(message("t"))), Merge.NEWER))
+                result_of(desk.merger.step(ImportJob("j", files, Merge.NEWER)))
+        progress = result_of(desk.merger.step(ImportJob("j", place.stage(staged(message("t"))), Merge.NEWER)))
         assert progress.job.counts["imported"] == 1
 
 

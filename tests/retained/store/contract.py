@@ -20,7 +20,6 @@ from holdfast.retained.store.values import (
     RetainedStatistics,
     Selection,
     Slice,
-    TopicState,
     Usage,
     UsageSnapshot,
 )
@@ -151,18 +150,6 @@ class StoreContract:
             put(store, "e")
             everything = selection(EVERY_TOPIC, not_after=now)
             assert [entry.message.topic for entry in listed(store, everything, payloads=False)] == ["$a", "a/b"]
-
-    def test_how_topics_stand(self) -> None:
-        """What is retained without its payload, when a topic was cleared, and nothing of unknown ones."""
-        with self.opened() as store:
-            stored = put(store, "a", b"xyz", stored_at=NOW - 5)
-            put(store, "b")
-            clear(store, "b", at=NOW + 5)
-            standing = result_of(store.topic_states(["a", "b", "c", "d'\""]))
-            assert standing["b"] == TopicState(NOW + 5, None)
-            assert standing["a"].listed == ListedMessage(evolve(stored, payload=b""), 3)
-            assert set(standing) == {"a", "b"}
-            assert result_of(store.topic_states([])) == {}
 
     @shared
     @given(st.data())

@@ -12,6 +12,7 @@ from attrs import evolve
 from twisted.internet.defer import succeed
 
 from holdfast.messages import ChangeOrigin, RetainedChange, RetainedMessage
+from holdfast.retained.importing.chunk import ImportJob
 from holdfast.retained.importing.merging import Merger
 from holdfast.retained.importing.staging import FILE_INSERT, FILE_SCHEMA, StagedFiles
 from holdfast.retained.importing.verdicts import Merge
@@ -757,5 +758,5 @@ def _changed(broker: RestartableBroker, folder: Path, way: str, payload: bytes) 
         connection.execute(FILE_INSERT, row_of(change))
     assert isinstance(broker.store, SQLRetainedStore)
     merger = Merger(broker.retained, broker.store, now=broker.now, pause=lambda: succeed(None))
-    merged = merger.step("job", StagedFiles([str(folder / "staged.db")]), Merge.NEWER)
+    merged = merger.step(ImportJob("job", StagedFiles([str(folder / "staged.db")]), Merge.NEWER))
     return lambda: bool(merged.called)

@@ -10,23 +10,32 @@ from typing import Any
 
 import click
 
-from holdfast.access.interfaces import Inaccessible
+from holdfast.access.interfaces import Access, Inaccessible
 from holdfast.access.opening import access_to
 from holdfast.cli.broker_options import broker_options, fail, load_config
-from holdfast.config import ConfigError
+from holdfast.config import Config, ConfigError
 from holdfast.storage.database import StoreUnusable
 from holdfast.storage.lock import DirectoryUnusable
 
 
 def with_access(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command its access as first argument, and print a failure in one line on standard error."""
+    return _with(command, lambda access, _config: (access,))
 
+
+def with_access_and_config(command: Callable[..., None]) -> Callable[..., None]:
+    """Do the same, and give the command the broker's configuration as second argument."""
+    return _with(command, lambda access, config: (access, config))
+
+
+def _with(command: Callable[..., None], given: Callable[[Access, Config], tuple[object, ...]]) -> Callable[..., None]:
     def run(
         context: click.Context, config: Path | None, data_dir: str | None, storage: str | None, **options: Any
     ) -> None:
         try:
-            with access_to(load_config(config, data_dir, storage)) as access:
-                command(access, **options)
+            loaded = load_config(config, data_dir, storage)
+            with access_to(loaded) as access:
+                command(*given(access, loaded), **options)
         except (ConfigError, DirectoryUnusable, StoreUnusable, Inaccessible) as error:
             fail(context, error)
         except BrokenPipeError:  # the reader of standard output, such as head, has read enough

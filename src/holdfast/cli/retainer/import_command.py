@@ -12,9 +12,9 @@ from typing import IO
 import click
 
 from holdfast.access.interfaces import Access, Inaccessible
-from holdfast.cli.progress import progress
-from holdfast.cli.retainer.access_option import with_access
+from holdfast.cli.retainer.access_option import with_access_and_config
 from holdfast.cli.retainer.importing import Import
+from holdfast.config import Config
 from holdfast.retained.importing.verdicts import Merge
 
 
@@ -29,16 +29,15 @@ from holdfast.retained.importing.verdicts import Merge
     "one. keep: the one that is there.",
 )
 @click.option("--rejects", type=click.Path(dir_okay=False, path_type=Path), help="Write lines that were refused here.")
-@with_access
-def import_lines(access: Access, file: IO[bytes], merge: str, rejects: Path | None) -> None:
+@with_access_and_config
+def import_lines(access: Access, config: Config, file: IO[bytes], merge: str, rejects: Path | None) -> None:
     """Import retained messages from FILE (- is standard input), lines as written by export.
 
     Importing the same file again changes nothing. The exit status is 1 if lines were refused.
     """
     with _rejects(rejects) as refused:
-        one = Import(access, merge, refused)
-        with progress("importing", _size(file), in_bytes=True) as report:
-            one.run(file, report)
+        one = Import(access, config.storage.url, merge, refused)
+        one.run(file, _size(file))
     click.echo(", ".join(f"{count} {verdict}" for verdict, count in one.counts.items()), err=True)
     if one.counts["cleared"] and merge == Merge.NEWER.value:
         click.echo("cleared since they were exported: to bring these back, use --merge replace or keep", err=True)

@@ -10,7 +10,8 @@ from typing import Any
 
 from holdfast.pipeline.formats.file_entry import FileEntry, properties_json
 from holdfast.pipeline.formats.lines import lines
-from holdfast.retained.records import BadRecord, message_of
+from holdfast.retained.fields import BadRecord
+from holdfast.retained.records import message_of
 from holdfast.retained.store.rows import json_of
 
 #: Stands for a missing time: the sink sets the time of the import.

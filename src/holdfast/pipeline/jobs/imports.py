@@ -14,12 +14,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's u
 from holdfast.pipeline.database.connection import Source, check
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.names import COVERAGE, DATA, MANIFEST
-from holdfast.pipeline.sink.merging import Target
+from holdfast.pipeline.sink.merging import Target, staging_explained
 from holdfast.pipeline.sink.rows import FIELDS
-from holdfast.pipeline.sink.staging import sweep
 from holdfast.pipeline.sources.files import FORMATS as FILES
 from holdfast.pipeline.sources.files import files_of
 from holdfast.retained.importing.jobs import Job, read_job
+from holdfast.retained.importing.staging_areas import sweep
 from holdfast.retained.importing.verdicts import Merge
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ def import_messages(
     """Import all messages in a file or folder. Raises :class:`PipelineError`, also for too many rejects."""
     before = None if job is None else _job(target, job)
     if before is not None and before.is_done and before.merge is merge:
-        sweep(target.url, before.name, staging)
+        with staging_explained():
+            sweep(target.url, before.name, staging)
         return Imported(before.name, True, **before.counts)
     job = job or uuid4().hex
     options = {"merge": merge.value, "job": job, "max_rejects": str(max_rejects), **asdict(target)}

@@ -1,8 +1,7 @@
-"""Merging what is staged: through the broker that runs, or in its place where none does."""
+"""Merging a staging area: through the running broker, or in its place if none runs."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,11 +10,12 @@ from typing import Any
 from attrs import frozen
 
 from holdfast.access.interfaces import Access, Inaccessible
+from holdfast.access.merging import MergeFailed, merge_staged
 from holdfast.access.opening import access_to
-from holdfast.access.stand_in import standing_in
 from holdfast.config import Config, ConfigError, default, load
 from holdfast.pipeline.database.location import url_of
 from holdfast.pipeline.errors import PipelineError
+from holdfast.retained.importing.staging_areas import StagingUnusable
 from holdfast.retained.importing.verdicts import Merge
 from holdfast.storage.database import StoreUnusable
 from holdfast.storage.lock import DirectoryUnusable
@@ -23,10 +23,10 @@ from holdfast.storage.lock import DirectoryUnusable
 
 @frozen
 class Target:
-    """Where to merge: ``storage`` is a database's URL, ``config`` a broker's file; one of them is given.
+    """The database to import into: ``storage`` is its URL, or ``config`` the broker's file; one of them is given.
 
-    Of an SQLite database given by its URL, the broker is the one whose data directory it is in. One of Postgres is then
-    written directly, for its brokers may be anywhere.
+    The broker of an SQLite database given by its URL is the one whose data directory holds the database. A Postgres
+    database given by its URL is written directly, because its brokers may run on any host.
     """
 
     storage: str | None
@@ -38,28 +38,27 @@ class Target:
         return url_of(self.storage, self.config)
 
     def merge(self, job: str, merge: Merge, rejected: int, staged: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Merge, and tell after each chunk what the API tells; so many were ``rejected`` before.
+        """Merge a staging area, and yield the API's report after each chunk; so many rows were ``rejected`` before.
 
         Raises :class:`PipelineError`.
         """
-        body = json.dumps(staged).encode()
-        with self._access() as access:
-            rest = b""
-            arguments = {"job": job, "merge": merge.value, **({"rejected": str(rejected)} if rejected else {})}
-            for piece in access.pieces("/merge", arguments, "POST", body):
-                *lines, rest = (rest + piece).split(b"\n")
-                for line in lines:
-                    said = json.loads(line)
-                    if said["state"] == "failed":
-                        raise PipelineError(f"the import is not complete: {said['message']}; run the same job again")
-                    yield said
+        try:
+            with self._access() as access:
+                yield from merge_staged(access, job=job, merge=merge.value, rejected=rejected, staged=staged)
+        except MergeFailed as error:
+            raise PipelineError(f"the import is not complete: {error}; run the same job again") from error
 
     @contextmanager
     def _access(self) -> Iterator[Access]:
         try:
             config = self._config()
-            known = self.config is not None or config.storage.url.startswith("sqlite")
-            with access_to(config) if known else standing_in(config) as access:
+            if self.config is not None or config.storage.url.startswith("sqlite"):
+                with access_to(config) as access:
+                    yield access
+                return
+            from holdfast.access.stand_in import standing_in  # imports Twisted, which Spark's workers do without
+
+            with standing_in(config) as access:
                 yield access
         except (Inaccessible, StoreUnusable, DirectoryUnusable, ConfigError) as error:
             raise PipelineError(str(error)) from error
@@ -70,3 +69,12 @@ class Target:
         url = self.url
         folder = str(Path(url.removeprefix("sqlite:///")).parent) if url.startswith("sqlite") else None
         return default().override([], folder, url, allow_anonymous=True, cwd=Path.cwd())
+
+
+@contextmanager
+def staging_explained() -> Iterator[None]:
+    """Raise :class:`PipelineError` if a staging area cannot be used."""
+    try:
+        yield
+    except StagingUnusable as error:
+        raise PipelineError(str(error)) from error

@@ -27,11 +27,12 @@ from pyspark.sql.types import DataType, LongType, StructType, TimestampType
 from holdfast.pipeline.database.connection import check
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.sink.merging import Target
+from holdfast.pipeline.sink.merging import Target, staging_explained
 from holdfast.pipeline.sink.rows import FIELDS, Unfit, ready
-from holdfast.pipeline.sink.staging import stage_for
 from holdfast.pipeline.sources.columns import RETAINED
 from holdfast.pipeline.sources.options import Options
+from holdfast.retained.importing.jobs import LONGEST_NAME
+from holdfast.retained.importing.staging_areas import staging_area_for
 from holdfast.retained.importing.verdicts import Merge
 from holdfast.retained.store.rows import Row
 
@@ -41,7 +42,6 @@ REJECTS = "rejects.jsonl"
 Reject = dict[str, Any]
 #: They are in memory until all is merged.
 MOST_REJECTS = 100_000
-_LONGEST_NAME = 200
 #: Columns that say something about a row: where it is from, and why it is none.
 _ABOUT = ("source", "problem")
 #: Columns of the source that follow from others.
@@ -70,14 +70,15 @@ class RetainedWriter(DataSourceArrowWriter):
         options.url()  # says what is wrong with either
         self._merge = Merge(options.choice("merge", Merge.NEWER.value, tuple(one.value for one in Merge)))
         self._job = options.text("job") or uuid4().hex
-        if len(self._job) > _LONGEST_NAME or "\0" in self._job:
-            raise PipelineError(f"format retained: job is a name of at most {_LONGEST_NAME} characters")
+        if len(self._job) > LONGEST_NAME or "\0" in self._job:
+            raise PipelineError(f"format retained: job is a name of at most {LONGEST_NAME} characters")
         self._rejects = options.text("rejects")
         self._most = options.number("max_rejects", 0, 0, MOST_REJECTS)
         self._now = time.time_ns() // 1_000_000
         check(self._target.url)
-        self._stage = stage_for(self._target.url, self._job, options.text("staging"))
-        self._stage.open()
+        self._area = staging_area_for(self._target.url, self._job, options.text("staging"))
+        with staging_explained():
+            self._area.open()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage the rows of a task attempt."""
@@ -100,7 +101,8 @@ class RetainedWriter(DataSourceArrowWriter):
                         staged.rows += 1
                         yield row
 
-        self._stage.put(staged.attempt, rows())
+        with staging_explained():
+            self._area.put(staged.attempt, rows())
         return staged
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -109,16 +111,17 @@ class RetainedWriter(DataSourceArrowWriter):
         rejects = [reject for each in staged for reject in each.rejects]
         try:
             rejected = self._check_rejects(staged, rejects)
-            named = self._stage.named([each.attempt for each in staged if each.rows])
+            with staging_explained():
+                named = self._area.named([each.attempt for each in staged if each.rows])
             for said in self._target.merge(self._job, self._merge, rejected, named):
                 rejects += [_reject(one["reason"], "limit", one) for one in said["rejects"]]
             self._tell(rejects)
         finally:
-            self._stage.drop()
+            self._area.drop()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Drop what was staged."""
-        self._stage.drop()
+        self._area.drop()
 
     def _check_rejects(self, staged: Sequence[Staged], rejects: Sequence[Reject]) -> int:
         reasons: Counter[str] = sum((each.rejected for each in staged), Counter())

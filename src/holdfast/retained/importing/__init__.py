@@ -1,5 +1,6 @@
-"""Importing retained messages from elsewhere: rows are staged first, then merged chunk by chunk.
+"""Imports of retained messages: rows are staged first, then a job merges them chunk by chunk.
 
-A merge yields to live messages after every chunk, and a job that was killed goes on where it stopped.
-May import ``store``, ``quota`` and ``history``; knows no replay.
+The broker serves everybody else between two chunks, and a job that was killed continues after its last chunk.
+May import ``store``, ``quota``, ``records`` and ``service``; knows no replay. Spark's workers import ``staging``,
+``staging_areas``, ``verdicts`` and ``jobs``, so these four import no Twisted.
 """

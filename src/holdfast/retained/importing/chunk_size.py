@@ -1,17 +1,17 @@
-"""How much a transaction takes on at once, so that nobody waits for it longer than for a few milliseconds."""
+"""The size of the next chunk: as many rows as keep the writer busy for some milliseconds."""
 
 from __future__ import annotations
 
-#: Rows of a transaction: fewer would spend their time in commits, more would hold up others by their number alone.
+#: Smaller chunks would spend their time in commits; larger ones would delay publishers.
 LEAST, MOST = 100, 2000
-#: Seconds for which the writer should be held, but for the commit: that takes its time however few the rows are.
+#: Seconds for which a chunk should keep the writer, without the commit: a commit takes its time for any number of rows.
 HOLD = 0.003
 
 
-class Pace:
-    """How many rows the next transaction takes, by how long the last one has held the writer.
+class ChunkSize:
+    """The number of rows of the next chunk, from the time that the last chunk has kept the writer.
 
-    ``rows`` are those of the first one; ``hold`` is in seconds, None to stay with that number.
+    ``rows`` is the size of the first chunk; ``hold`` is in seconds, None to keep the first size.
     """
 
     def __init__(self, rows: int, hold: float | None = None) -> None:
@@ -19,9 +19,10 @@ class Pace:
         self._hold = hold
 
     def took(self, rows: int, seconds: float) -> None:
-        """Take note that a transaction of so many rows has held the writer for so long.
+        """Choose the next size, after a chunk of ``rows`` rows that took ``seconds``.
 
-        One that was shorter than it might have been, for want of rows or because they are large, lets none grow.
+        A chunk may have fewer rows than allowed, at the end or because rows are large. Such a chunk does not show that
+        a larger one would be fast, so the size does not grow.
         """
         if self._hold is None or not rows:
             return

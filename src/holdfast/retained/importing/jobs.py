@@ -1,4 +1,4 @@
-"""Jobs that merge what has been staged: how far each has got, in the table ``pipeline_jobs``."""
+"""Import jobs: the progress of each, in the table ``pipeline_jobs``."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from holdfast.storage.driver import Cursor
 MERGING = "merging"
 DONE = "done"
 REJECTED = "rejected"
+#: The longest name of a job, in characters.
+LONGEST_NAME = 200
 
 _BEGIN = "INSERT INTO pipeline_jobs VALUES (?, ?, ?, '', ?, ?, ?) ON CONFLICT (job) DO NOTHING"
-#: Whoever merges for a job updates its row first, so that two take turns.
+#: Two processes may merge for one job. Each updates the row first, and so waits for the other's transaction.
 _TURN = "UPDATE pipeline_jobs SET changed_at = ? WHERE job = ?"
 _READ = "SELECT job, state, merge, position, counts FROM pipeline_jobs WHERE job = ?"
 _ADVANCE = "UPDATE pipeline_jobs SET state = ?, position = ?, counts = ? WHERE job = ?"
+_FORGET = "DELETE FROM pipeline_jobs WHERE job = ?"
 
 
 class OtherJob(ValueError):
@@ -27,7 +30,10 @@ class OtherJob(ValueError):
 
 @frozen
 class Job:
-    """A job: all staged topics up to ``position`` are dealt with. ``counts`` are by verdict, and of the rejected."""
+    """A job has merged all staged topics up to ``position``. ``counts`` has a number for each verdict and for rejects.
+
+    A rejected message is one that a limit refuses, or one that was rejected before the job began.
+    """
 
     name: str
     state: str
@@ -45,7 +51,7 @@ NO_COUNTS: Mapping[str, int] = {**{verdict.value: 0 for verdict in Verdict}, REJ
 
 
 def take_turn(cursor: Cursor, name: str, merge: Merge, now: int, rejected: int = 0) -> Job:
-    """Return a job as it stands, begun if there was none of the name, with so many rejected before.
+    """Return the job of this name. If there is none, begin it with ``rejected`` messages rejected before.
 
     Raises :class:`OtherJob`.
     """
@@ -62,7 +68,7 @@ def take_turn(cursor: Cursor, name: str, merge: Merge, now: int, rejected: int =
 
 
 def read_job(cursor: Cursor, name: str) -> Job | None:
-    """Return a job as it stands, if there is one of the name."""
+    """Return the job of this name, None if there is none."""
     cursor.execute(_READ, (name,))
     row = cursor.fetchone()
     if row is None:
@@ -72,5 +78,10 @@ def read_job(cursor: Cursor, name: str) -> Job | None:
 
 
 def advance(cursor: Cursor, job: Job) -> None:
-    """Record how a job stands."""
+    """Record the progress of a job."""
     cursor.execute(_ADVANCE, (job.state, job.position, json.dumps(job.counts), job.name))
+
+
+def forget(cursor: Cursor, name: str) -> None:
+    """Delete the record of a job that nobody can repeat."""
+    cursor.execute(_FORGET, (name,))

@@ -1,13 +1,16 @@
-"""The staging area: rows of ``retained`` that have been made ready elsewhere and wait to be merged, in topic order.
+"""Reading a staging area: rows prepared for an import, in topic order.
 
-It is a set of SQLite files or a table of Postgres, written by tasks that may fail and be tried again: what counts is
-named by those who merge. A staged row's ``revision`` is the one it had where it comes from, 0 for none.
+A staging area is a list in memory, a set of SQLite files, or a table of Postgres. Tasks that may fail and be repeated
+write it (:mod:`holdfast.retained.importing.staging_areas`), so a merge names the task attempts that count. The
+``revision`` of a staged row is that of the row's origin, 0 for none. If a topic is staged more than once, the newest
+row counts: the highest (``stored_at``, ``revision``, ``payload``).
 """
 
 from __future__ import annotations
 
 import re
 import sqlite3
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from operator import itemgetter
@@ -15,7 +18,10 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from holdfast.retained.store.rows import COLUMNS, Row
+from holdfast.messages import RetainedChange, RetainedMessage
+from holdfast.retained.fields import FUTURE, BadRecord
+from holdfast.retained.records import message_of
+from holdfast.retained.store.rows import COLUMNS, Row, row_of
 from holdfast.storage.driver import Cursor
 
 # Built from constants, counts and checked names alone: values are always bound.
@@ -24,16 +30,26 @@ from holdfast.storage.driver import Cursor
 _COLUMNS = ", ".join(COLUMNS)
 _TABLE_NAME = re.compile(r"holdfast_staging_[0-9a-f]{8,32}")
 
-#: What makes the table in a staging file. Of a topic that is staged twice, the newest is kept.
-FILE_SCHEMA = f"CREATE TABLE staged ({_COLUMNS}, PRIMARY KEY (topic)) WITHOUT ROWID"
-FILE_INSERT = (
-    f"INSERT INTO staged ({_COLUMNS}) VALUES ({', '.join('?' * len(COLUMNS))}) ON CONFLICT (topic) DO UPDATE SET "
-    + ", ".join(f"{name} = excluded.{name}" for name in COLUMNS[1:])
-    + " WHERE (excluded.stored_at, excluded.revision, excluded.payload) > (stored_at, revision, payload)"
-)
+
+def file_schema(*extra: str) -> str:
+    """Return the statement that creates the table of a staging file, with ``extra`` columns."""
+    return f"CREATE TABLE staged ({', '.join((*COLUMNS, *extra))}, PRIMARY KEY (topic)) WITHOUT ROWID"
+
+
+def file_insert(*extra: str) -> str:
+    """Return the statement that stages a row in a file. If the topic is staged already, the newer row stays."""
+    columns = (*COLUMNS, *extra)
+    return (
+        f"INSERT INTO staged ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))}) "
+        f"ON CONFLICT (topic) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in columns[1:])} "
+        "WHERE (excluded.stored_at, excluded.revision, excluded.payload) > (stored_at, revision, payload)"
+    )
+
+
+FILE_SCHEMA, FILE_INSERT = file_schema(), file_insert()
 _FILE_READ = f"SELECT {_COLUMNS} FROM staged WHERE topic > ? ORDER BY topic"
 
-#: What makes a staging table, for ``.format(table)``.
+#: The statement that creates a staging table, for ``.format(table)``.
 TABLE_SCHEMA = (
     "CREATE UNLOGGED TABLE {0} (attempt BIGINT NOT NULL, "
     'topic TEXT COLLATE "C" NOT NULL, revision BIGINT NOT NULL, levels INTEGER NOT NULL, qos SMALLINT NOT NULL, '
@@ -50,21 +66,74 @@ TABLE_TYPES = (
 TABLE_INDEX = "CREATE INDEX {0}_topics ON {0} (topic)"
 
 
+def staged_row(message: RetainedMessage) -> Row:
+    """Return the row to stage for a message. Raises :class:`BadRecord` if it cannot be a PUBLISH packet."""
+    try:
+        return row_of(
+            RetainedChange(
+                message.topic, message.revision, message.stored_at, message, message.client_id, message.username
+            )
+        )
+    except ValueError as error:
+        raise BadRecord(f"topic: {error}", "topic") from error
+
+
+def row_in(line: bytes, now: int) -> Row:
+    """Return the row to stage for a line of an export; ``now`` is in milliseconds since the epoch.
+
+    Raises :class:`BadRecord`.
+    """
+    return staged_row(message_of(line, now, now + FUTURE))
+
+
 class NotStaged(ValueError):
-    """There is no such staging area; the text says what is wrong with it."""
+    """A staging area cannot be read; the text says why."""
 
 
 class Staging(Protocol):
-    """Staged rows."""
+    """The staged rows of one merge."""
 
     def take(self, cursor: Cursor, after: str, rows: int, max_bytes: int) -> Sequence[Row]:
-        """Return the next rows after a topic, the newest of each, none at the end. In the writer's thread.
+        """Return the next rows after a topic, the newest of each topic; none at the end. Runs in the writer's thread.
 
-        They have ``max_bytes`` of payload together, or are one.
+        At most ``rows`` rows with ``max_bytes`` of payload together; a single larger row comes alone.
         """
 
     def close(self) -> None:
-        """Take no more."""
+        """Close the staging area for this merge."""
+
+
+class StagedRows:
+    """Rows in memory, for an import that comes in one request."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, Row] = {}
+        self._topics: list[str] = []
+
+    def add(self, row: Row) -> bool:
+        """Stage a row, unless a newer one of its topic is staged; tell whether the row was added."""
+        before = self._rows.get(row.topic)
+        if before is not None and _age(before) >= _age(row):
+            return False
+        self._rows[row.topic] = row
+        return True
+
+    def take(self, _cursor: Cursor, after: str, rows: int, max_bytes: int) -> Sequence[Row]:
+        """Return the next rows. No row may be added after the first call."""
+        if not self._topics:
+            self._topics = sorted(self._rows)
+        found: list[Row] = []
+        start = bisect_right(self._topics, after)
+        for topic in self._topics[start : start + rows]:
+            row = self._rows[topic]
+            if found and row.size > max_bytes:
+                break
+            found.append(row)
+            max_bytes -= row.size
+        return found
+
+    def close(self) -> None:
+        """Do nothing: the rows are in memory."""
 
 
 class StagedFiles:
@@ -80,18 +149,20 @@ class StagedFiles:
         self._position: str | None = None
         self._connections: list[sqlite3.Connection] = []
         self._rows: Iterator[Row] = iter(())
-        self._held: Row | None = None
+        self._next_row: Row | None = None
         self._closed = False
 
     def take(self, _cursor: Cursor, after: str, rows: int, max_bytes: int) -> Sequence[Row]:
-        """Go on where the last rows ended, or wherever else is asked for. Raises :class:`NotStaged`."""
+        """Continue after the last rows, or after any other topic. Raises :class:`NotStaged`."""
         try:
             found = self._take(after, rows, max_bytes)
         except sqlite3.Error as error:
             self._position = None
             raise NotStaged(f"{', '.join(self._paths)}: cannot be read as staging files ({error})") from error
-        if self._closed:  # meanwhile: what was found may lack a newer message, and finding nothing is not the end
-            self._let_go()
+        # close() may run in the reactor's thread while this thread reads. The rows found may then lack a newer row of
+        # their topic, and an empty result is not the end: neither may be used.
+        if self._closed:
+            self._disconnect()
             raise NotStaged("the staging area was closed before its end was reached")
         return found
 
@@ -100,8 +171,8 @@ class StagedFiles:
             self._go_to(after)
         found: list[Row] = []
         size = 0
-        while self._held is not None:
-            best = self._held
+        while self._next_row is not None:
+            best = self._next_row
             for row in self._rows:
                 if row.topic != best.topic:
                     break
@@ -109,28 +180,29 @@ class StagedFiles:
             else:
                 row = None
             if found and (len(found) == rows or size + best.size > max_bytes):
-                self._position = None  # what has been looked at is read again
+                # The stream is past this topic's first row, so the next call must read the topic again.
+                self._position = None
                 return found
             found.append(best)
             size += best.size
-            self._held = row
+            self._next_row = row
             if len(found) == rows or size >= max_bytes:
                 break
         self._position = found[-1].topic if found else after
         return found
 
     def close(self) -> None:
-        """Close the files, also while another thread takes from them."""
+        """Close the files, also while another thread reads them."""
         self._closed = True
-        self._let_go()
+        self._disconnect()
 
-    def _let_go(self) -> None:
+    def _disconnect(self) -> None:
         for connection in self._connections:
             connection.close()
-        self._connections, self._rows, self._held, self._position = [], iter(()), None, None
+        self._connections, self._rows, self._next_row, self._position = [], iter(()), None, None
 
     def _go_to(self, after: str) -> None:
-        self._let_go()
+        self._disconnect()
         streams = []
         for path in self._paths:
             connection = sqlite3.connect(
@@ -138,8 +210,9 @@ class StagedFiles:
             )
             self._connections.append(connection)
             streams.append(map(Row._make, connection.execute(_FILE_READ, (after,))))
+        # SQLite orders topics by their bytes, Python by code points: for UTF-8 both are the same order.
         self._rows = merge(*streams, key=itemgetter(0))
-        self._held = next(self._rows, None)
+        self._next_row = next(self._rows, None)
 
 
 class StagedTable:
@@ -151,16 +224,16 @@ class StagedTable:
         self._attempts = list(attempts)
         staged = f"SELECT {_COLUMNS} FROM {table} WHERE attempt = ANY(CAST(? AS bigint[])) AND topic"
         self._next = (
-            f"SELECT {_COLUMNS}, following FROM (SELECT {_COLUMNS}, lead(topic) OVER run AS following, "
-            "row_number() OVER run AS number, sum(size) OVER run AS total "
+            f"SELECT {_COLUMNS}, following FROM (SELECT {_COLUMNS}, lead(topic) OVER in_order AS following, "
+            "row_number() OVER in_order AS number, sum(size) OVER in_order AS total "
             f"FROM ({staged} > ? ORDER BY topic LIMIT ?) AS found "
-            "WINDOW run AS (ORDER BY topic ROWS UNBOUNDED PRECEDING)) AS summed "
+            "WINDOW in_order AS (ORDER BY topic ROWS UNBOUNDED PRECEDING)) AS summed "
             "WHERE number <= ? AND (total <= ? OR number = 1) ORDER BY number"
         )
         self._one = f"{staged} = ?"
 
     def take(self, cursor: Cursor, after: str, rows: int, max_bytes: int) -> Sequence[Row]:
-        """Ask once; of a topic that is staged again behind what was found, nothing is taken yet."""
+        """Return the next rows with one statement, mostly."""
         cursor.execute(self._next, (self._attempts, after, rows + 1, rows, max_bytes))
         answer = cursor.fetchall()
         if not answer:
@@ -169,17 +242,19 @@ class StagedTable:
         last = staged[-1].topic
         if answer[-1][-1] != last:
             return _newest(staged)
+        # More rows of the last topic follow, and one of them may be newer. So the next call takes that topic, or, if
+        # all rows are of one topic, this call reads every row of it.
         if staged[0].topic != last:
             return _newest([row for row in staged if row.topic != last])
         cursor.execute(self._one, (self._attempts, last))
         return _newest(map(Row._make, cursor.fetchall()))
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: the table is read through the writer's own connection."""
 
 
 def _newest(staged: Iterable[Row]) -> list[Row]:
-    """Return the newest of each topic, in the order in which they come."""
+    """Return the newest row of each topic, in the given order of topics."""
     newest: dict[str, Row] = {}
     for row in staged:
         before = newest.get(row.topic)

@@ -1,4 +1,4 @@
-"""What becomes of an imported message, given what is retained: the same for whoever imports."""
+"""The verdict on an imported message, given the present row of its topic."""
 
 from __future__ import annotations
 
@@ -7,42 +7,65 @@ from typing import Protocol
 
 
 class Merge(Enum):
-    """What an import does with a topic that is known already."""
+    """The rule of an import for topics that the database knows."""
 
-    NEWER = "newer"  #: the later change prevails, also if that was a clear
+    NEWER = "newer"  #: the later change prevails, also if it was a clear
     REPLACE = "replace"  #: the imported message prevails
-    KEEP = "keep"  #: what is retained prevails
+    KEEP = "keep"  #: the retained message prevails
 
 
 class Verdict(Enum):
-    """What became of an imported message."""
+    """The result for an imported message."""
 
     IMPORTED = "imported"
-    UNCHANGED = "unchanged"  #: exactly this is retained
-    KEPT = "kept"  #: something is retained already, and prevails
-    CLEARED = "cleared"  #: the topic has been cleared since
-    EXPIRED = "expired"  #: nobody would be sent it any more
+    UNCHANGED = "unchanged"  #: exactly this message is retained
+    KEPT = "kept"  #: another message is retained, and prevails
+    CLEARED = "cleared"  #: the topic was cleared later than the message was stored
+    EXPIRED = "expired"  #: the message has expired
 
 
-class Stamped(Protocol):
-    """Something stored at a time, under a revision."""
+class Stored(Protocol):
+    """A message or a clear, with the time and the revision at which it was stored (milliseconds since the epoch)."""
 
     @property
     def stored_at(self) -> int:
-        """When, in milliseconds since the epoch."""
+        """The time of the change."""
+
+    @property
+    def expires_at(self) -> int | None:
+        """The time at which the message expires, None for never."""
 
     @property
     def revision(self) -> int:
-        """Under which revision, 0 for none."""
+        """The revision, 0 for none."""
+
+    @property
+    def tombstone(self) -> int:
+        """Whether this is a clear."""
 
 
-def prevails(imported: Stamped, known: Stamped, merge: Merge) -> bool:
-    """Tell whether an imported message takes the place of another one that is retained."""
+def verdict_of(imported: Stored, present: Stored | None, merge: Merge, now: int, same: bool) -> Verdict:
+    """Return the verdict on a message; ``same`` tells that exactly this message is retained.
+
+    ``present`` is the topic's row, None if there is none. An expired row counts as none, swept or not.
+    """
+    if _has_expired(imported, now):
+        return Verdict.EXPIRED
+    if present is None or _has_expired(present, now):
+        return Verdict.IMPORTED
+    if present.tombstone:
+        cleared_later = merge is Merge.NEWER and imported.stored_at <= present.stored_at
+        return Verdict.CLEARED if cleared_later else Verdict.IMPORTED
+    if same:
+        return Verdict.UNCHANGED
+    return Verdict.IMPORTED if _prevails(imported, present, merge) else Verdict.KEPT
+
+
+def _prevails(imported: Stored, retained: Stored, merge: Merge) -> bool:
     if merge is Merge.NEWER:
-        return (imported.stored_at, imported.revision) > (known.stored_at, known.revision)
+        return (imported.stored_at, imported.revision) > (retained.stored_at, retained.revision)
     return merge is Merge.REPLACE
 
 
-def was_cleared_since(stored_at: int, cleared_at: int, merge: Merge) -> bool:
-    """Tell whether that the topic has been cleared stands against a message; both in milliseconds since the epoch."""
-    return merge is Merge.NEWER and stored_at <= cleared_at
+def _has_expired(row: Stored, now: int) -> bool:
+    return row.expires_at is not None and row.expires_at <= now

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
 from holdfast.messages import RetainedChange, RetainedMessage
-from holdfast.retained.store.values import Batch, Listing, RetainedStatistics, Selection, TopicState, UsageSnapshot
+from holdfast.retained.store.values import Batch, Listing, RetainedStatistics, Selection, UsageSnapshot
 from holdfast.tickets import CommitTicket
 
 
@@ -50,9 +50,6 @@ class IRetainedStore(Interface):
         Together they have at most ``max_bytes``; a longer message is a listing of its own. The selection's filter may
         be :data:`holdfast.topics.EVERY_TOPIC`; its protocol version has no effect.
         """
-
-    def topic_states(topics: Sequence[str]) -> Deferred[Mapping[str, TopicState]]:
-        """Return the committed states of topics. Topics without a message or a tombstone are left out."""
 
     def read_usage(
         topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str]

@@ -9,13 +9,11 @@ from typing import Any
 from holdfast.retained.store.bounded_read import BoundedRead, Bounds, Window
 from holdfast.retained.store.dialects.answers import Totals
 from holdfast.retained.store.dialects.statements import Statements
-from holdfast.retained.store.rows import MESSAGE_COLUMNS, message_of
-from holdfast.retained.store.values import ListedMessage, Listing, Selection, Slice, TopicState
+from holdfast.retained.store.rows import message_of
+from holdfast.retained.store.values import ListedMessage, Listing, Selection, Slice
 from holdfast.retained.wildcards.plan import Plan
 from holdfast.retained.wildcards.scan_size import ScanSize
 from holdfast.storage.driver import Connection
-
-_STORED_AT = MESSAGE_COLUMNS.index("stored_at")
 
 
 class BoundedListing(BoundedRead):
@@ -80,9 +78,3 @@ def listed_of(columns: Sequence[Any]) -> ListedMessage:
     """Return the message of MESSAGE_COLUMNS and the size."""
     *message, size = columns
     return ListedMessage(message_of(tuple(message)), size)
-
-
-def state_of(columns: Sequence[Any]) -> TopicState:
-    """Return the state of a topic from MESSAGE_COLUMNS, the size, and the tombstone flag."""
-    *entry, tombstone = columns
-    return TopicState(columns[_STORED_AT], None if tombstone else listed_of(entry))

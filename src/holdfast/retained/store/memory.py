@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from attrs import evolve
 from twisted.internet.defer import Deferred, succeed
@@ -19,7 +19,6 @@ from holdfast.retained.store.values import (
     RetainedStatistics,
     Selection,
     Slice,
-    TopicState,
     Usage,
     UsageSnapshot,
 )
@@ -112,18 +111,6 @@ class MemoryRetainedStore:
                 entries.append(self._listed(topic, payloads))
             after = topic
         return succeed(Listing(entries, after, True))
-
-    def topic_states(self, topics: Sequence[str]) -> Deferred[Mapping[str, TopicState]]:
-        """Return the states of topics at once."""
-        return succeed(
-            {
-                topic: TopicState(
-                    self._changes[topic].changed_at, self._listed(topic, False) if topic in self._rows else None
-                )
-                for topic in topics
-                if topic in self._changes
-            }
-        )
 
     def read_usage(
         self, topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str]

@@ -23,7 +23,7 @@ commit, never when a change is submitted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from time import monotonic
 from typing import Protocol
@@ -39,7 +39,7 @@ from holdfast.retained.store.dialects.answers import Totals
 from holdfast.retained.store.dialects.sqlite import SQLiteStatements
 from holdfast.retained.store.dialects.statements import Statements
 from holdfast.retained.store.interfaces import IRetainedStore
-from holdfast.retained.store.listing import BoundedListing, state_of
+from holdfast.retained.store.listing import BoundedListing
 from holdfast.retained.store.recorder import NO_RECORDER, ChangedRow, Recorder
 from holdfast.retained.store.rows import Row, message_of, row_of
 from holdfast.retained.store.upserts import RetainedUpserts
@@ -49,7 +49,6 @@ from holdfast.retained.store.values import (
     Listing,
     RetainedStatistics,
     Selection,
-    TopicState,
     Usage,
     UsageSnapshot,
 )
@@ -195,15 +194,6 @@ class SQLRetainedStore:
                 payloads=payloads,
             )
             return read.listing(after, rows, max_bytes)
-
-        return self._parts.readers.read(work)
-
-    def topic_states(self, topics: Sequence[str]) -> Deferred[Mapping[str, TopicState]]:
-        """Read the states of topics."""
-
-        def work(connection: Connection) -> dict[str, TopicState]:
-            found = self._statements.topic_states(connection.cursor(), topics)
-            return {columns[0]: state_of(columns) for columns in found}
 
         return self._parts.readers.read(work)
 

@@ -79,17 +79,6 @@ class Listing:
 
 
 @frozen
-class TopicState:
-    """The state of a topic: the time of its last change (milliseconds since the epoch), and its message, if any.
-
-    The message has no payload.
-    """
-
-    changed_at: int
-    listed: ListedMessage | None
-
-
-@frozen
 class RetainedStatistics:
     """The number of committed retained messages, and the bytes of their payloads."""
 

@@ -1,7 +1,8 @@
-"""Where tasks put rows until they are merged: files beside an SQLite database, or a table of Postgres.
+"""Writing a staging area: a folder of files beside an SQLite database, or a table of Postgres.
 
-Each run of a job has an area of its own. Its name tells the job and when it was made, so that what a killed run has
-left is recognised and swept by the next one.
+Each attempt at a job has an area of its own, such as ``holdfast_staging_5f2c9a1e018f3b2c4d5e9c01``: 8 digits for the
+job, 12 for the time in milliseconds, 4 at random. So an import recognises the areas that killed attempts at its job
+have left, and areas older than a day, and removes them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from typing import Any, Protocol
 from attrs import frozen
 from sqlalchemy.engine import make_url
 
-from holdfast.pipeline.errors import PipelineError
 from holdfast.retained.importing.staging import (
     FILE_INSERT,
     FILE_SCHEMA,
@@ -33,47 +33,51 @@ from holdfast.retained.store.rows import Row
 from holdfast.storage.url import shown
 
 _PREFIX = "holdfast_staging_"
-#: Areas older than this (milliseconds) were left by runs that are long dead.
-_STALE = 86_400_000
+#: Older areas (milliseconds) were left by imports that were killed.
+_STALE_AFTER = 86_400_000
 _JOB_DIGITS, _TIME_DIGITS = 8, 12
 
 
-class Stage(Protocol):
-    """An area."""
+class StagingUnusable(Exception):
+    """The staging area cannot be made or written; the text says why."""
+
+
+class StagingArea(Protocol):
+    """A place for the rows of one attempt at a job. Methods raise :class:`StagingUnusable`."""
 
     def open(self) -> None:
-        """Make it, and sweep what was left by runs of the same job, or long ago. Raises :class:`PipelineError`."""
+        """Make the area, and remove areas that killed attempts at the same job, or any job a day ago, have left."""
 
     def put(self, attempt: int, rows: Iterable[Row]) -> None:
-        """Put the rows of a task attempt, all or none."""
+        """Write all rows of a task attempt, or none."""
 
     def named(self, attempts: Sequence[int]) -> dict[str, Any]:
-        """Return what the merge is told: only what these attempts have put counts."""
+        """Return the body of the API's call ``/merge``. Only the rows of these attempts count."""
 
     def drop(self) -> None:
-        """Remove it with all that is in it."""
+        """Remove the area with all its rows."""
 
 
-def stage_for(url: str, job: str, folder: str | None) -> Stage:
-    """Return a new area for a run of a job; ``folder`` is where files are put (beside the database by default)."""
+def staging_area_for(url: str, job: str, folder: str | None = None) -> StagingArea:
+    """Return a new area for a job. Files are put in ``folder``; the default is a folder beside the database."""
     name = f"{_mark(job)}{time.time_ns() // 1_000_000:0{_TIME_DIGITS}x}{secrets.token_hex(2)}"
     parsed = make_url(url)
     if parsed.get_backend_name() == "sqlite":
         assert parsed.database is not None
-        return FileStage(folder or str(Path(parsed.database).parent / "staging"), _PREFIX + name)
-    return TableStage(parsed.set(drivername="postgresql").render_as_string(hide_password=False), _PREFIX + name)
+        return StagingFolder(folder or str(Path(parsed.database).absolute().parent / "staging"), _PREFIX + name)
+    return StagingTable(parsed.set(drivername="postgresql").render_as_string(hide_password=False), _PREFIX + name)
 
 
 def sweep(url: str, job: str, folder: str | None) -> None:
-    """Remove what killed runs of a job have left. Raises :class:`PipelineError`."""
-    area = stage_for(url, job, folder)
+    """Remove the areas that killed attempts at a job have left. Raises :class:`StagingUnusable`."""
+    area = staging_area_for(url, job, folder)
     area.open()
     area.drop()
 
 
 @frozen
-class FileStage:
-    """A folder with a file for each task attempt that has put anything."""
+class StagingFolder:
+    """A folder with a file for each task attempt that has rows."""
 
     folder: str
     name: str
@@ -88,15 +92,15 @@ class FileStage:
             self._path.mkdir(mode=0o700)
 
     def put(self, attempt: int, rows: Iterable[Row]) -> None:
-        """Write a file; until it has its name, nobody takes it for whole."""
+        """Write a file. It gets its name when it is complete."""
         if not self._path.is_dir():
-            raise PipelineError(
+            raise StagingUnusable(
                 f"{self.folder}: has no staging area on {gethostname()}, where a task runs: another run of the same "
                 "job has removed it, or it is another host: name a folder that executors and broker share (staging)"
             )
         unfinished = self._path / f"{attempt}.partial"
         with self._explained(), closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
-            connection.execute("PRAGMA journal_mode=OFF")  # it is whole, or thrown away
+            connection.execute("PRAGMA journal_mode=OFF")  # an incomplete file is never read
             connection.execute("PRAGMA synchronous=OFF")
             connection.execute("PRAGMA cache_size=-65536")
             connection.execute(FILE_SCHEMA)
@@ -127,12 +131,12 @@ class FileStage:
             yield
         except (OSError, sqlite3.Error) as error:
             why = getattr(error, "strerror", None) or error
-            raise PipelineError(f"{self.folder}: cannot be used for staging ({why})") from error
+            raise StagingUnusable(f"{self.folder}: cannot be used for staging ({why})") from error
 
 
 @frozen
-class TableStage:
-    """A table; ``url`` is libpq's."""
+class StagingTable:
+    """A table of Postgres; ``url`` has libpq's form."""
 
     url: str
     name: str
@@ -150,7 +154,7 @@ class TableStage:
         self._run(make)
 
     def put(self, attempt: int, rows: Iterable[Row]) -> None:
-        """Copy the rows in, in one transaction."""
+        """Copy the rows into the table, in one transaction."""
 
         def copy(connection: Any) -> None:
             with connection.cursor() as cursor, cursor.copy(TABLE_COPY.format(self.name)) as into:
@@ -161,7 +165,7 @@ class TableStage:
         self._run(copy)
 
     def named(self, attempts: Sequence[int]) -> dict[str, Any]:
-        """Name the table and the attempts, and make the order in which it is read."""
+        """Name the table and the attempts, and create the index by which the merge reads the table."""
 
         def order(connection: Any) -> None:
             connection.execute(TABLE_INDEX.format(self.name))
@@ -171,28 +175,29 @@ class TableStage:
         return {"table": self.name, "attempts": list(attempts)}
 
     def drop(self) -> None:
-        """Drop the table; what cannot be dropped now is swept later."""
-        with suppress(PipelineError):
+        """Drop the table. If that fails, a later import removes it."""
+        with suppress(StagingUnusable):
             self._run(lambda connection: connection.execute(f"DROP TABLE IF EXISTS {self.name}"))
 
     def _run(self, work: Callable[[Any], object]) -> None:
-        import psycopg
+        import psycopg  # an extra: users of SQLite do without it
 
         try:
             with psycopg.connect(self.url) as connection:
                 work(connection)
         except psycopg.Error as error:
-            raise PipelineError(
+            raise StagingUnusable(
                 f"{shown(self.url)}: cannot be used for staging ({str(error).splitlines()[0]})"
             ) from error
 
 
 def _mark(job: str) -> str:
+    """Return the digits that stand for a job in the names of its areas."""
     return blake2s(job.encode(), digest_size=_JOB_DIGITS // 2).hexdigest()
 
 
 def _is_stale(name: str, ours: str) -> bool:
-    """Tell whether another area is of the same job, or from long ago."""
+    """Tell whether another area is of the same job, or older than a day."""
     if not name.startswith(_PREFIX) or len(name) != len(ours):
         return False
     own, other = ours.removeprefix(_PREFIX), name.removeprefix(_PREFIX)
@@ -200,4 +205,4 @@ def _is_stale(name: str, ours: str) -> bool:
         made, now = (int(each[_JOB_DIGITS : _JOB_DIGITS + _TIME_DIGITS], 16) for each in (other, own))
     except ValueError:
         return False
-    return other[:_JOB_DIGITS] == own[:_JOB_DIGITS] or made < now - _STALE
+    return other[:_JOB_DIGITS] == own[:_JOB_DIGITS] or made < now - _STALE_AFTER

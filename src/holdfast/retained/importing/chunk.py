@@ -1,0 +1,188 @@
+"""One chunk of an import job: a transaction that judges staged rows and writes the rows that prevail."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from time import monotonic
+
+from attrs import define, evolve, field, frozen
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from holdfast.retained.importing.jobs import DONE, REJECTED, Job, advance, forget, take_turn
+from holdfast.retained.importing.staging import Staging
+from holdfast.retained.importing.verdicts import Merge, Verdict, verdict_of
+from holdfast.retained.quota.import_quota import ImportQuota
+from holdfast.retained.quota.limits import RetainerLimits, size_refusal
+from holdfast.retained.store.dialects.answers import Totals
+from holdfast.retained.store.dialects.statements import Statements
+from holdfast.retained.store.rows import MESSAGE_COLUMNS, Row
+from holdfast.retained.store.usage import UsageTable
+from holdfast.storage.driver import Cursor
+
+# Built from constants and counts alone: values are always bound.
+# ruff: noqa: S608
+
+#: The most bytes of payload in a chunk: publishers wait while a chunk is written.
+BYTES = 1 << 20
+
+
+@frozen
+class ImportJob:
+    """The request to merge a staging area under a job's name.
+
+    ``rejected`` messages were rejected before. A ``temporary`` job cannot be repeated under its name: its record is
+    deleted when it is done.
+    """
+
+    name: str
+    staging: Staging
+    merge: Merge
+    rejected: int = 0
+    temporary: bool = False
+
+
+@frozen
+class Reject:
+    """A staged message that a limit refuses."""
+
+    topic: str
+    reason: str
+
+
+@frozen
+class _PresentRow:
+    """The present row of a topic, without the payload."""
+
+    topic: str
+    qos: int
+    properties5: bytes
+    client_id: str | None
+    username: str | None
+    stored_at: int
+    expires_at: int | None
+    revision: int
+    size: int
+    tombstone: int
+
+    def is_like(self, row: Row) -> bool:
+        """Tell whether a staged row is the same, as far as one can tell without the payload."""
+        return (
+            self.size == row.size
+            and self.stored_at == row.stored_at
+            and self.qos == row.qos
+            and self.expires_at == row.expires_at
+            and self.client_id == row.client_id
+            and self.username == row.username
+            and self.properties5 == row.properties5
+        )
+
+
+@define(eq=False)
+class MergedChunk:
+    """One chunk of a job: a :class:`~holdfast.retained.store.sql.Chunk`.
+
+    ``stamps`` are made before the transaction begins. So a change that a client makes in the meantime has a higher
+    revision, and prevails. After the transaction, ``job`` and ``rejects`` describe the result, ``taken`` is the number
+    of staged rows, and ``held`` the seconds for which the writer was kept, without the commit. ``done`` fires then.
+    """
+
+    request: ImportJob
+    limits: RetainerLimits
+    stamps: Sequence[int]
+    now: int
+    job: Job | None = None
+    rejects: list[Reject] = field(factory=list)
+    topics: list[str] = field(factory=list)
+    done: Deferred[None] = field(factory=Deferred)
+    tell: Callable[[MergedChunk], None] = lambda _: None
+    seconds: Callable[[], float] = monotonic
+    taken: int = 0
+    held: float = 0.0
+    _began: float = 0.0
+    _counts: Counter[str] = field(factory=Counter)
+
+    def decide(self, cursor: Cursor, statements: Statements, usage: UsageTable) -> list[Row]:
+        """Return the rows that prevail, under new revisions."""
+        # The database may fail and the writer repeat the transaction: every result begins anew.
+        self._began = self.seconds()
+        self.taken, self.rejects, self.topics, self._counts = 0, [], [], Counter()
+        request = self.request
+        job = self.job = take_turn(cursor, request.name, request.merge, self.now, request.rejected)
+        if job.is_done:
+            return []
+        staged = request.staging.take(cursor, job.position, len(self.stamps), BYTES)
+        if not staged:
+            self.job = evolve(job, state=DONE)
+            return []
+        self.taken = len(staged)
+        self.job = evolve(job, position=staged[-1].topic)
+        present = _present_rows(cursor, statements, [row.topic for row in staged])
+        same = _same(cursor, [row for row in staged if (found := present.get(row.topic)) and found.is_like(row)])
+        quota = ImportQuota(cursor, self.limits, usage)
+        rows = []
+        for row, stamp in zip(staged, self.stamps, strict=False):
+            known = present.get(row.topic)
+            verdict = verdict_of(row, known, request.merge, self.now, row.topic in same)
+            if verdict is not Verdict.IMPORTED:
+                self._counts[verdict.value] += 1
+                continue
+            before = None if known is None or known.tombstone else (known.size, known.client_id)
+            refusal = size_refusal(self.limits, row.topic, row.size) or quota.refusal(row, before)
+            if refusal is not None:
+                self.rejects.append(Reject(row.topic, str(refusal)))
+                continue
+            quota.charge(row, before)
+            rows.append(Row._make((row.topic, stamp, *row[2:])))  # twice as fast as _replace
+        self._counts[Verdict.IMPORTED.value] = len(rows)
+        return rows
+
+    def note(self, cursor: Cursor, written: Sequence[str]) -> None:
+        """Record the progress of the job. A row that lost to a higher revision counts as kept."""
+        assert self.job is not None
+        lost = self._counts[Verdict.IMPORTED.value] - len(written)
+        self._counts.update({Verdict.IMPORTED.value: -lost, Verdict.KEPT.value: lost, REJECTED: len(self.rejects)})
+        self.job = evolve(
+            self.job, counts={name: count + self._counts[name] for name, count in self.job.counts.items()}
+        )
+        self.topics = list(written)
+        if self.job.is_done and self.request.temporary:
+            forget(cursor, self.job.name)
+        else:
+            advance(cursor, self.job)
+        self.held = self.seconds() - self._began
+
+    def settled(self, outcome: Totals | Failure) -> None:
+        """Announce the committed changes, then fire ``done``."""
+        if isinstance(outcome, Failure):
+            self.topics = []
+        self.tell(self)
+        if self.done.called:  # the caller has stopped waiting, and cancelled it
+            return
+        if isinstance(outcome, Failure):
+            self.done.errback(outcome)
+        else:
+            self.done.callback(None)
+
+
+def _present_rows(cursor: Cursor, statements: Statements, topics: Sequence[str]) -> dict[str, _PresentRow]:
+    # With several nodes on a database, another node must not change these rows between the verdict and the write.
+    statements.usage_of(cursor, topics)
+    found = {}
+    for columns in statements.topic_states(cursor, topics):
+        *entry, size, tombstone = columns
+        named = dict(zip(MESSAGE_COLUMNS, entry, strict=True))
+        del named["payload"]
+        found[columns[0]] = _PresentRow(**named, size=size, tombstone=tombstone)
+    return found
+
+
+def _same(cursor: Cursor, rows: Sequence[Row]) -> set[str]:
+    """Return the topics whose present payload is that of the staged row."""
+    if not rows:
+        return set()
+    places = ", ".join("?" * len(rows))
+    cursor.execute(f"SELECT topic, payload FROM retained WHERE topic IN ({places})", [row.topic for row in rows])
+    payloads = {topic: bytes(payload) for topic, payload in cursor.fetchall()}
+    return {row.topic for row in rows if payloads.get(row.topic) == row.payload}
