@@ -29,7 +29,7 @@ from holdfast.retained.replay.flow_control import FlowControl
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.replay.interfaces import IDelivery
 from holdfast.retained.replay.replay import Replay
-from holdfast.retained.replay.replays import Replays
+from holdfast.retained.replay.replay_registry import ReplayRegistry
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import RetainedStatistics
 from holdfast.retained.sweep import Sweep
@@ -94,7 +94,7 @@ class RetainedMessages(Service):
         flow: FlowSettings,
     ) -> None:
         self.feed = ChangeFeed()
-        self.replays = Replays(store=store, feed=self.feed, flow=FlowControl(clock, flow), now=now)
+        self.replays = ReplayRegistry(store=store, feed=self.feed, flow=FlowControl(clock, flow), now=now)
         self._store = store
         self._clock = clock
         self._now = now

@@ -1,9 +1,9 @@
 """Flow control: the turns, rates and places that all replays share.
 
-Who shares what. The *in-flight window* of one client is shared by its replays and its live messages: its delivery
-answers ``room()`` from it, half for each side while both wait, and this module knows nothing of it. Here replays
-share the *broker* with each other: one step per reactor turn (``turns``), so many replays at once (``concurrency``),
-and so many messages per second, of one client and of all clients.
+Who shares what. The in-flight window of one client is shared by its replays and its live messages; that rule is in
+``sessions/delivery/window.py``, and a replay sees it only as ``IDelivery.room()``. Here all replays share the broker:
+one step per reactor turn (``turns``), so many replays at once (``concurrency``), and so many messages per second, of
+one client and of all clients.
 
 A replay that may not go on stands in one queue at a time and is told when it may: no replay polls. Tokens are taken
 only for messages that the client has room for, so a client without room holds none. Without any rate, no limiter is

@@ -62,7 +62,7 @@ from holdfast.tickets import StorageFailure
 from holdfast.topics import matches, overlap
 
 
-class Registry(Protocol):
+class IReplayRegistry(Protocol):
     """The list of all replays, as one of them sees it."""
 
     def others(self, replay: Replay) -> Iterable[Replay]:
@@ -87,7 +87,7 @@ class Replay:
         store: IRetainedStore,
         feed: ChangeFeed,
         flow: FlowControl,
-        registry: Registry,
+        registry: IReplayRegistry,
         now: Callable[[], int],
         cursor: str = "",
     ) -> None:
@@ -117,7 +117,7 @@ class Replay:
         return self._state
 
     @property
-    def over(self) -> bool:
+    def _is_over(self) -> bool:
         """Whether nothing more will be delivered."""
         return self._state is ReplayState.OVER
 
@@ -169,7 +169,7 @@ class Replay:
 
         ``topic`` is the topic that changes, None for any. :meth:`included` has to follow.
         """
-        if self.over:
+        if self._is_over:
             return
         self._unsent.add((revision, topic))
         if revision > self._start:
@@ -188,13 +188,13 @@ class Replay:
 
     def cancel(self) -> None:
         """End at once, and end the Network Connection: the client must not take the messages so far for all."""
-        if not self.over:
+        if not self._is_over:
             self.stop()
             self._delivery.cancelled()
 
     def stop(self) -> None:
         """End at once: the replay reads and delivers nothing more, and leaves nothing behind."""
-        if self.over:
+        if self._is_over:
             return
         self._state = ReplayState.OVER
         self._feed.forget(self._listening)
@@ -355,6 +355,6 @@ class Replay:
 
     def _stored(self, change: Change, failure: StorageFailure | None) -> None:
         """Read again after a commit: the held copy is older than a row that this client was not sent live."""
-        if failure is None and not self.over and change.topic > self.cursor:
+        if failure is None and not self._is_over and change.topic > self.cursor:
             self.reread()
         self.included(change.revision, change.topic)

@@ -15,7 +15,7 @@ from holdfast.retained.replay.status import ReplayState, ReplayStatus
 from holdfast.retained.store.interfaces import IRetainedStore
 
 
-class Replays:
+class ReplayRegistry:
     """Starts replays and keeps them until they are over."""
 
     _log = Logger()
