@@ -1,4 +1,8 @@
-"""MQTT Control Packets as bytes and as values: no I/O, no clock, no callbacks."""
+"""MQTT Control Packets as bytes and as values.
+
+``parser`` cuts a byte stream into packets, ``decoding`` and ``encoding`` convert single packets. No I/O, no clock, no
+callbacks: may import ``hot_values`` only.
+"""
 
 from holdfast.wire.datatypes import encode_variable_byte_integer, read_variable_byte_integer
 from holdfast.wire.encoding import encode, encode_publish

@@ -57,7 +57,7 @@ def encode_string(value: str) -> bytes:
 
 
 class Cursor:
-    """Reads fields one after the other from a packet's body; every read checks the bounds."""
+    """Reads the fields of a packet's body one after the other. Every read checks the bounds."""
 
     __slots__ = ("data", "end", "position")
 
@@ -67,7 +67,7 @@ class Cursor:
         self.end = end
 
     def remaining(self) -> int:
-        """Return how many bytes are left."""
+        """Return the number of bytes that are not read yet."""
         return self.end - self.position
 
     def take(self, length: int) -> bytes:
@@ -111,12 +111,12 @@ class Cursor:
         return self.take(self.two_byte_integer())
 
     def string(self) -> str:
-        """Read a UTF-8 Encoded String: well-formed, no surrogates, no U+0000 [MQTT5-1.5.4-1], [MQTT5-1.5.4-2]."""
+        """Read a UTF-8 Encoded String without surrogates and U+0000 [MQTT5-1.5.4-1], [MQTT5-1.5.4-2]."""
         return decode_string(self.binary())
 
 
 def decode_string(data: bytes) -> str:
-    """Decode the bytes of a UTF-8 Encoded String."""
+    """Decode the bytes of a UTF-8 Encoded String, without its length."""
     try:
         value = data.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,8 @@
-"""Bytes of one whole Control Packet to its value. Only :class:`WireError`'s two kinds are ever raised."""
+"""Decodes the bytes of one whole Control Packet to its value.
+
+It raises only :class:`MalformedPacket` and :class:`ProtocolError`, whatever the bytes are. The decoders of PUBLISH and
+of acknowledgements without a Reason Code do not use :class:`Cursor`: they run once for each message.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ def decode(first: int, data: bytes, start: int, end: int, protocol_version: int)
     packet_type = first >> 4
     if packet_type == 3:
         return decode_publish(first, data, start, end, protocol_version)
-    if end - start == 2:  # the hot path of acknowledgements
+    if end - start == 2:  # the usual acknowledgement: a Packet Identifier, nothing else
         build = _ACKNOWLEDGEMENTS.get(first)
         identifier = data[start] << 8 | data[start + 1]
         if build is not None and identifier:
@@ -42,7 +46,7 @@ def _check_end(cursor: Cursor) -> None:
 
 
 def decode_publish(first: int, data: bytes, start: int, end: int, protocol_version: int) -> p.Publish:
-    """Decode a PUBLISH; written out in one piece because it is the hot path."""
+    """Decode a PUBLISH, without calls: this is the hot path."""
     topic_start = start + 2
     if topic_start > end:
         raise MalformedPacket("the packet ends inside a field")
@@ -72,7 +76,7 @@ def decode_publish(first: int, data: bytes, start: int, end: int, protocol_versi
         raise MalformedPacket("DUP is 0 at QoS 0")  # [MQTT5-3.3.1-2]
     properties = NO_PROPERTIES
     if protocol_version == 5:
-        if position < end and data[position] == 0:
+        if position < end and data[position] == 0:  # the usual case: no properties
             position += 1
         else:
             cursor = Cursor(data, position, end)
@@ -99,7 +103,7 @@ def _connect(cursor: Cursor, _type: int, _version: int) -> p.Connect:
     try:
         return _connect_body(cursor, version, bridge)
     except WireError as error:
-        error.protocol_version = version
+        error.protocol_version = version  # the refusal is a CONNACK of this version
         raise
 
 
@@ -116,7 +120,7 @@ def _connect_body(cursor: Cursor, version: int, bridge: bool) -> p.Connect:
     try:
         return _connect_payload(cursor, version, bridge, flags, keep_alive, properties)
     except WireError as error:
-        error.connect_properties = properties
+        error.connect_properties = properties  # the refusal obeys the Client's Maximum Packet Size
         raise
 
 
@@ -263,7 +267,7 @@ def _auth(cursor: Cursor, packet_type: int, _version: int) -> p.Auth:
     return p.Auth(reason, read_properties(cursor, packet_type) if cursor.remaining() else NO_PROPERTIES)
 
 
-#: By the first byte. One of two more bytes means success, and has no properties, in every protocol version.
+#: By the first byte. A body of two bytes means success without properties, in every protocol version.
 _ACKNOWLEDGEMENTS: dict[int, Callable[[int, int, Properties], p.Packet]] = {
     0x40: p.Puback,
     0x50: p.Pubrec,

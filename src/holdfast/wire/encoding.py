@@ -1,4 +1,4 @@
-"""Control Packets to bytes. Every function raises ValueError for what cannot be encoded."""
+"""Encodes Control Packets to bytes. Every function raises ValueError for values that the standard does not allow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def encode(packet: p.Packet, protocol_version: int) -> bytes:
 def encode_publish(
     topic: bytes, payload: bytes, qos: int, retain: bool, dup: bool, packet_identifier: int, properties: bytes
 ) -> bytes:
-    """Encode a PUBLISH from a topic in UTF-8 and a property block with its length (b"" in MQTT 3)."""
+    """Encode a PUBLISH. The topic is in UTF-8; ``properties`` is a property block with its length, b"" in MQTT 3."""
     first = 0x30 | qos << 1 | retain
     if dup:
         first |= 8

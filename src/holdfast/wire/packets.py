@@ -19,7 +19,10 @@ class Will:
 
 @hot_frozen
 class Connect:
-    """A Client requests a connection with MQTT 3.1, 3.1.1 or 5 (3, 4, 5); ``bridge`` is mosquitto's bridge bit."""
+    """A Client requests a connection with MQTT 3.1, 3.1.1 or 5 (``protocol_version`` is 3, 4 or 5).
+
+    ``bridge`` is the bit 0x80 of the protocol level, which mosquitto's bridges set.
+    """
 
     client_id: str
     protocol_version: int = 4
@@ -34,7 +37,7 @@ class Connect:
 
 @hot_frozen
 class Connack:
-    """The answer to CONNECT; in MQTT 3 ``reason_code`` is a Connect Return Code."""
+    """The answer to CONNECT. In MQTT 3, ``reason_code`` is a Connect Return Code."""
 
     session_present: bool
     reason_code: int = 0

@@ -1,4 +1,24 @@
-"""The incremental parser: bytes go in as they arrive, Control Packets come out."""
+r"""The incremental parser: the bytes of a connection go in, Control Packets come out.
+
+How it works
+============
+
+The transport delivers bytes in arbitrary pieces. A PUBLISH of 300 bytes can arrive like this:
+
+    receive_data(b"\x30")              next_packet() -> None: a fixed header has at least two bytes
+    receive_data(b"\xa9\x02...")       100 bytes; None: 199 bytes are missing
+    receive_data(100 bytes)            None at once: the parser does not look at the bytes
+    receive_data(150 bytes)            next_packet() -> the PUBLISH; 51 bytes of the next packet stay buffered
+
+The parser holds one ``bytes`` object with a position, and a list of the pieces that have arrived since. The pieces are
+joined once, when enough bytes for the packet have arrived. So a packet of 1 MiB in pieces of 1 KiB is copied once, and
+not a thousand times. If all bytes are parsed, which is the usual case, the next piece is used without a copy.
+
+Invariants: the packets do not depend on the division into pieces. The parser never buffers more than one packet of the
+maximum size and one piece. An error is final: after it, the boundaries between packets are unknown.
+
+Left out: a buffer of type ``bytearray``. Each packet's payload would have to be copied out of it twice.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +32,18 @@ _PUBLISH_FLAGS = range(0x30, 0x40)
 
 
 class PacketParser:
-    """Cuts a byte stream into Control Packets, however it was fragmented.
+    """Cuts a byte stream into Control Packets.
 
-    ``max_packet_size`` is the largest packet accepted, in bytes with its fixed header; a larger one is refused from
-    its fixed header alone, before its body is buffered. ``protocol_version`` is taken from the CONNECT that passes.
-    After an error every further call raises the same error.
+    ``max_packet_size`` is the size of the largest accepted packet, in bytes with its fixed header. A larger packet is
+    refused when its fixed header has arrived, before its body is buffered. The first CONNECT sets ``protocol_version``.
+    After an error, every further call raises the same error.
     """
 
     __slots__ = (
-        "_chunks",
         "_data",
         "_error",
         "_missing",
+        "_pieces",
         "_position",
         "_waiting",
         "max_packet_size",
@@ -36,35 +56,35 @@ class PacketParser:
         self.protocol_version = protocol_version
         self._data = b""
         self._position = 0
-        self._chunks: list[bytes] = []  # what came after _data while a large packet is incomplete
-        self._waiting = 0  # bytes in _chunks
-        self._missing = 0  # how many bytes must come before looking again makes sense
+        self._pieces: list[bytes] = []  # the pieces after _data, while a packet is incomplete
+        self._waiting = 0  # bytes in _pieces
+        self._missing = 0  # bytes that have to arrive before the packet is complete
         self._error: WireError | None = None
-        #: bytes of the PUBLISH packets parsed since whoever counts them set it to 0
+        #: bytes of the PUBLISH packets parsed so far; the owner counts them and sets this to 0
         self.publish_bytes = 0
 
     @property
     def buffered(self) -> int:
-        """How many bytes are held and not yet parsed."""
+        """The number of bytes that are not parsed yet."""
         return len(self._data) - self._position + self._waiting
 
     def receive_data(self, data: bytes) -> None:
-        """Store bytes; nothing is parsed yet."""
-        if self._position == len(self._data) and not self._chunks:
+        """Buffer bytes. :meth:`next_packet` parses them."""
+        if self._position == len(self._data) and not self._pieces:
             self._data = data
             self._position = 0
         else:
-            self._chunks.append(data)
+            self._pieces.append(data)
             self._waiting += len(data)
 
     def next_packet(self) -> p.Packet | None:
-        """Return the next whole packet, or None when more data is needed.
+        """Return the next whole packet, or None if more bytes are needed.
 
         Raises :class:`holdfast.wire.MalformedPacket` or :class:`ProtocolError`.
         """
         if self._error is not None:
             raise self._error
-        if self._waiting and not self._gather():
+        if self._waiting and not self._join_pieces():
             return None
         data = self._data
         position = self._position
@@ -76,7 +96,7 @@ class PacketParser:
         start = position + 2
         version = self.protocol_version
         try:
-            if version is None and first >> 4 != 1:  # known from the first byte: nothing of it need be buffered
+            if version is None and first >> 4 != 1:  # refused by its first byte, before the rest is buffered
                 raise ProtocolError("the first packet is not CONNECT")  # [MQTT5-3.1.0-1]
             if length > 127:
                 try:
@@ -106,12 +126,12 @@ class PacketParser:
             self.protocol_version = packet.protocol_version
         return packet
 
-    def _gather(self) -> bool:
-        """Join what has arrived since; False while it cannot complete the packet at hand."""
+    def _join_pieces(self) -> bool:
+        """Join the pieces; False if they cannot complete the packet yet."""
         if self._waiting < self._missing:
             return False
-        self._data = b"".join((self._data[self._position :], *self._chunks))
+        self._data = b"".join((self._data[self._position :], *self._pieces))
         self._position = 0
-        self._chunks.clear()
+        self._pieces.clear()
         self._waiting = self._missing = 0
         return True

@@ -133,10 +133,10 @@ def _write(kind: PropertyType, value: Any) -> bytes:
 
 
 def read_properties(cursor: Cursor, packet_type: int) -> Properties:
-    """Read a property block, its length first, for this Control Packet type (:data:`WILL` for the Will's).
+    """Read a property block, which begins with its length, of this Control Packet type (:data:`WILL` for a Will).
 
-    Raises :class:`MalformedPacket` for unknown identifiers, for properties the packet may not carry and for truncated
-    values, :class:`ProtocolError` for duplicates and for values the standard forbids.
+    Raises :class:`MalformedPacket` for unknown identifiers, for properties that the packet may not carry and for
+    truncated values, :class:`ProtocolError` for duplicates and for values that the standard forbids.
     """
     length = cursor.variable_byte_integer()
     if not length:
@@ -158,6 +158,7 @@ def read_properties(cursor: Cursor, packet_type: int) -> Properties:
             reason = definition.check(value)
             if reason is not None:
                 raise ProtocolError(f"{definition.field} may not be {value!r:.60}", reason)
+        # SUBSCRIBE may carry one Subscription Identifier, PUBLISH several [MQTT5-3.8.2.1.2], [MQTT5-3.3.4-4].
         if definition.repeatable and not (packet_type == 8 and identifier == 0x0B):
             found.setdefault(definition.field, []).append(value)
         elif definition.field in found:
@@ -169,12 +170,12 @@ def read_properties(cursor: Cursor, packet_type: int) -> Properties:
 
 
 def decode_properties(block: bytes, packet_type: int = 3) -> Properties:
-    """Decode one whole property block (with its length); PUBLISH's by default."""
+    """Decode a whole property block with its length, by default that of a PUBLISH."""
     return read_properties(Cursor(block, 0, len(block)), packet_type)
 
 
 def encode_properties(properties: Properties) -> bytes:
-    """Encode a property block, its length first. Raises ValueError for values that do not fit their types."""
+    """Encode a property block with its length. Raises ValueError for values that do not fit their types."""
     if properties is NO_PROPERTIES:
         return b"\0"
     parts: list[bytes] = []

@@ -79,7 +79,7 @@ _RETURN_CODES = {
 
 
 def connect_return_code(reason: ReasonCode) -> ConnectReturnCode | None:
-    """Return the MQTT 3 return code for a refused CONNECT, or None where MQTT 3 can only close the connection."""
+    """Return the MQTT 3 return code for a refused CONNECT, None if the Server can only close the connection."""
     return _RETURN_CODES.get(reason)
 
 
@@ -114,7 +114,7 @@ _DISCONNECT = frozenset(
         _R.SERVER_UNAVAILABLE, _R.BANNED, _R.PACKET_IDENTIFIER_IN_USE, _R.PACKET_IDENTIFIER_NOT_FOUND,
     }
 )  # fmt: skip
-#: the Reason Codes of DISCONNECT that a Client may send: all others are the Server's [MQTT5-3.14.2.1]
+#: the Reason Codes of a Client's DISCONNECT; only the Server may send the others [MQTT5-3.14.2.1]
 CLIENT_DISCONNECT = frozenset({
     _R.SUCCESS, _R.DISCONNECT_WITH_WILL_MESSAGE, _R.UNSPECIFIED_ERROR, _R.MALFORMED_PACKET, _R.PROTOCOL_ERROR,
     _R.IMPLEMENTATION_SPECIFIC_ERROR, _R.TOPIC_NAME_INVALID, _R.RECEIVE_MAXIMUM_EXCEEDED, _R.TOPIC_ALIAS_INVALID,
