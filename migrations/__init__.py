@@ -1,1 +1,1 @@
-"""The database's schema, step by step (Alembic). Shipped in the wheel as ``holdfast.migrations``."""
+"""The migrations of the schema, for Alembic. The wheel contains this package as ``holdfast.migrations``."""

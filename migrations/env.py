@@ -1,4 +1,4 @@
-"""Alembic runs this for every command; the open connection comes from the program (``holdfast.storage.schema``)."""
+"""Alembic runs this file for every command. ``holdfast.storage.schema`` provides the open connection."""
 
 from __future__ import annotations
 

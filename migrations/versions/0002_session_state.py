@@ -1,4 +1,4 @@
-"""Session State: Sessions, their subscriptions, what is on its way in both directions, and Will Messages."""
+"""Session State: Sessions, Subscriptions, deliveries, received Packet Identifiers and Will Messages."""
 
 from __future__ import annotations
 

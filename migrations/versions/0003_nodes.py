@@ -1,4 +1,4 @@
-"""Several nodes on one database: running totals and Wills by node."""
+"""Several nodes on one database: totals and Will Messages by node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Give each node a row of its own, and Wills their node."""
+    """Give each node a row of its own, and each Will Message its node."""
     topic = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
     op.create_table(
         "nodes",
@@ -28,7 +28,7 @@ def upgrade() -> None:
     )
     op.drop_table("store_meta")
     op.rename_table("wills", "wills_before")
-    if op.get_bind().dialect.name == "postgresql":  # the name of the key is wanted for that of the new table
+    if op.get_bind().dialect.name == "postgresql":  # the key of the new table will have this name
         op.execute("ALTER INDEX wills_pkey RENAME TO wills_before_pkey")
     op.create_table(
         "wills",

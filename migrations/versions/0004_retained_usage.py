@@ -1,4 +1,4 @@
-"""How much is retained by client and by topic, for quotas."""
+"""Totals of the retained messages by client and by topic, for quotas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add an empty table; it is filled when a quota is configured."""
+    """Add an empty table. The broker fills it when a quota is configured."""
     text = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
     op.create_table(
         "retained_usage",

@@ -1,4 +1,4 @@
-"""Jobs that import what has been staged: how far each has got."""
+"""Jobs that import from a staging area, with their progress."""
 
 from __future__ import annotations
 
