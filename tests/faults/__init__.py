@@ -1,5 +1,5 @@
-"""Faults on purpose: processes killed, statements that fail, logs that are torn, disks that are full.
+"""Deliberate faults: killed processes, failing statements, torn logs, full disks.
 
-Short versions run with all tests; ``make faults`` runs the long ones, prints what it found as a table, and ends with
-status 1 if any promise was broken.
+Short versions run with all tests. ``make faults`` runs the long versions, prints a table of the results, and ends with
+status 1 if the broker broke a promise.
 """

@@ -1,4 +1,4 @@
-"""Let every fault happen, as often as it takes; print a table; end with status 1 if any promise was broken."""
+"""Cause every fault many times, and print a table. The exit status is 1 if the broker broke a promise."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STORES = ("sqlite", "postgresql")
 
 
 def _on_each(try_on: Callable[[Path, str, tuple[str, ...]], Result], directory: Path) -> Iterator[Result]:
-    """Try a fault of a whole broker on both stores."""
+    """Cause a fault of a whole broker with both databases."""
     for store in STORES:
         folder = directory / store
         folder.mkdir()
@@ -37,16 +37,16 @@ def _on_each(try_on: Callable[[Path, str, tuple[str, ...]], Result], directory: 
 
 
 def _statements(directory: Path, step: int) -> Iterator[Result]:
-    def places(calls: int) -> range:
+    def positions(calls: int) -> range:
         return range(0, calls, step)
 
     for store in STORES:
         (directory / store).mkdir()
         bench = Bench(store, directory / store)
-        yield kills(bench, places)
-        yield failures("statement fails", bench, errors_of(store), places, whole=False)
-    yield failures("connection cut", bench, Cutting, places, whole=True)
-    yield failures("answer to COMMIT lost", bench, LostAnswer, places, whole=True)
+        yield kills(bench, positions)
+        yield failures("statement fails", bench, errors_of(store), positions, whole=False)
+    yield failures("connection cut", bench, Cutting, positions, whole=True)
+    yield failures("answer to COMMIT lost", bench, LostAnswer, positions, whole=True)
 
 
 def _groups(options: argparse.Namespace) -> dict[str, Callable[[Path], Iterator[Result]]]:
@@ -70,11 +70,11 @@ def _groups(options: argparse.Namespace) -> dict[str, Callable[[Path], Iterator[
 
 
 def main() -> int:
-    """Run what the command line asks for."""
+    """Run the groups of the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a few of each, in some minutes")
-    parser.add_argument("--kills", type=int, help="how often a broker is killed under load (default 100)")
-    parser.add_argument("--only", action="append", default=[], help="only this group; may be given again")
+    parser.add_argument("--quick", action="store_true", help="a few tries of each fault; takes some minutes")
+    parser.add_argument("--kills", type=int, help="number of kills of a broker under load (default 100)")
+    parser.add_argument("--only", action="append", default=[], help="only this group; the option may be repeated")
     options = parser.parse_args()
     groups = _groups(options)
     unknown = set(options.only) - set(groups)

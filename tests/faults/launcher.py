@@ -1,7 +1,7 @@
-"""``twistd`` with a database that is full or only to be read, as long as a file says so.
+"""Runs ``twistd`` with a database that is full or read-only while a file says so.
 
-The file is named by the environment variable HOLDFAST_TEST_FAULT; it contains "full", "readonly" or nothing. The faults
-are SQLite's own: the writer's connection may not use any more pages, or not write. Run as a script.
+The environment variable HOLDFAST_TEST_FAULT names the file, which contains "full", "readonly" or nothing. SQLite itself
+makes the faults: the writer's connection may not use more pages, or may not write. Run as a script.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _UNLIMITED = 4294967294
 transact = Committer.transact
 
 
-def meet(self: Committer, work: Callable[[Connection], Any]) -> Any:
-    """Do the work on a connection with the fault of the day."""
+def transact_with_fault(self: Committer, work: Callable[[Connection], Any]) -> Any:
+    """Do the work on a connection with the present fault."""
     fault = _FILE.read_text().strip()
     cursor = self._connected().cursor()
     cursor.execute("PRAGMA page_count")
@@ -34,5 +34,5 @@ def meet(self: Committer, work: Callable[[Connection], Any]) -> Any:
 
 
 if __name__ == "__main__":
-    Committer.transact = meet  # type: ignore[method-assign]
+    Committer.transact = transact_with_fault  # type: ignore[method-assign]
     run()

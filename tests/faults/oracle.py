@@ -1,4 +1,4 @@
-"""Whether a database holds what it must after its work was cut short, and is in step with itself."""
+"""Tells whether a database has the right contents after an interruption, and whether its tables agree."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.storage.engine import database_at
 from holdfast.topics import matches
 from tests.faults.workload import FILTER, Key
 
-#: what tells the values of rows apart, by table
+#: the column that is compared as the value of a row, by table
 _VALUES = {
     "sessions": "client_id",
     "session_subscriptions": "topic_filter",
@@ -24,22 +24,22 @@ _VALUES = {
 
 @define
 class Facts:
-    """The facts noted, by key in their order, and those of them that are stored."""
+    """The intended changes by key, in their order, and the numbers of the stored ones."""
 
     values: dict[Key, list[tuple[int, Any]]] = field(factory=dict)
     stored: set[int] = field(factory=set)
 
     def note(self, number: int, key: Key | None, value: Any) -> None:
-        """Take a note (see :class:`tests.faults.workload.Workload`)."""
+        """Note an intended change, or that it is stored (see :class:`tests.faults.workload.Workload`)."""
         if key is None:
             self.stored.add(number)
         else:
             self.values.setdefault(tuple(key), []).append((number, value))
 
     def possible(self, key: Key) -> list[Any]:
-        """Return the values that a key may have: what was stored last, and all that was noted later."""
+        """Return the values that a key may have: the value stored last, and all values intended later."""
         noted = self.values[key]
-        last = max((place for place, (number, _) in enumerate(noted) if number in self.stored), default=None)
+        last = max((index for index, (number, _) in enumerate(noted) if number in self.stored), default=None)
         values = [value for _, value in noted]
         return [None, *values] if last is None else values[last:]
 
@@ -58,7 +58,7 @@ _STATEMENTS = (_LIVE, _TOTALS, _LEVELS, _USAGE, _ENTRIES, _STATE, _DANGLING)
 
 
 def examine(url: str, facts: Facts) -> list[str]:
-    """Return what is wrong with a database."""
+    """Return all errors of a database."""
     database = database_at(url, Durability.FULL)
     connection = database.connect_reader()
     try:
@@ -76,34 +76,34 @@ def examine(url: str, facts: Facts) -> list[str]:
         connection.close()
     damages = database.find_damage()
     wrong += [f"{check}: {line}" for check, lines in damages.items() for line in lines]
-    return wrong + _out_of_step(found)
+    return wrong + _disagreements(found)
 
 
 def _value(cursor: Any, key: Key) -> Any:
-    table, *place = key
+    table, *where = key
     if table == "retained":
-        cursor.execute("SELECT payload FROM retained WHERE topic = ? AND tombstone = 0", (place[0],))
+        cursor.execute("SELECT payload FROM retained WHERE topic = ? AND tombstone = 0", (where[0],))
         row = cursor.fetchone()
         return None if row is None else bytes(row[0]).decode()
-    cursor.execute(f"SELECT {_VALUES[table]} FROM {table} WHERE {place[0]} = ?", (place[1],))
+    cursor.execute(f"SELECT {_VALUES[table]} FROM {table} WHERE {where[0]} = ?", (where[1],))
     row = cursor.fetchone()
     return None if row is None else row[0]
 
 
-def _out_of_step(found: Mapping[str, Sequence[tuple[Any, ...]]]) -> list[str]:
-    """Return in which respects parts of the database do not agree."""
+def _disagreements(found: Mapping[str, Sequence[tuple[Any, ...]]]) -> list[str]:
+    """Return the disagreements between the tables of the database."""
     wrong: list[str] = []
     live = found[_LIVE]
     if found[_TOTALS] != [(len(live), sum(row[3] for row in live))]:
         wrong.append(f"totals are {found[_TOTALS]}, but {len(live)} messages are retained")
     if not {row[4] for row in live} <= {levels for (levels,) in found[_LEVELS]}:
-        wrong.append("numbers of levels are missing")
+        wrong.append("a number of topic levels is missing")
     newest = {topic: (op, bytes(payload)) for topic, op, payload, *_ in found[_ENTRIES]}
     recorded = {topic: payload for topic, (op, payload) in newest.items() if op == "set"}
     if recorded != {row[0]: bytes(row[1]) for row in live}:
-        wrong.append("the history says something else than what is retained")
-    places = [(topic, op, *change) for topic, op, _, *change in found[_ENTRIES]]
-    if len(set(places)) != len(places):
+        wrong.append("the history does not agree with the retained messages")
+    changes = [(topic, op, *change) for topic, op, _, *change in found[_ENTRIES]]
+    if len(set(changes)) != len(changes):
         wrong.append("a change is recorded twice")
     ((last, highest),) = found[_STATE]
     if last < highest:
@@ -120,12 +120,12 @@ def _miscounted(live: Sequence[tuple[Any, ...]], usage: Sequence[tuple[Any, ...]
         inside = [row for row in live if matches(FILTER, row[0])]
         (counted,) = [row[2:4] for row in usage if row[0] == FILTER]
         if tuple(counted) != (len(inside), sum(row[3] for row in inside)):
-            wrong.append(f"{counted} counted for the quota of {FILTER}, there are {len(inside)}")
+            wrong.append(f"the quota of {FILTER} counts {counted}, but {len(inside)} messages are retained")
     if "" in complete:
         clients = {row[1]: row[2] for row in usage if not row[0] and row[1] and row[2]}
         there: dict[str, int] = {}
         for row in live:
             there[row[2]] = there.get(row[2], 0) + 1
         if clients != there:
-            wrong.append(f"{clients} counted for the quotas of Clients, there are {there}")
+            wrong.append(f"the quotas of Clients count {clients}, but {there} messages are retained")
     return wrong

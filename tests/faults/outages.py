@@ -1,4 +1,4 @@
-"""A database that cannot be written for a while: what clients are told, what goes on, and how it heals."""
+"""Outages of a database: the answers to clients, the live messages meanwhile, and the state afterwards."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from tests.postgres import administer, drop, empty_database
 from tests.processes import BrokerProcess
 
 LAUNCHER = Path(__file__).parent / "launcher.py"
-#: Reason Codes from here on say no
+#: the lowest Reason Code of a refusal
 ACCEPTED = 0x80
-#: so large that it takes pages which are not there yet
+#: so large that the database has to allocate pages
 LARGE = b"1" + b" " * 50_000
 
-#: begins an outage of a running broker, which is over at the end of the context
+#: causes an outage of a running broker until the end of the context
 Outage = Callable[[BrokerProcess], AbstractContextManager[None]]
 
 
 def refused(name: str, broker: BrokerProcess, outage: Outage, reason: ReasonCode, said: str, rounds: int = 3) -> Result:
-    """What has to be stored is refused, with this Reason Code; the log says why; afterwards all is as before."""
+    """Expect that retained messages are refused with this Reason Code, and stored again after the outage."""
     result = Result(name, "sqlite")
     try:
         broker.start()
@@ -40,8 +40,8 @@ def refused(name: str, broker: BrokerProcess, outage: Outage, reason: ReasonCode
                 clients.stored(f"before/{number}")
                 with outage(broker):
                     answer = clients.answered(f"during/{number}")
-                    result.expect(answer == reason, f"MQTT 5 is told {answer}, not {reason}")
-                    result.expect(clients.closed("old"), "MQTT 3.1.1 is not closed without PUBACK")
+                    result.expect(answer == reason, f"the answer in MQTT 5 is {answer}, not {reason}")
+                    result.expect(clients.closed("old"), "a connection of MQTT 3.1.1 is not closed without PUBACK")
                     clients.live()
                 clients.stored(f"after/{number}")
                 result.tried += 1
@@ -53,7 +53,7 @@ def refused(name: str, broker: BrokerProcess, outage: Outage, reason: ReasonCode
 
 
 def waits(name: str, store: str, broker: BrokerProcess, outage: Outage, said: str, rounds: int = 3) -> Result:
-    """What has to be stored is not answered, and is stored when the outage is over; the log says why."""
+    """Expect that retained messages are not answered during the outage, and stored after it."""
     result = Result(name, store)
     try:
         broker.start()
@@ -64,7 +64,7 @@ def waits(name: str, store: str, broker: BrokerProcess, outage: Outage, said: st
                     clients.sent(f"during/{number}")
                     clients.live()
                     broker.wait_for(said)
-                result.expect(clients.answer() < ACCEPTED, "it is refused")
+                result.expect(clients.answer() < ACCEPTED, "a message is refused")
                 clients.stored(f"after/{number}")
                 result.tried += 1
             _restart(broker, result, {f"{when}/{n}" for when in ("before", "during", "after") for n in range(rounds)})
@@ -74,18 +74,18 @@ def waits(name: str, store: str, broker: BrokerProcess, outage: Outage, said: st
 
 
 def _restart(broker: BrokerProcess, result: Result, expected: set[str]) -> None:
-    """Kill it; exactly what was acknowledged is there."""
+    """Kill the broker, and expect exactly the acknowledged messages after a restart."""
     broker.kill()
     broker.start()
     found = set(retained(broker.port))
     result.expect(found == expected, f"retained: {sorted(found)}, acknowledged: {sorted(expected)}")
     status, errors = broker.stop()
-    result.expect((status, errors) == (0, ""), f"it ends with status {status} and says {errors[:300]!r}")
+    result.expect((status, errors) == (0, ""), f"the broker ends with status {status} and prints {errors[:300]!r}")
     result.expect("Traceback" not in "\n".join(broker.lines), "the log has a traceback")
 
 
 class _Clients:
-    """A publisher of MQTT 5, and two who have nothing to do with what is stored."""
+    """A publisher of retained messages with MQTT 5, and a publisher and a subscriber of live messages."""
 
     def __init__(self, broker: BrokerProcess, result: Result) -> None:
         self._broker = broker
@@ -106,22 +106,22 @@ class _Clients:
             client.close()
 
     def sent(self, topic: str) -> None:
-        """Publish a message to retain."""
+        """Publish a message with RETAIN 1."""
         self._publisher.send(p.Publish(topic, LARGE, 1, True, False, 1))
 
     def answer(self) -> int:
-        """Return the Reason Code of the next PUBACK, waiting for it."""
+        """Wait for the next PUBACK, and return its Reason Code."""
         packet = next(self._answers)
         assert isinstance(packet, p.Puback)
         return packet.reason_code
 
     def answered(self, topic: str) -> int:
-        """Publish, and return the answer's Reason Code."""
+        """Publish, and return the Reason Code of the PUBACK."""
         self.sent(topic)
         return self.answer()
 
     def stored(self, topic: str) -> None:
-        """Publish, and expect that it is stored."""
+        """Publish, and expect that the message is stored."""
         answer = self.answered(topic)
         self._result.expect(answer < ACCEPTED, f"{topic} is refused with {answer}")
 
@@ -134,16 +134,16 @@ class _Clients:
         return packets == []
 
     def live(self) -> None:
-        """Expect that messages which are not stored go on."""
+        """Expect that live messages are delivered."""
         self._talker.send(p.Publish("live", b"goes on"))
-        self._result.expect(isinstance(next(self._heard), p.Publish), "live messages do not go on")
+        self._result.expect(isinstance(next(self._heard), p.Publish), "live messages are not delivered")
 
 
 # --- the outages ----------------------------------------------------------------------------------------------------
 
 
 def faulty(directory: Path) -> tuple[BrokerProcess, Callable[[str], Outage]]:
-    """Return a broker with the launcher's faults, and how to have one."""
+    """Return a broker that can have the launcher's faults, and a function that returns an outage by name."""
     switch = directory / "fault"
     switch.write_text("")
     broker = BrokerProcess(
@@ -166,7 +166,7 @@ def faulty(directory: Path) -> tuple[BrokerProcess, Callable[[str], Outage]]:
 
 @contextmanager
 def file_too_large(broker: BrokerProcess) -> Iterator[None]:
-    """Forbid the process to let any file grow: what a file-size limit or a quota does."""
+    """Forbid the process to let any file grow, like a file-size limit or a disk quota."""
     _, hard = resource.prlimit(broker.pid, resource.RLIMIT_FSIZE)
     sizes = [file.stat().st_size for file in (broker.directory / "data").iterdir() if file.name.endswith("-wal")]
     resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (max(sizes), hard))
@@ -176,7 +176,7 @@ def file_too_large(broker: BrokerProcess) -> Iterator[None]:
 
 @contextmanager
 def locked(broker: BrokerProcess) -> Iterator[None]:
-    """Lock the database as another program."""
+    """Lock the database like another program."""
     other = sqlite3.connect(broker.directory / "data" / "holdfast.db", isolation_level=None, timeout=30)
     other.execute("BEGIN EXCLUSIVE")
     yield
@@ -185,7 +185,7 @@ def locked(broker: BrokerProcess) -> Iterator[None]:
 
 
 def read_only(url: str) -> Outage:
-    """Return an outage in which a Postgres database takes no writes, as after a failover."""
+    """Return an outage in which a Postgres database is read-only, as after a failover."""
     name = make_url(url).database
 
     @contextmanager
@@ -203,7 +203,7 @@ def _end_connections(name: str | None) -> None:
 
 
 def all_outages(directory: Path) -> Iterator[Result]:
-    """Try each outage."""
+    """Cause each outage."""
     for name, reason, said in (
         ("full", ReasonCode.QUOTA_EXCEEDED, r"changes not stored \(full\)"),
         ("readonly", ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, r"changes not stored \(unavailable\).*readonly"),
@@ -214,12 +214,14 @@ def all_outages(directory: Path) -> Iterator[Result]:
         yield refused(title, broker, outage(name), reason, said)
     (directory / "limit").mkdir()
     yield refused(
-        "file may not grow", BrokerProcess(directory / "limit"), file_too_large,
+        "file cannot grow", BrokerProcess(directory / "limit"), file_too_large,
         ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, r"changes not stored \(unavailable\).*disk I/O error",
     )  # fmt: skip
     (directory / "locked").mkdir()
     waiting = "changes wait for the database"
-    yield waits("locked by another", "sqlite", BrokerProcess(directory / "locked"), locked, f"{waiting}.*locked")
+    yield waits(
+        "locked by another program", "sqlite", BrokerProcess(directory / "locked"), locked, f"{waiting}.*locked"
+    )
     (directory / "postgres").mkdir()
     url = empty_database()
     try:

@@ -1,4 +1,4 @@
-"""What became of a fault: how often it was tried, which promises it broke, and the figures measured."""
+"""The result of a fault: the number of tries, the broken promises, and the measured figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from attrs import define, field
 
 @define
 class Result:
-    """One line of the table. ``broken`` has a line for each promise that was not kept."""
+    """One line of the table. ``broken`` has a text for each broken promise."""
 
     fault: str
     store: str
@@ -18,12 +18,12 @@ class Result:
     figures: dict[str, object] = field(factory=dict)
 
     def expect(self, kept: bool, promise: str) -> None:
-        """Take note of whether a promise was kept."""
+        """Note whether a promise was kept. ``promise`` describes the error."""
         if not kept:
             self.broken.append(promise)
 
     def cells(self) -> tuple[str, ...]:
-        """Return the line as text."""
+        """Return the cells of the line as texts."""
         figures = ", ".join(f"{name} {value}" for name, value in self.figures.items())
         return self.fault, self.store, str(self.tried), str(len(self.broken)), figures
 
@@ -32,7 +32,7 @@ _HEAD = ("fault", "store", "tried", "broken", "figures")
 
 
 def table(results: Sequence[Result]) -> str:
-    """Return the results as a table, and below it every promise that was broken."""
+    """Return the results as a table, and the broken promises below it."""
     lines = [_HEAD, *(result.cells() for result in results)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(_HEAD))]
     shown = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]

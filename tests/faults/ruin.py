@@ -1,4 +1,4 @@
-"""A real broker on a database that is damaged: refused, or put into quarantine."""
+"""A real broker with a damaged database, which it refuses or puts into quarantine."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from tests.storage.sqlite.ruins import PAGE
 
 MESSAGES = 3000
 
-#: returns a file's contents damaged
+#: returns damaged contents of a file
 Damage = Callable[[bytes, random.Random], bytes]
 
 
 def logs(directory: Path, tries: int) -> Result:
-    """Tear a write-ahead log in many places: what was committed before is there, and nothing else."""
+    """Tear a write-ahead log at many positions, and expect exactly the commits before that position."""
     result = Result("log torn", "sqlite")
     crashed = written(directory, 60)
     chance = random.Random(3)
     for number in range(tries):
-        place = chance.randrange(crashed.length - 8)
+        position = chance.randrange(crashed.length - 8)
         garbage = chance.randbytes(chance.choice((8, 64, 4096))) if number % 2 else b""
-        kept = torn(crashed, directory / "torn", place, garbage)
-        expected = crashed.commits_before(place)
-        result.expect(kept == expected, f"torn at {place}: {kept} commits are left of {expected}")
+        kept = torn(crashed, directory / "torn", position, garbage)
+        expected = crashed.commits_before(position)
+        result.expect(kept == expected, f"torn at {position}: {kept} commits are left of {expected}")
         result.tried += 1
     result.figures["commits"] = len(crashed.ends)
     return result
@@ -48,12 +48,12 @@ def header_gone(data: bytes, chance: random.Random) -> bytes:
 
 
 def zeros(data: bytes, _chance: random.Random) -> bytes:
-    """Leave nothing but zeros, as a file system may after a power failure."""
+    """Overwrite the file with zeros, as some file systems do after a power failure."""
     return bytes(len(data))
 
 
 def pages_gone(data: bytes, chance: random.Random) -> bytes:
-    """Overwrite some pages in the midst of the retained messages, which a start does not read."""
+    """Overwrite some pages in the middle of the retained messages, which a start does not read."""
     damaged = bytearray(data)
     pages = [page for page in range(20, len(data) // PAGE) if b"kept/" in data[page * PAGE :][:PAGE]]
     for page in chance.sample(pages[5:-5], 4):
@@ -65,7 +65,7 @@ DAMAGES: tuple[Damage, ...] = (truncated, header_gone, zeros, pages_gone)
 
 
 def quarantines(directory: Path, damages: Sequence[Damage] = DAMAGES) -> Result:
-    """Damage the database of a broker in different ways; it must refuse it, and be able to go on without it."""
+    """Damage the database of a broker in different ways, and expect a refusal or, if configured, a quarantine."""
     result = Result("file damaged", "sqlite")
     data = directory / "data"
     database = data / "holdfast.db"
@@ -79,26 +79,28 @@ def quarantines(directory: Path, damages: Sequence[Damage] = DAMAGES) -> Result:
         damaged = damage(sound, chance)
         database.write_bytes(damaged)
         if damage is pages_gone:
-            _meet(directory, result)
+            _find_damage(directory, result)
             damaged = database.read_bytes()
         _refused(directory, result, damage.__name__)
-        result.expect(database.read_bytes() == damaged, f"{damage.__name__}: the file is not as it was")
+        result.expect(database.read_bytes() == damaged, f"{damage.__name__}: the file was changed")
         broker = BrokerProcess(directory, "--config", "quarantine.toml")
         try:
             broker.start()
             (aside,) = [file for file in data.glob("*.corrupt-*") if not file.name.endswith(("-wal", "-shm"))]
-            result.expect(aside.read_bytes() == damaged, f"{damage.__name__}: the file aside is not as it was")
+            result.expect(aside.read_bytes() == damaged, f"{damage.__name__}: the file in quarantine was changed")
             found = retained(broker.port)
             saved[damage.__name__] = min(len(found), saved.get(damage.__name__, MESSAGES))
             result.expect(all(topic == f"kept/{value:04}" for topic, value in found.items()), "garbage is retained")
-            result.expect("the damaged database is now" in "\n".join(broker.lines), "the log does not say so")
+            result.expect(
+                "the damaged database is now" in "\n".join(broker.lines), "the log does not report the quarantine"
+            )
             status, errors = broker.stop()
-            result.expect((status, errors) == (0, ""), f"it ends with status {status}: {errors[:300]}")
+            result.expect((status, errors) == (0, ""), f"the broker ends with status {status}: {errors[:300]}")
         finally:
             broker.end()
         result.tried += 1
     least = saved.get("pages_gone", MESSAGES)
-    result.expect(least > MESSAGES - 4 * 60, f"only {least} messages are saved")
+    result.expect(least > MESSAGES - 4 * 60, f"only {least} messages were saved")
     result.figures = {f"saved ({name})": f"{count}/{MESSAGES}" for name, count in saved.items()}
     return result
 
@@ -120,8 +122,8 @@ def _fill(directory: Path) -> bytes:
     return (directory / "data" / "holdfast.db").read_bytes()
 
 
-def _meet(directory: Path, result: Result) -> None:
-    """Let a broker meet the damage: it goes on, but acknowledges nothing any more."""
+def _find_damage(directory: Path, result: Result) -> None:
+    """Let a broker find the damage, and expect that it goes on without acknowledging retained messages."""
     broker = BrokerProcess(directory)
     try:
         broker.start()
@@ -136,7 +138,7 @@ def _meet(directory: Path, result: Result) -> None:
         result.expect(refused, f"the answer is {answer}")
         publisher.send(p.Publish("kept/new", b"", 0, True))
         status, errors = broker.stop()
-        result.expect((status, errors) == (0, ""), f"it ends with status {status}: {errors[:300]}")
+        result.expect((status, errors) == (0, ""), f"the broker ends with status {status}: {errors[:300]}")
     finally:
         broker.end()
 
@@ -145,7 +147,7 @@ def _refused(directory: Path, result: Result, damage: str) -> None:
     broker = BrokerProcess(directory)
     broker.launch()
     status, errors = broker.wait()
-    result.expect(status == 1, f"{damage}: it ends with status {status}")
-    result.expect(len(errors.strip().splitlines()) == 1, f"{damage}: it says {errors[:300]!r}")
-    result.expect("storage.on_corruption" in errors, f"{damage}: it does not say what to do")
+    result.expect(status == 1, f"{damage}: the broker ends with status {status}")
+    result.expect(len(errors.strip().splitlines()) == 1, f"{damage}: the broker prints {errors[:300]!r}")
+    result.expect("storage.on_corruption" in errors, f"{damage}: the message names no remedy")
     result.expect("Traceback" not in errors + "\n".join(broker.lines), f"{damage}: there is a traceback")

@@ -1,4 +1,4 @@
-"""A fault between any two statements of the writer: it is killed, its connection cut, an answer lost, or an error."""
+"""Faults between any two statements of the writer: a kill, a closed connection, a lost answer, or an error."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from tests.storage.doubles import Faults, FaultyConnection, FaultyCursor, Inject
 
 @define
 class Killing(Faults):
-    """Kills this very process instead of failing."""
+    """Kills its own process instead of raising an error."""
 
     def strike(self) -> None:
-        """Count a call; the one named, and all after it, are never made."""
+        """Count a call, or kill the process before the call ``fail_at``."""
         if self.calls == self.fail_at:
             os.kill(os.getpid(), signal.SIGKILL)
         self.calls += 1
@@ -38,12 +38,12 @@ class Killing(Faults):
 
 @define
 class Cutting(Faults):
-    """Ends the server's side of the connection before the call that is named."""
+    """Closes the server's side of the connection before the call ``fail_at``."""
 
     connection: psycopg.Connection[Any] | None = None
 
     def strike(self) -> None:
-        """Count a call; the one named finds nobody at the other end."""
+        """Count a call, and close the connection before the call ``fail_at``."""
         self.calls += 1
         if self.calls - 1 == self.fail_at and self.connection is not None:
             administer(f"SELECT pg_terminate_backend({self.connection.info.backend_pid})")
@@ -51,15 +51,15 @@ class Cutting(Faults):
 
 @define
 class LostAnswer(Cutting):
-    """Lets the commit that is named succeed, and loses the answer: nobody knows what became of it."""
+    """Lets the commit ``fail_at`` succeed and loses the answer, so that the writer does not know the outcome."""
 
     commits: int = 0
 
     def strike(self) -> None:
-        """Statements are left alone."""
+        """Do nothing: statements have no fault."""
 
     def committed(self) -> None:
-        """Count a commit, and cut the connection behind the one that is named."""
+        """Count a commit, and close the connection after the commit ``fail_at``."""
         self.calls += 1
         if self.calls - 1 == self.fail_at and self.connection is not None:
             self.connection.close()
@@ -67,7 +67,7 @@ class LostAnswer(Cutting):
 
 
 class _Connection(FaultyConnection):
-    """A connection on which faults happen."""
+    """A connection with faults."""
 
     def __init__(self, connection: Any, faults: Faults) -> None:
         super().__init__(connection, faults)
@@ -84,7 +84,7 @@ class _Connection(FaultyConnection):
 
 
 def run(url: str, faults: Faults, facts: Facts | None = None, journal: Path | None = None) -> None:
-    """Do the work on a database whose writer meets the faults; facts are noted in either place."""
+    """Do the work on a database whose writer has the faults; note the facts in ``facts`` or in the ``journal``."""
     note: Callable[..., None]
     if journal is None:
         note = (facts or Facts()).note
@@ -96,35 +96,35 @@ def run(url: str, faults: Faults, facts: Facts | None = None, journal: Path | No
 
     workload = Workload(url, note)
 
-    def meet(database: Any) -> Any:
-        """Let the writer's connections meet the faults."""
+    def give_faults(database: Any) -> Any:
+        """Give the writer's connections the faults."""
         connect = database.connect
         database.connect = lambda: _Connection(connect(), faults)
         return database
 
-    def meet_now(parts: OpenStore) -> None:
-        meet(parts.database)
-        batches = parts.writer._committer
-        batches._connection = _Connection(batches._connection, faults)
+    def give_faults_now(parts: OpenStore) -> None:
+        give_faults(parts.database)
+        committer = parts.writer._committer
+        committer._connection = _Connection(committer._connection, faults)
 
-    # A start that fails says so, and is over: only being killed is tried from its first statement on.
+    # An error during the start ends the start with a message. So only kills are tried from the first statement on.
     if isinstance(faults, Killing):
-        with patch.object(store, "open_database", lambda *arguments: meet(open_database(*arguments))):
+        with patch.object(store, "open_database", lambda *arguments: give_faults(open_database(*arguments))):
             workload.open()
     else:
-        workload.durable._users.insert(0, meet_now)
+        workload.durable._users.insert(0, give_faults_now)
         workload.open()
     workload.run()
 
 
 def count(url: str, faults: Faults) -> int:
-    """Return how many places there are for a fault."""
+    """Return the number of positions for a fault."""
     run(url, faults)
     return faults.calls
 
 
 def killed(url: str, at: int, journal: Path) -> Facts:
-    """Do the work in a process that is killed before a call to the database; return the facts it has noted."""
+    """Do the work in a process that is killed before a call to the database; return its facts."""
     pid = os.fork()
     if not pid:
         status = 1
@@ -136,7 +136,7 @@ def killed(url: str, at: int, journal: Path) -> Facts:
         finally:
             os._exit(status)
     _, status = os.waitpid(pid, 0)
-    assert os.WIFSIGNALED(status), f"it ended by itself, with status {status}"
+    assert os.WIFSIGNALED(status), f"the process was not killed, and ended with status {status}"
     assert os.WTERMSIG(status) == signal.SIGKILL
     facts = Facts()
     for line in journal.read_bytes().splitlines():
@@ -153,7 +153,7 @@ class Bench:
     _made: list[str] = field(factory=list)
 
     def url(self) -> str:
-        """Make a database with a current schema; return its URL."""
+        """Create a database with a current schema; return its URL."""
         if self.store == "sqlite":
             self._made.append(f"sqlite:///{fresh_file(self.directory, f'{len(self._made)}.db')}")
         else:
@@ -161,7 +161,7 @@ class Bench:
         return self._made[-1]
 
     def done(self) -> None:
-        """Remove the database made last."""
+        """Remove the last database."""
         url = self._made[-1]
         if self.store == "sqlite":
             for companion in ("", "-wal", "-shm"):
@@ -170,43 +170,47 @@ class Bench:
             drop(url)
 
 
-def kills(bench: Bench, places: Callable[[int], Iterable[int]]) -> Result:
-    """Kill the writer's process at each of these places."""
+def kills(bench: Bench, positions: Callable[[int], Iterable[int]]) -> Result:
+    """Kill the writer's process at each of these positions."""
     result = Result("killed between two statements", bench.store)
     calls = count(bench.url(), Killing(None))
     bench.done()
-    for place in places(calls):
+    for position in positions(calls):
         url = bench.url()
-        facts = killed(url, place, bench.directory / f"{place}.journal")
+        facts = killed(url, position, bench.directory / f"{position}.journal")
         result.tried += 1
-        result.broken += [f"statement {place}: {wrong}" for wrong in examine(url, facts)]
+        result.broken += [f"statement {position}: {wrong}" for wrong in examine(url, facts)]
         bench.done()
     result.figures["statements"] = calls
     return result
 
 
 def failures(
-    name: str, bench: Bench, make: Callable[[int | None], Faults], places: Callable[[int], Iterable[int]], whole: bool
+    name: str,
+    bench: Bench,
+    make: Callable[[int | None], Faults],
+    positions: Callable[[int], Iterable[int]],
+    whole: bool,
 ) -> Result:
-    """Let a fault happen at each of these places; where work is to be ``whole``, everything is stored in the end."""
+    """Cause a fault at each of these positions; with ``whole``, all work must be stored in the end."""
     result = Result(name, bench.store)
     calls = count(bench.url(), make(None))
     bench.done()
-    for place in places(calls):
-        url, facts, faults = bench.url(), Facts(), make(place)
+    for position in positions(calls):
+        url, facts, faults = bench.url(), Facts(), make(position)
         run(url, faults, facts)
         result.tried += 1
-        result.broken += [f"call {place}: {wrong}" for wrong in examine(url, facts)]
+        result.broken += [f"call {position}: {wrong}" for wrong in examine(url, facts)]
         if whole:
             unsettled = [key for key in facts.values if key[0] == "retained" and len(facts.possible(key)) != 1]
-            result.expect(not unsettled, f"call {place}: never stored: {unsettled}")
+            result.expect(not unsettled, f"call {position}: never stored: {unsettled}")
         bench.done()
     result.figures["calls"] = calls
     return result
 
 
 def errors_of(store: str) -> Callable[[int | None], Faults]:
-    """Return how to make a call fail with an error of the database's own."""
+    """Return a function that returns faults with a typical error of the database."""
     if store == "sqlite":
         return lambda at: Faults(at, InjectedError())
     return lambda at: Faults(at, errors.DiskFull("could not extend file: No space left on device"))

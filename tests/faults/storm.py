@@ -1,4 +1,4 @@
-"""Kill -9 while clients publish: what was acknowledged is there afterwards, what was cleared is not."""
+"""Kill -9 while clients publish: afterwards all acknowledged messages exist, and all cleared ones are gone."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.processes import PATIENCE, BrokerProcess
 
 WINDOW = 50
 TOPICS = 40
-#: each so many-th value is a clear
+#: every seventh value is a clear
 CLEARED = 7
 END = b"that is all"
 
 
 @define(eq=False)
 class Publisher:
-    """Publishes increasing numbers with QoS 1 and 2, always so many at a time, on one connection after another.
+    """Publishes increasing numbers with QoS 1 and 2, at most :data:`WINDOW` at a time, on one connection after another.
 
     ``topic_of`` gives a number's topic. A number is ``acknowledged`` with PUBACK or PUBREC.
     """
@@ -39,7 +39,7 @@ class Publisher:
     progress: threading.Event = field(factory=threading.Event)
 
     def run(self, port: int) -> None:
-        """Publish until the broker is gone."""
+        """Publish until the connection is closed."""
         with contextlib.suppress(OSError):
             client = RawClient(port, self.name)
             self._exchange(client)
@@ -76,7 +76,7 @@ class Publisher:
 
 @define(eq=False)
 class Subscriber:
-    """Has a Session that outlives its connections, and collects the numbers that arrive."""
+    """Has a Session that outlives its connections, and collects the received numbers."""
 
     name: str
     topic: str
@@ -91,7 +91,7 @@ class Subscriber:
         client.close()
 
     def run(self, port: int) -> None:
-        """Receive until the broker is gone, or all has come."""
+        """Receive until the connection is closed or the last message has arrived."""
         with contextlib.suppress(OSError):
             client = RawClient(port, self.name, clean=False)
             for packet in client.packets():
@@ -106,13 +106,13 @@ class Subscriber:
 
 @define
 class Kept:
-    """What must be retained of a publisher's topics: for each, the number acknowledged last, or found since."""
+    """The number that must at least be retained in each topic of a publisher: acknowledged or found before."""
 
     publisher: Publisher
     least: dict[str, int] = field(factory=dict)
 
     def wrongs(self, found: dict[str, int]) -> tuple[list[str], list[str]]:
-        """Return what is lost, and what has come back."""
+        """Return the lost values, and the cleared ones that have come back."""
         lost: list[str] = []
         resurrected: list[str] = []
         published: dict[str, list[int]] = {}
@@ -126,18 +126,18 @@ class Kept:
             value = found.get(topic)
             clears = [number for number in numbers if number % CLEARED == 0 and number >= least]
             if value is None and least and not clears:
-                lost.append(f"{topic}: nothing is retained, {least} was acknowledged")
+                lost.append(f"{topic}: no message is retained, but {least} was acknowledged")
             elif value is not None and value < least:
                 wrong = resurrected if least % CLEARED == 0 else lost
-                wrong.append(f"{topic}: {value} is retained, {least} was acknowledged")
+                wrong.append(f"{topic}: {value} is retained, but {least} was acknowledged")
             elif value is not None and value not in numbers:
-                lost.append(f"{topic}: {value} is retained, which was never published")
+                lost.append(f"{topic}: {value} is retained, but was never published")
             self.least[topic] = max(least, value if value is not None else clears[0] if clears else 0)
         return lost, resurrected
 
 
 def retained(port: int) -> dict[str, int]:
-    """Return everything retained, read through ``#``; a topic must not come twice."""
+    """Return all retained messages, by a subscription to ``#``. No topic may arrive twice."""
     client = RawClient(port, "reader")
     client.send(p.Publish("~end", b"1", 1, True, False, 1), p.Subscribe(2, (p.SubscriptionRequest("#"),)))
     found: dict[str, int] = {}
@@ -152,7 +152,7 @@ def retained(port: int) -> dict[str, int]:
 
 
 def storm(directory: Path, store: str, options: tuple[str, ...], kills: int, seed: int = 1) -> Result:
-    """Kill a broker so many times while four publishers and a subscriber are at work."""
+    """Kill a broker ``kills`` times while four publishers and a subscriber are at work."""
     result = Result("kill -9 under load", store)
     chance = random.Random(seed)
     publishers = [
@@ -192,7 +192,7 @@ def storm(directory: Path, store: str, options: tuple[str, ...], kills: int, see
             result.tried += 1
             for thread in threads:
                 thread.join(PATIENCE)
-                result.expect(not thread.is_alive(), "a client does not notice that the broker is gone")
+                result.expect(not thread.is_alive(), "a client does not notice that the broker was killed")
         missing = _missing(broker, live, subscriber)
         result.broken += missing
     finally:
@@ -208,10 +208,10 @@ def storm(directory: Path, store: str, options: tuple[str, ...], kills: int, see
 
 
 def _missing(broker: BrokerProcess, live: Publisher, subscriber: Subscriber) -> list[str]:
-    """Return which live messages were acknowledged and never came."""
+    """Return the live messages that were acknowledged and never received."""
     client = RawClient(broker.port, "the end")
     client.send(p.Publish("live", END, 1, False, False, 1))
     subscriber.run(broker.port)
     if not subscriber.ended.is_set():
-        return ["the subscriber never came to the end"]
-    return [f"live: {number} was acknowledged, and never came" for number in live.acknowledged - subscriber.numbers]
+        return ["the subscriber never received the last message"]
+    return [f"live: {number} was acknowledged, but never received" for number in live.acknowledged - subscriber.numbers]

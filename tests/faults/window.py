@@ -1,4 +1,4 @@
-"""Durability "async": what kill -9 costs of what was acknowledged."""
+"""Durability "async": the acknowledged messages that kill -9 loses."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tests.faults.storm import retained
 from tests.processes import PATIENCE, BrokerProcess
 
 INTERVAL = 0.25
-#: how much longer a window may look to a client that is not told at once (seconds)
+#: the loss may look so much longer to a client, which gets its acknowledgements a little late (seconds)
 _DELAY = 0.15
 
 
 @define(eq=False)
 class Counter:
-    """Retains one number after the other in one topic with QoS 1; notes when each was acknowledged."""
+    """Publishes increasing numbers to one topic with QoS 1 and RETAIN 1; notes the time of each acknowledgement."""
 
     acknowledged: list[float] = field(factory=list)
     begun: threading.Event = field(factory=threading.Event)
 
     def run(self, port: int) -> None:
-        """Count until the broker is gone."""
+        """Publish until the connection is closed."""
         with contextlib.suppress(OSError):
             client = RawClient(port, "counter")
             packets = client.packets()
@@ -43,7 +43,7 @@ class Counter:
 
 
 def window(directory: Path, store: str, options: tuple[str, ...], kills: int, measured: bool = True) -> Result:
-    """Kill a broker so many times; where time counts (``measured``), no loss may be longer than configured."""
+    """Kill a broker ``kills`` times; with ``measured``, no loss may be longer than the configured interval."""
     result = Result("kill -9, durability async", store)
     configuration = directory / "async.toml"
     configuration.write_text(
@@ -58,7 +58,7 @@ def window(directory: Path, store: str, options: tuple[str, ...], kills: int, me
             counter = Counter()
             thread = threading.Thread(target=counter.run, args=(broker.port,), daemon=True)
             thread.start()
-            result.expect(counter.begun.wait(PATIENCE), "nothing is acknowledged")
+            result.expect(counter.begun.wait(PATIENCE), "no message is acknowledged")
             time.sleep(2 * INTERVAL + chance.uniform(0, INTERVAL))
             broker.kill()
             thread.join(PATIENCE)
@@ -68,15 +68,15 @@ def window(directory: Path, store: str, options: tuple[str, ...], kills: int, me
             broker.kill()
             times = counter.acknowledged
             all_acknowledged += len(times)
-            # One more may be stored than was acknowledged; what is stored is what was counted until some moment.
-            result.expect(0 < kept <= len(times) + 1, f"{kept} is retained, {len(times)} were acknowledged")
+            # The last stored message may lack its acknowledgement. All messages before the last stored one are stored.
+            result.expect(0 < kept <= len(times) + 1, f"{kept} is retained, but {len(times)} were acknowledged")
             if kept < len(times):
                 lost += len(times) - kept
                 longest = max(longest, times[-1] - times[kept])
     finally:
         broker.end()
     if measured:
-        result.expect(longest <= INTERVAL + _DELAY, f"{longest:.3f} s were lost, {INTERVAL} s are configured")
+        result.expect(longest <= INTERVAL + _DELAY, f"{longest:.3f} s were lost, but {INTERVAL} s are configured")
     result.figures = {
         "acknowledged": all_acknowledged,
         "lost": lost,

@@ -1,8 +1,8 @@
-"""Work of every kind for a store, in a fixed order, and what must be there after it was cut short anywhere.
+"""Work of every kind for a store, in a fixed order, that can be interrupted anywhere.
 
-Every change is a *fact*: a key, a value (None: nothing), noted before the store is asked, and again when its ticket
-says that it is stored. Afterwards the database must hold, for each key, the value that was stored last, or one noted
-later.
+Every change is a *fact*: a key and a value (None: no row). It is noted before the change is submitted, and again when
+its ticket says that it is stored. Afterwards the database must have, for each key, the value stored last or a value
+noted later.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from tests.storage.doubles import Wall, result_of
 FILTER = "t/#"
 
 Key = tuple[Any, ...]
-#: takes the number of a fact, its key and value; the latter two are None when it is stored
+#: called with the number, key and value of a fact; key and value are None if the fact is stored
 Note = Callable[[int, Key | None, Any], None]
 
 
 @define
 class Workload:
-    """A store with all that is kept in one, and its clocks."""
+    """A store with retained messages, history and Session State, and its clocks."""
 
     url: str
     note: Note
@@ -80,7 +80,7 @@ class Workload:
         return self
 
     def run(self) -> None:
-        """Do all the work, some of it in one commit with other work, and close."""
+        """Do all the work, several changes in one commit, and close."""
         while self._wait(self.store.count_usage(2)):
             pass
         for turn in range(self.turns):
@@ -91,17 +91,17 @@ class Workload:
             self._wait(self.history.tend())
         self._wait(self.store.cap_expiry(1000, True, "", 100))
         self._wait(self.store.purge(self.wall.now - 5, 100))
-        self.clock.pump([0.5] * 6)  # what a Session could not store is tried again after a second
+        self.clock.pump([0.5] * 6)  # Session State that could not be stored is tried again after a second
         self.close()
 
     def close(self) -> None:
-        """Bring the files in order."""
+        """Close the store and complete the files."""
         closed = self.durable.close()
         self._drain(lambda: bool(closed.called))
         result_of(closed)
 
     def _together(self, work: Callable[[], None]) -> None:
-        """Do work, then commit it: the first change alone, all else in the commit after it."""
+        """Do work, then commit it: the first change in one commit, all others in the next one."""
         self.executor.manual = True
         work()
         while self.executor.waiting:
@@ -113,14 +113,14 @@ class Workload:
         return self.durable.parts is not None and self.durable.parts.writer.pending_bytes > 0
 
     def _drain(self, done: Callable[[], bool]) -> None:
-        """Let time pass while a database that is away is tried again."""
+        """Let time pass, so that the writer tries again while the database is away."""
         for _ in range(100):
             if done():
                 return
             self.clock.advance(1)
 
     def _wait(self, work: Any) -> Any:
-        """Return what work brings, None if the database failed; turns of the reactor pass."""
+        """Let turns of the reactor pass; return the result of the work, None if the database failed."""
         failed: list[Any] = []
         work.addErrback(lambda failure: failed.append(failure.trap(StorageFailure)))
         for _ in range(1000):
@@ -139,7 +139,7 @@ class Workload:
             self._when_stored(fact, self.retained.retain(message, ChangeOrigin.PUBLISH))
 
     def _sweep(self) -> None:
-        fact = self._intend(("retained", "t/1"), None)  # all that expires
+        fact = self._intend(("retained", "t/1"), None)  # every message of t/1 expires
         for _ in range(3):
             if self._wait(self.store.expire(self.wall.now, 10)) is not None:
                 self.note(fact, None, None)
