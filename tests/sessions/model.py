@@ -49,7 +49,7 @@ class Model:
         """Tell whether this fact may be acknowledged. None stands for an answer that needs no commit."""
         return fact is None or fact <= self.disk.fact
 
-    # --- what Clients do; each returns the fact that must be on disk before it is acknowledged, or None
+    # --- actions of Clients; each returns the fact that must be on disk before the acknowledgement, or None
 
     def connect(self, client: str, clean: bool, expiry: int, will: Will | None) -> tuple[bool, int | None]:
         """Connect a Client. Return also whether its Session is present."""
@@ -132,7 +132,7 @@ class Model:
         owed = self.live.sessions[client].owed
         owed[:] = [delivery for delivery in owed if delivery.seen != packet_identifier]
 
-    # --- what time does
+    # --- time
 
     def advance(self, seconds: int) -> None:
         """Let time pass: Sessions end, Wills become due."""
@@ -144,7 +144,7 @@ class Model:
             if will.due is not None and will.due <= self.now:
                 self._publish_will(client)
 
-    # --- what becomes of it all
+    # --- commits, kills and restarts
 
     def hand_over(self) -> None:
         """Note that the writer has begun the next commit, unless one is under way."""

@@ -46,7 +46,7 @@ class Outgoing:
 
 
 class Peer:
-    """One Client, from connection to connection. It sends what it is told to, and answers one packet at a time.
+    """One Client, from connection to connection. It sends packets when told to, and answers one packet at a time.
 
     It keeps its own Session State until it asks for a Clean Start or comes to another Session.
     """
@@ -56,8 +56,8 @@ class Peer:
         self.model = model
         self.number = 0  #: of the connection
         self.client: Client | None = None
-        self.deaf = False  #: what is sent to it stays on the way, and is lost with the connection
-        self.must_be_clean = False  #: the broker had a Session of which this Client knew nothing [MQTT5-3.2.2-4]
+        self.deaf = False  #: packets to it stay on the way, and are lost with the connection
+        self.must_be_clean = False  #: the broker had a Session that this Client does not know [MQTT5-3.2.2-4]
         self.forget()
         self._reset()
 
@@ -132,7 +132,7 @@ class Peer:
         """The Session that the broker must have for this Client."""
         return self.model.live.sessions[self.name]
 
-    # --- what it sends
+    # --- sending
 
     def send(self, packet: p.Packet) -> None:
         """Send a packet, and note its effects in the model."""

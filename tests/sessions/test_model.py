@@ -92,7 +92,7 @@ class Machine(RuleBasedStateMachine):
         eager=st.booleans(),
     )
     def begin(self, ways: tuple[tuple[int, bool], ...], filters: tuple[list[str], ...], eager: bool) -> None:
-        """Begin with Sessions, most of which last, and some subscriptions."""
+        """Begin with Sessions, mostly durable, and some subscriptions."""
         for peer, (version, clean), subscribed in zip(self.peers.values(), ways, filters, strict=True):
             self.connect(peer.name, version, clean, 0 if clean else NEVER, None, None)
             self.both.commit()

@@ -185,7 +185,7 @@ class Witness(Peer):
             return min(unseen, key=lambda delivery: delivery.message.has_expired(self.model.now))
         raise AssertionError(f"{packet} is not owed to {self.name}: {self.session.owed}")
 
-    # --- what must be when all is at rest
+    # --- checks when all Clients are idle
 
     def check_rest(self) -> None:
         """Check, after all commits, that every request is answered, and that idle Clients are owed no message."""

@@ -36,7 +36,7 @@ class Table:
         self._topics: dict[int, str] = {}
 
     def resolve(self, packet: p.Publish) -> p.Publish:
-        """Return what is meant by a PUBLISH."""
+        """Return a PUBLISH with its Topic Name restored."""
         alias = packet.properties.topic_alias
         if alias is None:
             return packet

@@ -19,7 +19,7 @@ from holdfast.wire import ProtocolError, ReasonCode, encode_variable_byte_intege
 #: the most bytes of Topic Names kept for one Network Connection and direction
 MOST_BYTES = 16 << 20
 
-#: the shortest Topic Name, in bytes, that gets an alias: one that saves bytes with its second message
+#: the shortest Topic Name, in bytes, that gets an alias: its second message is shorter by the alias
 SHORTEST = 6
 
 #: the most bytes that an alias adds to a packet: three of its own, and one more for each of the two lengths

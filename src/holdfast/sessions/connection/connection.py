@@ -2,7 +2,7 @@
 
 How it works. A connection is a composition of four parts: :class:`PacketOrder` turns bytes into packets and calls one
 action for each; :class:`Outbox` collects the packets to send; :class:`Acknowledgements` holds answers back until
-their commit; and this class keeps the phase, the timer and the limits of what may wait to be sent.
+their commit; and this class keeps the phase, the timer and the limits for unsent messages.
 
 The actions change with the phase (:class:`State`):
 
@@ -12,7 +12,7 @@ The actions change with the phase (:class:`State`):
     ESTABLISHED  the actions of the attached exchange.
     CLOSED       nothing. The exchange has left the Session.
 
-Every end goes through ``_end``, once, whoever begins it: the Client, the Server, the transport or a timer. The Will is
+Every end goes through ``_end``, once: the Client, the Server, the transport or a timer may begin it. The Will is
 published unless the caller of ``finish`` says otherwise. The connection knows its Client only as
 :class:`IAdmittedClient`, and the packages above know the connection only as :class:`IClientLink`.
 """
@@ -98,6 +98,8 @@ class Connection:
             counters=counters,
             refuse=self._refuse,
         )
+        # Called for every piece of bytes, and by the parts above: given on directly.
+        self.receive = self._order.receive
         self.hold = self._order.hold
         self.release = self._order.release
         self._aliases: OutgoingAliases | None = None
@@ -119,10 +121,6 @@ class Connection:
         return self._outbox.bytes
 
     # --- calls of the transport
-
-    def receive(self, data: bytes) -> None:
-        """Take bytes from the Client."""
-        self._order.receive(data)
 
     def drained(self) -> None:
         """Note that every written byte has left."""
@@ -289,7 +287,7 @@ class Connection:
             reason=error.reason.name,
         )
         if self._state is State.NEW and error.protocol_version is not None:
-            # A malformed CONNECT. If its properties are unknown, so is the Maximum Packet Size: send no Reason String.
+            # A malformed CONNECT. Without its properties the Maximum Packet Size is unknown: send no Reason String.
             known = error.connect_properties is not None
             explanations = Explanations(error.protocol_version, error.connect_properties or NO_PROPERTIES)
             self.finish(explanations.refusal(error.reason, str(error) if known else ""), None)

@@ -50,8 +50,8 @@ class Outbox:
         self._flushes = flushes
         self._counters = counters
         self._chunks: list[bytes] = []
-        # A chunk may hold several packets, or one that is not counted. Of the present chunks: the number of packets
-        # minus the number of chunks; the number of packets that are not messages; the bytes of those packets.
+        # A chunk may hold several packets, or an uncounted packet. Of the present chunks: the number of packets minus
+        # the number of chunks; the number of packets that are not messages; the bytes of those packets.
         self._extra = self._others = self._other_bytes = 0
         self._scheduled = False
         self._writing = False
@@ -77,7 +77,7 @@ class Outbox:
         self.send(packet)
 
     def send_uncounted(self, packet: bytes) -> None:
-        """Queue a packet of which only the bytes are counted."""
+        """Queue a packet, and count its bytes only."""
         self._other_bytes += len(packet)
         self.send(packet, 0)
 

@@ -6,8 +6,8 @@ the bytes of SUBSCRIBE and PINGREQ arrive together, and the authorizer answers S
 calls ``hold``, PINGREQ stays in the parser, and SUBACK and PINGRESP leave in this order after ``release``.
 
 Bytes that arrive during a hold stay in the parser. At :data:`READ_AHEAD` bytes the transport is paused, so that a
-Client that does not wait for its answers costs no more memory than that. A paused Client cannot be heard, so its Keep
-Alive stands still.
+Client that does not wait for its answers costs little memory. A paused Client cannot be heard, so its Keep Alive
+stands still.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ RELEASED means that the Client has the message: the PUBLISH is never sent again,
 in that state after a reconnect.
 
 After a reconnect the messages in SENT and RELEASED are sent again. A message in AWAITS_COMMIT was never sent, and
-leaves when its commit ends. If that commit fails, the connection is closed; the message is then in SENT all the same
-and goes out after the next reconnect.
+leaves when its commit ends. If that commit fails, a message that was never stored is discarded, since its publisher is
+told to send it again. Otherwise the connection is closed, and the message goes out after the next reconnect.
 
 The states are compared directly, and the tables are not looked up while the broker runs: an acknowledgement costs one
 comparison that way. A test drives every pair of state and event through a Session and compares it with the tables.

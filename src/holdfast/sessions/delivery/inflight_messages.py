@@ -1,6 +1,6 @@
 """All messages in flight to one Client: sent, acknowledged, and sent again after a reconnect.
 
-The states of one message, and what a QoS 2 message waits for, are explained in :mod:`inflight`.
+The states of one message are explained in :mod:`inflight`.
 
 A QoS 2 message that awaits its commit can be overtaken by a newer QoS 0 or 1 message of its topic. If the older one
 comes from a replay, :meth:`InflightMessages.drop_overtaken` drops it: a Client never receives a retained message after

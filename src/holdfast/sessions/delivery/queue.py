@@ -83,7 +83,7 @@ class MessageQueue:
             self.pop()
 
     def exceeds(self, messages: int | None, size: int) -> bool:
-        """Tell whether the queue has more messages (None: no limit) or more bytes than that."""
+        """Tell whether the queue exceeds a number of messages (None: no limit) or a size in bytes."""
         return self.bytes > size or (messages is not None and len(self._messages) > messages)
 
     def _gone(self, queued: Queued) -> None:

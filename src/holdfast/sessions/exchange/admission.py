@@ -3,7 +3,7 @@
 Each of them may answer at once or with a Deferred. The steps, in order:
 
     Handshake         the limits and the standard: may this CONNECT be accepted at all?
-    authenticator     who is the Client? (or an :class:`Authentication` in several steps)
+    authenticator     is the Client genuine? (or an :class:`Authentication` in several steps)
     authorizer        may the Client publish its Will Message?
     registry.connect  give the Client its Session, and end its other connection
     commit            the new Session is durable: send CONNACK, then begin the exchange

@@ -164,7 +164,7 @@ class Publishing:
                 if undecided is not None:
                     self._wait_to_retain(undecided, message, identifier)
                     return
-        self._note_and_publish(message, identifier)
+        self._publish(message, identifier)
 
     def _wait_to_retain(self, undecided: Deferred[None], message: ApplicationMessage, identifier: int) -> None:
         """Hold the Client's later packets until the quota is known.
@@ -174,19 +174,16 @@ class Publishing:
 
         def known(_: None) -> None:
             if not self._link.is_closed or not message.qos:
-                self._note_and_publish(message, identifier)
+                self._publish(message, identifier)
 
         self._link.hold()
         undecided.addCallback(known).addErrback(self._link.close_after_error)
         undecided.addCallback(lambda _: self._link.release())
 
-    def _note_and_publish(self, message: ApplicationMessage, identifier: int) -> None:
-        """Publish the message. With QoS 2, note its Packet Identifier in the same transaction."""
+    def _publish(self, message: ApplicationMessage, identifier: int) -> None:
+        """Retain and route the message, and acknowledge it."""
+        # Noted before the message is routed: both changes are then committed in one transaction.
         after = self._session.received.note(identifier, self._parts.now()) if message.qos == 2 else COMMITTED
-        self._publish(message, identifier, after)
-
-    def _publish(self, message: ApplicationMessage, identifier: int, after: CommitTicket = COMMITTED) -> None:
-        """Retain and route the message, and acknowledge it. ``after`` must be durable first."""
         try:
             ticket, matched = self._parts.router.publish(
                 message, ChangeOrigin.PUBLISH, after, self._v5, self._retain_mode, self._silent_clears

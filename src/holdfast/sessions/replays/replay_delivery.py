@@ -11,7 +11,7 @@ answer is 0 while
 A replay without room pauses. The Session and the outbox wake the replays of their Client when there is room again;
 they are given :meth:`Replays.wake` directly.
 
-A slice is then sent in one of three ways: as it is, if the subscription needs no other form; packet by packet
+A slice is then sent in one of three ways: unchanged, if the subscription needs no other form; packet by packet
 (:mod:`replayed_packets`), if it asks for QoS 1 or 2, a Subscription Identifier or an expiry interval; or message by
 message through the authorizer, if that checks deliveries.
 

@@ -1,7 +1,7 @@
 """Rewrites the PUBLISH packets of a replay for one subscription, without decoding and encoding them.
 
 How it works. A slice of retained messages comes from the store as PUBLISH packets, one behind the other, encoded for
-QoS 0 and the Client's protocol version. If the subscription asks for no more than that, the slice is sent as it is.
+QoS 0 and the Client's protocol version. For a plain QoS 0 subscription the slice is sent unchanged.
 Otherwise a subscription may need three changes, all of them near the beginning of a packet:
 
     31 0b | 00 03 a/b |         00                      | hello    read: QoS 0, no properties

@@ -212,8 +212,8 @@ class Session:
     ) -> Inflight:
         """Send one message of a replay with QoS 1 or 2, under a free Packet Identifier.
 
-        With ``noted`` the delivery is stored like that of a live message. Without it, the position of the replay is
-        all that is stored.
+        With ``noted`` the delivery is stored like that of a live message. Without it, only the position of the replay
+        is stored.
         """
         assert self.link is not None
         delivery = None
