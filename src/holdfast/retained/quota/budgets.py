@@ -71,7 +71,7 @@ class Budget:
         self.exact = self.exact and exact
 
     def begin_read(self) -> None:
-        """Count from now on what is charged during a read: the read sees all earlier charges."""
+        """Begin to count the charges during a read. The read sees all earlier ones."""
         self.since = _NONE
         self.exact = True
 

@@ -15,7 +15,7 @@ Replaced = tuple[int, str | None] | None
 
 
 class ImportQuota:
-    """What still fits within one transaction. Without any quota it reads nothing.
+    """Decides which rows fit, within one transaction. Without any quota it reads nothing.
 
     No other change can come between the reads and the commit, so the budgets are exact and no message waits.
     """

@@ -10,7 +10,7 @@ quota the ledger keeps an upper bound, its *budget* (:mod:`budgets`). Say ``max_
     the store is read behind all pending writes              it holds 100 messages; t/1 is among them
     t/1 replaces a message: ``charge``                       the budget is 100
 
-One read serves all publishers who wait together. Messages charged while it is under way are added to its result, and
+One read serves all publishers that wait together. Messages charged while it is under way are added to its result, and
 each waiting message is decided in the turn in which its Deferred fires. A message is refused only after a read that
 
 - was exact: no charge meanwhile may have replaced a message that the read did not know (``Budget.exact``), and
@@ -87,6 +87,7 @@ class Ledger:
 
     def fits(self, message: ApplicationMessage) -> bool:
         """Tell whether the message certainly fits, even if its topic is new."""
+        # Forgetting a client costs a read when it comes again. During a read the charges would be lost.
         if len(self._budgets.clients) >= _MOST_CLIENTS and self._look is None:
             self._budgets.clients.clear()
         growth = Growth(1, len(message.payload))
@@ -108,6 +109,7 @@ class Ledger:
         size = len(message.payload)
         before = self._found(message.topic)
         growths = list(self._budgets.growths(message.topic, size, message.client_id, before))
+        # All refusals come before the first charge: a refused message must not count anywhere.
         for budget, growth in growths:
             refusal = budget.refusal(growth)
             if refusal is None and not self._is_known(budget):
@@ -127,6 +129,7 @@ class Ledger:
         if look is None:
             return
         if topic not in look.usage:
+            # The read may or may not see this clear, depending on the order of commits.
             for budget in look.budgets:
                 budget.exact = False
         before = look.usage.get(topic)
@@ -186,6 +189,7 @@ class Ledger:
                     undecided.append(one)
                 else:
                     one.decided.callback(None)
+            # They keep their place before messages that came during the read.
             self._waiting = undecided + self._waiting
             swept = bool(undecided)
             if swept:
@@ -198,7 +202,7 @@ class Ledger:
             [budget.topic_filter for budget in look.budgets if budget.topic_filter is not None],
             [budget.client_id for budget in look.budgets if budget.client_id is not None],
         )
-        # What was charged or cleared while the read was under way is newer than its result.
+        # Charges and clears during the read are newer than its result.
         look.usage = {**{topic: seen.topics.get(topic) for topic in topics}, **look.usage}
         now = self._clock.seconds()
         for budget in look.budgets:
@@ -218,7 +222,7 @@ class Ledger:
         return bool(refusing) and (not swept or not all(budget.exact for budget in refusing))
 
     def _failed(self, failure: Failure) -> None:
-        """Log the failure, and let all messages go on: those that may not fit are refused."""
+        """Log the failure, and decide all waiting messages: messages that may not fit are refused."""
         self._log.failure("checking the quotas of retained messages failed", failure)
         waiting, self._waiting, self._look = self._waiting, [], None
         for one in waiting:

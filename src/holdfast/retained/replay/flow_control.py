@@ -1,6 +1,6 @@
 """Flow control: the turns, rates and places that all replays share.
 
-Who shares what. The in-flight window of one client is shared by its replays and its live messages; that rule is in
+How replays share. The in-flight window of one client is shared by its replays and its live messages; that rule is in
 ``sessions/delivery/window.py``, and a replay sees it only as ``IDelivery.room()``. Here all replays share the broker:
 one step per reactor turn (``turns``), so many replays at once (``concurrency``), and so many messages per second, of
 one client and of all clients.
@@ -105,10 +105,12 @@ class FlowControl:
         own = self._clients[replay.client_id].limiter
         allowed = own.allows(replay, wanted)
         if not allowed:
+            # Otherwise a client above its own rate would hold up the queue of all clients.
             self._all.leave(replay)
             return 0
         allowed = self._all.allows(replay, allowed)
         if allowed:
+            # Tokens are taken only when both rates allow them: none are lost while the replay waits for the other rate.
             own.take(allowed)
             self._all.take(allowed)
         return allowed

@@ -13,7 +13,7 @@ read that began before that commit is held:
     read 2 begins            the statement sees the change: read 2 needs no mark
     read 2 becomes current   nothing of read 1 is held any more; the mark goes
 
-The invariant: whatever ``slices`` holds is either newer than every marked change of its topic, or the topic is marked.
+The invariant: if a held copy is older than a change that the client was sent live, its topic is marked.
 A failed commit leaves its mark to the end of the replay: the client may have been sent a message that no row has.
 """
 
@@ -114,8 +114,10 @@ class HeldMessages:
         if self.slices or read is None or read.batch is None:
             return
         self._current, self._next = read, None
+        # Delivered bytes cannot be given up any more, so a slice of large messages is delivered in portions.
         for piece in read.batch.slices:
             self.slices.extend(portions(piece, _PORTION_BYTES, read.protocol_version))
+        # Only now may these marks go: until here, slices of an older read were held.
         self.forget(read.committed)
         self.pass_delivered()
 
@@ -155,14 +157,16 @@ class HeldMessages:
             self._next = None
 
     def may_be_older(self, other: HeldMessages) -> bool:
-        """Tell whether a message held here may be older than one that another replay is about to deliver.
+        """Tell whether a message held here may be older than the messages that another replay is about to deliver.
 
         That is so unless the read here began after the other's had ended, or the reads have no topics in common.
         """
+        # Of two reads held here, the one that began first decides.
         read = self._current if self.slices else self._next
         if read is None or (other._current is not None and read.began > other._current.ended):
             return False
         last = self._next or read
+        # The topics that a read under way will find are not known yet.
         return last.batch is None or other.cursor < last.batch.after
 
     def committed(self) -> list[Change]:

@@ -25,12 +25,12 @@ change feed from its first moment on, in every state. Say ``c`` subscribes to ``
 
 - A client publishes to ``plant/b``: revision 107, sent live to ``c``. The held copy (50) is dropped, and later reads
   leave out the new row, since 107 is above ``_start``. ``c`` gets 107 once.
-- An operator sets ``plant/b`` instead: revision 107, sent live to nobody. ``_start`` rises to 107, so that later
+- An operator sets ``plant/b`` instead: revision 107, sent live to no client. ``_start`` rises to 107, so that later
   reads include the row. Until the commit the held copy counts and may be delivered; after the commit the held batch is
   read again. ``c`` gets 107, perhaps 50 before it, never 50 after it.
 - As before, but with QoS 2: a copy (50) delivered now would leave after the *next* commit, which is the operator's.
   So it is not delivered while that change is on its way (``_would_leave_late``).
-- Another node writes ``plant/b``: its changes are not in this feed. A later read finds the row whatever its revision.
+- Another node writes ``plant/b``: its changes are not in this feed. A later read finds the row, of any revision.
   When two replays of one client overlap, the one that read earlier reads again (``_reread_if_older``), and neither
   delivers while an earlier message of the other still waits to leave (``_would_overtake``).
 
@@ -210,18 +210,20 @@ class Replay:
         room = self._delivery.room()
         if room <= 0:
             return self._rest()
+        # One moment for the whole step: the check of the slice and the next statement must agree.
         now = self._now()
         self.held.take_next()
         if self._has_expired(now):
             self.reread()
         if self.held.slices:
+            # Both wait for a commit, not for room. The delivery or included() wakes the replay then.
             return self._rest() if self._would_overtake() or self._would_leave_late() else self._deliver(room, now)
         if self.held.is_complete:
             self.stop()
             self._delivery.finished()
             return False
         self._state = ReplayState.READING
-        if not self.held.is_reading:
+        if not self.held.is_reading:  # a batch that is being read ahead is needed now
             self._read(now, self._flow.settings.max_batch_bytes)
         return False
 
@@ -244,6 +246,7 @@ class Replay:
         if not piece.count:  # all of its messages were stale
             held.cursor = piece.last
             return self._goes_on()
+        # The tokens are taken last: stale messages cost none, and no more are taken than the client has room for.
         if self._flow.is_limited:
             room = self._flow.grant(self, min(room, piece.count))
             if not room:
@@ -253,11 +256,13 @@ class Replay:
         if piece.count > room:
             piece = held.keep_rest(piece, room)
         if self._store.shared:
+            # Before the cursor moves: it tells the others which topics are about to be delivered.
             for other in self._registry.others(self):
                 other._reread_if_older(self, piece.last)
         self.delivered += piece.count
         held.cursor = piece.last
-        if self._store.reads_ahead:  # asked for before it is delivered, so that the next batch is there when needed
+        if self._store.reads_ahead:
+            # Before the delivery: the database works while the packets are written.
             most_bytes = held.bytes_to_read_ahead(self._flow.settings.max_batch_bytes)
             if most_bytes:
                 self._read(now, most_bytes)
@@ -301,6 +306,7 @@ class Replay:
             form.except_client,
             form.max_packet_size,
         )
+        # Settings count from the next read on, so they are looked up here and not kept.
         settings = self._flow.settings
         rows = settings.batch_read_number
         slice_rows = settings.batch_deliver_number or rows
@@ -323,7 +329,7 @@ class Replay:
     def _committed(self, _failure: StorageFailure | None) -> None:
         """Begin: all changes accepted before the SUBSCRIBE are committed or refused."""
         if self._state is not ReplayState.COMMITTING:
-            return
+            return  # stopped meanwhile
         if self._flow.concurrency.enter(self):
             self._get_ready()
         else:
@@ -341,6 +347,7 @@ class Replay:
     def _changed(self, change: Change) -> None:
         """Hear of a change: copies of its topic that were read before are stale now."""
         topic = change.topic
+        # A topic up to the cursor has been delivered. The client gets its newer message live, or not at all.
         if topic <= self.cursor or not matches(self.topic_filter, topic):
             return
         if not change.live:
@@ -350,6 +357,7 @@ class Replay:
         held = self.held
         held.marks[topic] = change
         if len(held.marks) > MOST_MARKS:
+            # The next read sees all committed changes, so that their marks can go.
             self.reread()
             held.forget(held.committed())
 

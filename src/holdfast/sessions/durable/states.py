@@ -60,7 +60,7 @@ class DurableSessionStates:
         self.received = RowKind(tables.session_received, 60, bulk, self._failed)
         self.wills = RowKind(tables.wills, 70, bulk, self._failed)
         of_sessions = (self.sessions, self.subscriptions, self.deliveries, self.received)
-        self.ended = EndedSessions(90, bulk, self._failed, of_sessions)  # last: what is being written for them goes too
+        self.ended = EndedSessions(90, bulk, self._failed, of_sessions)
         self._kinds = (
             self.messages, self.sessions, self.subscriptions, self.deliveries, self.received, self.wills, self.ended,
         )  # fmt: skip

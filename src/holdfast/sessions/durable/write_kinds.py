@@ -51,7 +51,7 @@ class RowKind:
         return [write.key for write in writes if write.key in self.unwritten] if self.unwritten else ()
 
     def committed(self, account: Any) -> None:
-        """Forget the older writes of these keys. They were submitted earlier, but failed later than that."""
+        """Forget the failed writes of these keys: newer ones are committed."""
         for key in account:
             self.unwritten.pop(key, None)
 

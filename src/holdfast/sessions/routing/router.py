@@ -56,6 +56,7 @@ class Router:
         message may be sent with QoS 2. Returns the ticket for the acknowledgement, and whether there was a subscriber.
         Raises ``RetainRefused`` or, with ``may_reject``, :class:`QueueFull`; then the message is not routed either.
         """
+        # Both refusals come before any delivery: a refused message must have no effect.
         if may_reject and self._rejecting and message.qos:
             self._check_queues(message)
         retained = COMMITTED
@@ -75,6 +76,7 @@ class Router:
         outgoing: OutgoingMessage | None = None
         checked = self._authorizer.checks_delivery
         publisher = message.client_id
+        # The message is wrapped only if a Session gets it, and encoded once for all Sessions with the same options.
         for match in matches:
             session = match.session
             options: DeliveryOptions | None = match.own if session.client_id == publisher else match.options
@@ -120,6 +122,7 @@ class Router:
         """
         for group in self.table.groups_of(session):
             if group.choose(session, online=not ended) is not None:
+                # choose() passes the turn on, so the messages are spread over the other members.
                 for outgoing in session.give_up_shared(group.shared_filter):
                     self._deliver_shared(group, group.choose(session, online=not ended), outgoing)
 

@@ -1,9 +1,9 @@
 """The routing table: all subscriptions, and the route of each Topic Name to the Sessions that they lead to.
 
-How it works. A *route* is what the subscriptions that match a topic come to: for each Session one copy of the message
-with merged options, and one copy for each shared subscription. To find it walks two trees. The table remembers the
+How it works. A *route* has one entry for each Session with matching subscriptions, with their options merged, and the
+groups of the matching shared subscriptions. To find a route, the table walks two trees. The table remembers the
 routes of recent topics, and forgets all of them whenever a subscription changes. Topics that match the same
-subscriptions share one route: a million sensors below ``site/#`` cost a dictionary entry each, and one route.
+subscriptions share one route: ten thousand sensors below ``site/#`` cost a dictionary entry each, and one route.
 """
 
 from __future__ import annotations

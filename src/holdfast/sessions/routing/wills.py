@@ -195,7 +195,7 @@ class Wills:
     def _route(self, message: ApplicationMessage, will: Will) -> None:
         """Publish the Will. One commit deletes the stored Will and stores its effects.
 
-        A Will over a limit is delivered only: there is no publisher who could be told.
+        A Will over a limit is delivered only: there is no publisher to tell.
         """
         assert message.client_id is not None
         self._forget(message.client_id, will)
