@@ -31,7 +31,7 @@ START = 1_800_000_000
 
 
 class TurnClock(Clock):
-    """A fake clock that can also run a single reactor turn: what is due now, but not what that adds."""
+    """A fake clock that can also run a single reactor turn: the calls that are due, without the calls that they add."""
 
     def turn(self) -> None:
         now = self.seconds()
@@ -44,7 +44,7 @@ class TurnClock(Clock):
 
 @implementer(INetworkConnection)
 class Network:
-    """A transport that takes everything at once, or, when ``blocked``, nothing until told."""
+    """A transport that sends everything at once, or nothing while it is ``blocked``."""
 
     def __init__(self) -> None:
         self.blocked = False
@@ -76,7 +76,7 @@ class Network:
 
 
 class MemoryBroker:
-    """The broker's parts around one store, composed as in production but for the clock and the transports."""
+    """The broker's parts around one store. Only the clock and the transports differ from the real broker."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class MemoryBroker:
         return MemoryRetainedStore(RevisionClock(1, 0, self.now))
 
     def make_states(self) -> ISessionStates:
-        """Return where Session State is kept."""
+        """Return the store of Session State."""
         return MemorySessionStates()
 
     def now(self) -> int:
@@ -141,11 +141,11 @@ class MemoryBroker:
             if not any(call.getTime() <= self.clock.seconds() for call in self.clock.getDelayedCalls()):
                 return
             self.clock.turn()
-        raise AssertionError("the broker never comes to rest")
+        raise AssertionError("the broker never becomes idle")
 
     def advance(self, seconds: float) -> None:
         """Let time pass."""
-        self.clock.advance(seconds)  # runs all that comes due on the way
+        self.clock.advance(seconds)  # runs each call at its time
         self.settle()
 
     def client(self, client_id: str = "", version: int = 4, **connect: Any) -> Client:
@@ -156,7 +156,7 @@ class MemoryBroker:
 
 
 class Client:
-    """One client without a socket: sends packets, collects what comes back."""
+    """One client without a socket: sends packets, and collects received packets."""
 
     def __init__(self, broker: MemoryBroker, version: int = 4) -> None:
         self.broker = broker
@@ -189,16 +189,16 @@ class Client:
         return self.connack
 
     def send(self, *packets: p.Packet) -> None:
-        """Send packets and let the broker come to rest."""
+        """Send packets and run reactor turns until nothing is due."""
         self.raw(b"".join(encode(packet, self.version) for packet in packets))
 
     def raw(self, data: bytes) -> None:
-        """Send bytes and let the broker come to rest."""
+        """Send bytes and run reactor turns until nothing is due."""
         self.connection.receive(data)
         self.broker.settle()
 
     def packets(self) -> list[p.Packet]:
-        """Return the packets that have come since the last call."""
+        """Return the packets received since the last call."""
         self.parser.receive_data(self.network.take())
         found = []
         while (packet := self.parser.next_packet()) is not None:
@@ -206,7 +206,7 @@ class Client:
         return found
 
     def got(self, kind: type[T]) -> list[T]:
-        """Return the packets of this kind that have come, dropping the others."""
+        """Return the received packets of this kind, and drop the others."""
         return [packet for packet in self.packets() if isinstance(packet, kind)]
 
     def identifier(self) -> int:
@@ -217,7 +217,7 @@ class Client:
     def subscribe(
         self, *filters: str | p.SubscriptionRequest, qos: int = 0, identifier: int | None = None
     ) -> list[p.Packet]:
-        """Subscribe; return everything that came, SUBACK first."""
+        """Subscribe; return all received packets, SUBACK first."""
         requests = tuple(f if isinstance(f, p.SubscriptionRequest) else p.SubscriptionRequest(f, qos) for f in filters)
         properties = NO_PROPERTIES if identifier is None else Properties(subscription_identifiers=(identifier,))
         self.send(p.Subscribe(self.identifier(), requests, properties))
@@ -237,7 +237,7 @@ class Client:
         self.send(p.Publish(topic, payload, qos, retain, False, number, properties))
 
     def messages(self) -> list[tuple[str, bytes, int, bool]]:
-        """Return topic, payload, QoS and RETAIN of every PUBLISH that came, acknowledging them in full."""
+        """Acknowledge every received PUBLISH in full; return topic, payload, QoS and RETAIN of each."""
         found: list[tuple[str, bytes, int, bool]] = []
         for _ in range(10_000):
             came = self.packets()

@@ -1,4 +1,4 @@
-"""The real broker as a real process, for end-to-end tests: started, watched, killed."""
+"""The real broker as a process, for end-to-end tests."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class BrokerProcess:
         return status, self.errors
 
     def end(self) -> None:
-        """Kill what is left of it."""
+        """Kill the process if it still runs."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
         if self._process is not None:
@@ -144,8 +144,8 @@ class BrokerProcess:
 def lasting_port() -> int:
     """Return a free port for a broker that is started again where it was.
 
-    It is not one of those that systems give to outgoing connections: while the broker is away, one that tries to reach
-    it could be given that very port, and would reach itself.
+    The port is outside the range of outgoing connections. Else a client that tries to connect while the broker is away
+    could get this very port as its own, and connect to itself.
     """
     while True:
         port = random.randrange(10_000, 30_000)

@@ -22,7 +22,7 @@ from tests.storage.doubles import result_of
 
 
 class NoHistory:
-    """The history where none is kept."""
+    """The history of a broker that keeps none."""
 
     def _refuse(self, *_arguments: object, **_options: object) -> Deferred[Any]:
         return fail(HistoryUnavailable("no history is kept; set retainer.history.enable = true"))
@@ -35,7 +35,7 @@ def _no_history() -> Any:
 
 
 class Desk:
-    """A broker and its API. Everything is answered at once."""
+    """A broker and its API. Calls are answered at once."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Desk:
         return answer
 
     def ask(self, method: str, path: str = "", body: bytes | str | dict[str, Any] = b"", **arguments: str) -> Any:
-        """Make a call that is granted; return what it says."""
+        """Make a call that succeeds; return its content."""
         answer = self.answer(method, path, body, **arguments)
         assert answer.status in (200, 204), answer
         return json.loads(answer.body) if answer.body else None

@@ -1,4 +1,4 @@
-"""The control socket: where it is made, and what is found there."""
+"""The control socket: its place, its mode, and files found in its place."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Port:
 
 
 class Reactor(Clock):
-    """Listens where it is told, without a socket."""
+    """Records the address that it should listen on, without a socket."""
 
     def __init__(self, error: Exception | None = None) -> None:
         super().__init__()
@@ -51,8 +51,8 @@ def control(directory: Path, reactor: Any) -> ControlSocket:
     return ControlSocket(reactor, directory, APISite(lambda _: succeed(answer({})), 1000, reactor))
 
 
-def test_it_is_nobody_else_s_from_the_first_moment(tmp_path: Path) -> None:
-    """The mask is set while it is made, and as it was afterwards."""
+def test_it_is_private_from_the_first_moment(tmp_path: Path) -> None:
+    """The mask is set while the socket is made, and restored afterwards."""
     reactor = Reactor()
     before = os.umask(0o022)
     one = control(tmp_path, reactor)
@@ -74,7 +74,7 @@ def test_a_socket_left_behind_is_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])
-def test_anything_else_is_left_alone(tmp_path: Path, kind: str) -> None:
+def test_a_file_that_is_no_socket_is_refused_and_unchanged(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "control.sock"
     if kind == "file":
         path.write_text("precious")
@@ -89,13 +89,13 @@ def test_anything_else_is_left_alone(tmp_path: Path, kind: str) -> None:
     assert os.path.lexists(path)
 
 
-def test_a_socket_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_socket_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     reactor = Reactor(CannotListenError(None, "x", OSError(28, "No space left on device")))
     with pytest.raises(ControlUnusable, match="No space left"):
         control(tmp_path, reactor).open()
 
 
-def test_somebody_may_have_removed_it(tmp_path: Path) -> None:
+def test_closing_works_after_the_socket_was_removed(tmp_path: Path) -> None:
     one = control(tmp_path, Reactor())
     one.open()
     (tmp_path / "control.sock").unlink()
@@ -104,7 +104,7 @@ def test_somebody_may_have_removed_it(tmp_path: Path) -> None:
 
 
 def test_a_long_path_is_no_obstacle(tmp_path: Path) -> None:
-    """Sockets have short addresses; data directories may be anywhere."""
+    """The kernel limits the length of a socket's address, but not of a data directory."""
     deep = tmp_path / ("x" * 100) / ("y" * 100)
     deep.mkdir(parents=True)
     reactor = Reactor()

@@ -1,4 +1,4 @@
-"""The configuration while the broker runs: shown as it may be written, changed where it can be, refused in full."""
+"""The retainer's settings while the broker runs: shown in writable form, changed, or refused with all problems."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.admin.doubles import Desk
 
 
 def options(section: type[Section], path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Option]]:
-    """Return all options of a section, those of its tables too."""
+    """Return all options of a section and of its tables."""
     found: list[tuple[tuple[str, ...], Option]] = []
     for name, entry in described(section).items():
         if isinstance(entry, Option):
@@ -35,8 +35,8 @@ def read(values: dict[str, Any]) -> RetainerConfig:
 
 
 @pytest.mark.parametrize("which", ["default", "example"])
-def test_whatever_is_shown_may_be_written_again(which: str) -> None:
-    """Every option, with its default and with another value, means the same when what is shown is read."""
+def test_shown_values_may_be_written_again(which: str) -> None:
+    """Reading the shown form of each option gives the same value, for its default and for another value."""
     for path, option in options(RetainerConfig):
         *tables, name = path
         values: dict[str, Any] = {name: getattr(option, which)}
@@ -51,7 +51,7 @@ def test_whatever_is_shown_may_be_written_again(which: str) -> None:
         assert read(once) == config, path
 
 
-def test_what_is_shown_is_as_emqx_shows_it() -> None:
+def test_the_shown_form_is_that_of_emqx() -> None:
     config = RetainerConfig(
         delivery_rate=Rate(1000, 1.0),
         msg_expiry_interval=90.5,
@@ -68,8 +68,8 @@ def test_what_is_shown_is_as_emqx_shows_it() -> None:
     assert told["until_restart"] == []
 
 
-def test_a_change_holds_at_once_and_says_until_when() -> None:
-    """Also for replays that run; nothing that is retained meanwhile is missed, since nothing stops."""
+def test_a_change_takes_effect_at_once_until_the_restart() -> None:
+    """Also for running replays. Messages retained meanwhile are not missed, since nothing stops."""
     desk = Desk()
     told = desk.ask(
         "PUT", "", {"delivery_rate": "5/s", "max_publish_rate": "2/s", "flow_control": {"client_rate": "3/s"}}
@@ -88,8 +88,8 @@ def test_a_change_holds_at_once_and_says_until_when() -> None:
     assert desk.broker.retained.replays.flow.settings.client_rate == Rate(3, 1.0)
 
 
-def test_what_was_shown_may_be_sent_back() -> None:
-    """As EMQX's clients do: read, change one value, write. The older name of a key is taken, too."""
+def test_the_whole_answer_may_be_sent_back() -> None:
+    """EMQX's clients read, change one value, and write. The older name of a key is accepted too."""
     desk = Desk(config=RetainerConfig(deliver_rate=Rate(7, 1.0)))
     told = desk.ask("GET")
     assert told["delivery_rate"] == "7/s"
@@ -121,8 +121,8 @@ def test_what_was_shown_may_be_sent_back() -> None:
         ({"enable": False, "on_limit": "drop_old"}, ["retainer.enable: ", "retainer.on_limit: "]),
     ],
 )  # fmt: skip
-def test_a_change_that_cannot_be_made_is_refused_with_all_that_is_wrong(body: Any, says: list[str]) -> None:
-    """And nothing of it is made, not even what is right."""
+def test_an_invalid_change_is_refused_with_all_its_problems(body: Any, says: list[str]) -> None:
+    """No part of it is made, not even the valid part."""
     desk = Desk()
     if isinstance(body, dict):
         body = {**body, "max_concurrent_replays": 7}

@@ -1,4 +1,4 @@
-"""The API over HTTP: what a connection may send, and how answers go out."""
+"""The API over HTTP: limits of requests and connections, and the sending of answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Transport(StringTransport):
         pass
 
 
-class Line:
+class HTTPClient:
     """One connection to a site."""
 
     def __init__(self, answering: Callable[[Call], Deferred[Answer]], most_bytes: int = 1000) -> None:
@@ -54,7 +54,7 @@ class Line:
         self.channel.dataReceived(head.encode("latin-1") + body)
 
     def ask(self, *lines: str, body: bytes = b"") -> tuple[int, str, bytes]:
-        """Return status, head and body of what is answered."""
+        """Send a request; return status, head and body of its answer."""
         self.send(*lines, body=body)
         return self.answered()
 
@@ -64,8 +64,8 @@ class Line:
         return int(head.split()[1]), head.decode(), body
 
 
-def desk_line(desk: Desk) -> Line:
-    return Line(desk.api.answer)
+def desk_line(desk: Desk) -> HTTPClient:
+    return HTTPClient(desk.api.answer)
 
 
 def test_a_call() -> None:
@@ -103,7 +103,7 @@ def test_bad_requests_get_an_answer_in_json(target: str, status: int) -> None:
 @pytest.mark.parametrize("announced", [True, False])
 def test_a_body_that_is_too_long_is_refused_while_it_comes_in(announced: bool) -> None:
     calls: list[Call] = []
-    line = Line(lambda call: succeed(calls.append(call) or answer({})))  # type: ignore[func-returns-value]
+    line = HTTPClient(lambda call: succeed(calls.append(call) or answer({})))  # type: ignore[func-returns-value]
     if announced:
         line.send("POST / HTTP/1.1", "Content-Length: 1001")
     else:
@@ -118,7 +118,7 @@ def test_a_body_that_is_too_long_is_refused_while_it_comes_in(announced: bool) -
 
 def test_a_body_within_the_limit_arrives() -> None:
     calls: list[Call] = []
-    line = Line(lambda call: succeed(calls.append(call) or answer({})))  # type: ignore[func-returns-value]
+    line = HTTPClient(lambda call: succeed(calls.append(call) or answer({})))  # type: ignore[func-returns-value]
     assert line.ask("POST / HTTP/1.1", "Content-Length: 1000", body=b"x" * 1000)[0] == 200
     assert calls == [Call("POST", "/", {}, b"x" * 1000)]
     assert longest_body(1 << 20) == 18 << 20
@@ -131,14 +131,14 @@ def test_connections_are_limited_in_number() -> None:
     assert [transport.aborted for transport in others] == [False] * 63 + [True]
 
 
-def test_a_client_that_sends_nothing_is_let_go() -> None:
+def test_a_client_that_sends_nothing_is_disconnected() -> None:
     line = desk_line(Desk())
     line.clock.advance(61)
     assert line.transport.disconnecting
 
 
 def stream(pieces: list[Any]) -> Callable[[Call], Deferred[Answer]]:
-    """Answer with these pieces; Deferreds among them are waited for."""
+    """Answer with these pieces, each when its Deferred fires."""
 
     def more() -> Deferred[bytes]:
         piece = pieces.pop(0)
@@ -148,9 +148,9 @@ def stream(pieces: list[Any]) -> Callable[[Call], Deferred[Answer]]:
 
 
 def test_a_long_answer_goes_out_piece_by_piece() -> None:
-    """The next piece is fetched only when the client has taken the one before."""
+    """The next piece is fetched only when the client has received the last one."""
     pieces: list[Any] = [b"one\n", b"two\n", b"three\n", b""]
-    line = Line(stream(pieces))
+    line = HTTPClient(stream(pieces))
     line.send("GET / HTTP/1.1")
     assert len(pieces) == 3
     producer: Any = line.transport.producer
@@ -166,10 +166,10 @@ def test_a_long_answer_goes_out_piece_by_piece() -> None:
 
 
 def test_nothing_is_fetched_twice() -> None:
-    """Also when the client resumes while a piece is on its way."""
+    """Also if the client resumes while a piece is being fetched."""
     first: Deferred[bytes] = Deferred()
     pieces: list[Any] = [first, b"two", b""]
-    line = Line(stream(pieces))
+    line = HTTPClient(stream(pieces))
     line.send("GET / HTTP/1.1")
     producer: Any = line.transport.producer
     producer.pauseProducing()
@@ -181,9 +181,9 @@ def test_nothing_is_fetched_twice() -> None:
 
 
 def test_an_answer_that_breaks_off_has_no_end() -> None:
-    """So the client knows that it is not complete."""
+    """So the client knows that the answer is incomplete."""
     broken: Deferred[bytes] = Deferred()
-    line = Line(stream([b"one", broken]))
+    line = HTTPClient(stream([b"one", broken]))
     line.send("GET / HTTP/1.1")
     line.clock.advance(0)
     broken.errback(ValueError("gone"))
@@ -192,10 +192,10 @@ def test_an_answer_that_breaks_off_has_no_end() -> None:
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-def test_what_is_done_for_a_client_that_leaves_is_given_up(streaming: bool, logged_failures: list[LogEvent]) -> None:
+def test_the_call_of_a_client_that_leaves_is_cancelled(streaming: bool, logged_failures: list[LogEvent]) -> None:
     cancelled: list[object] = []
     waiting: Deferred[Any] = Deferred(cancelled.append)
-    line = Line(stream([waiting]) if streaming else lambda _: waiting)
+    line = HTTPClient(stream([waiting]) if streaming else lambda _: waiting)
     line.send("GET / HTTP/1.1")
     line.site.abort()
     assert line.transport.aborted

@@ -1,4 +1,4 @@
-"""``holdfast check-config``: what it prints, where, and its exit status."""
+"""``holdfast check-config``: its output, its streams and its exit status."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, ["check-config", *map(str, arguments)])
 
 
-def test_a_right_file_is_ok(path: Path) -> None:
+def test_a_valid_file_is_ok(path: Path) -> None:
     path.write_text("[node]\nid = 2\n")
     result = check(path)
     assert (result.exit_code, result.stdout, result.stderr) == (0, f"{path}: ok\n", "")
@@ -54,7 +54,7 @@ def test_the_users_are_checked_too(path: Path) -> None:
     assert check(path).exit_code == 0
 
 
-def test_json_of_a_right_file(path: Path) -> None:
+def test_json_of_a_valid_file(path: Path) -> None:
     path.write_text("")
     result = check(path, "--json")
     assert (result.exit_code, json.loads(result.stdout), result.stderr) == (0, {"ok": True, "problems": []}, "")

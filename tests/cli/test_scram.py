@@ -1,4 +1,4 @@
-"""``holdfast scram``: users are added, changed and removed, and what it says."""
+"""``holdfast scram``: adds, changes and removes users, and reports this."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_password_is_asked_for_twice_and_not_shown(path: Path) -> None:
     assert knows(path, "alice", b"pencil")
 
 
-def test_the_iterations_are_15000_unless_said(path: Path) -> None:
+def test_the_default_of_iterations_is_15000(path: Path) -> None:
     run("set", path, "alice", "--password-stdin", typed="pencil")
     assert UsersFile(path).users()["alice"].iterations == 15000
 
@@ -75,7 +75,7 @@ def test_iterations_have_limits(path: Path, iterations: str) -> None:
         (b"a\x07\n", "this password has characters that SASLprep (RFC 4013) does not allow"),
     ],
 )
-def test_a_password_that_cannot_be_used(path: Path, typed: bytes, message: str) -> None:
+def test_an_unusable_password_is_refused(path: Path, typed: bytes, message: str) -> None:
     result = set_user(path, "alice", typed)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith(message)
@@ -83,7 +83,7 @@ def test_a_password_that_cannot_be_used(path: Path, typed: bytes, message: str) 
 
 
 @pytest.mark.parametrize("name", ["", "a:b", "#a", " a"])
-def test_a_user_name_that_cannot_be_used(path: Path, name: str) -> None:
+def test_an_unusable_user_name_is_refused(path: Path, name: str) -> None:
     result = set_user(path, name, "pencil")
     assert result.exit_code == 2
     assert "a user name has" in result.stderr
@@ -97,13 +97,13 @@ def test_a_user_is_removed(path: Path) -> None:
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"{path}: there is no user alice\n")
 
 
-def test_a_name_is_found_however_it_is_written(path: Path) -> None:
+def test_a_name_is_found_in_any_unicode_form(path: Path) -> None:
     set_user(path, "\u00e9", "pencil")
     assert run("remove", path, "e\u0301").exit_code == 0
 
 
 @pytest.mark.parametrize("command", [("set", "--password-stdin"), ("remove",)])
-def test_a_file_with_mistakes_is_told_and_left_alone(path: Path, command: tuple[str, ...]) -> None:
+def test_a_file_with_mistakes_is_refused_and_unchanged(path: Path, command: tuple[str, ...]) -> None:
     path.write_text("nonsense\n")
     result = run(command[0], path, "alice", *command[1:], typed="pencil")
     assert (result.exit_code, result.stdout) == (1, "")

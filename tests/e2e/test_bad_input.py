@@ -1,4 +1,4 @@
-"""Malformed and out-of-place packets against a live broker: the right answer, a close, and nobody else disturbed."""
+"""Malformed and unexpected packets to a real broker: the right answer, a close, and no effect on other clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.e2e
 
 
 def answer(port: int, version: int | None, data: bytes) -> list[p.Packet]:
-    """Send bytes, before CONNECT or after it; return what comes until the broker closes."""
+    """Send bytes, before CONNECT or after it; return the packets received until the broker closes."""
     if version is not None:
         client = RawClient(port, version=version)
         client.socket.sendall(data)
@@ -38,7 +38,7 @@ def answer(port: int, version: int | None, data: bytes) -> list[p.Packet]:
 
 
 def test_every_malformed_packet_closes_its_connection_and_no_other(broker: BrokerProcess) -> None:
-    """MQTT 5 is told the Reason Code; MQTT 3 is closed; a bystander goes on; nothing is logged as a failure."""
+    """MQTT 5 clients get the Reason Code, MQTT 3 clients a close. Another client continues. No failure is logged."""
     bystander = RawClient(broker.port, "bystander")
     bystander.send(p.Subscribe(1, (p.SubscriptionRequest("alive"),)))
     for name, version, raw, _, reason in WRONG:
@@ -50,7 +50,7 @@ def test_every_malformed_packet_closes_its_connection_and_no_other(broker: Broke
             assert disconnect.reason_code == reason, name
         elif version is not None:
             assert came == [], name
-        elif came:  # CONNACK, where the Client's protocol version has a word for it
+        elif came:  # CONNACK, if the client's protocol version has a code for the error
             assert isinstance(came[0], p.Connack), name
             assert came[0].reason_code in (reason, 1), name
     publisher = RawClient(broker.port, "publisher")
@@ -67,7 +67,7 @@ def test_every_malformed_packet_closes_its_connection_and_no_other(broker: Broke
 
 
 def test_a_packet_in_single_bytes_is_understood(broker: BrokerProcess) -> None:
-    """However slowly a packet comes, it is the same packet."""
+    """The speed of its arrival does not change a packet."""
     with socket.create_connection(("127.0.0.1", broker.port), timeout=30) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for byte in encode(p.Connect("slow", 5), 5) + encode(p.Pingreq(), 5):

@@ -1,4 +1,4 @@
-"""How the real process starts, what it says, and with which status it ends."""
+"""The start of the real process, its output, and its exit status."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.e2e
 Brokers = Callable[..., BrokerProcess]
 
 
-def test_it_says_what_it_does(broker: BrokerProcess) -> None:
-    """A line per listener, ready, then version, store, durability and its loss window."""
+def test_it_announces_its_listeners_and_its_store(broker: BrokerProcess) -> None:
+    """A line for each listener, ready, then version, database, durability and loss window."""
     assert broker.wait_for(r"^listening default tcp:127\.0\.0\.1:\d+$")
     line = broker.wait_for("Holdfast 0")
     assert "sqlite:////" in line
@@ -34,7 +34,7 @@ def test_it_says_what_it_does(broker: BrokerProcess) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_end_it_with_status_0(broker: BrokerProcess, number: int) -> None:
-    """MQTT 5 clients are told 0x8B; the status is 0; nothing is on stderr."""
+    """MQTT 5 clients receive 0x8B; the status is 0; stderr is empty."""
     client = RawClient(broker.port, "c", 5)
     status, errors = broker.stop(number)
     assert (status, errors) == (0, "")
@@ -54,7 +54,7 @@ def failed_start(broker: BrokerProcess) -> str:
 
 
 def test_a_port_in_use(broker_in: Brokers, storage: tuple[str, ...]) -> None:
-    """One message names listener and port; status 1, whatever has been opened before."""
+    """One message names listener and port; the status is 1, although the database is already open."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         message = failed_start(broker_in("--listen", f"tcp:{port}:interface=127.0.0.1", *storage, listen=False))
@@ -79,7 +79,7 @@ def test_a_data_directory_that_cannot_be_made(broker_in: Brokers, tmp_path: Path
 
 
 def test_a_damaged_database(broker_in: Brokers, tmp_path: Path) -> None:
-    """It is left as it is, and the message says what to do."""
+    """It stays unchanged, and the message gives the remedy."""
     (tmp_path / "data").mkdir()
     database = tmp_path / "data" / "holdfast.db"
     database.write_bytes(b"this is not a database" * 100)
@@ -102,8 +102,8 @@ def test_a_bad_configuration_tells_every_problem(broker_in: Brokers, tmp_path: P
     assert "max_inflight" in lines[1]
 
 
-def test_an_open_listener_needs_a_word(broker_in: Brokers) -> None:
-    """Beyond this machine and without authentication: refused unless allowed explicitly."""
+def test_an_open_listener_needs_permission(broker_in: Brokers) -> None:
+    """A listener for other machines without authentication is refused unless it is allowed explicitly."""
     message = failed_start(broker_in("--listen", "tcp:0", listen=False))
     assert "allow_anonymous" in message
     allowed = broker_in("--listen", "tcp:0", "--allow-anonymous", listen=False).start()
@@ -111,15 +111,14 @@ def test_an_open_listener_needs_a_word(broker_in: Brokers) -> None:
     assert allowed.stop()[0] == 0
 
 
-def test_a_store_there_is_not_is_refused_clearly(broker_in: Brokers) -> None:
-    """With those there are."""
+def test_an_unknown_kind_of_database_is_refused(broker_in: Brokers) -> None:
+    """The message lists the known kinds, and shows no password."""
     message = failed_start(broker_in("--storage", "mysql://user:secret@localhost/x"))
     assert "sqlite:////absolute/path, postgresql+psycopg://" in message
     assert "secret" not in message
 
 
-def test_a_wrong_option_is_an_error(broker_in: Brokers) -> None:
-    """Not a start with something else than was meant."""
+def test_a_wrong_option_ends_it_with_an_error(broker_in: Brokers) -> None:
     broker = broker_in("--no-such-option")
     broker.launch()
     status, _ = broker.wait()
@@ -127,7 +126,7 @@ def test_a_wrong_option_is_an_error(broker_in: Brokers) -> None:
 
 
 def test_several_listeners_and_a_configuration(broker_in: Brokers, tmp_path: Path) -> None:
-    """Listeners, zones and limits of the file are in force; relative paths begin at the file."""
+    """Listeners, zones and limits of the file take effect; relative paths begin at the file."""
     folder = tmp_path / "etc"
     folder.mkdir()
     (folder / "holdfast.toml").write_text(
@@ -161,8 +160,8 @@ def test_files_are_private(broker: BrokerProcess) -> None:
     assert modes["holdfast.db"] == modes["holdfast.lock"] == 0o600
 
 
-def test_what_is_retained_is_data(broker: BrokerProcess) -> None:
-    """The view shows retained messages to plain SQL, with who sent them."""
+def test_the_view_shows_retained_messages_to_sql(broker: BrokerProcess) -> None:
+    """With the client that sent each of them."""
     client = PahoClient(broker.port, 5, "sensor-1")
     client.publish("a/b", "21.5", qos=1, retain=True)
     client.publish("a/c", "gone", qos=1, retain=True)

@@ -1,4 +1,4 @@
-"""Operators at work on a real broker, through its control socket, and in its place when it is stopped."""
+"""Operators' commands on a real broker, through its control socket or without a running broker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def holdfast(folder: Path, *arguments: str, given: bytes = b"") -> tuple[int, by
 
 
 def said(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
-    """Return what a command that succeeds prints."""
+    """Run a command that succeeds; return its output."""
     status, out, errors = holdfast(folder, *arguments, given=given)
     assert status == 0, errors
     return out
@@ -43,7 +43,7 @@ def without_revisions(exported: bytes) -> list[dict[str, object]]:
 
 
 def test_export_wipe_import_running_and_stopped(broker_in: Brokers, storage: tuple[str, ...]) -> None:
-    """What clients published comes back byte for byte, and is served; each time with the broker and without."""
+    """Published messages come back byte for byte, and clients receive them; with a running broker and without."""
     broker = broker_in(*storage).start()
     folder = broker.directory
     control = folder / "data" / "control.sock"
@@ -92,8 +92,8 @@ def test_a_backup_of_a_running_broker(broker: BrokerProcess) -> None:
     assert broker.stop() == (0, "")
 
 
-def test_which_broker_is_meant(broker: BrokerProcess) -> None:
-    """A database is never opened under a broker that has it, nor another one's answer taken for it."""
+def test_a_command_and_its_broker_must_use_the_same_database(broker: BrokerProcess) -> None:
+    """No command opens a database that a broker uses, or takes the answer of a broker with another database."""
     folder = broker.directory
     said(folder, "retainer", "set", "a", "x")
     url = f"sqlite:///{folder}/data/holdfast.db"
@@ -106,7 +106,7 @@ def test_which_broker_is_meant(broker: BrokerProcess) -> None:
     assert "is locked by another process" in errors
 
 
-def test_a_broker_that_was_killed_leaves_nothing_in_the_way(broker: BrokerProcess) -> None:
+def test_commands_work_after_the_broker_was_killed(broker: BrokerProcess) -> None:
     folder = broker.directory
     said(folder, "retainer", "set", "a", "x")
     broker.kill()
@@ -116,8 +116,8 @@ def test_a_broker_that_was_killed_leaves_nothing_in_the_way(broker: BrokerProces
     assert said(folder, "retainer", "topics") == b"a\n"
 
 
-def test_it_stops_in_the_middle_of_an_export(broker: BrokerProcess) -> None:
-    """Also for a reader that takes nothing; the export is known to be incomplete."""
+def test_the_broker_can_stop_during_an_export(broker: BrokerProcess) -> None:
+    """Even if the reader takes nothing. The reader notices that the export is incomplete."""
     folder = broker.directory
     lines = b"".join(
         json.dumps({"topic": f"t/{number}", "payload": "eHh4" * 2500}).encode() + b"\n" for number in range(1000)

@@ -1,4 +1,4 @@
-"""``holdfast db backup`` and ``verify``: copies taken at one moment, and shown to be good."""
+"""``holdfast db backup`` and ``verify``: copies of one moment, and their check."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def test_a_backup_is_one_file_and_good(folder: Path) -> None:
     assert run("retainer", "topics", "--storage", f"sqlite:///{folder}/b.db").stdout == "a\nb\n"
 
 
-def test_a_backup_is_of_one_moment(folder: Path) -> None:
-    """What is written while it is taken is not in it, and does not make it begin again."""
+def test_a_backup_is_the_database_at_one_moment(folder: Path) -> None:
+    """Later writes are not in the backup, and do not make it begin again."""
     database = SQLiteDatabase(folder / "data" / "holdfast.db", Durability.PROCESS)
     writer = database.connect()
     writer.execute("CREATE TABLE filler (i, data)")
@@ -91,7 +91,7 @@ def test_postgres_has_its_own_backups() -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "text", "cut", "flipped", "foreign"])
-def test_what_is_no_good_backup_is_told(folder: Path, damage: str) -> None:
+def test_verify_refuses_a_bad_backup(folder: Path, damage: str) -> None:
     run("db", "backup", "b.db")
     path = folder / "b.db"
     data = path.read_bytes()

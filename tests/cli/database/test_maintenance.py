@@ -1,4 +1,4 @@
-"""``holdfast db``: which database it takes, what it prints, and what is left when it is killed."""
+"""``holdfast db upgrade`` and ``check``: the chosen database, the output, and the effects of a kill."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def copies(data: Path) -> list[Path]:
     return sorted(data.glob("holdfast.db.schema-*"))
 
 
-def test_what_was_there_before_is_kept(data: Path) -> None:
-    """As one good file beside the database; a second run, which has nothing to do, keeps nothing more."""
+def test_an_upgrade_makes_a_backup(data: Path) -> None:
+    """The backup is one good file beside the database. A second run has nothing to do, and makes none."""
     before = rows(data / "holdfast.db"), rows(data / "holdfast.db", "alembic_version")
     result = db("upgrade")
     (copy,) = copies(data)
@@ -81,13 +81,13 @@ def test_what_was_there_before_is_kept(data: Path) -> None:
     assert copies(data) == [copy]
 
 
-def test_no_backup_where_none_is_wanted(data: Path) -> None:
+def test_no_backup_makes_no_backup(data: Path) -> None:
     assert db("upgrade", "--no-backup").exit_code == 0
     assert copies(data) == []
 
 
 def test_an_upgrade_that_fails_leaves_no_copy_behind(data: Path) -> None:
-    """It would take up room, and is what is there anyway."""
+    """It would only take up room: the database is unchanged."""
     path = data / "holdfast.db"
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE wills (x)")
@@ -97,8 +97,8 @@ def test_an_upgrade_that_fails_leaves_no_copy_behind(data: Path) -> None:
     assert set(data.iterdir()) - {data / "holdfast.lock"} == set(before)
 
 
-def test_without_a_backup_nothing_is_changed(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is no room for one, the message says how to do without it."""
+def test_if_the_backup_fails_nothing_is_changed(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the disk is full, the message says how to upgrade without a backup beside the database."""
 
     def full(*_: object) -> None:
         raise StoreUnusable(f"{data}/holdfast.db.x: there is no space left on its disk; free some space")
@@ -125,10 +125,10 @@ def test_without_a_backup_nothing_is_changed(data: Path, monkeypatch: pytest.Mon
         ),
     ],
 )
-def test_who_needs_a_newer_schema_is_told_the_command_in_full(
+def test_an_old_schema_is_refused_with_the_whole_upgrade_command(
     data: Path, folder: Path, options: tuple[str, ...], said: str
 ) -> None:
-    """With the options that mean the same database, from whatever folder; and it is the command to run."""
+    """The options name the same database from any folder, and the command works."""
     (folder / "h.toml").write_text('node.data_dir = "data"\n')
     command = f"holdfast db upgrade {said.format(folder=folder)}"
     result = CliRunner().invoke(main, ["retainer", "info", *options])
@@ -142,8 +142,8 @@ def test_who_needs_a_newer_schema_is_told_the_command_in_full(
     assert CliRunner().invoke(main, ["retainer", "info", *options]).exit_code == 0
 
 
-def test_the_database_is_the_one_the_broker_would_take(folder: Path) -> None:
-    """By the configuration, and by what the command line says instead."""
+def test_the_database_is_the_one_of_the_broker(folder: Path) -> None:
+    """The configuration names it, and the command line overrides that."""
     (folder / "here").mkdir()
     (folder / "there").mkdir()
     here, there = old_file(folder / "here"), old_file(folder / "there")
@@ -161,7 +161,7 @@ def test_the_database_is_the_one_the_broker_would_take(folder: Path) -> None:
     assert rows(there, "alembic_version") == [(newest_version(),)]
 
 
-def test_nothing_is_made_where_there_is_no_database(folder: Path) -> None:
+def test_a_missing_database_is_not_made(folder: Path) -> None:
     for command in ("upgrade", "check"):
         assert refused(command) == (
             f"{folder}/data/holdfast.db: there is no such file;"
@@ -170,8 +170,8 @@ def test_nothing_is_made_where_there_is_no_database(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_a_broker_that_runs_is_told(data: Path) -> None:
-    """Its database is not touched; to look is possible."""
+def test_an_upgrade_beside_a_running_broker_is_refused(data: Path) -> None:
+    """The database is not touched; a check is possible."""
     broker = DirectoryLock(data)
     broker.acquire()
     assert refused("upgrade") == (
@@ -183,19 +183,19 @@ def test_a_broker_that_runs_is_told(data: Path) -> None:
     assert db("upgrade").exit_code == 0
 
 
-def test_the_lock_is_given_back(data: Path) -> None:
+def test_the_lock_is_released(data: Path) -> None:
     assert db("upgrade").exit_code == 0
     lock = DirectoryLock(data)
     lock.acquire()
     lock.release()
 
 
-def test_a_lock_that_cannot_be_taken_is_told(data: Path) -> None:
+def test_a_lock_that_cannot_be_acquired_is_reported(data: Path) -> None:
     (data / "holdfast.lock").mkdir()
     assert refused("upgrade").startswith(f"the data directory {data} cannot be used: Is a directory")
 
 
-def test_a_newer_database_is_told(data: Path) -> None:
+def test_a_newer_database_is_refused(data: Path) -> None:
     connection = sqlite3.connect(data / "holdfast.db")
     with connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
@@ -207,7 +207,7 @@ def test_a_newer_database_is_told(data: Path) -> None:
         )
 
 
-def test_a_wrong_configuration_tells_all_its_problems(folder: Path) -> None:
+def test_all_problems_of_a_configuration_are_reported(folder: Path) -> None:
     (folder / "h.toml").write_text("[node]\nid = 0\n[mqtt]\nmax_qos_allowed = 3\n")
     result = db("upgrade", "--config", "h.toml")
     assert (result.exit_code, result.stdout) == (1, "")
@@ -226,7 +226,7 @@ def test_a_check_of_a_sound_database(folder: Path) -> None:
     ]
 
 
-def test_a_check_of_an_old_one_names_the_command(data: Path) -> None:
+def test_a_check_of_an_old_database_names_the_upgrade_command(data: Path) -> None:
     result = db("check")
     assert (result.exit_code, result.stderr) == (1, "")
     assert result.stdout.splitlines()[0] == (
@@ -235,7 +235,7 @@ def test_a_check_of_an_old_one_names_the_command(data: Path) -> None:
     assert result.stdout.splitlines()[1:] == ["integrity_check: ok", "foreign_key_check: ok"]
 
 
-def test_a_check_of_a_damaged_one(folder: Path) -> None:
+def test_a_check_of_a_damaged_database(folder: Path) -> None:
     path = fresh_file(folder, "x.db")
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("CREATE TABLE parent (id INTEGER PRIMARY KEY)")
@@ -275,7 +275,7 @@ main(["db", "upgrade"])
 @pytest.mark.crash
 @pytest.mark.parametrize("moment", ["CREATE TABLE sessions", "CREATE TABLE wills", "UPDATE alembic_version", "COMMIT"])
 def test_an_upgrade_that_is_killed_can_be_run_again(data: Path, moment: str) -> None:
-    """The database is as before, to the last row; the broker would still refuse it, and name the command."""
+    """The database is unchanged to the last row. The broker still refuses it and names the command."""
     path = data / "holdfast.db"
     before = rows(path), rows(path, "sqlite_master")
     done = subprocess.run([sys.executable, "-c", KILLED, moment], cwd=data.parent, check=False, timeout=60)

@@ -1,4 +1,4 @@
-"""``holdfast retainer history``, ``restore``, ``replays`` and ``settings`` where no broker runs."""
+"""``holdfast retainer history``, ``restore``, ``replays`` and ``settings`` without a running broker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HOUR = 3_600_000
 
 
 class Store:
-    """The database of a broker that is stopped, and the commands on it."""
+    """The database of a stopped broker, and the commands on it."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -52,7 +52,7 @@ class Store:
         return result.stdout
 
     def refused(self, *arguments: str) -> str:
-        """Return what a command says that fails, which is no traceback."""
+        """Run a command that fails; return its message, which is no traceback."""
         result = self.run(*arguments)
         assert result.exit_code == 1, result.output
         assert result.stdout == ""
@@ -73,7 +73,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_history_lists_changes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The newest first unless asked otherwise, in lines that do nothing to a terminal, however many calls it takes."""
+    """The newest first by default, in lines that are safe for a terminal, with any number of calls."""
     monkeypatch.setattr(commands, "_PAGE", 2)
     lines = store.ok("history").splitlines()
     assert len(lines) == 5
@@ -92,7 +92,7 @@ def test_history_lists_changes(store: Store, monkeypatch: pytest.MonkeyPatch) ->
     assert store.ok("history", "nothing/here") == ""
 
 
-def test_what_was_retained_then(store: Store) -> None:
+def test_at_shows_the_messages_of_a_past_time(store: Store) -> None:
     then = ("--at", str(store.began + 2000))
     assert store.ok("topics", *then) == "lamp/1\nlamp/2\n"
     assert store.ok("get", "lamp/1", "--payload", *then) == "on"
@@ -100,8 +100,8 @@ def test_what_was_retained_then(store: Store) -> None:
     assert store.refused("get", "lamp/3", *then) == "lamp/3: had no retained message\n"
 
 
-def test_a_restore_is_counted_asked_for_and_done(store: Store) -> None:
-    """It says exactly what it does. What it does not restore stays cleared, and all of it is recorded."""
+def test_a_restore_counts_asks_and_restores(store: Store) -> None:
+    """Its report is exact. Topics that it does not restore stay cleared, and its changes are recorded."""
     then = ("--at", str(store.began + 2000))
     store.ok("clean", "lamp/#")
     assert store.ok("restore", "#", *then, "--dry-run") == (
@@ -122,8 +122,8 @@ def test_a_restore_is_counted_asked_for_and_done(store: Store) -> None:
     assert sorted(newest) == [["clear", "restore"], ["set", "restore"], ["set", "restore"]]
 
 
-def test_what_cannot_be_answered_is_said(store: Store) -> None:
-    """With the earliest time, or the times that are allowed, or the key to set."""
+def test_times_without_an_answer_are_refused(store: Store) -> None:
+    """The message names the earliest time, the allowed forms of times, or the key to set."""
     earliest = store.refused("restore", "#", "--at", "2h", "--yes")
     assert "the earliest possible time is 20" in earliest
     wrong = store.run("topics", "--at", "yesterday")
@@ -135,8 +135,8 @@ def test_what_cannot_be_answered_is_said(store: Store) -> None:
     assert store.run("history", "--limit", "0").exit_code == 2
 
 
-def test_changes_are_recorded_whatever_the_configuration_says(store: Store) -> None:
-    """A command that is not given the broker's configuration leaves no hole in the broker's history."""
+def test_changes_are_recorded_even_without_the_broker_s_configuration(store: Store) -> None:
+    """Else such a command would leave a gap in the broker's history."""
     store.ok("set", "lamp/1", "by hand")
     assert store.ok("history", "--limit", "1").split()[1:5] == ["set", "api", "-", "lamp/1"]
     past = Past(store.url, wall=Wall(store.began + 2 * HOUR)).open()
@@ -145,7 +145,7 @@ def test_changes_are_recorded_whatever_the_configuration_says(store: Store) -> N
     past.close()
 
 
-def test_nothing_runs_that_could_be_set_or_cancelled(store: Store) -> None:
+def test_without_a_broker_there_are_no_replays_and_no_settings(store: Store) -> None:
     assert "retainer.delivery_rate = " in store.ok("settings")
     assert "no broker runs" in store.refused("settings", "delivery_rate=1/s")
     assert store.ok("replays") == ""
@@ -155,7 +155,7 @@ def test_nothing_runs_that_could_be_set_or_cancelled(store: Store) -> None:
 
 
 def test_ctrl_c_ends_a_restore_between_two_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No transaction is torn, and it says how far it has come."""
+    """The current transaction is finished, and the command reports its progress."""
     then = ("--at", str(store.began + 2000), "--yes")
     store.ok("clean", "lamp/#")
     monkeypatch.setattr(parts, "_TOPICS", 1)

@@ -1,4 +1,4 @@
-"""``holdfast retainer`` where no broker runs: the same calls, over the store itself."""
+"""``holdfast retainer`` without a running broker: the same calls, on the store itself."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def run(*arguments: str, given: bytes | None = None) -> Result:
 
 
 def ok(*arguments: str, given: bytes | None = None) -> bytes:
-    """Return what a command that succeeds writes to standard output."""
+    """Run a command that succeeds; return its standard output."""
     result = run(*arguments, given=given)
     assert result.exit_code == 0, result.output
     return result.stdout_bytes
 
 
 def refused(*arguments: str, given: bytes | None = None) -> str:
-    """Return the last line of a command that fails, which is no traceback."""
+    """Run a command that fails; return the last line of its message, which is no traceback."""
     result = run(*arguments, given=given)
     assert result.exit_code == 1, result.output
     assert result.stdout == ""
@@ -50,7 +50,7 @@ def refused(*arguments: str, given: bytes | None = None) -> str:
 
 
 def line(topic: str, payload: bytes = b"x", **fields: object) -> bytes:
-    """Return a line to import."""
+    """Return a line of an import."""
     return json.dumps({"topic": topic, "payload": b64encode(payload).decode(), **fields}).encode() + b"\n"
 
 
@@ -73,7 +73,7 @@ def test_set_get_topics_clean() -> None:
 
 
 def test_an_export_is_imported_as_it_was(folder: Path) -> None:
-    """Also after everything was cleared, if that is asked for; and a second time nothing happens."""
+    """Also after everything was cleared, with --merge. A second import changes nothing."""
     for number in range(3):
         ok("set", f"t/{number}", "--file", "-", "--user-property", "a=b", given=bytes(range(256)))
     ok("set", "$x", "y")
@@ -96,7 +96,7 @@ def test_an_export_is_imported_as_it_was(folder: Path) -> None:
 
 
 def test_refused_lines_go_to_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With their numbers in the whole file, in the order of lines; the rest is imported."""
+    """With their numbers in the whole file, in the order of lines. The other lines are imported."""
     monkeypatch.setattr(importing, "_LONGEST_LINE", 200)
     given = line("a") + b"{\xff\n" + line("b") + b"\n" + line("c" * 300) + line("d") + line("#") + line("e").rstrip()
     result = run("import", "-", "--rejects", "r.ndjson", given=given)
@@ -150,7 +150,7 @@ def test_an_empty_file_imports_nothing() -> None:
     assert run("import", "-", given=b"").stderr == "0 imported, 0 unchanged, 0 kept, 0 cleared, 0 expired\n"
 
 
-def test_what_is_wrong_is_said_in_a_line(folder: Path) -> None:
+def test_each_mistake_is_reported_in_one_line(folder: Path) -> None:
     assert "wildcard" in refused("set", "a/+", "x")
     assert refused("set", "a", "") == "payload: is empty, and an empty payload is not retained"
     assert refused("get", "a/+").startswith("a/+: is a filter")
@@ -172,7 +172,7 @@ def test_the_broker_s_limits_hold(folder: Path) -> None:
 
 
 def test_neither_a_broker_nor_a_store(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line that tells what to do; nothing is made."""
+    """One line gives the remedy; no file is made."""
     pauses: list[float] = []
     monkeypatch.setattr("time.sleep", pauses.append)
     assert "there is no such file" in refused("info", "--data-dir", "other")
@@ -187,8 +187,8 @@ def test_neither_a_broker_nor_a_store(folder: Path, monkeypatch: pytest.MonkeyPa
     ok("info")
 
 
-def test_one_who_is_about_to_end_is_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that stops, or the last process of a job that was killed, is not in the way of the next."""
+def test_a_process_that_is_about_to_end_is_awaited(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command waits for a broker that stops, and for the last process of a killed job."""
     lock = DirectoryLock(folder / "data")
     lock.acquire()
     monkeypatch.setattr("time.sleep", lambda _seconds: lock.release())
@@ -196,7 +196,7 @@ def test_one_who_is_about_to_end_is_waited_for(folder: Path, monkeypatch: pytest
 
 
 class _Ending:
-    """The connection to a broker that stops listening as it takes it."""
+    """The connection to a broker that accepts it and then stops."""
 
     def __init__(self, *_: object) -> None:
         self.taken = 0
@@ -207,17 +207,17 @@ class _Ending:
         self.taken += 1
 
     def request(self, *_: object) -> None:
-        """Send what is never read."""
+        """Send a request that nobody reads."""
 
     def getresponse(self) -> NoReturn:
         raise RemoteDisconnected("Remote end closed connection without response")
 
     def close(self) -> None:
-        """Let go."""
+        """Do nothing."""
 
 
-def test_one_who_ends_as_it_is_asked_is_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has taken the connection, and closes it without an answer."""
+def test_a_broker_that_stops_during_a_call_is_awaited(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It accepts the connection, and closes it without an answer."""
     lock = DirectoryLock(folder / "data")
     lock.acquire()
     monkeypatch.setattr("time.sleep", lambda _seconds: lock.release())
@@ -225,12 +225,12 @@ def test_one_who_ends_as_it_is_asked_is_waited_for(folder: Path, monkeypatch: py
     ok("info")
 
 
-def test_a_file_that_is_no_store(folder: Path) -> None:
+def test_a_file_that_is_no_database_is_refused(folder: Path) -> None:
     (folder / "text").write_text("x" * 100)
     assert "not an SQLite database" in refused("info", "--storage", f"sqlite:///{folder}/text")
 
 
-def test_postgres_too() -> None:
+def test_the_commands_work_on_postgres() -> None:
     url = fresh_database()
     given = b"".join(line(f"t/{number}", bytes([number])) for number in range(200))
     assert "200 imported" in run("import", "-", "--storage", url, given=given).stderr
@@ -242,8 +242,8 @@ def test_postgres_too() -> None:
     assert tombstones == 200
 
 
-def test_info_tells_of_damaged_databases_until_they_are_moved_away(folder: Path) -> None:
-    """They lie beside the database, whose own files are not among them."""
+def test_info_lists_quarantined_databases_until_they_are_moved_away(folder: Path) -> None:
+    """They are beside the database, whose own files are not listed."""
     assert b"quarantine" not in ok("info")
     aside = folder / "data" / "holdfast.db.corrupt-20260102T030405"
     for name in (aside.name, f"{aside.name}-wal"):
@@ -256,6 +256,6 @@ def test_info_tells_of_damaged_databases_until_they_are_moved_away(folder: Path)
 
 
 def test_a_marked_database_is_refused(folder: Path) -> None:
-    """With what to do about it."""
+    """The message gives the remedy."""
     (folder / "data" / "holdfast.db.damaged").write_text("malformed\n")
     assert "was found damaged while the broker ran (malformed); run: holdfast db check" in refused("info")
