@@ -46,6 +46,7 @@ class Explanations:
     def encode(self, packet: Explained, text: str) -> bytes:
         """Encode a packet that reports a failure, with ``text`` as its Reason String where one may be sent."""
         if text and self.protocol_version == 5 and (self._wanted or isinstance(packet, p.Connack | p.Disconnect)):
+            # Encoded to learn the size: the Client is better off with the bare code than with no answer.
             properties = attrs.evolve(packet.properties, reason_string=text[:LONGEST])
             explained = encode(attrs.evolve(packet, properties=properties), 5)
             if self.fits(explained):

@@ -66,6 +66,7 @@ class Deliveries:
         """Store a delivery: queued (Packet Identifier 0), or sent under a Packet Identifier."""
         if delivery.message is None:
             return COMMITTED
+        # Queued and then sent: two notes of one row. The writer may still have the first one, and merges both.
         fresh = not delivery.noted
         delivery.noted = True
         return self._record.delivering(delivery.state(packet_identifier), fresh)

@@ -82,6 +82,7 @@ class OutgoingMessage:
     def keep(self, states: ISessionStates) -> KeptMessage:
         """Store the message once, and count one more delivery of it."""
         kept = self._kept
+        # Without references the stored copy is deleted already, and another one is needed.
         if kept is None or not kept.references:
             kept = self._kept = states.keep(self.message)
         kept.acquire()
@@ -136,6 +137,7 @@ class OutgoingMessage:
         packet = encode_publish(self._topic, message.payload, qos, retain, False, 1 if qos else 0, block)
         if not qos:
             return packet, b""
+        # The Packet Identifier, here 1 as a placeholder, stands between the Topic Name and the properties.
         end = len(packet) - len(message.payload) - len(block)
         return packet[: end - 2], packet[end:]
 

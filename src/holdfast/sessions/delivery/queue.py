@@ -71,6 +71,7 @@ class MessageQueue:
             if queued.delivery is not None and queued.delivery.shared_filter == shared_filter
         ]
         if taken:
+            # One pass over the queue: remove() for each message would be quadratic.
             gone = set(map(id, taken))
             self._messages = deque(queued for queued in self._messages if id(queued) not in gone)
             for queued in taken:

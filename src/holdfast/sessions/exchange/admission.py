@@ -67,7 +67,7 @@ class _Admission:
         if will is None:
             self._admit(answer)
             return
-        if is_sys(will.topic):
+        if is_sys(will.topic):  # only the broker publishes there
             self._will_decided(False, answer)
             return
         allowed = self._parts.authorizer.may_publish(answer, will.topic, will.qos, will.retain)
@@ -96,6 +96,7 @@ class _Admission:
             will=handshake.packet.will,
         )
         exchange = Exchange(link, session, self._parts, handshake)
+        # Attached before CONNACK: if the connection ends during the commit, the exchange must leave the Session.
         link.attach(exchange, exchange.replays.wake)
         link.hold()
 
@@ -103,6 +104,7 @@ class _Admission:
             if link.is_closed:
                 return
             if failure is not None:
+                # An older Session stays as it was. A new one must not outlive its refused connection.
                 if not present:
                     registry.rejected(session)
                 self._reject(failure_reason(failure), "the Session cannot be stored")

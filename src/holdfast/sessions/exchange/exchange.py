@@ -60,6 +60,7 @@ class Exchange:
 
     def end(self, will: p.Will | None) -> None:
         """Leave the Session. From now on its messages are queued, and its replays wait to be resumed."""
+        # Detached first: stopped replays give live messages the whole window, and these must be queued, not sent.
         self._session.detach(self._link)
         self.replays.suspend()
         self._reauthentication.stop()

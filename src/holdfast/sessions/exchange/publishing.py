@@ -77,6 +77,7 @@ class Publishing:
                 if packet.packet_identifier in self._session.received:
                     self._received_again(packet.packet_identifier)
                     return
+            # A repeated QoS 2 message is not checked: it counts already.
             self._check_receive_maximum()
         message = ApplicationMessage(
             topic,
@@ -88,6 +89,7 @@ class Publishing:
             properties,
             expires_at,
         )
+        # Only the broker publishes to its own topics, so the authorizer is not asked about them.
         if topic[0] == "$" and is_sys(topic):
             self._deny(message, packet.packet_identifier)
             return
@@ -176,6 +178,7 @@ class Publishing:
             if not self._link.is_closed or not message.qos:
                 self._publish(message, identifier)
 
+        # Held even if QoS is 0: otherwise a later message of the topic could be retained before this one.
         self._link.hold()
         undecided.addCallback(known).addErrback(self._link.close_after_error)
         undecided.addCallback(lambda _: self._link.release())
@@ -213,12 +216,14 @@ class Publishing:
                 self._link.acknowledgements.send_when_committed(
                     ticket, answer, lambda failure: self._not_stored(message, identifier, failure), qos == 1
                 )
+        # The Client is held after its message, not before it: at most one message per Client exceeds the limit.
         if not ticket.settled and self._parts.pressure.active:
             self._parts.pressure.hold(self._link)
 
     def _not_stored(self, message: ApplicationMessage, identifier: int, failure: StorageFailure) -> bytes | None:
         """Answer a message whose commit failed: a Reason Code in MQTT 5, a close without acknowledgement in MQTT 3."""
         self._parts.counters.commits_failed += 1
+        # The Client sends the message again, and it must count as a new one then.
         self._session.received.forget(identifier)
         if not self._v5:
             self._link.close_after_failure(failure)

@@ -71,7 +71,7 @@ class Subscribing:
             if isinstance(answer, Deferred):
                 answer.addErrback(self._denied_by_error)
                 waiting.append(answer.addCallback(partial(verdicts.__setitem__, len(verdicts))))
-                verdicts.append(False)
+                verdicts.append(False)  # replaced by the answer when it comes
             else:
                 verdicts.append(answer)
         if waiting:
@@ -82,6 +82,7 @@ class Subscribing:
 
     def unsubscribe(self, packet: Unsubscribe) -> None:
         """Remove subscriptions, stop their replays, answer with UNSUBACK [MQTT5-3.10.4]."""
+        # All filters are checked before the first change: a malformed one ends the connection without any.
         for topic_filter in packet.topic_filters:
             self._parsed(topic_filter)
         if not self._can_answer(Unsuback(packet.packet_identifier, (0,) * len(packet.topic_filters))):
@@ -142,6 +143,8 @@ class Subscribing:
 
     def _can_answer(self, answer: Suback | Unsuback) -> bool:
         """Tell whether the Client accepts an answer of this size. If not, end its connection [MQTT5-3.1.2-24]."""
+        # Asked before the first change: a change without an answer would leave the Client in doubt. Checked with the
+        # codes 0, since all codes take one byte.
         link = self._link
         if link.maximum_packet_size is None or link.explanations.fits(encode(answer, 5)):
             return True
@@ -177,6 +180,7 @@ class Subscribing:
                 codes.append(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
                 continue
             key = request.topic_filter
+            # Without a new replay the present one, if any, keeps its stored position.
             position = self._session.replay_positions.get(key)
             replay_after = "" if replayed else position.saved if position is not None else None
             ticket = self._parts.registry.subscribe(self._session, key, subscription, replay_after)
@@ -185,10 +189,11 @@ class Subscribing:
                 replays.append(key)
             else:
                 self._replays.reread(key)  # a running replay continues under the new options
-        if not self._v5:
+        if not self._v5:  # MQTT 3 has one code for all failures
             codes = [code if code < ReasonCode.UNSPECIFIED_ERROR else 0x80 for code in codes]
         self._answer(packet.packet_identifier, tuple(codes), ticket)
         self._replays.begin(replays)
+        # The broker's own topics are not in the retained store, so no replay brings their values.
         own = [key for key in replays if is_sys(key)]
         if own:
             link.acknowledgements.call_after_answers(partial(self._send_own_topics, ticket, own))

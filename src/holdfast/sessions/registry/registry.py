@@ -82,6 +82,7 @@ class SessionRegistry:
             interval = stored.expiry_interval
             expires_at = stored.expires_at
             if expires_at is None and interval is not None:
+                # Its Client was connected when the process ended.
                 expires_at = now + round(1000 * interval)
                 session.record.detached(interval, expires_at)
             if expires_at is not None:
@@ -113,6 +114,7 @@ class SessionRegistry:
             self._counters.takeovers += 1
             other.close(ReasonCode.SESSION_TAKEN_OVER, "another connection uses the same Client Identifier")
         self._wills.discard_restored(client_id)
+        # Looked up only now: the end of the other connection may have ended the Session too.
         session = self._sessions.get(client_id)
         ended = COMMITTED
         if session is not None and clean_start:  # [MQTT5-3.1.2-4]
@@ -212,6 +214,7 @@ class SessionRegistry:
         client_id = session.client_id
         self._cancel_expiry(client_id)
         del self._sessions[client_id]
+        # Before its subscriptions go: they tell which other members can take its messages.
         self._router.give_up_shared(session, ended=True)
         for topic_filter in session.subscriptions:
             self._router.table.unsubscribe(session, topic_filter)

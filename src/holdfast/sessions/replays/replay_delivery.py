@@ -200,6 +200,7 @@ class ReplayDelivery:
         joined = messages.packets
         together: list[bytes] = []  # QoS 0 packets not sent yet; sent before the next QoS 1 or 2 packet, in order
         for packet, stored_qos, expires_at in zip(packets_of(joined), messages.qos, messages.expires_at, strict=True):
+            # The slice was read a moment ago, and a message may have expired since.
             if expires_at and expires_at <= now:
                 self._counters.messages_dropped_expired += 1
                 continue
@@ -225,7 +226,7 @@ class ReplayDelivery:
                 together.append(data)
         if together:
             link.send_messages(b"".join(together), len(together))
-        if noted:
+        if noted:  # in the same transaction as the deliveries
             self._replays.save()
 
     def _authorize(self, messages: Slice) -> None:
@@ -236,6 +237,7 @@ class ReplayDelivery:
         options = DeliveryOptions(subscription.qos, True, identifiers)
         parser = PacketParser(len(messages.packets), self._link.protocol_version)
         parser.receive_data(messages.packets)
+        # Allowed messages take the way of live messages: the queue bounds them, since the authorizer may take long.
         for qos, expires_at in zip(messages.qos, messages.expires_at, strict=True):
             publish = parser.next_packet()
             assert isinstance(publish, Publish)

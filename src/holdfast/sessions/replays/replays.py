@@ -72,6 +72,7 @@ class Replays:
 
     def suspend(self) -> None:
         """Stop all replays because the connection is gone, and remember where they were."""
+        # Saved once more, since the positions may be up to SAVE_INTERVAL old.
         self.save()
         if self._saving is not None:
             self._saving.cancel()
@@ -84,7 +85,7 @@ class Replays:
 
     def wake(self) -> None:
         """Let the replays look for room."""
-        for running in list(self._running.values()):
+        for running in list(self._running.values()):  # a woken replay may finish, and leave the dictionary
             running.replay.wake()
 
     def finished(self, topic_filter: str) -> None:
@@ -113,6 +114,7 @@ class Replays:
         if self._session.record.durable:
             self._session.replay_positions.begin(topic_filter, cursor)
             self._save_later()
+        # A new delivery notes which messages are queued now: they are sent before the replay.
         delivery = ReplayDelivery(
             topic_filter=topic_filter,
             link=self._link,

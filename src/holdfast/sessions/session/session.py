@@ -167,6 +167,7 @@ class Session:
         delivery = None
         if self._durable or shared_filter is not None:
             delivery = self._deliveries.begin(outgoing, qos, retain, options.identifiers, shared_filter)
+        # Not past the queue, even if the window has room: messages leave in their order.
         if link is not None and not self.queue and self.window.live_room(len(self.inflight.entries)) > 0:
             self._send(link, outgoing, qos, retain, options.identifiers, delivery)
         else:
