@@ -1,4 +1,4 @@
-"""Upgrades that are killed: for each number on stdin, upgrade the database as a process that dies at that statement.
+"""Upgrades that are killed: for each number on stdin, a process upgrades the database and dies at that statement.
 
 Run as ``python -m tests.migrations.killed URL``. Answers with the signal that has killed it, 0 when it came to its end.
 Each upgrade has a process of its own, forked from this one, which has everything imported and no connection open.
@@ -19,7 +19,7 @@ from holdfast.storage.maintenance import upgrade_schema
 
 
 def upgrade_killed_at(url: str, number: int) -> None:
-    """Upgrade; be killed right before this statement. The commit of a transaction counts as one."""
+    """Upgrade, and be killed right before this statement. A commit counts as a statement."""
     statements = count()
 
     def die(*_: object) -> None:

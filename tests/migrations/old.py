@@ -1,4 +1,4 @@
-"""Databases as older versions of the broker have left them: rows by plain SQL, in the shape of each revision."""
+"""Databases of older versions of the broker: rows for each revision, written by plain SQL."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def rows_of(shape: str) -> Contents:
 
 
 def step(rows: Contents, to: str) -> Contents:
-    """Return what a revision is to make of the rows of the one before."""
+    """Return the expected rows of a revision, from the rows of the revision before."""
     after = dict(rows)
     if to == "0002":
         after |= {table: [] for table in (*SESSIONS, "wills")}
@@ -160,7 +160,7 @@ def step(rows: Contents, to: str) -> Contents:
 
 
 def expected(shape: str) -> Contents:
-    """Return what the newest revision is to have of the rows of a database of this one."""
+    """Return the expected rows of the newest revision, from the rows of this revision."""
     rows = rows_of(shape)
     for to in REVISIONS[REVISIONS.index(shape) + 1 :]:
         rows = step(rows, to)
@@ -168,7 +168,7 @@ def expected(shape: str) -> Contents:
 
 
 def migrate(connection: Connection, to: str) -> None:
-    """Run the migrations up to this revision, as the version of the broker has done that it belongs to."""
+    """Run the migrations up to this revision."""
     config = Config()
     config.set_main_option("script_location", str(files("holdfast.migrations")).replace("%", "%%"))
     config.attributes["connection"] = connection
@@ -176,7 +176,7 @@ def migrate(connection: Connection, to: str) -> None:
 
 
 def fill(connection: Connection, rows: Contents) -> None:
-    """Write these rows, and no others, into their tables."""
+    """Replace the rows of the tables by these rows."""
     for table, found in rows.items():
         connection.execute(text(f"DELETE FROM {table}"))
         for row in found:
@@ -188,7 +188,7 @@ def fill(connection: Connection, rows: Contents) -> None:
 
 
 def contents(connection: Connection) -> Contents:
-    """Return all rows of all tables but the one that tells the revision."""
+    """Return all rows of all tables except Alembic's."""
     return {
         table: sorted((tuple(row) for row in connection.execute(text(f"SELECT * FROM {table}"))), key=repr)
         for table in inspect(connection).get_table_names()
@@ -197,12 +197,12 @@ def contents(connection: Connection) -> Contents:
 
 
 def in_order(rows: Contents) -> Contents:
-    """Return rows as :func:`contents` orders them."""
+    """Return rows in the order of :func:`contents`."""
     return {table: sorted(found, key=repr) for table, found in rows.items()}
 
 
 def left_by(database: Database, shape: str) -> None:
-    """Make an empty database one that the broker of this revision has used."""
+    """Turn an empty database into a used one of this revision."""
     with database.engine().begin() as connection:
         migrate(connection, shape)
     with database.engine().begin() as connection:

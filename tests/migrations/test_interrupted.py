@@ -1,4 +1,4 @@
-"""Upgrades that are broken off at every statement: the old revision or the new one is there whole, and can go on."""
+"""Upgrades that are interrupted at every statement: the old or the new revision is complete."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def state(database: Database) -> AsIs:
 
 
 class Statements:
-    """Every statement of any engine, and every commit; fails one of them."""
+    """Counts every statement and commit of any engine, and makes one of them fail."""
 
     def __init__(self, fail_at: int, error: Exception) -> None:
         self.failed = False
@@ -70,7 +70,7 @@ class Statements:
     ("make", "error"),
     [("sqlite", sqlite3.OperationalError("disk I/O error")), ("postgres", psycopg.errors.DiskFull("no space"))],
 )
-def test_whichever_statement_fails_the_old_revision_is_there_whole(make: str, error: Exception, tmp_path: Path) -> None:
+def test_whichever_statement_fails_the_old_revision_is_complete(make: str, error: Exception, tmp_path: Path) -> None:
     with empty(make, tmp_path) as (_, database):
         left_by(database, "0001")
         for number in range(MANY):
@@ -89,8 +89,8 @@ def test_whichever_statement_fails_the_old_revision_is_there_whole(make: str, er
 
 @pytest.mark.crash
 @pytest.mark.parametrize("make", MAKES)
-def test_whenever_it_is_killed_the_old_revision_or_the_new_one_is_there_whole(make: str, tmp_path: Path) -> None:
-    """SIGKILL before each statement of the transaction and before its commit; then it is run again, and is done."""
+def test_whenever_it_is_killed_the_old_or_the_new_revision_is_complete(make: str, tmp_path: Path) -> None:
+    """After SIGKILL before each statement and before the commit, the next upgrade completes."""
     with empty(make, tmp_path) as (url, database):
         left_by(database, "0001")
         with subprocess.Popen(
@@ -140,10 +140,10 @@ def test_however_much_room_is_left_a_full_disk_changes_nothing(tmp_path: Path, m
 
 
 class TestPostgres:
-    """Whoever else uses the database is not disturbed, and does not make an upgrade wait for ever."""
+    """Other users of the database are not disturbed, and do not delay an upgrade without end."""
 
-    def test_an_idle_broker_is_told(self, tmp_path: Path) -> None:
-        """It holds its lock from the start, also when nothing has ever been written."""
+    def test_an_idle_broker_is_noticed(self, tmp_path: Path) -> None:
+        """The broker holds its lock from the start, also if it has written nothing."""
         with empty("postgres", tmp_path) as (url, database):
             durable, _ = synchronous(url, node=7)
             durable.open()
@@ -155,10 +155,10 @@ class TestPostgres:
     @pytest.mark.parametrize(
         "held", ["SELECT pg_advisory_xact_lock(1752132708, 0)", "LOCK TABLE wills IN ACCESS SHARE MODE"]
     )
-    def test_who_holds_the_schema_is_waited_for_but_not_for_ever(
+    def test_an_upgrade_waits_for_a_locked_schema_but_not_for_ever(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: str
     ) -> None:
-        """Another upgrade, or somebody who looks at a table with another program."""
+        """This can be another upgrade, or a session that reads a table."""
         monkeypatch.setattr(postgres, "_SCHEMA_LOCK_TIMEOUT", 50)
         with empty("postgres", tmp_path) as (_, database):
             left_by(database, "0002")

@@ -1,4 +1,4 @@
-"""Each revision alone, and all of them one after the other, with the rows of a broker that was in use."""
+"""Each revision alone and all of them in sequence, with the rows of a used database."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_first_one_builds_an_empty_store(make: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("to", REVISIONS[1:])
 def test_a_revision_keeps_every_row_of_the_one_before(make: str, tmp_path: Path, to: str) -> None:
-    """To the byte: text in any script, payloads with NUL, tombstones, what has expired, negative totals."""
+    """The rows have text in any script, payloads with NUL, tombstones, expired messages and negative totals."""
     before = REVISIONS[REVISIONS.index(to) - 1]
     with empty(make, tmp_path) as (_, database):
         left_by(database, before)
@@ -56,7 +56,7 @@ def test_a_revision_keeps_every_row_of_the_one_before(make: str, tmp_path: Path,
 @pytest.mark.parametrize("shape", REVISIONS)
 @pytest.mark.parametrize("at_once", [True, False])
 def test_from_any_revision_to_the_newest(make: str, tmp_path: Path, shape: str, at_once: bool) -> None:
-    """By one upgrade or by one for each version in between, the end is the same as that of a new database."""
+    """One upgrade, or one for each version, leads to the same schema as that of a new database."""
     with empty(make, tmp_path) as (_, database), empty(make, tmp_path, "new.db") as (_, new):
         left_by(database, shape)
         if at_once:
@@ -73,8 +73,8 @@ def test_from_any_revision_to_the_newest(make: str, tmp_path: Path, shape: str, 
             assert described(connection) == described(fresh)
 
 
-def test_the_newest_revision_is_what_the_program_describes(make: str, tmp_path: Path) -> None:
-    """In tables, columns and their order, types, collations, defaults, keys, checks, indexes; and in views."""
+def test_the_newest_revision_has_the_tables_of_the_program(make: str, tmp_path: Path) -> None:
+    """This includes tables, the order of columns, types, collations, defaults, keys, checks, indexes and views."""
     with empty(make, tmp_path) as (_, database), empty(make, tmp_path, "new.db") as (_, other):
         left_by(database, "0001")
         upgrade_schema(database, lambda _: None)
@@ -108,7 +108,7 @@ UNION ALL SELECT 'sequence', sequencename, '' FROM pg_sequences WHERE schemaname
 
 
 def described(connection: Connection) -> list[tuple[str, ...]]:
-    """Return the whole schema, as the database itself describes it."""
+    """Return the whole schema from the database's own catalog."""
     if connection.dialect.name == "sqlite":
         statement = "SELECT type, name, coalesce(sql, '') FROM sqlite_master"
     else:

@@ -1,4 +1,4 @@
-"""The migrations lead to the tables the program describes, one step after the other."""
+"""The migrations, one after the other, lead to the tables of the program."""
 
 from __future__ import annotations
 

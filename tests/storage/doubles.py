@@ -1,4 +1,4 @@
-"""Stores on real files with nothing else real: work runs in the calling thread, and the clocks are the test's."""
+"""Stores on real files. Work runs in the calling thread, and the test sets the clocks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Wall:
 
 @define
 class Bench:
-    """A durable store and everything a test turns it with."""
+    """A durable store, and the clocks and the executor that drive it."""
 
     path: Path
     durability: Durability = Durability.PROCESS
@@ -69,12 +69,12 @@ def _template() -> Path:
 
 
 def fresh_file(directory: Path, name: str = "store.db") -> Path:
-    """Return the path of an empty store with a current schema, built only once."""
+    """Return the path of an empty store with a current schema. All of them are copies of one file."""
     return Path(shutil.copy(_template(), directory / name))
 
 
 def result_of(deferred: Deferred[Any]) -> Any:
-    """Return what a Deferred has fired with; raise its failure."""
+    """Return the result of a Deferred that has fired, or raise its failure."""
     results: list[Any] = []
     deferred.addBoth(results.append)
     assert results, "it has not fired"
@@ -84,7 +84,7 @@ def result_of(deferred: Deferred[Any]) -> Any:
 
 
 class InjectedError(sqlite3.OperationalError):
-    """A fault the test put in the database's mouth."""
+    """An error that the test has injected."""
 
     def __init__(self, code: int = sqlite3.SQLITE_IOERR) -> None:
         super().__init__("injected")
@@ -93,7 +93,7 @@ class InjectedError(sqlite3.OperationalError):
 
 @define
 class Faults:
-    """Makes chosen calls fail. ``calls`` counts statements, commits and rollbacks; ``fail_at`` names one of them.
+    """Makes chosen calls fail. ``calls`` counts statements, commits and rollbacks; the call number ``fail_at`` fails.
 
     While ``away``, all of them fail, and the database says that it is away.
     """
@@ -105,14 +105,14 @@ class Faults:
     away: bool = False
 
     def strike(self) -> None:
-        """Count a call, and fail if it is the one."""
+        """Count a call, and fail if it is chosen."""
         self.calls += 1
         if self.away or self.calls - 1 == self.fail_at:
             raise self.error
 
 
 class FaultyCursor:
-    """A cursor that asks the faults first."""
+    """A cursor whose statements can fail."""
 
     def __init__(self, cursor: sqlite3.Cursor, faults: Faults) -> None:
         self._cursor = cursor
@@ -128,7 +128,7 @@ class FaultyCursor:
 
 
 class FaultyConnection:
-    """A connection that asks the faults first."""
+    """A connection whose calls can fail."""
 
     def __init__(self, connection: sqlite3.Connection, faults: Faults) -> None:
         self._connection = connection
@@ -155,7 +155,7 @@ class FaultyConnection:
 
 
 class FaultyDatabase(SQLiteDatabase):
-    """A database whose writer's connections are faulty; ``opened`` counts them."""
+    """A database whose writer's connections can fail; ``opened`` counts them."""
 
     def __init__(self, path: Path, faults: Faults) -> None:
         super().__init__(path, Durability.PROCESS, 0)

@@ -1,4 +1,4 @@
-"""While the database is away: nothing is lost, nothing is refused, nothing grows without bounds; then all goes on."""
+"""While the database is away, nothing is lost or refused and memory stays bounded; afterwards work goes on."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(fresh_file(tmp_path))
 
 
-def test_what_is_written_waits_and_is_acknowledged_when_it_is_stored(desk: Desk) -> None:
-    """No ticket is settled before the commit that holds its write; the order stays."""
+def test_changes_wait_and_are_acknowledged_when_they_are_stored(desk: Desk) -> None:
+    """No ticket is settled before its commit, and the order is kept."""
     settled: list[str] = []
     desk.faults.away = True
     for key in "abc":
@@ -44,7 +44,7 @@ def test_what_is_written_waits_and_is_acknowledged_when_it_is_stored(desk: Desk)
 
 
 def test_attempts_become_rarer_but_never_cease(desk: Desk) -> None:
-    """At once, then after 0.1, 0.2, 0.4 s and so on, at most 5 s apart."""
+    """The retries come after 0.1, 0.2, 0.4 s and so on, at most 5 s apart."""
     desk.faults.away = True
     desk.submit("a")
     delays = []
@@ -56,7 +56,7 @@ def test_attempts_become_rarer_but_never_cease(desk: Desk) -> None:
 
 
 def test_newer_values_take_the_place_of_waiting_ones(desk: Desk) -> None:
-    """A thousand changes of one key wait as one; every one of them is acknowledged."""
+    """A thousand changes of one key wait as one write; all of them are acknowledged."""
     desk.faults.away = True
     tickets = [desk.submit("a", f"v{number}") for number in range(1000)]
     assert desk.writer.pending_bytes <= 2
@@ -80,7 +80,7 @@ def test_publishers_are_paused_when_too_much_waits_and_go_on_after(desk: Desk) -
 
 
 def test_an_enqueue_whose_commit_is_unknown_does_not_cancel_out(desk: Desk) -> None:
-    """A row that may have been stored after all is deleted in the database, not in the pending batch alone."""
+    """A row that the unknown commit may have stored is deleted in the database, not only in the pending group."""
     desk.submit("a")
     desk.clock.advance(0)
     desk.faults.away = True
@@ -92,8 +92,8 @@ def test_an_enqueue_whose_commit_is_unknown_does_not_cancel_out(desk: Desk) -> N
     assert desk.stored() == {"a": "v"}
 
 
-def test_closing_makes_one_last_attempt_and_then_says_what_is_lost(desk: Desk) -> None:
-    """SIGTERM does not wait for a database that may never come back."""
+def test_closing_makes_one_last_attempt_and_then_reports_the_loss(desk: Desk) -> None:
+    """A stop does not wait for a database that may never come back."""
     desk.faults.away = True
     ticket = desk.submit("a")
     closed = desk.writer.close()
@@ -103,7 +103,7 @@ def test_closing_makes_one_last_attempt_and_then_says_what_is_lost(desk: Desk) -
     closed.addErrback(lambda _: None)  # nor can the files be brought in order
 
 
-def test_closing_stores_what_waits_if_the_database_is_back(desk: Desk) -> None:
+def test_closing_stores_the_waiting_changes_if_the_database_is_back(desk: Desk) -> None:
     desk.faults.away = True
     ticket = desk.submit("a")
     desk.faults.away = False
@@ -118,7 +118,7 @@ def test_closing_stores_what_waits_if_the_database_is_back(desk: Desk) -> None:
 def test_whenever_it_goes_away_the_last_accepted_value_is_stored(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str]]
 ) -> None:
-    """Whatever comes in between, every change is acknowledged and the last one of each key wins."""
+    """In any order of outages and changes, every change is acknowledged and the last one of each key wins."""
     desk = Desk(fresh_file(tmp_path_factory.mktemp("away")))
     kept: dict[str, str] = {}
     tickets = []
@@ -163,8 +163,8 @@ def _number(number: int, _connection: Connection) -> int:
 
 
 @pytest.mark.parametrize("patience", [None, 3])
-def test_what_is_read_waits_too(desk: Desk, patience: float | None) -> None:
-    """First come, first served, once the database is back; where patience is limited, it is told after that."""
+def test_reads_wait_too(desk: Desk, patience: float | None) -> None:
+    """When the database is back, reads run in order. With limited patience, they fail after it."""
     database = AwayDatabase(desk.path, desk.database.durability)
     database.faults = Faults(away=True)
     readers = ThreadedReaders(database, [SynchronousExecutor(), SynchronousExecutor()], desk.clock, patience)
@@ -189,7 +189,7 @@ def test_what_is_read_waits_too(desk: Desk, patience: float | None) -> None:
 
 
 def test_a_connection_that_was_used_is_used_again(desk: Desk) -> None:
-    """What is asked now and then finds it open, and does not wait for another one."""
+    """A single read uses the reader that is connected already."""
     executors = [SynchronousExecutor(manual=True) for _ in range(3)]
     readers = ThreadedReaders(desk.database, [*executors], desk.clock)
     used: list[Connection] = []

@@ -1,4 +1,4 @@
-"""A database that cannot be used is refused with what was found and what to do."""
+"""A database that cannot be used is refused with a reason and a remedy."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def test_the_writers_connection_is_as_durable_as_told(tmp_path: Path, durability
     writer.close()
 
 
-def test_the_writer_keeps_what_a_statement_changes_in_memory(tmp_path: Path) -> None:
-    """In a file, every page that goes to the log would be written twice."""
+def test_the_writer_keeps_temporary_pages_in_memory(tmp_path: Path) -> None:
+    """In a temporary file, every page that goes to the log would be written twice."""
     writer = opened(tmp_path / "x.db").connect()
     assert pragma(writer, "temp_store") == 2
     writer.close()
@@ -223,16 +223,16 @@ def test_errors_are_of_the_database_or_of_the_row(tmp_path: Path, error: Excepti
     ],
 )
 def test_only_a_lock_is_waited_for(tmp_path: Path, code: int, away: bool) -> None:
-    """It passes by itself; a publisher had better know of everything else."""
+    """A lock ends by itself; all other errors are reported to the publisher."""
     assert SQLiteDatabase(tmp_path / "x.db", Durability.FULL).is_away(InjectedError(code)) is away
 
 
-def test_a_failure_stays_what_it_is(tmp_path: Path) -> None:
+def test_a_storage_failure_is_not_classified_again(tmp_path: Path) -> None:
     failure = StorageFailure(FailureKind.FULL, "quota")
     assert SQLiteDatabase(tmp_path / "x.db", Durability.FULL).failure(failure) is failure
 
 
-def test_each_durability_says_what_may_be_lost() -> None:
+def test_each_durability_names_its_possible_loss() -> None:
     windows = [durability.loss_window(0.25) for durability in Durability]
     assert len(set(windows)) == 3
     assert "no loss when killed, none when power fails" in Durability.FULL.loss_window(0.25)

@@ -1,4 +1,4 @@
-"""Bridges run work in order and bring its outcome back."""
+"""Executors run work in order and bring its outcome back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE = 10.0
 
 
 class Turns:
-    """Stands for the reactor: what is called from a thread waits here for its turn."""
+    """A reactor for tests: calls from a thread wait here."""
 
     def __init__(self) -> None:
         self.calls: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
@@ -54,7 +54,7 @@ def test_a_thread_does_the_work_in_order_and_the_reactor_thread_hears_of_it() ->
     assert not workers[0].is_alive()
 
 
-def test_what_the_work_raises_is_its_outcome_and_the_thread_lives_on() -> None:
+def test_an_exception_of_the_work_is_its_outcome_and_the_thread_goes_on() -> None:
     turns = Turns()
     executor = ThreadExecutor(cast(IReactorFromThreads, turns))
     outcomes: list[Any] = []

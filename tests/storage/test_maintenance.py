@@ -1,4 +1,4 @@
-"""A database of an older version is upgraded with all its rows or left as it was; a look at one changes nothing."""
+"""A database of an older version is upgraded with all its rows or not changed; a check changes nothing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def upgraded(path: Path) -> list[str]:
     return said
 
 
-def test_an_upgrade_keeps_every_row_and_says_what_it_does(tmp_path: Path) -> None:
+def test_an_upgrade_keeps_every_row_and_reports_its_steps(tmp_path: Path) -> None:
     path = old_file(tmp_path)
     before = rows(path)
     assert len(before) == 6
@@ -72,7 +72,7 @@ def test_an_upgraded_database_is_like_a_new_one(tmp_path: Path) -> None:
     assert statements(path) == statements(fresh_file(tmp_path))
 
 
-def test_a_current_database_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_current_database_is_not_changed(tmp_path: Path) -> None:
     path = fresh_file(tmp_path)
     before = path.read_bytes()
     assert upgraded(path)[1:] == ["up to date, nothing to do"]
@@ -86,7 +86,7 @@ def test_steps_come_in_their_order() -> None:
 
 
 def test_a_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Path) -> None:
-    """A table of the next step is there already: somebody has tampered with it."""
+    """A table of the next migration exists already, because another program has changed the schema."""
     path = old_file(tmp_path)
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE wills (x)")
@@ -98,7 +98,7 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Path) ->
     assert rows(path, "alembic_version") == [("0001",)]
 
 
-def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = old_file(tmp_path)
     connect = SQLiteDatabase.connect_exclusive
 
@@ -115,7 +115,7 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("operation", [upgraded, lambda path: examine(database(path))])
 class TestRefusals:
-    """What cannot be used is told in one line with what to do, and is left as it is."""
+    """An unusable database leads to one line with a remedy, and is not changed."""
 
     def refusal(self, operation: object, path: Path) -> str:
         before = path.read_bytes() if path.is_file() else None
@@ -127,7 +127,7 @@ class TestRefusals:
         return str(caught.value).removeprefix(f"{path}: ")
 
     def test_a_missing_file(self, operation: object, tmp_path: Path) -> None:
-        """No empty one is made."""
+        """No empty file is created."""
         message = "there is no such file; name the broker's own with --config, --data-dir or --storage"
         assert self.refusal(operation, tmp_path / "x.db") == message
         assert list(tmp_path.iterdir()) == []
@@ -141,7 +141,7 @@ class TestRefusals:
         assert "start the newer version of the broker" in self.refusal(operation, path)
 
     def test_somebody_elses_database(self, operation: object, tmp_path: Path) -> None:
-        """Not even its journal mode is changed."""
+        """Not even the journal mode is changed."""
         path = tmp_path / "x.db"
         connection = sqlite3.connect(path)
         connection.execute("CREATE TABLE bookmarks (url)")
@@ -195,8 +195,8 @@ def test_a_file_that_may_only_be_read_is_not_upgraded(tmp_path: Path, monkeypatc
         upgraded(path)
 
 
-def test_nobody_else_may_have_the_file_open_during_an_upgrade(tmp_path: Path) -> None:
-    """Also where only the data directory is another one than the broker's."""
+def test_no_other_program_may_have_the_file_open_during_an_upgrade(tmp_path: Path) -> None:
+    """This is also true for a tool with another data directory than the broker's."""
     path = old_file(tmp_path)
     other = database(path).connect_reader()
     other.execute("SELECT * FROM retained").fetchall()
@@ -224,7 +224,7 @@ def test_an_empty_one_has_no_version(tmp_path: Path) -> None:
 
 
 def test_a_look_beside_a_broker_that_writes(tmp_path: Path) -> None:
-    """What is committed counts, and the writer is not kept waiting."""
+    """The backup has all committed changes, and does not delay the writer."""
     path = fresh_file(tmp_path)
     writer = database(path).connect()
     writer.execute("BEGIN IMMEDIATE")
@@ -237,7 +237,7 @@ def test_a_look_beside_a_broker_that_writes(tmp_path: Path) -> None:
 
 
 def test_damage_inside_is_found_where_sqlite_finds_it(tmp_path: Path) -> None:
-    """An index that lacks a row, and a row that refers to none."""
+    """It finds an index without a row, and a row with a missing parent."""
     path = old_file(tmp_path)
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("CREATE TABLE parent (id INTEGER PRIMARY KEY)")

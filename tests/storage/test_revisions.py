@@ -1,4 +1,4 @@
-"""Revisions increase strictly, whatever the wall clock does."""
+"""Revisions strictly increase, also if the wall clock goes back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fresh databases are built, current ones accepted, and all others refused with what to do."""
+"""An empty database gets the schema, a current one is accepted, all others are refused with a remedy."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_somebody_elses_database_is_refused_and_left_alone(
     ],
 )
 def test_a_database_that_lacks_something_is_refused(tmp_path: Path, make: str, statement: str, message: str) -> None:
-    """Rather than found to lack it when that is needed."""
+    """Otherwise the broker would find out when it needs the table."""
     with of_make(make, tmp_path) as found:
         schema.prepare(found)
         with found.engine().begin() as connection:
@@ -135,7 +135,7 @@ def test_a_database_that_lacks_something_is_refused(tmp_path: Path, make: str, s
 
 
 def test_an_empty_database_is_built(tmp_path: Path) -> None:
-    """An empty file too, which is what a disk that was full or a power failure may leave."""
+    """This includes an empty file, which a full disk or a power failure can leave."""
     (tmp_path / "x.db").touch()
     for make in ("sqlite", "postgres"):
         with of_make(make, tmp_path) as found:
@@ -162,7 +162,7 @@ def test_a_build_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: p
 
 
 def test_a_current_schema_is_opened_without_alembic(tmp_path: Path) -> None:
-    """It would take a tenth of a second and 10 MiB of every start."""
+    """Alembic costs a tenth of a second and 10 MiB."""
     path = fresh_file(tmp_path)
     program = (
         "import sys; from pathlib import Path; from holdfast.storage.database import Durability; "
@@ -173,7 +173,7 @@ def test_a_current_schema_is_opened_without_alembic(tmp_path: Path) -> None:
 
 
 def test_two_versions_at_once_are_not_known(tmp_path: Path) -> None:
-    """Somebody else has had their hands on it."""
+    """Another program has changed the schema."""
     path = fresh_file(tmp_path)
     alter(path, "INSERT INTO alembic_version VALUES ('0001')")
     with pytest.raises(StoreUnusable, match=r"has the schema 0001 and .*, which this version does not know"):

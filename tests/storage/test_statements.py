@@ -1,4 +1,5 @@
-"""Whatever happens between any two statements of the writer, the database holds what was acknowledged, and is in step.
+"""After any fault between two statements of the writer, the database has all acknowledged changes, and its tables
+agree.
 
 Some places of each kind; ``make faults`` tries all of them.
 """
@@ -16,35 +17,35 @@ STORES = pytest.mark.parametrize(("store", "step"), [("sqlite", 7), ("postgresql
 
 
 def every(step: int, calls: int) -> range:
-    """Return every so many-th place; other ones than from the first on have been seen to find more."""
+    """Return every ``step``-th position, not counted from 0: such positions found more faults."""
     assert calls > 25
     return range(step // 2, calls, step)
 
 
 @STORES
 def test_killed(tmp_path: Path, store: str, step: int) -> None:
-    """A process that is killed leaves each transaction whole or not at all."""
+    """A killed process leaves each transaction complete or not at all."""
     result = kills(Bench(store, tmp_path), lambda calls: every(step, calls))
     assert result.broken == []
 
 
 @STORES
 def test_failed(tmp_path: Path, store: str, step: int, logged_failures: list[LogEvent]) -> None:
-    """An error is told, and nothing of its transaction stays; what is written again later comes in order."""
+    """An error is reported, and its transaction leaves nothing; rows that are written again keep their order."""
     result = failures("", Bench(store, tmp_path), errors_of(store), lambda calls: every(step, calls), whole=False)
     assert result.broken == []
     logged_failures.clear()
 
 
 def test_cut(tmp_path: Path, logged_failures: list[LogEvent]) -> None:
-    """A server's connection that ends delays, but loses and repeats nothing."""
+    """A closed connection delays changes, but loses and repeats none."""
     result = failures("", Bench("postgresql", tmp_path), Cutting, lambda calls: every(53, calls), whole=True)
     assert result.broken == []
     logged_failures.clear()
 
 
 def test_lost_answers(tmp_path: Path, logged_failures: list[LogEvent]) -> None:
-    """A COMMIT that has succeeded without saying so is done again to no effect."""
+    """The repetition of a COMMIT whose answer was lost has no effect."""
     result = failures("", Bench("postgresql", tmp_path), LostAnswer, lambda calls: every(7, calls), whole=True)
     assert result.broken == []
     logged_failures.clear()

@@ -24,7 +24,7 @@ PATIENCE = 10.0
 
 
 class ThreadedClock(Clock):
-    """A clock whose calls from threads wait to be taken."""
+    """A clock that keeps the calls from threads."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What is shown of a database's URL, wherever it is shown, has no secret in it."""
+"""A database's URL is shown without its secrets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ URLS = [
 
 @pytest.mark.parametrize("url", URLS)
 def test_no_password_is_shown(url: str) -> None:
-    """Neither one before the host nor one among the parameters, which libpq takes too."""
+    """This includes a password among the parameters, which libpq accepts too."""
     for text in (shown(url), without_password(url), database_at(url, Durability.FULL).location):
         assert "secret" not in text
         assert text.startswith("postgresql+psycopg://")

@@ -1,4 +1,4 @@
-"""What published vulnerabilities of MQTT brokers are made of: one packet, or a flood, for each class of them.
+"""Hostile packets: one packet or a flood for each class of published vulnerabilities of MQTT brokers.
 
 A case is sent as it is, before CONNECT (``version`` None) or behind it. ``answer`` is what the broker says to an MQTT 5
 Client before it closes, or an answer with Reason Codes while the connection goes on.
@@ -14,7 +14,7 @@ from holdfast.wire import packets as p
 
 @frozen
 class Hostile:
-    """One case; ``like`` names vulnerabilities of its class."""
+    """One case; ``like`` names vulnerabilities of the same class."""
 
     name: str
     like: str

@@ -1,4 +1,4 @@
-"""What holds for every packet and every byte stream."""
+"""Properties that hold for every packet and every byte stream."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_decoding_is_the_inverse_of_encoding(version: int, data: st.DataObject) 
 @VERSIONS
 @given(st.data())
 def test_fragmentation_changes_nothing(version: int, data: st.DataObject) -> None:
-    """However a byte stream is cut, the same packets come out."""
+    """The packets do not depend on the cuts of the byte stream."""
     sent = data.draw(st.lists(packets(version), min_size=1, max_size=5))
     stream = b"".join(encode(packet, version) for packet in sent)
     parser = PacketParser(LIMIT, version)
@@ -57,7 +57,7 @@ def test_fragmentation_changes_nothing(version: int, data: st.DataObject) -> Non
 
 @VERSIONS
 def test_every_single_cut_and_every_byte_alone(version: int) -> None:
-    """A fixed stream, cut at every place and into single bytes, gives the same packets; also without asking between."""
+    """A fixed stream gives the same packets for every cut, in single bytes, and if it is parsed at the end."""
     sent: list[p.Packet] = [
         p.Publish("a/b", b"x" * 200, 1, True, False, 7),
         p.Pingreq(),
@@ -82,7 +82,7 @@ def test_every_single_cut_and_every_byte_alone(version: int) -> None:
 
 @given(st.sampled_from([None, 3, 4, 5]), st.lists(st.binary(max_size=60), max_size=5))
 def test_arbitrary_bytes_raise_only_the_two_errors(version: int | None, pieces: list[bytes]) -> None:
-    """Whatever a peer sends, nothing but MalformedPacket and ProtocolError comes out; and it stays that way."""
+    """For any bytes, the parser raises only MalformedPacket and ProtocolError, and then raises the same error again."""
     parser = PacketParser(1000, version)
     try:
         for piece in pieces:
@@ -96,7 +96,7 @@ def test_arbitrary_bytes_raise_only_the_two_errors(version: int | None, pieces: 
 @VERSIONS
 @given(st.data())
 def test_damaged_packets_raise_only_the_two_errors(version: int, data: st.DataObject) -> None:
-    """A valid packet with some bytes changed is a packet, incomplete, or one of the two errors."""
+    """A valid packet with some changed bytes leads to a packet, None, or one of the two errors."""
     stream = bytearray(encode(data.draw(packets(version)), version))
     for _ in range(data.draw(st.integers(1, 4))):
         stream[data.draw(st.integers(0, len(stream) - 1))] = data.draw(st.integers(0, 255))
@@ -108,7 +108,7 @@ def test_damaged_packets_raise_only_the_two_errors(version: int, data: st.DataOb
 
 @given(st.integers(0, 268_435_455), st.binary(max_size=5), st.binary(max_size=5))
 def test_an_integer_is_read_where_it_stands(value: int, before: bytes, after: bytes) -> None:
-    """The reader returns the value and the position after it, whatever surrounds the integer."""
+    """The reader returns the value and the position after it, with any bytes around the integer."""
     encoded = encode_variable_byte_integer(value)
     end = len(before) + len(encoded)
     assert read_variable_byte_integer(before + encoded + after, len(before)) == (value, end)

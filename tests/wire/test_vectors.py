@@ -172,7 +172,7 @@ def test_wrong_bytes_are_refused_with_their_reason(
 
 
 def test_an_error_in_connect_tells_the_protocol_level() -> None:
-    """So that the refusal can be put in the Client's own terms."""
+    """The refusal needs them."""
     parser = PacketParser(1000)
     parser.receive_data(bytes.fromhex("10 11 0004 4d515454 05 02 003c 03 21 0000 0001 61"))
     with pytest.raises(ProtocolError) as caught:
@@ -181,7 +181,7 @@ def test_an_error_in_connect_tells_the_protocol_level() -> None:
 
 
 def test_a_first_packet_that_is_not_connect_is_refused_at_once() -> None:
-    """Before it is complete, and before it is buffered."""
+    """It is refused before it is complete or buffered."""
     parser = PacketParser(64 * 1024)
     parser.receive_data(b"GE")
     with pytest.raises(ProtocolError):
@@ -198,7 +198,7 @@ def test_a_lying_length_is_refused_before_anything_is_buffered() -> None:
 
 
 def test_a_large_packet_in_small_pieces_is_joined_once() -> None:
-    """A megabyte in 100-byte pieces comes out whole."""
+    """A megabyte in 100-byte pieces leads to one packet."""
     packet = p.Publish("big", bytes(range(256)) * 4096)
     stream = encode(packet, 4) + encode(p.Pingreq(), 4)
     parser = PacketParser(2 << 20, 4)
@@ -211,7 +211,7 @@ def test_a_large_packet_in_small_pieces_is_joined_once() -> None:
 
 
 def test_32000_levels_are_only_a_string() -> None:
-    """Depth costs nothing in the codec."""
+    """The codec does not depend on the depth of a topic."""
     topic = "a/" * 32_000
     parser = PacketParser(1 << 20, 4)
     parser.receive_data(encode(p.Publish(topic, b""), 4))
@@ -231,14 +231,14 @@ def test_32000_levels_are_only_a_string() -> None:
         lambda: encode_publish(b"x" * 65536, b"", 0, False, False, 0, b""),
     ],
 )
-def test_what_cannot_be_encoded_raises_value_error(call) -> None:  # type: ignore[no-untyped-def]
-    """Our own mistakes are not the peer's."""
+def test_invalid_values_raise_value_error(call) -> None:  # type: ignore[no-untyped-def]
+    """An error of the broker is not an error of the peer."""
     with pytest.raises(ValueError, match=r"\w+"):
         call()
 
 
 def test_encode_publish_equals_encode() -> None:
-    """The hot path's encoder gives the same bytes, for every form and length."""
+    """The encoder of the hot path gives the same bytes for every form and length."""
     for version in (4, 5):
         for size in (0, 100, 126, 130, 20_000):
             for qos in (0, 1, 2):
@@ -251,6 +251,6 @@ def test_encode_publish_equals_encode() -> None:
 
 
 def test_return_codes_of_mqtt_3() -> None:
-    """Reasons that MQTT 3 knows have its code; others close the connection."""
+    """Reasons with a code in MQTT 3 get it; for the others, the connection is closed."""
     assert connect_return_code(ReasonCode.NOT_AUTHORIZED) is ConnectReturnCode.NOT_AUTHORIZED
     assert connect_return_code(ReasonCode.QUOTA_EXCEEDED) is None

@@ -1,4 +1,4 @@
-"""Arrays of values arrive in Postgres as what they are."""
+"""Arrays of values arrive in Postgres unchanged."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def connection() -> Iterator[Connection]:
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda array: array.element)
 @given(data=st.data())
 def test_every_value_arrives_as_it_was(array: type[Any], connection: Connection, data: st.DataObject) -> None:
-    """Of every type, NULLs, the empty array and the same value many times among them."""
+    """This is true of every type, NULLs, the empty array and repeated values."""
     kind = _VALUES[array]
     values = data.draw(st.lists(kind) | st.builds(lambda value, count: [value] * count, kind, st.integers(2, 9)))
     cursor = connection.cursor()
@@ -55,7 +55,7 @@ def test_every_value_arrives_as_it_was(array: type[Any], connection: Connection,
 
 
 def test_the_columns_of_rows_have_the_types_of_their_table() -> None:
-    """A row of the table ``nodes`` is five numbers, of which the first is a small one."""
+    """A row of the table ``nodes`` has a SMALLINT and four BIGINTs."""
     arrays = columns_of(tables.nodes, [(1, 2, 3, 4, 5), (6, 7, 8, 9, 10)])
     assert list(map(type, arrays)) == [SmallIntegers, *[BigIntegers] * 4]
     assert arrays[0].data == SmallIntegers([1, 6]).data
@@ -75,12 +75,12 @@ def test_the_columns_of_rows_have_the_types_of_their_table() -> None:
     ids=str,
 )
 def test_a_column_has_its_array(column: Any, array: type) -> None:
-    """Also where SQLite's type of the column is another one."""
+    """This is also true if the column has another type in SQLite."""
     assert array_of(column) is array
 
 
-def test_what_cannot_be_sent_is_an_error() -> None:
-    """Rather than another value."""
+def test_a_value_that_cannot_be_sent_is_an_error() -> None:
+    """It is not stored as another value."""
     with pytest.raises(struct.error):
         SmallIntegers([1 << 15])
     with pytest.raises(UnicodeEncodeError):

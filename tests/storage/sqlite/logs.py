@@ -1,4 +1,4 @@
-"""A write-ahead log with a commit for each of many states, and what is left of it when it is torn."""
+"""A write-ahead log with many commits, and the rest of it after tearing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.storage.sqlite.ruins import clear, contents, copy_of, fresh_file, put
 
 @frozen
 class Written:
-    """A crashed database at ``path``: the log's length after each commit, the revision used, and what was retained."""
+    """A crashed database at ``path``; length of the log, revision and retained messages after each commit."""
 
     path: Path
     ends: list[int]
@@ -31,12 +31,12 @@ class Written:
         return self.ends[-1]
 
     def commits_before(self, place: int) -> int:
-        """Return how many commits are complete before a place in the log."""
+        """Return the number of commits that are complete before a position in the log."""
         return bisect_right(self.ends, place)
 
 
 def written(directory: Path, commits: int) -> Written:
-    """Commit changes to a few topics, sets and clears, each acknowledged; leave the files as a crash would."""
+    """Commit sets and clears of a few topics, each acknowledged; leave the files as a crash leaves them."""
     path = fresh_file(directory)
     bench = Bench(path, Durability.FULL)
     retained = SQLRetainedStore(bench.store)
@@ -63,7 +63,7 @@ def written(directory: Path, commits: int) -> Written:
 
 
 def torn(crashed: Written, directory: Path, place: int, garbage: bytes) -> int:
-    """Tear a copy of the log, cutting it or writing garbage into it; return how many commits are left.
+    """Cut a copy of the log or write garbage into it; return the number of commits that are left.
 
     The store must open, and what is retained be what it was after one of the commits.
     """
@@ -84,6 +84,6 @@ def torn(crashed: Written, directory: Path, place: int, garbage: bytes) -> int:
 
 
 def _mark(path: Path) -> int:
-    """Return the highest revision used."""
+    """Return the revision mark of the database."""
     with closing(sqlite3.connect(path)) as connection:
         return int(connection.execute("SELECT max(revision_mark) FROM nodes").fetchone()[0])

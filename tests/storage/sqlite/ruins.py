@@ -25,7 +25,7 @@ def topics(count: int) -> list[str]:
 
 
 def filled(path: Path, count: int, payload: bytes = b"x" * 100) -> Path:
-    """Retain so many messages in a file, and stop in order."""
+    """Store ``count`` messages in a file, and close it."""
     bench = Bench(path)
     retained = SQLRetainedStore(bench.store)
     bench.store.open()
@@ -35,7 +35,7 @@ def filled(path: Path, count: int, payload: bytes = b"x" * 100) -> Path:
 
 
 def put(retained: SQLRetainedStore, names: Iterable[str], payload: bytes) -> None:
-    """Retain messages, and see that they are stored."""
+    """Store messages, and check their tickets."""
     for name in names:
         stored = message(name, payload, retained.next_revision())
         ticket = retained.put(RetainedChange(name, stored.revision, NOW, stored))
@@ -44,21 +44,21 @@ def put(retained: SQLRetainedStore, names: Iterable[str], payload: bytes) -> Non
 
 
 def clear(retained: SQLRetainedStore, topic: str) -> None:
-    """Clear a topic, and see that it is."""
+    """Clear a topic, and check the ticket."""
     ticket = retained.put(RetainedChange(topic, retained.next_revision(), NOW, None))
     assert ticket.settled
     assert ticket.failure is None
 
 
 def store(path: Path, on_corruption: OnCorruption = OnCorruption.QUARANTINE) -> DurableStore:
-    """Return a store on a file, not open."""
+    """Return a store on a file without opening it."""
     bench = Bench(path)
     bench.store._on_corruption = on_corruption
     return bench.store
 
 
 def leaves(path: Path) -> list[int]:
-    """Return the numbers of the pages of retained messages, in no order; the root is not among them."""
+    """Return the numbers of the leaf pages of retained messages, in no order."""
     data = path.read_bytes()
     pages = range(1, len(data) // PAGE)
     return [number + 1 for number in pages if data[number * PAGE] == 0x0A and b"plant/" in data[number * PAGE :][:PAGE]]
@@ -81,7 +81,7 @@ def copy_of(path: Path, directory: Path) -> Path:
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    """Return what is retained, by plain SQL."""
+    """Return the retained messages, by plain SQL."""
     connection = sqlite3.connect(path)
     try:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

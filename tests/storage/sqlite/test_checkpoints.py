@@ -1,4 +1,4 @@
-"""Checkpoints beside the writer: a log does not grow, nothing is lost, and no commit fails for their sake."""
+"""Checkpoints in a thread: the log does not grow, nothing is lost, and no commit fails because of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LONG = 50
 
 
 class Log:
-    """A database with a log, and what looks after that."""
+    """A database with a log and its checkpoints."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -37,21 +37,21 @@ class Log:
         return sqlite3.connect(self.path, check_same_thread=False)
 
     def write(self, pages: int) -> None:
-        """Commit a row of at least so many pages."""
+        """Commit a row of at least ``pages`` pages."""
         self.connection.execute("INSERT INTO t (content) VALUES (?)", (bytes(_PAGE * pages),))
         self.checkpoints.committed(self.connection)
 
     def moved(self) -> None:
-        """Wait for the checkpoint under way; the writer's next commit ends it."""
+        """Wait for the checkpoint in progress; the writer's next commit completes it."""
         self.checkpoints.finish()
         self.write(1)
 
     def salt(self) -> bytes:
-        """Return what changes when a log begins anew."""
+        """Return the salt, which changes when a log begins anew."""
         return self.log.read_bytes()[16:24]
 
     def rows_of_file(self) -> int:
-        """Return how many rows there are in the file without its log."""
+        """Return the number of rows in the file without its log."""
         alone = self.path.with_name("alone.db")
         alone.write_bytes(self.path.read_bytes())
         with closing(sqlite3.connect(alone)) as connection:
@@ -73,7 +73,7 @@ def test_a_short_log_stays(log: Log) -> None:
 
 
 def test_a_long_log_is_moved_and_begins_anew(log: Log) -> None:
-    """It is as long as it has become: what is written next is written over it."""
+    """The file keeps its length; the next commits overwrite it from its beginning."""
     log.write(_LONG + 1)
     log.checkpoints.finish()
     assert log.rows_of_file() == 1
@@ -86,7 +86,7 @@ def test_a_long_log_is_moved_and_begins_anew(log: Log) -> None:
 
 
 def test_again_and_again(log: Log) -> None:
-    """Whenever it has become long."""
+    """A long log begins a checkpoint each time."""
     salts = set()
     for _ in range(5):
         log.write(_LONG + 1)
@@ -101,15 +101,15 @@ def test_again_and_again(log: Log) -> None:
 
 @contextmanager
 def reading(log: Log) -> Iterator[sqlite3.Connection]:
-    """Read, and keep what is read as it is."""
+    """Open a transaction that keeps its snapshot."""
     with closing(sqlite3.connect(log.path, isolation_level=None)) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM t").fetchone()
         yield reader
 
 
-def test_a_reader_keeps_what_it_reads(log: Log) -> None:
-    """What came after it stays in the log; that is tried again when it is longer by half, and not at each commit."""
+def test_a_reader_keeps_its_snapshot(log: Log) -> None:
+    """Later pages stay in the log. The next attempt is made when the log is longer by half, not at each commit."""
     log.write(1)
     with reading(log) as reader:
         log.write(_LONG + 1)
@@ -128,7 +128,7 @@ def test_a_reader_keeps_what_it_reads(log: Log) -> None:
 
 
 def test_a_log_that_has_begun_anew_is_as_soon_moved_as_any(log: Log) -> None:
-    """However long it was when a reader kept it from being moved: somebody else has moved it since."""
+    """This is true although a reader kept an earlier log from being moved: it was moved by another connection since."""
     log.write(1)
     with reading(log):
         for _ in range(6):
@@ -142,8 +142,8 @@ def test_a_log_that_has_begun_anew_is_as_soon_moved_as_any(log: Log) -> None:
     assert log.rows_of_file() == before + 2
 
 
-def test_what_keeps_failing_is_not_told_at_each_commit(log: Log) -> None:
-    """A disk that is full may have the messages on it too."""
+def test_a_lasting_failure_is_not_logged_at_each_commit(log: Log) -> None:
+    """On a full disk, the broker's log could fail too."""
     log.broken = True
     with capturedLogs() as events:
         for _ in range(6):
@@ -152,7 +152,7 @@ def test_what_keeps_failing_is_not_told_at_each_commit(log: Log) -> None:
     assert len(events) == 1
 
 
-def test_a_checkpoint_that_fails_is_told_and_no_commit_fails(log: Log) -> None:
+def test_a_failed_checkpoint_is_logged_and_no_commit_fails(log: Log) -> None:
     log.broken = True
     with capturedLogs() as events:
         log.write(_LONG + 1)
@@ -166,7 +166,7 @@ def test_a_checkpoint_that_fails_is_told_and_no_commit_fails(log: Log) -> None:
 
 
 def test_the_writer_has_it_done(tmp_path: Path) -> None:
-    """Nothing is lost when a store is closed while its log is moved."""
+    """Nothing is lost when a store is closed during a checkpoint."""
     database = SQLiteDatabase(tmp_path / "a.db", Durability.FULL)
     batches = Committer(database, 1)
     batches.transact(lambda connection: connection.cursor().execute("CREATE TABLE t (content BLOB)"))

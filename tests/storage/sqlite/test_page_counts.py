@@ -1,4 +1,4 @@
-"""A crash may tear the tail of the log: what was committed before is there, exactly. Missing pages are noticed."""
+"""A torn log keeps exactly the commits before the damage. Missing pages are noticed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Written:
 
 
 def test_a_log_cut_anywhere_keeps_every_commit_before_the_cut(crashed: Written, tmp_path: Path) -> None:
-    """Between, within and before frames; also within the log's header."""
+    """The log is torn between, within and before frames, and within its header."""
     chance = random.Random(1)
     cuts = {0, 1, LOG_HEADER - 1, LOG_HEADER, crashed.length - 1, crashed.length}
     cuts |= {end + beside for end in crashed.ends for beside in (-1, 0, 1)}
@@ -45,7 +45,7 @@ def test_a_log_cut_anywhere_keeps_every_commit_before_the_cut(crashed: Written, 
 
 
 def test_a_log_garbled_anywhere_keeps_every_commit_before(crashed: Written, tmp_path: Path) -> None:
-    """What comes behind the damage is not believed, though it may be whole."""
+    """Frames after the damage are ignored, even if they are complete."""
     chance = random.Random(2)
     for _ in range(60):
         place = chance.randrange(crashed.length - 8)
@@ -54,7 +54,7 @@ def test_a_log_garbled_anywhere_keeps_every_commit_before(crashed: Written, tmp_
 
 
 def test_a_crash_within_a_checkpoint_is_no_damage(tmp_path: Path) -> None:
-    """The file's header is ahead of the file; the pages are in the log."""
+    """The header counts pages that are only in the log."""
     path = filled(fresh_file(tmp_path), 100)
     before = path.read_bytes()
     bench = Bench(path)
@@ -77,7 +77,7 @@ def test_a_crash_within_a_checkpoint_is_no_damage(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lost", [1, PAGE - 1, PAGE, 10 * PAGE])
 def test_missing_pages_are_counted(tmp_path: Path, lost: int) -> None:
-    """Those that are partly there are missing too; those in the log are not."""
+    """An incomplete page is missing; a page in the log is not."""
     path = filled(fresh_file(tmp_path), 2000)
     assert missing_pages(path) == 0
     with path.open("r+b") as file:
@@ -86,7 +86,7 @@ def test_missing_pages_are_counted(tmp_path: Path, lost: int) -> None:
 
 
 def test_pages_in_the_log_of_another_time_do_not_count(tmp_path: Path) -> None:
-    """A log that was begun again has old frames behind the new ones."""
+    """A log that has begun anew has old frames after the new ones."""
     path = filled(fresh_file(tmp_path), 2000)
     pages = path.stat().st_size // PAGE
     with path.open("r+b") as file:
@@ -102,7 +102,7 @@ def test_pages_in_the_log_of_another_time_do_not_count(tmp_path: Path) -> None:
 
 
 def test_a_file_without_a_log_is_as_long_as_it_says(tmp_path: Path) -> None:
-    """A restored backup, and one that another program has changed."""
+    """This is true of a restored backup, and of a file that an old version of SQLite has changed."""
     path = filled(fresh_file(tmp_path), 10)
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA journal_mode=DELETE")

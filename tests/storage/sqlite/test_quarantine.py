@@ -86,7 +86,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def path(sound: Path, tmp_path: Path) -> Path:
-    """A copy of it, to damage."""
+    """A copy of the sound database, for damaging."""
     return Path(shutil.copy(sound, tmp_path / "store.db"))
 
 
@@ -95,8 +95,8 @@ def files(path: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_it_is_refused_by_default_with_what_to_do_and_left_as_it_is(path: Path, damage: Callable[[Path], None]) -> None:
-    """However often it is tried."""
+def test_it_is_refused_by_default_with_a_remedy_and_not_changed(path: Path, damage: Callable[[Path], None]) -> None:
+    """Each start refuses it."""
     damage(path)
     before = files(path)
     for _ in range(2):
@@ -112,7 +112,7 @@ def test_it_is_refused_by_default_with_what_to_do_and_left_as_it_is(path: Path, 
 def test_it_is_put_into_quarantine_byte_for_byte_and_the_store_opens(
     path: Path, damage: Callable[[Path], None], errors: list[LogEvent]
 ) -> None:
-    """What the log and the health say names the file; the next start is as any other."""
+    """The log and the health name the file; the next start is a normal one."""
     damage(path)
     before = path.read_bytes()
     opened = store(path)
@@ -140,7 +140,7 @@ def test_it_is_put_into_quarantine_byte_for_byte_and_the_store_opens(
 
 
 def test_files_in_quarantine_are_never_overwritten(path: Path) -> None:
-    """Two in one second have two names."""
+    """Two quarantines in one second get two names."""
     for _ in range(3):
         overwritten(path)
         opened = store(path)
@@ -150,7 +150,7 @@ def test_files_in_quarantine_are_never_overwritten(path: Path) -> None:
 
 
 def test_its_log_goes_with_it(path: Path) -> None:
-    """What is in the write-ahead log belongs to the file."""
+    """The write-ahead log goes with the file."""
     emptied_beside_its_log(path)
     store(path).open()
     (aside,) = quarantine.quarantined(path)
@@ -158,7 +158,7 @@ def test_its_log_goes_with_it(path: Path) -> None:
 
 
 def test_a_quarantine_that_was_cut_short_is_finished(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed between any two changes of names: the next start has what was saved, and the damaged file is kept."""
+    """After a kill between any two renames, the next start has the saved messages, and the damaged file is kept."""
     marked(path)
     before = contents(path)
     rename, unlink = Path.rename, Path.unlink
@@ -198,7 +198,7 @@ def test_a_quarantine_that_was_cut_short_is_finished(path: Path, monkeypatch: py
 
 
 def test_a_replacement_that_was_not_completed_is_made_anew(path: Path) -> None:
-    """Half of one is no database."""
+    """An incomplete replacement is removed."""
     marked(path)
     quarantine.replacement(path).write_bytes(b"half")
     opened = store(path)
@@ -207,8 +207,8 @@ def test_a_replacement_that_was_not_completed_is_made_anew(path: Path) -> None:
     assert set(contents(path)) == set(topics(2000))
 
 
-def test_what_is_not_damage_is_refused_whatever_the_policy(path: Path) -> None:
-    """Another program's database, and a newer schema, are somebody's good data."""
+def test_an_unusable_but_undamaged_database_is_always_refused(path: Path) -> None:
+    """Another program's database and a newer schema are good data."""
     connection = sqlite3.connect(path)
     connection.execute("UPDATE alembic_version SET version_num = 'later'")
     connection.commit()
@@ -219,7 +219,7 @@ def test_what_is_not_damage_is_refused_whatever_the_policy(path: Path) -> None:
 
 
 def test_where_there_is_no_room_for_another_it_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And nothing has happened to it."""
+    """The file is not changed."""
     marked(path)
 
     def full(*_: object) -> None:
@@ -240,7 +240,7 @@ def put_one(retained: SQLRetainedStore, topic: str) -> CommitTicket:
 
 
 def test_damage_that_is_met_later_stops_all_writing_and_is_remembered(path: Path, errors: list[LogEvent]) -> None:
-    """Told once as critical, and in the health; nothing is acknowledged; reading goes on; the next start knows."""
+    """Damage is logged once and shown in the health; changes are refused; reads go on; the next start knows."""
 
     page = leaves(path)[20]
     garble(path, page)
@@ -272,7 +272,7 @@ def test_damage_that_is_met_later_stops_all_writing_and_is_remembered(path: Path
 
 
 def test_damage_met_in_writing_refuses_the_batch_and_all_later_ones(path: Path) -> None:
-    """Nothing is written over a damaged page."""
+    """No damaged page is overwritten."""
 
     for page in leaves(path)[5:-5]:  # a start reads the ends
         garble(path, page)

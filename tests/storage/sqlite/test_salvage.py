@@ -1,4 +1,4 @@
-"""What can be read of a damaged database is saved, whatever is damaged; what is saved is sound."""
+"""All readable data of a damaged database is saved, and all saved data is sound."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def path(sound: Path, tmp_path: Path) -> Path:
-    """A copy of it, to damage."""
+    """A copy of the sound database, for damaging."""
     return Path(shutil.copy(sound, tmp_path / "store.db"))
 
 
 def saved(path: Path) -> tuple[Salvaged, dict[str, bytes]]:
-    """Salvage; return what is said of it, and what is there, which must be sound."""
+    """Salvage; return the result and the saved messages, which must be sound."""
     salvaged = salvage(SQLiteDatabase(path, Durability.FULL), 1)
     found = contents(replacement(path))
     assert salvaged.messages == len(found)
@@ -49,7 +49,7 @@ def rows_on(path: Path, pages: list[int]) -> int:
 
 
 def test_all_of_a_sound_one(path: Path) -> None:
-    """Nothing is missing, and nothing is said to be."""
+    """Nothing is missing, and the result says so."""
     salvaged, found = saved(path)
     assert list(found) == topics(COUNT)
     assert (salvaged.gaps, salvaged.unsound, salvaged.sessions) == (False, 0, 0)
@@ -57,7 +57,7 @@ def test_all_of_a_sound_one(path: Path) -> None:
 
 @pytest.mark.parametrize("number", [1, 2, 7, 20])
 def test_all_but_the_damaged_pages(path: Path, number: int) -> None:
-    """Wherever they are: each costs what was on it, and at most one message beside it."""
+    """Each damaged page costs its own messages and at most one more."""
     pages = random.Random(number).sample(leaves(path), number)
     lost = rows_on(path, pages)
     for page in pages:
@@ -70,8 +70,8 @@ def test_all_but_the_damaged_pages(path: Path, number: int) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 100, PAGE // 2, PAGE - 1])
-def test_what_is_left_of_a_torn_page_is_left_out(path: Path, cut: int) -> None:
-    """SQLite reads zeros where the page is missing, and would find messages that end with them."""
+def test_the_rest_of_a_torn_page_is_left_out(path: Path, cut: int) -> None:
+    """SQLite reads the missing bytes as zeros, and would find messages that end with zeros."""
     page = leaves(path)[70]
     before = path.read_bytes()
     path.write_bytes(before[: page * PAGE - cut])
@@ -83,8 +83,8 @@ def test_what_is_left_of_a_torn_page_is_left_out(path: Path, cut: int) -> None:
     assert {file.name for file in path.parent.iterdir()} <= {"store.db", "store.db.salvaged", "store.db-shm"}
 
 
-def test_what_is_in_the_log_too(path: Path, tmp_path: Path) -> None:
-    """Commits that are not in the file yet are part of the database."""
+def test_the_log_is_salvaged_too(path: Path, tmp_path: Path) -> None:
+    """Commits in the log are part of the database."""
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("PRAGMA wal_autocheckpoint=0")
     other.execute("UPDATE retained SET payload = zeroblob(100)")
@@ -96,7 +96,7 @@ def test_what_is_in_the_log_too(path: Path, tmp_path: Path) -> None:
 
 
 def test_a_row_that_makes_no_sense_is_left_out(path: Path) -> None:
-    """Pages have no checksums, but a row tells its lengths three times."""
+    """Pages have no checksums, but a row contains its lengths three times."""
     data = bytearray(path.read_bytes())
     for topic in (topics(COUNT)[5], topics(COUNT)[1005]):
         place = data.index(topic.encode())
@@ -112,7 +112,7 @@ def test_a_row_that_makes_no_sense_is_left_out(path: Path) -> None:
 
 
 def test_session_state_is_saved_as_a_whole(path: Path) -> None:
-    """As long as all of it can be read."""
+    """All of it must be readable."""
     fill_sessions(path)
     salvaged, found = saved(path)
     assert salvaged.sessions == 1
@@ -126,7 +126,7 @@ def test_session_state_is_saved_as_a_whole(path: Path) -> None:
 
 
 def test_session_state_that_is_damaged_is_left_behind(path: Path) -> None:
-    """A Client is better told that there is no Session than given one with holes."""
+    """A Client is better served with no Session than with an incomplete one."""
     fill_sessions(path)
     data = path.read_bytes()
     garble(path, data.index(b"the message 25 ") // PAGE + 1)
@@ -164,7 +164,7 @@ def test_with_every_other_page_damaged_the_others_are_saved(path: Path) -> None:
 
 
 def test_with_every_page_damaged_it_ends(path: Path) -> None:
-    """What is left are the messages between the pages."""
+    """Only the messages in the interior pages are left."""
     pages = leaves(path)
     for page in pages:
         garble(path, page)
@@ -175,8 +175,8 @@ def test_with_every_page_damaged_it_ends(path: Path) -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=300)), min_size=1, max_size=10))
 @settings(max_examples=40)
-def test_whatever_is_overwritten_what_is_saved_is_sound(wounds: list[tuple[float, bytes]]) -> None:
-    """No error, no message that was never there; topics are those of the sound one."""
+def test_saved_messages_are_sound_for_any_overwritten_bytes(wounds: list[tuple[float, bytes]]) -> None:
+    """There is no error and no invented message; the topics are those of the sound database."""
     with TemporaryDirectory() as directory:
         path = Path(shutil.copy(_SOUND.made(), Path(directory) / "store.db"))
         data = bytearray(path.read_bytes())
@@ -191,7 +191,7 @@ def test_whatever_is_overwritten_what_is_saved_is_sound(wounds: list[tuple[float
 
 
 class _Sound:
-    """A sound database for the property above, made once."""
+    """A sound database for the property above."""
 
     def __init__(self) -> None:
         self._directory: TemporaryDirectory[str] | None = None

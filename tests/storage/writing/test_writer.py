@@ -1,4 +1,4 @@
-"""The writer acknowledges what is stored, stores what it acknowledges, and tells the others apart."""
+"""The writer acknowledges a change exactly if it is stored, and refuses exactly the bad rows."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Notes:
 
 @define(eq=False)
 class Desk:
-    """A writer over a real file, with faults to order."""
+    """A writer over a real file, with faults that a test can order."""
 
     path: Path
     manual: bool = False
@@ -133,7 +133,7 @@ def errors() -> Iterator[list[LogEvent]]:
 
 
 def kinds(tickets: Sequence[CommitTicket]) -> list[FailureKind | None]:
-    """Say how tickets are settled; all must be."""
+    """Return the failure kinds of tickets, which must all be settled."""
     assert all(ticket.settled for ticket in tickets)
     return [None if ticket.failure is None else ticket.failure.kind for ticket in tickets]
 
@@ -141,7 +141,7 @@ def kinds(tickets: Sequence[CommitTicket]) -> list[FailureKind | None]:
 # --- group commit ---------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_is_all_that_became_pending_during_the_commit_before(path: Path) -> None:
+def test_a_commit_group_has_all_changes_submitted_during_the_commit_before(path: Path) -> None:
     desk = Desk(path, manual=True)
     for key in "abcde":
         desk.submit(key)
@@ -167,7 +167,7 @@ def test_a_ticket_is_settled_after_its_commit_and_not_before(path: Path) -> None
 
 
 @pytest.mark.parametrize("manual", [False, True])
-def test_tickets_are_settled_in_order_of_submission_also_those_submitted_meanwhile(path: Path, manual: bool) -> None:
+def test_tickets_are_settled_in_order_of_submission(path: Path, manual: bool) -> None:
     desk = Desk(path, manual)
     submitted: list[str] = []
     settled: list[str] = []
@@ -261,7 +261,7 @@ def test_flushed_waits_for_all_before_it_and_for_nothing_after(path: Path) -> No
     desk.executor.stop()
 
 
-def test_flushed_is_no_failure_when_what_it_waits_for_fails(path: Path) -> None:
+def test_flushed_is_no_failure_when_an_earlier_change_fails(path: Path) -> None:
     desk = Desk(path, manual=True)
     ticket = desk.submit("a", POISON)
     flushed = desk.writer.flushed()
@@ -269,7 +269,7 @@ def test_flushed_is_no_failure_when_what_it_waits_for_fails(path: Path) -> None:
     assert kinds([ticket, flushed]) == [FailureKind.REFUSED, None]
 
 
-def test_work_runs_in_a_transaction_of_its_own_after_what_was_submitted_before(path: Path) -> None:
+def test_work_runs_in_a_transaction_of_its_own_after_all_earlier_changes(path: Path) -> None:
     desk = Desk(path, manual=True)
     desk.submit("a", "1")
     desk.submit("a", "2")
@@ -315,7 +315,7 @@ def test_work_may_do_without_a_transaction(path: Path) -> None:
     assert result_of(answer) is not None
 
 
-def test_closing_commits_what_is_pending_and_takes_nothing_more(path: Path) -> None:
+def test_closing_commits_all_pending_changes_and_refuses_later_ones(path: Path) -> None:
     desk = Desk(path, manual=True)
     tickets = [desk.submit(key) for key in "abc"]
     closed = desk.writer.close()
@@ -367,9 +367,7 @@ def test_a_coalesced_write_counts_once(path: Path) -> None:
     assert desk.writer.pending_bytes == 0
 
 
-def test_a_pressure_hook_that_fails_keeps_nobody_from_an_acknowledgement(
-    path: Path, logged_failures: list[LogEvent]
-) -> None:
+def test_a_failing_pressure_hook_prevents_no_acknowledgement(path: Path, logged_failures: list[LogEvent]) -> None:
     desk = Desk(path, max_pending=10)
 
     def fail(_paused: bool) -> None:
@@ -382,9 +380,7 @@ def test_a_pressure_hook_that_fails_keeps_nobody_from_an_acknowledgement(
     logged_failures.clear()
 
 
-def test_an_acknowledgement_that_fails_keeps_nobody_else_from_theirs(
-    path: Path, logged_failures: list[LogEvent]
-) -> None:
+def test_a_failing_acknowledgement_prevents_no_other_one(path: Path, logged_failures: list[LogEvent]) -> None:
     desk = Desk(path, manual=True)
     desk.submit("first")
     tickets = [desk.submit(key) for key in "ab"]
@@ -476,7 +472,7 @@ def test_a_database_locked_by_another_process_is_unavailable(path: Path) -> None
     assert kinds([desk.submit("a")]) == [None]
 
 
-def test_a_database_that_fails_during_bisection_fails_only_what_is_not_committed(path: Path) -> None:
+def test_a_database_that_fails_during_bisection_fails_only_uncommitted_changes(path: Path) -> None:
     desk = Desk(path, manual=True)
     desk.submit("first")
     tickets = [desk.submit(key, POISON if key == "d" else "v") for key in "abcd"]
@@ -509,9 +505,7 @@ def test_a_connection_that_cannot_be_opened_fails_the_batch(path: Path, monkeypa
     assert kinds([desk.submit("a")]) == [None]
 
 
-def test_an_error_nobody_foresaw_fails_the_batch_and_not_the_writer(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unforeseen_error_fails_the_group_and_not_the_writer(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk(path)
     with monkeypatch.context() as patched:
         patched.setattr(desk.database, "failure", lambda error: 1 // 0)
@@ -525,7 +519,7 @@ def test_an_error_nobody_foresaw_fails_the_batch_and_not_the_writer(
     batches=st.lists(st.lists(st.sampled_from(["a", "b", "c", "d", POISON]), max_size=6), min_size=1, max_size=4),
     also_rollback=st.booleans(),
 )
-def test_whatever_call_fails_nothing_is_acknowledged_that_is_not_stored(
+def test_whichever_call_fails_only_stored_changes_are_acknowledged(
     fail_at: int, code: int | None, batches: list[list[str]], also_rollback: bool
 ) -> None:
     with TemporaryDirectory() as directory:
@@ -567,7 +561,7 @@ def test_async_changes_are_acknowledged_at_once_and_committed_after_the_interval
 
 @given(st.lists(st.sampled_from([0.0, 0.3, 0.7, 1.1, 2.5]), max_size=15), st.sampled_from([0.5, 1.0, 2.0]))
 def test_async_whenever_it_is_killed_only_the_last_interval_is_lost(pauses: list[float], interval: float) -> None:
-    """What is in the file is what a kill at that moment leaves: everything acknowledged an interval ago or earlier."""
+    """The file always has all changes that were acknowledged an interval ago or earlier."""
     with TemporaryDirectory() as directory:
         desk = Desk(fresh_file(Path(directory)), flush_interval=interval)
         acknowledged: dict[str, float] = {}
@@ -604,7 +598,7 @@ def test_async_closing_commits_now_and_leaves_no_timer(path: Path) -> None:
 
 
 def test_async_no_more_than_one_interval_of_changes_is_acknowledged_ahead_of_the_disk(path: Path) -> None:
-    """While a commit takes long, what comes after the interval waits for its own commit; then all goes on as before."""
+    """During a long commit, changes after the interval wait; later changes are acknowledged at once again."""
     desk = Desk(path, manual=True, flush_interval=0.25)
     assert desk.submit("a").settled
     desk.clock.advance(0.2)
@@ -628,7 +622,7 @@ def test_async_no_more_than_one_interval_of_changes_is_acknowledged_ahead_of_the
 def test_async_after_a_commit_that_failed_nothing_is_acknowledged_ahead_until_one_succeeds(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk costs what was acknowledged within one interval, and no more."""
+    """A full disk loses only changes that were acknowledged within one interval."""
     desk = Desk(path, flush_interval=0.25)
     desk.faults.error = InjectedError(sqlite3.SQLITE_FULL)
     desk.faults.away = True
@@ -644,7 +638,7 @@ def test_async_after_a_commit_that_failed_nothing_is_acknowledged_ahead_until_on
 
 
 def test_async_while_the_database_is_away_acknowledgements_wait_for_it(path: Path) -> None:
-    """What was acknowledged ahead waits with the rest, and is stored with it."""
+    """Changes acknowledged ahead wait with the others, and are stored with them."""
     desk = Desk(path, flush_interval=0.25)
     desk.faults.away = True
     assert desk.submit("ahead").settled
@@ -658,7 +652,7 @@ def test_async_while_the_database_is_away_acknowledgements_wait_for_it(path: Pat
     assert desk.stored() == {"ahead": "v", "waiting": "v"}
 
 
-def test_async_what_cannot_be_stored_is_logged_and_counted(path: Path, errors: list[LogEvent]) -> None:
+def test_async_a_change_that_cannot_be_stored_is_logged_and_counted(path: Path, errors: list[LogEvent]) -> None:
     desk = Desk(path, flush_interval=2.0)
     desk.submit("a", POISON)
     desk.clock.advance(2)
@@ -670,7 +664,7 @@ def test_async_what_cannot_be_stored_is_logged_and_counted(path: Path, errors: l
 
 
 def test_a_fresh_row_deleted_while_it_waits_never_reaches_the_disk(path: Path) -> None:
-    """Both writes are forgotten; their tickets are settled with the batch, which has nothing to commit."""
+    """Both writes are forgotten; their tickets are settled with the group, which has nothing to commit."""
     desk = Desk(path, manual=True)
     desk.submit("first")
     tickets = [desk.writer.submit(Write(desk.notes, "a", "v", 5, 0, fresh=True)), desk.submit("a", None)]
@@ -683,8 +677,8 @@ def test_a_fresh_row_deleted_while_it_waits_never_reaches_the_disk(path: Path) -
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_row_that_may_be_there_is_deleted_whatever_came_after(path: Path, again: bool) -> None:
-    """A row under way, or stored, is deleted even if it was written and deleted again meanwhile."""
+def test_a_row_that_may_be_stored_is_deleted_in_the_database(path: Path, again: bool) -> None:
+    """A row that is stored or being stored is deleted, even if it was written and deleted again meanwhile."""
     desk = Desk(path, manual=True)
     desk.writer.submit(Write(desk.notes, "a", "v", 1, 0, fresh=True))  # its commit runs
     desk.submit("a", None)
@@ -697,7 +691,7 @@ def test_a_row_that_may_be_there_is_deleted_whatever_came_after(path: Path, agai
 
 
 def test_a_fresh_row_replaced_while_it_waits_is_still_fresh(path: Path) -> None:
-    """Insert, replace, delete: nothing is left to write."""
+    """After insert, replace and delete, nothing is left to write."""
     desk = Desk(path, manual=True)
     desk.submit("first")
     desk.writer.submit(Write(desk.notes, "a", "v", 1, 0, fresh=True))
@@ -708,7 +702,7 @@ def test_a_fresh_row_replaced_while_it_waits_is_still_fresh(path: Path) -> None:
     assert desk.writer.counters.rows == 1
 
 
-def test_writes_nobody_waits_for_are_stored(path: Path) -> None:
+def test_writes_without_tickets_are_stored(path: Path) -> None:
     """``add`` takes writes without tickets, until the writer is closed."""
     desk = Desk(path)
     desk.writer.add(Write(desk.notes, "a", "v", 1))
@@ -719,7 +713,7 @@ def test_writes_nobody_waits_for_are_stored(path: Path) -> None:
 
 
 def test_kinds_are_told_which_of_their_writes_failed(path: Path) -> None:
-    """Once, with the kind of failure, before the tickets are settled."""
+    """They are told once, with the kind of failure, before the tickets are settled."""
     desk = Desk(path)
     desk.submit("a", POISON)
     assert desk.notes.told == ["a refused"]
