@@ -1,1 +1,1 @@
-"""A day of a building: data to try the pipeline on, made by a broker and simulated devices."""
+"""A day of a building: sample data for the pipeline, made by a broker and simulated devices."""

@@ -1,4 +1,4 @@
-"""``python -m examples.building``: play the day of a building, and keep what its broker has stored."""
+"""``python -m examples.building``: play the day of a building to a broker, and keep the broker's data."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any, NoReturn
 
 import click
 
+from examples.building.broker import NotStarted, broker, configure
 from examples.building.day import HOURS, Building
 from examples.building.devices import Devices, Unanswered, leave_sessions
 from examples.building.rooms import SHORT
-from examples.building.running import NotStarted, broker, configure
 
 _SEED = 20260302
-#: Seconds after the last hour in which what expires is swept.
+#: Seconds after the last hour until the broker has swept the expired messages.
 _SWEPT = SHORT + 2
 _RECORDED = (
     "SELECT CASE WHEN op = 'set' AND origin = 'will' THEN 'Wills' ELSE op END AS what, count(*) "
@@ -33,17 +33,17 @@ _SAID = {"set": "set", "clear": "cleared by a client", "expire": "expired", "Wil
 @click.option("--scale", type=click.FloatRange(0.001, 20), default=1.0, show_default=True, help="1: 50,000 topics.")
 @click.option("--seed", type=int, default=_SEED, show_default=True, help="The same number gives the same messages.")
 def main(out: str, scale: float, seed: int) -> None:
-    """Play a day of a building: simulated devices publish to a broker that keeps a history of it.
+    """Play a day of a building: simulated devices publish to a broker that keeps a history.
 
-    The time of that day stands in the payloads. It passes as fast as the broker takes it, so that the history's times
-    are those of the real minutes; OUT/hours.txt says which of them each hour took.
+    The payloads have the time of that day. The day passes as fast as the broker can receive it, so the history has
+    the times of the few minutes it took; OUT/hours.txt has the end of each hour.
     """
-    for number in (signal.SIGTERM, signal.SIGINT):  # a shell's background jobs ignore the latter unless told otherwise
+    for number in (signal.SIGTERM, signal.SIGINT):  # a shell lets its background jobs ignore SIGINT
         signal.signal(number, _interrupted)
     folder = Path(out)
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            _fail(f"{out}: is there already; remove it, or name another folder: --out FOLDER")
+            _fail(f"{out}: exists already; remove it, or name another folder: --out FOLDER")
         folder.mkdir(parents=True, exist_ok=True)
         _play(folder, Building.of(scale, seed))
     except KeyboardInterrupt:
@@ -96,7 +96,7 @@ def _fail(message: str) -> NoReturn:
 
 
 def _interrupted(_number: int, _frame: Any) -> NoReturn:
-    for number in (signal.SIGTERM, signal.SIGINT):  # nobody who insists keeps the broker from being ended
+    for number in (signal.SIGTERM, signal.SIGINT):  # a second signal must not keep us from ending the broker
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 

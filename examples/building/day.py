@@ -1,29 +1,25 @@
-"""The day as a whole: who takes part in it, and everything that happens, in order. The same seed gives the same day."""
+"""The whole day: its clients, and all its events in order. The same seed gives the same day."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+
+from attrs import frozen
 
 from examples.building import plant, rooms
 from examples.building.events import HOUR, Back, Event, Lost, Message, clock, encoded
 from examples.building.rooms import Room
 
-if TYPE_CHECKING:
-    from attrs import frozen
-else:
-    from attrs import define as frozen
-
 HOURS = 24
 _ROOMS, _FLOORS, _NODES = 2140, 20, 12
-#: One in so many gateways loses its connection, for this long.
+#: One in so many gateways loses its connection, for so many seconds.
 _UNRELIABLE = 4
 _OUTAGE = 2 * HOUR
 
 
 @frozen
 class Client:
-    """Somebody who connects: with which version of MQTT, and which Will (topic, payload, whether it is retained)."""
+    """A client, its version of MQTT, and its Will: topic, payload, and whether the Will is retained."""
 
     client_id: str
     version: int = 5
@@ -32,7 +28,7 @@ class Client:
 
 @frozen
 class Building:
-    """A building of so many rooms, floors and Edge Nodes; ``seed`` decides everything else."""
+    """A building with so many rooms, floors and Edge Nodes; ``seed`` decides the rest."""
 
     rooms: int
     floors: int
@@ -41,11 +37,11 @@ class Building:
 
     @classmethod
     def of(cls, scale: float, seed: int) -> Building:
-        """Return a building; at scale 1 it has some 50,000 topics, and never fewer than a few."""
+        """Return a building; at scale 1 it has about 50,000 topics."""
         return cls(max(4, round(_ROOMS * scale)), max(2, round(_FLOORS * scale)), max(2, round(_NODES * scale)), seed)
 
     def clients(self) -> list[Client]:
-        """Return all that publish. Every fourth gateway is an old one, of MQTT 3.1.1."""
+        """Return all publishers. Every fourth gateway is an old one, with MQTT 3.1.1."""
         gateways = [
             Client(gateway(floor), 4 if floor % 4 == 3 else 5, (status(floor), _state("offline", None), True))
             for floor in range(1, self.floors + 1)
@@ -56,7 +52,7 @@ class Building:
         return [*gateways, *nodes, host, *(Client(name) for name in services)]
 
     def first_values(self) -> Iterator[Event]:
-        """Give what is published when everything is switched on, at midnight."""
+        """Give the messages that all devices publish when they are switched on, at midnight."""
         yield Message(0, plant.HOST, plant.HOST_STATE, plant.host_state(True, 0))
         for floor in range(1, self.floors + 1):
             yield Message(0, gateway(floor), status(floor), _state("online", 0))
@@ -66,7 +62,7 @@ class Building:
             yield from plant.births(number)
 
     def hour(self, hour: int) -> list[Event]:
-        """Return what happens in an hour (0 to 23), in order. Who is away publishes nothing."""
+        """Return the events of an hour (0 to 23), in order. A gateway without a connection publishes nothing."""
         begin, end = hour * HOUR, (hour + 1) * HOUR
         found: list[Message] = []
         for room in self._rooms():
@@ -85,7 +81,7 @@ class Building:
         return sorted(present, key=lambda event: event.at)
 
     def _outages(self) -> dict[int, _Outage]:
-        """Return the floors whose gateway loses its connection, and when. Of several, one does not come back."""
+        """Return the outage of each floor whose gateway loses its connection. If several do, one does not come back."""
         unreliable = [floor for floor in range(1, self.floors + 1) if floor % _UNRELIABLE == 2]
         begins = {floor: (8 + floor % 9) * HOUR + 1000 for floor in unreliable}
         return {
@@ -101,19 +97,19 @@ class Building:
 
 @frozen
 class _Outage:
-    """From one second of the day to just before another."""
+    """The outage of a gateway: from the second ``begin`` of the day to just before ``end``."""
 
     begin: int
     end: int
 
 
 def gateway(floor: int) -> str:
-    """Return the client of a floor's gateway."""
+    """Return the Client Identifier of a floor's gateway."""
     return f"gateway-f{floor:02}"
 
 
 def status(floor: int) -> str:
-    """Return the topic in which a gateway is online or offline."""
+    """Return the topic of a gateway's state, online or offline."""
     return f"hq/f{floor:02}/gateway/status"
 
 

@@ -1,4 +1,4 @@
-"""The simulated devices: clients that wait for acknowledgements, so that nothing is dropped anywhere."""
+"""The simulated devices: clients that wait for acknowledgements, so that no queue overflows."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from examples.building.day import Client
 from examples.building.events import Back, Event, Lost, Message
 
-#: Seconds without an answer after which something is wrong.
+#: Seconds without an answer after which the day fails.
 _PATIENCE = 60.0
-#: Messages of one client that may wait for their acknowledgement; the broker allows 1000.
+#: The unacknowledged messages of one client; the broker allows 1000.
 _IN_FLIGHT = 200
-#: Who only listens, with Sessions that outlast the day.
+#: The clients that only subscribe, with their Topic Filters. Their Sessions outlast the day.
 _READERS = {
     "dashboard": ("hq/+/+/climate/#", "hq/+/gateway/status"),
     "energy-report": ("hq/+/+/meter/energy",),
@@ -34,11 +34,11 @@ _WEEK = 7 * 86_400
 
 
 class Unanswered(Exception):
-    """The broker does not answer, or refuses; the text says what."""
+    """The broker does not answer, or refuses a request; the text says which one."""
 
 
 class Devices:
-    """All clients of a building. ``counts`` are the messages acknowledged, by kind, and what befell the clients."""
+    """All clients of a building. ``counts`` has the numbers of messages by kind, and of lost connections."""
 
     def __init__(self, port: int, clients: Iterable[Client]) -> None:
         self.counts: Counter[str] = Counter()
@@ -46,7 +46,7 @@ class Devices:
         self._devices = {client.client_id: _Device(client, port) for client in clients}
 
     def play(self, events: Iterable[Event]) -> None:
-        """Let events happen, each client's in their order, as fast as they are acknowledged.
+        """Play events, in order for each client, as fast as the broker acknowledges them.
 
         Raises :class:`Unanswered`.
         """
@@ -64,12 +64,12 @@ class Devices:
                     device.connect()
 
     def settle(self) -> None:
-        """Wait until everything is acknowledged. Raises :class:`Unanswered`."""
+        """Wait until all messages are acknowledged. Raises :class:`Unanswered`."""
         for device in self._devices.values():
             device.settle()
 
     def end(self) -> None:
-        """Disconnect all, without a Will."""
+        """Disconnect all clients; their Wills are not published."""
         for device in self._devices.values():
             device.end()
 
@@ -93,7 +93,7 @@ class _Device:
         _connected(self._client, self._port)
 
     def publish(self, message: Message) -> None:
-        """Publish once there is room in the window."""
+        """Publish, as soon as fewer than 200 messages are unacknowledged."""
         if not self._window.acquire(timeout=_PATIENCE):
             raise Unanswered(f"{self._who.client_id}: no acknowledgement for {_PATIENCE:g} seconds")
         self._check()
@@ -107,7 +107,7 @@ class _Device:
         self._client.publish(message.topic, message.payload, message.qos, True, properties)
 
     def settle(self) -> None:
-        """Wait until all is acknowledged."""
+        """Wait until all messages are acknowledged."""
         deadline = time.monotonic() + _PATIENCE
         for taken in range(_IN_FLIGHT):
             if not self._window.acquire(timeout=max(0.0, deadline - time.monotonic())):
@@ -116,7 +116,7 @@ class _Device:
         self._check()
 
     def lose(self) -> None:
-        """Cut the connection without DISCONNECT, as a power failure does."""
+        """Close the connection without DISCONNECT, like a power failure."""
         self._client.loop_stop()
         socket = self._client.socket()
         if socket is not None:
@@ -138,7 +138,7 @@ class _Device:
 
 
 def leave_sessions(port: int) -> int:
-    """Let the readers subscribe and go away; return how many Subscriptions their Sessions keep.
+    """Let the readers subscribe and disconnect; return the number of subscriptions in their Sessions.
 
     Raises :class:`Unanswered`.
     """
@@ -175,4 +175,4 @@ def _connected(client: mqtt.Client, port: int, properties: Properties | None = N
     except queue.Empty:
         raise Unanswered(f"no CONNACK for {_PATIENCE:g} seconds") from None
     if reason.is_failure:
-        raise Unanswered(f"the broker refuses to be connected to: {reason}")
+        raise Unanswered(f"the broker refuses the connection: {reason}")

@@ -1,16 +1,13 @@
-"""What happens in the building: messages, connections that are lost, and devices that come back."""
+"""The events of the day: messages, lost connections, and clients that connect again."""
 
 from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from attrs import frozen
-else:
-    from attrs import define as frozen
+from attrs import frozen
 
 #: The day that is played: a Monday.
 _MIDNIGHT = datetime(2026, 3, 2, tzinfo=UTC)
@@ -18,7 +15,7 @@ HOUR = 3600
 
 
 class Kind(Enum):
-    """What a message is; the values are the words for them."""
+    """The kind of a message; the value is its name in the printed counts."""
 
     FIRST = "first values"
     UPDATE = "updates"
@@ -31,7 +28,7 @@ class Kind(Enum):
 
 @frozen
 class Message:
-    """A client publishes; ``at`` is the second of the day. It ``expires`` after so many seconds, None for never."""
+    """A client publishes a message at a second of the day. It ``expires`` after so many seconds, None for never."""
 
     at: int
     client: str
@@ -63,7 +60,7 @@ Event = Message | Lost | Back
 
 
 def clock(at: int) -> str:
-    """Write a second of the day as payloads do."""
+    """Write a second of the day in the form of the payloads."""
     return (_MIDNIGHT + timedelta(seconds=at)).isoformat().replace("+00:00", "Z")
 
 

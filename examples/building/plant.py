@@ -1,7 +1,7 @@
-"""The plant in the cellar: Edge Nodes of Sparkplug B, each an air handling unit with fans, and the host they report to.
+"""The plant in the cellar: Edge Nodes of Sparkplug B, each an air handling unit with fans, and their host.
 
-Sparkplug has only STATE and its certificates retained. Gateways can be told to retain births and data too, so that the
-last value is at hand; these are.
+Sparkplug retains only STATE and certificates. Many gateways can also retain births and data, so that the last values
+are always known. The gateways here do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from examples.building.sparkplug import Metric, payload
 
 HOST = "scada-host"
 HOST_STATE = "spBv1.0/STATE/scada"
-#: Where an MQTT server that knows Sparkplug keeps births; here a client does it for the broker.
+#: An MQTT server that knows Sparkplug keeps births here. In this example, a client does it for the broker.
 _CERTIFICATES = "$sparkplug/certificates/"
 _CURATOR = "sparkplug-curator"
 _FANS = 8
@@ -23,12 +23,12 @@ _READINGS = 3
 
 
 def node(number: int) -> str:
-    """Return the client of an Edge Node."""
+    """Return the Client Identifier of an Edge Node."""
     return f"ahu-{number:02}"
 
 
 def births(number: int) -> Iterator[Message]:
-    """Give an Edge Node's births and those of its devices, and the certificates of them."""
+    """Give the births of an Edge Node and of its devices, and their certificates."""
     at = 10 + number
     named = [Metric(0, "bdSeq"), Metric(21.5, "Supply/Temperature", 1), Metric(True, "Running", 2)]
     yield from _born(number, at, f"spBv1.0/HQ/NBIRTH/{node(number)}", payload(milliseconds(at), 0, named))
@@ -39,7 +39,7 @@ def births(number: int) -> Iterator[Message]:
 
 
 def hourly(number: int, seed: int, hour: int) -> Iterator[Message]:
-    """Give what an Edge Node measures in an hour, by the aliases of its births."""
+    """Give the measurements of an Edge Node in an hour, with the aliases of its births."""
     chance = Random(f"{seed}/{node(number)}/{hour}")
     seq = count(_FANS + 1 + hour * (_FANS + _READINGS))
     for fan in range(1, _FANS + 1):
@@ -59,7 +59,7 @@ def death(number: int) -> tuple[str, bytes]:
 
 
 def host_state(online: bool, at: int) -> bytes:
-    """Return what the host says of itself, and, offline, its Will."""
+    """Return the payload of the host's STATE. Offline, it is the host's Will."""
     return encoded(online=online, timestamp=milliseconds(at))
 
 

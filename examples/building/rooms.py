@@ -1,27 +1,21 @@
-"""Rooms, and what their devices say in each hour of the day."""
+"""Rooms, and the messages of their devices in each hour of the day."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from math import cos, pi
 from random import Random
-from typing import TYPE_CHECKING
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from examples.building.events import HOUR, Kind, Message, clock, encoded
 
-if TYPE_CHECKING:
-    from attrs import frozen
-else:
-    from attrs import define as frozen
-
 _OFFICE_HOURS = range(7, 19)
 _JSON = "application/json"
-#: Seconds that a short booking is kept: it expires while the day is played. Others last until tomorrow.
+#: The expiry of a short booking, in seconds: it expires while the day is played. Others last for hours.
 SHORT = 2
 _HOURS_LONG = (3, 6, 12, 24, 48)
-#: One in so many rooms has a lamp that cuts its JSON off, or a climate sensor that falls silent in the night.
+#: One in so many rooms has a lamp that cuts its JSON off; one in so many has a sensor that falls silent in the night.
 _BROKEN_LAMP, _SILENT_SENSOR = 61, 37
 _SILENT_FROM = 5
 _CHATTY_EVERY = 20
@@ -29,7 +23,7 @@ _CHATTY_EVERY = 20
 
 @frozen
 class Room:
-    """A room: the ``number``-th of the building, with the prefix of its topics and the gateway it is behind."""
+    """A room: its number in the building, the prefix of its topics, and the gateway of its devices."""
 
     number: int
     prefix: str
@@ -37,7 +31,7 @@ class Room:
 
 
 def first_values(room: Room, seed: int) -> Iterator[Message]:
-    """Give what its devices say when they are switched on. Some of it is never updated again."""
+    """Give the messages of its devices when they are switched on. Some topics are never updated again."""
     for message in _switched_on(room, seed):
         yield evolve(message, kind=Kind.FIRST) if message.kind is Kind.UPDATE else message
 
@@ -64,7 +58,7 @@ def _switched_on(room: Room, seed: int) -> Iterator[Message]:
 
 
 def hourly(room: Room, seed: int, hour: int) -> Iterator[Message]:
-    """Give what its devices say from one full hour to the next; not in order."""
+    """Give the messages of its devices in an hour, in no order."""
     chance = _chance(room, seed, str(hour))
     begin, working = hour * HOUR, hour in _OFFICE_HOURS
     if hour % 2 == room.number % 2 and not (room.number % _SILENT_SENSOR == 1 and hour >= _SILENT_FROM):
@@ -78,7 +72,7 @@ def hourly(room: Room, seed: int, hour: int) -> Iterator[Message]:
         yield Message(begin, "facility", f"{room.prefix}/display/text", b"Welcome")
         for side in (1, 2):
             yield Message(begin + 60, room.gateway, f"{room.prefix}/blind/{side}/position", b"0")
-    if hour == 20:  # the cleaners have been: what was noted is done
+    if hour == 20:  # the cleaners have been, and have done the noted repairs
         if room.number % 4 == 0:
             yield Message(begin, "facility", f"{room.prefix}/maintenance/note", b"", Kind.CLEAR)
         yield Message(begin + 60, "facility", f"{room.prefix}/display/text", b"", Kind.CLEAR)
@@ -145,5 +139,5 @@ def _lamp(room: Room, at: int, lamp: int, on: bool, chance: Random) -> Message:
 
 
 def _chance(room: Room, seed: int, part: str) -> Random:
-    """Return random numbers that depend on nothing else."""
+    """Return random numbers that depend only on the arguments: changes of one part leave the others as they are."""
     return Random(f"{seed}/{room.number}/{part}")

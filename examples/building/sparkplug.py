@@ -1,15 +1,11 @@
-"""Sparkplug B payloads, encoded by hand: the few fields of its Protocol Buffers that a birth and its data need."""
+"""Encode Sparkplug B payloads by hand: the few fields of Protocol Buffers that births and data need."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from attrs import frozen
-else:
-    from attrs import define as frozen
+from attrs import frozen
 
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
 _INT64, _DOUBLE, _BOOLEAN, _STRING = 4, 10, 11, 12
@@ -17,7 +13,7 @@ _INT64, _DOUBLE, _BOOLEAN, _STRING = 4, 10, 11, 12
 
 @frozen
 class Metric:
-    """A value, under its name (births), its alias (data), or both."""
+    """A value with its name (in births), its alias (in data), or both."""
 
     value: bool | int | float | str
     name: str | None = None
@@ -25,7 +21,7 @@ class Metric:
 
 
 def payload(at: int, seq: int, metrics: Sequence[Metric]) -> bytes:
-    """Return a payload of a time (milliseconds since the epoch) and a sequence number (0 to 255)."""
+    """Return a payload with its time (milliseconds since the epoch) and its sequence number (0 to 255)."""
     body = b"".join(_bytes(2, _metric(at, metric)) for metric in metrics)
     return _number(1, at) + body + _number(3, seq)
 
@@ -38,7 +34,7 @@ def _metric(at: int, metric: Metric) -> bytes:
 
 
 def _value(value: bool | int | float | str) -> tuple[int, bytes]:
-    if isinstance(value, bool):  # before int, which it is too
+    if isinstance(value, bool):  # before int, because a bool is an int, too
         return _BOOLEAN, _number(14, int(value))
     if isinstance(value, int):
         return _INT64, _number(11, value)

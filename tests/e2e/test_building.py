@@ -67,5 +67,5 @@ def test_interrupted_it_ends_its_broker_and_says_so(tmp_path: Path) -> None:
     _, errors = again.communicate(timeout=PATIENCE)
     assert (again.returncode, errors) == (
         1,
-        f"{folder}: is there already; remove it, or name another folder: --out FOLDER\n",
+        f"{folder}: exists already; remove it, or name another folder: --out FOLDER\n",
     )

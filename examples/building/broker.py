@@ -1,4 +1,4 @@
-"""The broker of a day: a process of its own, with a configuration that is kept beside the data."""
+"""The broker of the day: a process of its own. Its configuration stays beside the data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-#: Seconds until the broker is ready, or has ended.
+#: Seconds after which a broker that does not end is killed.
 _PATIENCE = 60.0
 
 CONFIGURATION = """\
@@ -22,7 +22,7 @@ data_dir = "data"
 endpoint = "tcp:1883:interface=127.0.0.1"
 
 [retainer]
-msg_clear_interval = "1s"    # so that the short bookings expire while the day is played
+msg_clear_interval = "1s"    # lets the short bookings expire while the day is played
 
 [retainer.history]
 enable = true
@@ -31,7 +31,7 @@ keep = "infinity"
 
 
 class NotStarted(Exception):
-    """The broker did not start; the text is what it said."""
+    """The broker did not start; the text has its output."""
 
 
 def configure(folder: Path) -> Path:
@@ -43,15 +43,15 @@ def configure(folder: Path) -> Path:
 
 @contextmanager
 def broker(file: Path) -> Iterator[int]:
-    """Run the broker of a configuration on a free port, which is given; it ends with the block, as by SIGTERM.
+    """Run the broker with a configuration on a free port, and give the port. It gets SIGTERM at the end of the block.
 
-    What it logs is in ``broker.log`` beside the configuration. Raises :class:`NotStarted`.
+    Its log is ``broker.log`` beside the configuration. Raises :class:`NotStarted`.
     """
     twistd = Path(sys.executable).parent / "twistd"
     command = [str(twistd), "-n", "--pidfile=", "holdfast", "--config", str(file)]
     log = file.with_name("broker.log")
     with log.open("wb") as errors:
-        # In a session of its own: Ctrl-C is for us, and we end it.
+        # In a session of its own, so that Ctrl-C reaches only this process, which then ends the broker in order.
         process = subprocess.Popen(
             [*command, "--listen", "tcp:0:interface=127.0.0.1"],
             stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True,
