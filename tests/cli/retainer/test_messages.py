@@ -242,7 +242,7 @@ def test_the_commands_work_on_postgres() -> None:
     assert tombstones == 200
 
 
-def test_info_lists_quarantined_databases_until_they_are_moved_away(folder: Path) -> None:
+def test_info_lists_damaged_databases_until_they_are_moved_away(folder: Path) -> None:
     """They are beside the database, whose own files are not listed."""
     assert b"quarantine" not in ok("info")
     aside = folder / "data" / "holdfast.db.corrupt-20260102T030405"
