@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
-from twisted.logger import Logger
+
+class ErrorLog(Protocol):
+    """A logger."""
+
+    @property
+    def error(self) -> Callable[..., None]:
+        """Logs a failure."""
 
 
 class LogThrottle:
@@ -15,7 +22,7 @@ class LogThrottle:
 
     def __init__(
         self,
-        log: Logger,
+        log: ErrorLog,
         seconds: Callable[[], float],
         interval: float = 10.0,
         write: Callable[..., None] | None = None,

@@ -31,8 +31,7 @@ from pathlib import Path
 from threading import Thread
 from time import monotonic
 
-from twisted.logger import Logger
-
+from holdfast.lazy_log import LazyLog
 from holdfast.log_throttle import LogThrottle
 from holdfast.storage.driver import Connection
 from holdfast.storage.sqlite.page_counts import is_logged
@@ -53,7 +52,7 @@ class Checkpoints:
     ``committed`` is called in the writer's thread; it checks the log at most every ``period`` seconds.
     """
 
-    _log = Logger()
+    _log = LazyLog("holdfast.storage.sqlite.checkpoints.Checkpoints")
 
     def __init__(
         self, path: Path, connect: Callable[[], sqlite3.Connection], pages: int = PAGES, period: float = _PERIOD

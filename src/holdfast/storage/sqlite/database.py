@@ -9,8 +9,8 @@ from pathlib import Path
 
 from sqlalchemy import Connection as SQLAlchemyConnection
 from sqlalchemy import Engine
-from twisted.logger import Logger
 
+from holdfast.lazy_log import LazyLog
 from holdfast.storage import tables
 from holdfast.storage.database import Database, Durability, StoreDamaged, StoreUnusable, engine_over
 from holdfast.storage.driver import Connection
@@ -49,7 +49,7 @@ class SQLiteDatabase(Database):
     remote = False
     row_errors = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
 
-    _log = Logger()
+    _log = LazyLog("holdfast.storage.sqlite.database.SQLiteDatabase")
 
     def __init__(self, path: Path, durability: Durability, busy_timeout: float = 5.0) -> None:
         self.path = path
