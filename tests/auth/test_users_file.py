@@ -151,7 +151,7 @@ def test_a_file_that_becomes_wrong_changes_nothing_until_it_is_right(
     (event,) = logged
     assert event["log_level"].name == "error"
     problem = str(event["problem"])
-    assert problem.startswith(f"{path}:2: found something else" if damage == "broken" else f"{path}: ")
+    assert problem.startswith(f"{path}:2: found no SCRAM-SHA-256 verifier" if damage == "broken" else f"{path}: ")
     assert event["count"] == (2 if damage == "broken" else 1)
     write(path, f"b:{OTHER}\n")
     assert file.users() == {"b": OTHER}
