@@ -13,7 +13,7 @@ def test_the_slower_of_two_rates_counts() -> None:
     assert slower(None, None) is None
 
 
-def test_a_bucket_begins_full_and_saves_up_no_more_than_its_amount() -> None:
+def test_a_bucket_begins_full_and_has_at_most_its_amount() -> None:
     bucket = TokenBucket(Rate(10, 2), 0.0)
     assert bucket.wait(10, 0.0) == 0
     bucket.take(10, 0.0)
@@ -22,7 +22,7 @@ def test_a_bucket_begins_full_and_saves_up_no_more_than_its_amount() -> None:
     assert bucket.wait(1, 1000.0) == pytest.approx(0.2)
 
 
-def test_a_changed_rate_takes_over_what_is_there() -> None:
+def test_a_changed_rate_keeps_the_tokens() -> None:
     """Neither a change to a slower rate nor to a faster one gives tokens away."""
     bucket = TokenBucket(Rate(10, 1), 0.0)
     bucket.take(6, 0.0)
@@ -34,7 +34,7 @@ def test_a_changed_rate_takes_over_what_is_there() -> None:
     assert bucket.wait(1, 0.0) == pytest.approx(0.5)
 
 
-def test_a_clock_that_is_set_back_costs_what_has_come_since_the_last_look() -> None:
+def test_a_clock_that_is_set_back_costs_few_tokens() -> None:
     """Not the hour it was set back by."""
     bucket = TokenBucket(Rate(10, 1), 5000.0)
     bucket.take(10, 5000.0)

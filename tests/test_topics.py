@@ -83,7 +83,7 @@ _FILTERS = st.builds(
 
 
 @given(st.tuples(_FILTERS, _FILTERS))
-def test_filters_overlap_where_some_topic_matches_both(filters: tuple[str, str]) -> None:
+def test_two_filters_overlap_if_both_match_a_topic(filters: tuple[str, str]) -> None:
     """As the definition of matching has it."""
     levels = ["a", "b", "$a", "", "x"]
     topics = ["/".join(topic) for length in range(1, 6) for topic in product(levels, repeat=length)]

@@ -11,11 +11,11 @@ def credentials(listener: str) -> Credentials:
     return Credentials("c", "alice", b"secret", listener, 4)
 
 
-def test_without_authentication_a_client_is_who_it_says() -> None:
+def test_without_authentication_a_client_has_its_own_names() -> None:
     assert AnonymousAuthenticator().authenticate(credentials("any")) == Principal("c", "alice")
 
 
-def test_with_authentication_it_is_let_in_by_some_listeners_only_and_has_no_user_name() -> None:
+def test_with_authentication_only_some_listeners_admit_guests_without_user_names() -> None:
     """Its User Name might be that of a user who can show it."""
     guests = GuestAuthenticator({"local"})
     assert guests.authenticate(credentials("local")) == Principal("c", None)

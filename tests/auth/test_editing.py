@@ -25,14 +25,14 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "users.scram"
 
 
-def test_a_new_file_is_its_owners_alone(path: Path) -> None:
+def test_only_the_owner_can_use_a_new_file(path: Path) -> None:
     assert not set_user(path, "alice", ONE)
     assert path.read_text() == f"alice:{ONE}\n"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_everything_else_in_the_file_stays_as_it_is(path: Path) -> None:
+def test_all_other_lines_of_the_file_stay(path: Path) -> None:
     path.write_text(f"# staff\n\nalice:{ONE}\r\n al\u00adbert:{ONE}\nbob:{ONE}")
     assert set_user(path, "albert", TWO)
     assert not set_user(path, "zoe", TWO)
@@ -47,7 +47,7 @@ def test_removing_does_not_make_a_file(path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_file_with_mistakes_is_left_alone(path: Path) -> None:
+def test_a_file_with_mistakes_is_not_changed(path: Path) -> None:
     path.write_text("alice\nbob\n")
     for change in (partial(set_user, path, "zoe", ONE), partial(remove_user, path, "alice")):
         with pytest.raises(ConfigError, match=rf"{path}:1: .*\n{path}:2: "):
@@ -55,7 +55,7 @@ def test_a_file_with_mistakes_is_left_alone(path: Path) -> None:
     assert path.read_text() == "alice\nbob\n"
 
 
-def test_its_group_may_still_read_it_and_others_may_not_any_more(path: Path) -> None:
+def test_a_rewritten_file_keeps_reading_by_its_group_but_not_by_others(path: Path) -> None:
     path.touch()
     path.chmod(0o664)
     set_user(path, "alice", ONE)
@@ -98,12 +98,12 @@ def test_a_write_that_fails_leaves_the_old_file(path: Path, monkeypatch: pytest.
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_folder_is_a_problem(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be written: No such file or directory"):
         set_user(tmp_path / "gone" / "users", "alice", ONE)
 
 
-def test_commands_at_the_same_moment_lose_no_user(path: Path) -> None:
+def test_concurrent_commands_lose_no_user(path: Path) -> None:
     command = (
         "import sys; from pathlib import Path; from holdfast.auth.editing import set_user;"
         "from holdfast.auth.verifier import Verifier;"

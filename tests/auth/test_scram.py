@@ -77,7 +77,7 @@ def test_the_exchange_of_rfc_7677() -> None:
     assert exchange.step(CLIENT_FINAL) == Authenticated(Principal("c", "user"), SERVER_FINAL)
 
 
-def test_the_principal_is_who_has_authenticated_not_who_connect_names() -> None:
+def test_the_principal_is_the_authenticated_user_not_the_one_in_connect() -> None:
     """The User Name of CONNECT is nobody's word."""
     exchange, challenge = challenged(CLIENT_FIRST)
     answer = exchange.step(final(CLIENT_FIRST, challenge))
@@ -108,7 +108,7 @@ def test_extensions_that_are_not_mandatory_are_signed_and_ignored() -> None:
     assert isinstance(exchange.step(final(first, challenge)), Authenticated)
 
 
-def test_a_client_that_could_bind_to_a_channel_is_told_nothing_else() -> None:
+def test_a_client_that_supports_channel_binding_can_authenticate_without_it() -> None:
     """The flag ``y``: it believes this server cannot, and is right; what it signs has to say so too."""
     first = b"y" + CLIENT_FIRST[1:]
     exchange, challenge = challenged(first)
@@ -144,7 +144,7 @@ def test_a_client_that_could_bind_to_a_channel_is_told_nothing_else() -> None:
         b"n,,n=user,r=" + b"x" * LONGEST_MESSAGE,
     ],
 )
-def test_a_first_message_that_is_not_right_is_refused(first: bytes | None) -> None:
+def test_an_invalid_first_message_is_refused(first: bytes | None) -> None:
     """Without a mandatory extension, another identity or a channel binding, all of which are not offered."""
     assert begun().step(first) is REFUSED
 
@@ -168,7 +168,7 @@ def test_a_first_message_that_is_not_right_is_refused(first: bytes | None) -> No
         SERVER_FINAL,
     ],
 )
-def test_a_last_message_that_is_not_right_is_refused(last: bytes | None) -> None:
+def test_an_invalid_last_message_is_refused(last: bytes | None) -> None:
     """Proof, channel binding flag and nonce have to be those of this exchange."""
     exchange, challenge = challenged(CLIENT_FIRST)
     assert challenge == SERVER_FIRST
@@ -193,7 +193,7 @@ def test_an_exchange_cannot_be_replayed() -> None:
 
 
 @given(first=st.binary(max_size=80), last=st.binary(max_size=80))
-def test_whatever_a_client_sends_is_answered(first: bytes, last: bytes) -> None:
+def test_any_message_is_answered(first: bytes, last: bytes) -> None:
     """No exception, no way in."""
     for start in (b"", b"n,,", b"n,,n=user,", b"n,,n=user,r="):
         exchange = begun()
@@ -204,7 +204,7 @@ def test_whatever_a_client_sends_is_answered(first: bytes, last: bytes) -> None:
 
 
 @given(name=st.text(max_size=40), last=st.text(max_size=80))
-def test_whatever_text_a_client_sends_is_answered(name: str, last: str) -> None:
+def test_any_text_is_answered(name: str, last: str) -> None:
     exchange = begun()
     answer = exchange.step(f"n,,n={name},r=x".encode(errors="replace"))
     if isinstance(answer, Challenge):
@@ -230,7 +230,7 @@ def test_an_unknown_user_gets_a_challenge_like_all_others_and_is_refused_like_a_
     assert exchange.step(final(b"n,,n=nobody,r=rOprNGfwEbeRWgbNEkqO", challenge)) is REFUSED
 
 
-def test_users_that_have_changed_count_from_the_next_exchange_on() -> None:
+def test_changed_users_count_from_the_next_exchange_on() -> None:
     users: Mapping[str, Verifier] = {}
     authenticator = ScramAuthenticator(lambda: users, b"key")
 

@@ -12,7 +12,7 @@ from holdfast.auth.secret_file import persistent_secret
 from holdfast.config import ConfigError
 
 
-def test_it_is_made_once_with_its_folder(tmp_path: Path) -> None:
+def test_a_secret_is_made_once_with_its_folder(tmp_path: Path) -> None:
     path = tmp_path / "data" / "secret"
     made = persistent_secret(path)
     assert len(made) == 64
@@ -36,7 +36,7 @@ def test_of_two_processes_the_faster_one_counts(tmp_path: Path, monkeypatch: pyt
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_damaged_one_is_told(tmp_path: Path) -> None:
+def test_a_damaged_secret_is_a_problem(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_bytes(b"short")
     with pytest.raises(ConfigError) as caught:
@@ -44,7 +44,7 @@ def test_a_damaged_one_is_told(tmp_path: Path) -> None:
     assert str(caught.value) == f"{path}: has 5 bytes instead of 64; remove the file, and the broker makes a new one"
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("in the way")
     with pytest.raises(ConfigError) as caught:
         persistent_secret(tmp_path / "data" / "secret")

@@ -21,7 +21,7 @@ def seen(unknown: UnknownUserVerifiers, name: str) -> tuple[int, bytes]:
     return verifier.iterations, verifier.salt
 
 
-def test_the_same_name_looks_the_same_each_time_and_after_a_restart() -> None:
+def test_the_same_name_has_the_same_answer_also_after_a_restart() -> None:
     users = {"a": user(4096), "b": user(10_000, 24)}
     names = [f"user-{number}" for number in range(50)]
     first, restarted = UnknownUserVerifiers(users, b"key"), UnknownUserVerifiers(users, b"key")
@@ -30,12 +30,12 @@ def test_the_same_name_looks_the_same_each_time_and_after_a_restart() -> None:
     assert len({seen(first, name) for name in names}) == 50
 
 
-def test_nobody_can_compute_it_without_the_key() -> None:
+def test_the_answer_depends_on_the_key() -> None:
     users = {"a": user(4096)}
     assert seen(UnknownUserVerifiers(users, b"key"), "x") != seen(UnknownUserVerifiers(users, b"other"), "x")
 
 
-def test_no_proof_fits_and_it_cannot_be_known_in_advance() -> None:
+def test_no_proof_fits_an_unknown_user() -> None:
     """The keys are random bytes, drawn anew."""
     unknown = UnknownUserVerifiers({}, b"key")
     one, other = unknown.verifier("x"), unknown.verifier("x")
@@ -44,7 +44,7 @@ def test_no_proof_fits_and_it_cannot_be_known_in_advance() -> None:
     assert (len(one.stored_key), len(one.server_key)) == (32, 32)
 
 
-def test_unknown_users_are_shaped_like_the_users() -> None:
+def test_unknown_users_have_the_parameters_of_real_users() -> None:
     users = {f"u{number}": user(4096, 12 + number % 3) for number in range(300)}
     unknown = UnknownUserVerifiers(users, b"key")
     shapes = Counter(shape(unknown.verifier(f"nobody-{number}")) for number in range(3000))
@@ -52,11 +52,11 @@ def test_unknown_users_are_shaped_like_the_users() -> None:
     assert min(shapes.values()) > 500
 
 
-def test_without_users_they_are_shaped_like_new_ones() -> None:
+def test_without_users_unknown_ones_have_the_parameters_of_new_ones() -> None:
     assert shape(UnknownUserVerifiers({}, b"key").verifier("x")) == (DEFAULT_ITERATIONS, 16)
 
 
-def test_a_user_who_comes_or_goes_changes_few_others() -> None:
+def test_a_new_or_removed_user_changes_few_unknown_ones() -> None:
     """Who asks before and after a change learns next to nothing."""
     users = {f"u{number}": user(4096 + number % 2) for number in range(100)}
     before = UnknownUserVerifiers(users, b"key")

@@ -52,7 +52,7 @@ def test_a_line_is_a_user_and_comments_are_none(path: Path) -> None:
     assert UsersFile(path).users() == {"alice": VERIFIER, "\u00e9 mile": OTHER}
 
 
-def test_a_name_counts_as_it_is_prepared(path: Path) -> None:
+def test_a_name_is_prepared(path: Path) -> None:
     write(path, f"al\u00adice:{VERIFIER}\n")
     assert UsersFile(path).users() == {"alice": VERIFIER}
 
@@ -62,7 +62,7 @@ def test_an_empty_file_has_no_users(path: Path) -> None:
     assert UsersFile(write(path, "")).users() == {}
 
 
-def test_all_mistakes_are_told_with_their_lines(path: Path) -> None:
+def test_all_mistakes_are_reported_with_their_lines(path: Path) -> None:
     write(
         path,
         f"a:{VERIFIER}\nnothing\nb:pencil\n".encode()
@@ -86,11 +86,11 @@ def test_two_ways_to_write_a_name_are_one_user(path: Path) -> None:
     assert problems(path) == [(2, "the user of line 1 again; allowed: one line for each user")]
 
 
-def test_a_missing_file_is_told_with_what_makes_it(path: Path) -> None:
+def test_a_missing_file_is_a_problem_with_the_command_that_creates_it(path: Path) -> None:
     assert problems(path) == [(None, "there is no such file; create it with: holdfast scram set FILE USERNAME")]
 
 
-def test_what_is_no_file_is_told(path: Path) -> None:
+def test_a_folder_or_pipe_is_a_problem(path: Path) -> None:
     path.mkdir()
     assert problems(path) == [(None, "cannot be read: Is a directory")]
     path.rmdir()
@@ -98,7 +98,7 @@ def test_what_is_no_file_is_told(path: Path) -> None:
     assert problems(path) == [(None, "this is not a regular file")]
 
 
-def test_a_file_that_may_not_be_read_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_file_is_a_problem(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(path, "")
 
     def denied(*_arguments: object) -> int:
@@ -120,7 +120,7 @@ def test_a_file_for_its_owner_and_group_is_taken(path: Path, mode: int) -> None:
     assert UsersFile(write(path, "", mode)).users() == {}
 
 
-def test_a_change_is_taken_up(path: Path, logged: list[LogEvent]) -> None:
+def test_a_change_of_the_file_is_read(path: Path, logged: list[LogEvent]) -> None:
     file = UsersFile(write(path, f"a:{VERIFIER}\n"))
     first = file.users()
     assert file.users() is first
@@ -134,7 +134,7 @@ def test_a_change_is_taken_up(path: Path, logged: list[LogEvent]) -> None:
 
 
 @pytest.mark.parametrize("damage", ["broken", "gone", "open to others"])
-def test_a_file_that_becomes_wrong_changes_nothing_until_it_is_right(
+def test_a_file_with_new_mistakes_changes_nothing_until_they_are_solved(
     path: Path, logged: list[LogEvent], damage: str
 ) -> None:
     """Neither does it let anyone in; the log says once what is wrong and where."""

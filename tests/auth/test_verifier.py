@@ -15,17 +15,17 @@ SALT = base64.b64encode(bytes(16)).decode()
 RIGHT = f"SCRAM-SHA-256$4096:{SALT}${KEY}:{KEY}"
 
 
-def test_it_is_read_as_it_was_written() -> None:
+def test_a_written_verifier_is_read_unchanged() -> None:
     verifier = Verifier(4096, bytes(16), bytes(32), bytes(32))
     assert str(verifier) == RIGHT
     assert parsed(RIGHT) == verifier
 
 
-def test_its_secrets_are_not_in_its_representation() -> None:
+def test_the_representation_has_no_secrets() -> None:
     assert KEY not in repr(parsed(RIGHT))
 
 
-def test_a_new_one_is_what_rfc_5802_makes_of_the_password() -> None:
+def test_a_new_verifier_follows_rfc_5802() -> None:
     verifier = new_verifier("pencil", 5000)
     salted = hashlib.pbkdf2_hmac("sha256", b"pencil", verifier.salt, 5000)
     client_key = hmac.digest(salted, b"Client Key", "sha256")
@@ -98,7 +98,7 @@ def test_a_user_name_has_a_limit() -> None:
         (RIGHT[:-4], "found a key of another length; allowed: keys of 32 bytes"),
     ],
 )
-def test_a_verifier_that_is_not_right_is_refused_without_being_shown(text: str, message: str) -> None:
+def test_an_invalid_verifier_is_refused_without_being_shown(text: str, message: str) -> None:
     with pytest.raises(InvalidUser) as caught:
         parsed(text)
     assert str(caught.value).startswith(message)

@@ -137,7 +137,7 @@ def test_a_configuration_cannot_be_changed() -> None:
         default().mqtt.max_inflight = 5  # type: ignore[misc]
 
 
-def test_a_zone_goes_before_the_general_options_which_go_before_the_defaults(write: Callable[[str], Path]) -> None:
+def test_a_zone_overrides_the_general_options_and_these_the_defaults(write: Callable[[str], Path]) -> None:
     config = load(
         write("""
             [mqtt]
@@ -195,7 +195,7 @@ def test_the_file_of_scram_users_begins_at_the_folder_of_the_configuration(
     assert config.override([], "/srv", None, False, Path("/elsewhere")).scram_file == config.scram_file
 
 
-def test_a_current_folder_that_is_gone_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deleted_current_folder_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
@@ -233,14 +233,14 @@ class TestOverride:
             "listen-3": endpoint,
         }
 
-    def test_a_data_folder_is_relative_to_the_current_one_and_takes_the_default_database_along(
-        self, tmp_path: Path
-    ) -> None:
+    def test_a_data_folder_is_relative_to_the_current_one_and_has_the_default_database(self, tmp_path: Path) -> None:
         changed = default(tmp_path).override([], "kept", None, False, tmp_path / "here")
         assert changed.data_dir == tmp_path / "here" / "kept"
         assert changed.storage.url == f"sqlite:///{tmp_path}/here/kept/holdfast.db"
 
-    def test_a_data_folder_leaves_a_database_that_was_given(self, write: Callable[[str], Path], tmp_path: Path) -> None:
+    def test_a_data_folder_does_not_change_a_configured_database(
+        self, write: Callable[[str], Path], tmp_path: Path
+    ) -> None:
         config = load(write('[storage]\nurl = "sqlite:///data/holdfast.db"\n'))
         changed = config.override([], "/srv", None, False, tmp_path)
         assert changed.data_dir == Path("/srv")
@@ -251,7 +251,9 @@ class TestOverride:
         assert changed.storage.url == f"sqlite:///{tmp_path}/here/r.db"
         assert changed.override([], "/other", None, False, tmp_path).storage.url == changed.storage.url
 
-    def test_an_empty_database_is_that_of_the_data_folder(self, write: Callable[[str], Path], tmp_path: Path) -> None:
+    def test_an_empty_database_is_the_default_one_in_the_data_folder(
+        self, write: Callable[[str], Path], tmp_path: Path
+    ) -> None:
         config = load(write('[storage]\nurl = "sqlite:////elsewhere.db"\n'))
         assert config.override([], None, "", False, tmp_path).storage.url == f"sqlite:///{tmp_path}/data/holdfast.db"
 
@@ -280,7 +282,7 @@ class TestOverride:
         assert "listens on" in text
         assert "secret" not in text
 
-    def test_no_good_endpoint_is_blamed_on_the_command_line_alone(self, config: Config, tmp_path: Path) -> None:
+    def test_without_a_valid_endpoint_only_the_command_line_has_problems(self, config: Config, tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as caught:
             config.override([""], None, None, False, tmp_path)
         assert [problem.key for problem in caught.value.problems] == ["--listen"]
@@ -288,7 +290,7 @@ class TestOverride:
     @pytest.mark.parametrize(
         ("data_dir", "storage", "key"), [("a?b", None, "--data-dir"), (None, "sqlite:///r.db", "--storage")]
     )
-    def test_a_path_that_no_url_can_hold(
+    def test_a_path_that_a_url_cannot_have(
         self, tmp_path: Path, data_dir: str | None, storage: str | None, key: str
     ) -> None:
         with pytest.raises(ConfigError) as caught:
@@ -296,7 +298,7 @@ class TestOverride:
         assert [(problem.file, problem.key) for problem in caught.value.problems] == [("command line", key)]
 
 
-def test_problems_are_told_in_the_order_of_the_file_one_on_a_line() -> None:
+def test_problems_are_in_the_order_of_the_file_one_on_a_line() -> None:
     error = ConfigError(
         [
             ConfigProblem("h.toml", 9, "b", "second"),

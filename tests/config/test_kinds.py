@@ -61,7 +61,7 @@ KINDS: list[Kind] = [
         (KeepAlive(), 0, 0),
     ],
 )
-def test_what_is_allowed_is_read(kind: Kind, written: object, value: object) -> None:
+def test_allowed_values_are_read(kind: Kind, written: object, value: object) -> None:
     read = kind.read(written)
     assert read == value
     assert type(read) is type(value)
@@ -113,9 +113,7 @@ def test_what_is_allowed_is_read(kind: Kind, written: object, value: object) -> 
         (KeepAlive(), True, "true"),
     ],
 )
-def test_what_is_not_allowed_is_refused_with_what_was_found_and_what_is_allowed(
-    kind: Kind, written: object, found: str
-) -> None:
+def test_other_values_are_refused_with_the_value_and_the_allowed_ones(kind: Kind, written: object, found: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         kind.read(written)
     assert f"found {found}" in str(caught.value) or f"in {found}" in str(caught.value)
@@ -146,7 +144,7 @@ def test_a_long_string_is_cut_in_the_message() -> None:
         ),
     ],
 )
-def test_each_kind_says_what_it_allows(kind: Kind, allowed: str) -> None:
+def test_each_kind_describes_its_allowed_values(kind: Kind, allowed: str) -> None:
     assert kind.allowed == allowed
 
 

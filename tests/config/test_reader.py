@@ -202,7 +202,7 @@ def test_other_databases_are_refused_without_showing_a_password(
     assert "secret" not in found
 
 
-def test_an_open_listener_is_a_problem_unless_it_is_said_to_be_meant(
+def test_an_open_listener_is_a_problem_unless_it_is_permitted(
     problems_of: Callable[..., Problems], write: Callable[[str], Path]
 ) -> None:
     text = '[listeners.field]\nendpoint = "tcp:1884"\n'
@@ -213,7 +213,7 @@ def test_an_open_listener_is_a_problem_unless_it_is_said_to_be_meant(
     assert load(write(f"{text}allow_anonymous = true\n")).listeners["field"].allow_anonymous
 
 
-def test_with_authentication_an_open_listener_is_none(
+def test_with_authentication_an_open_listener_is_no_problem(
     problems_of: Callable[..., Problems], write: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """A file of users that is refused is the only problem then: without it there may be none."""
@@ -270,7 +270,7 @@ def test_a_value_that_was_refused_causes_no_second_problem(problems_of: Callable
     assert len(problems_of(text)) == 1
 
 
-def test_emqx_s_unsupported_keys_are_not_keys_of_ours() -> None:
+def test_unsupported_keys_of_emqx_are_not_keys_of_holdfast() -> None:
     """A key that comes to be supported must leave the table."""
     for name, entry in described(Config).items():
         reader = Reader(Config)
@@ -297,7 +297,7 @@ values = st.recursive(
 
 
 @given(st.dictionaries(keys, values, max_size=8))
-def test_any_mapping_is_read_or_complained_about(document: dict[str, object]) -> None:
+def test_any_mapping_is_read_or_has_problems(document: dict[str, object]) -> None:
     reader = Reader(Config)
     config = reader.section(Config, document, ())
     assert isinstance(config, Config)

@@ -42,7 +42,7 @@ def test_the_generated_file_is_fresh(path: str, rendered: Callable[[], str], for
     assert (ROOT / path).read_text() == rendered(), f"run: holdfast config reference --format {form} > {path}"
 
 
-def test_the_file_as_it_is_gives_the_defaults() -> None:
+def test_the_unchanged_file_gives_the_defaults() -> None:
     assert load(ETC / "holdfast.toml") == default(ETC)
 
 
@@ -54,7 +54,7 @@ def test_the_file_with_all_keys_uncommented_gives_the_defaults(tmp_path: Path) -
     assert load(path) == evolve(defaults, retainer=retainer)
 
 
-def test_the_file_has_every_option_once_with_its_default_and_what_is_allowed() -> None:
+def test_the_file_has_every_option_once_with_its_default_and_allowed_values() -> None:
     text = render_toml()
     table = ""
     found = []
@@ -69,7 +69,7 @@ def test_the_file_has_every_option_once_with_its_default_and_what_is_allowed() -
     assert all(" ".join(f"Allowed: {entry.kind.allowed}.".split()) in flowing for _, _, entry in options())
 
 
-def test_the_page_has_every_option_with_all_that_is_to_say() -> None:
+def test_the_page_has_every_option_with_its_whole_description() -> None:
     page = render_markdown()
     sections = dict(re.findall(r"(?ms)^### `([^`]+)`\n(.*?)(?=^##|\Z)", page))
     assert list(sections) == [f"{table}.{key}" for table, key, _ in options()]
@@ -83,7 +83,7 @@ def test_the_page_has_every_option_with_all_that_is_to_say() -> None:
         assert entry.effect
 
 
-def test_the_page_says_what_goes_before_what() -> None:
+def test_the_page_tells_the_precedence() -> None:
     page = render_markdown()
     assert "## Precedence" in page
     assert page.index("1. `[zones.X.mqtt]`") < page.index("2. `[mqtt]`") < page.index("3. the defaults")
@@ -127,6 +127,6 @@ def test_an_option_cannot_have_a_default_that_it_refuses() -> None:
         option(Integer(1, 5), 6, help="", effect="", example=1)
 
 
-def test_an_option_cannot_have_its_default_for_example() -> None:
+def test_an_option_cannot_have_its_default_as_example() -> None:
     with pytest.raises(ValueError, match="the example true is the default"):
         option(Flag(), True, help="", effect="", example=True)

@@ -58,7 +58,7 @@ def test_a_part_of_a_byte_is_rejected() -> None:
     ("text", "amount", "seconds", "per_second"),
     [("1000/s", 1000, 1, 1000), ("10/2s", 10, 2, 5), ("60/m", 60, 60, 1), ("1/500ms", 1, 0.5, 2)],
 )
-def test_a_rate_is_so_many_in_so_many_seconds(text: str, amount: int, seconds: float, per_second: float) -> None:
+def test_a_rate_is_an_amount_in_a_time(text: str, amount: int, seconds: float, per_second: float) -> None:
     rate = parse_rate(text)
     assert (rate, rate.per_second) == (Rate(amount, seconds), per_second)
 

@@ -24,7 +24,7 @@ class AnonymousAuthenticator:
 class GuestAuthenticator:
     """Admits Clients that name no Authentication Method, through some listeners only.
 
-    Used if authentication is configured. A guest has no User Name, because nobody has proved that it is theirs.
+    Used if authentication is configured. A guest has no User Name: it could be the name of a user, without a proof.
     """
 
     def __init__(self, listeners: Container[str]) -> None:

@@ -79,7 +79,7 @@ class IEnhancedAuthenticator(Interface):
 class IAuthorizer(Interface):
     """Decides about the permissions of a Principal. Every method answers True or False, at once or later."""
 
-    checks_delivery = Attribute("False if may_receive is always True: then nobody calls it for each message.")
+    checks_delivery = Attribute("False if may_receive is always True: then deliveries do not call it.")
 
     def may_publish(principal: Principal, topic: str, qos: int, retain: bool) -> bool | Deferred[bool]:
         """Tell whether the Principal may publish this, also as a Will Message."""

@@ -94,12 +94,12 @@ def prepared(username: str) -> str:
     return name
 
 
-def _saslprep(text: str, what: str) -> str:
+def _saslprep(text: str, name: str) -> str:
     try:
         prepared = saslprep(text)
     except ScramException as error:
         raise InvalidUser(
-            f"this {what} has characters that SASLprep (RFC 4013) does not allow: {error.args[0]}"
+            f"this {name} has characters that SASLprep (RFC 4013) does not allow: {error.args[0]}"
         ) from None
     assert isinstance(prepared, str)
     return prepared

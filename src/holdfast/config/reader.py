@@ -26,7 +26,7 @@ class KeyProblem:
 
     path: KeyPath
     message: str
-    #: The problem is ignored if one of these keys is rejected: a rejected key has its default, which nobody wrote.
+    #: The problem is ignored if one of these keys is rejected: its value is the default then, not that of the file.
     needs: tuple[KeyPath, ...] = ()
 
 

@@ -36,7 +36,7 @@ from holdfast.config.sections.listeners import ListenerConfig
         ("haproxy:unix:/run/mqtt.sock", True),
     ],
 )
-def test_an_endpoint_is_taken_and_known_to_be_loopback_only_or_not(endpoint: str, loopback: bool) -> None:
+def test_an_endpoint_is_parsed_and_loopback_or_not(endpoint: str, loopback: bool) -> None:
     assert EndpointString().read(endpoint) == endpoint
     assert ListenerConfig(endpoint=endpoint).is_loopback is loopback
 

@@ -60,7 +60,7 @@ def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
     assert load(path).node.id == 7
 
 
-def test_a_file_too_large_to_be_meant(write: Callable[[str], Path]) -> None:
+def test_a_file_that_is_too_large(write: Callable[[str], Path]) -> None:
     assert "hardly a configuration file" in message_for(write("#" * (LARGEST + 1)))
 
 
@@ -99,7 +99,7 @@ def test_nesting_that_is_too_deep(problems_of: Callable[..., Problems]) -> None:
     assert (line, key, message) == (None, "", "arrays or inline tables are nested too deeply")
 
 
-def test_a_syntax_error_that_gives_no_line_is_reported_all_the_same(
+def test_a_syntax_error_without_a_line_is_reported_too(
     problems_of: Callable[..., Problems], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def reject(text: str) -> None:

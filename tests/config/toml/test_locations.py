@@ -120,7 +120,7 @@ def test_the_document_of_this_test_is_toml() -> None:
 
 @pytest.mark.parametrize(("path", "line"), LINES)
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-def test_each_key_has_the_line_it_is_written_on(path: Sequence[str | int], line: int, line_end: str) -> None:
+def test_each_key_has_its_line(path: Sequence[str | int], line: int, line_end: str) -> None:
     assert locate(DOCUMENT.replace("\n", line_end)).at(path) == line
 
 
@@ -128,11 +128,11 @@ def test_each_key_has_the_line_it_is_written_on(path: Sequence[str | int], line:
     ("path", "line"),
     [(("table", "missing"), 4), (("table", "inline", "missing", "more"), 12), (("missing",), 1), ((), 1)],
 )
-def test_a_key_that_is_not_written_has_the_line_of_its_nearest_parent(path: Sequence[str], line: int) -> None:
+def test_a_key_that_is_not_in_the_file_has_the_line_of_its_nearest_parent(path: Sequence[str], line: int) -> None:
     assert locate(DOCUMENT).at(path) == line
 
 
-def test_keys_of_a_table_in_its_own_array_are_not_those_of_the_last_table() -> None:
+def test_keys_of_a_table_in_a_plain_array_do_not_belong_to_the_last_table() -> None:
     places = locate("[[a]]\nx = 1\n[[a]]\ny = 2\n")
     assert places.at(("a", 0, "x")) == 2
     assert places.at(("a", 1, "x")) == 3  # not written there: the second table itself
@@ -141,7 +141,7 @@ def test_keys_of_a_table_in_its_own_array_are_not_those_of_the_last_table() -> N
 @pytest.mark.parametrize(
     "text", ["a = 1\nb ! 2\nc = 3", "a = 1\n[b\nc = 3", "a = 1\nb = ['1' 2]\nc = 3", "a = 1\nb = "]
 )
-def test_a_syntax_it_does_not_know_ends_the_scan_with_what_was_found(text: str) -> None:
+def test_an_unknown_syntax_ends_the_scan_and_keeps_the_earlier_keys(text: str) -> None:
     places = locate(text)
     assert places.at(("a",)) == 1
     assert places.at(("c",)) == 1  # the document itself
@@ -159,7 +159,7 @@ names = st.text(st.characters(codec="utf-8", max_codepoint=0xFFFF, exclude_categ
 
 
 @given(st.lists(st.tuples(st.lists(names, min_size=1, max_size=3), scalars, st.integers(0, 2)), max_size=12))
-def test_keys_of_any_document_are_found_where_they_were_written(
+def test_keys_of_any_document_have_their_lines(
     statements: list[tuple[list[str], str, int]],
 ) -> None:
     """Keys are made unique by their number, so that any names make a valid document."""

@@ -119,7 +119,7 @@ class StoreContract:
         """Open an empty store with node 1, for the time of a test."""
         raise NotImplementedError
 
-    def test_a_message_is_read_and_got_as_it_was_put(self) -> None:
+    def test_a_message_is_read_unchanged(self) -> None:
         with self.opened() as store:
             properties = Properties(content_type="t", correlation_data=b"\0", user_properties=(("a", "b"),))
             stored = put(
@@ -129,7 +129,7 @@ class StoreContract:
             (one,) = slices(store, selection("a/b", 5), detailed=True)
             assert one == Slice("a/b", 1, packet(stored, 5), b"\2", (NOW + 1,), NOW + 1)
 
-    def test_a_message_is_listed_as_it_was_put(self) -> None:
+    def test_a_message_is_listed_unchanged(self) -> None:
         """With its payload if asked for; its size is known either way."""
         with self.opened() as store:
             properties = Properties(content_type="t", correlation_data=b"\0", user_properties=(("a", "b"),))
@@ -153,7 +153,7 @@ class StoreContract:
 
     @shared
     @given(st.data())
-    def test_a_listing_has_what_matches_in_bounded_parts(self, data: st.DataObject) -> None:
+    def test_a_listing_has_all_matches_in_bounded_parts(self, data: st.DataObject) -> None:
         """In topic order, of at most so many rows and bytes, except that one message alone may be heavier."""
         with self.opened() as store:
             stored = {topic: put(store, topic, b"x" * len(topic)) for topic in data.draw(st.lists(topics, max_size=20))}
@@ -173,21 +173,21 @@ class StoreContract:
                 after, done = listing.after, listing.done
             assert found == sorted(expected, key=str.encode)
 
-    def test_nothing_is_got_for_an_unknown_or_cleared_topic(self) -> None:
+    def test_an_unknown_or_cleared_topic_has_no_message(self) -> None:
         with self.opened() as store:
             put(store, "a")
             clear(store, "a")
             assert result_of(store.get("a")) is None
             assert result_of(store.get("b")) is None
 
-    def test_an_expired_message_is_got_but_not_read(self) -> None:
+    def test_an_expired_message_is_returned_by_get_but_not_read(self) -> None:
         with self.opened() as store:
             stored = put(store, "a", expires_at=NOW)
             assert result_of(store.get("a")) == stored
             assert topics_read(store, selection("a")) == []
             assert topics_read(store, selection("a", now=NOW - 1)) == ["a"]
 
-    def test_a_message_expires_at_one_moment_whatever_the_filter(self) -> None:
+    def test_a_message_expires_at_the_same_time_for_every_filter(self) -> None:
         """To the millisecond: with a wildcard, without one, and when listed."""
         with self.opened() as store:
             put(store, "a/b", expires_at=NOW)
@@ -197,7 +197,7 @@ class StoreContract:
                     assert topics_read(store, selection(topic_filter, now=now)) == []
                     assert listed(store, selection(topic_filter, now=now), False) == []
 
-    def test_a_read_goes_on_behind_what_has_expired(self) -> None:
+    def test_a_read_continues_behind_expired_messages(self) -> None:
         """However much of it lies at the beginning, in between and at the end, with batches of any size."""
         with self.opened() as store:
             for number in range(40):
@@ -252,7 +252,7 @@ class StoreContract:
             assert store.statistics() == RetainedStatistics(1, 1)
             assert topics_read(store, selection("#")) == ["b"]
 
-    def test_changes_of_this_node_after_the_start_are_left_out_and_those_of_others_are_not(self) -> None:
+    def test_later_changes_of_this_node_are_left_out_but_not_of_other_nodes(self) -> None:
         with self.opened() as store:
             start = put(store, "before").revision
             put(store, "ours")
@@ -260,7 +260,7 @@ class StoreContract:
             store.put(RetainedChange("theirs", foreign.revision, NOW, foreign))
             assert topics_read(store, selection("#", not_after=start)) == ["before", "theirs"]
 
-    def test_no_local_leaves_out_what_this_client_published(self) -> None:
+    def test_no_local_leaves_out_messages_of_this_client(self) -> None:
         with self.opened() as store:
             put(store, "a", client_id="me")
             put(store, "b", client_id="you")
@@ -276,7 +276,7 @@ class StoreContract:
                 assert topics_read(store, selection("#", version, max_packet_size=length)) == ["z", "é"]
                 assert topics_read(store, selection("#", version, max_packet_size=length - 1)) == ["z"]
 
-    def test_a_slice_with_an_expiry_carries_the_columns_in_version_5(self) -> None:
+    def test_a_slice_with_an_expiry_has_qos_and_expiries_in_version_5(self) -> None:
         with self.opened() as store:
             put(store, "a", qos=1)
             assert slices(store, selection("#", 5))[0].qos == b""
@@ -286,14 +286,14 @@ class StoreContract:
             (one,) = slices(store, selection("#", 4))
             assert (one.qos, one.expires_at) == (b"", ())
 
-    def test_a_message_larger_than_the_bound_comes_alone(self) -> None:
+    def test_a_message_longer_than_the_bound_is_a_batch_of_its_own(self) -> None:
         with self.opened() as store:
             for topic, size in (("a", 10), ("b", 1000), ("c", 10), ("d", 10)):
                 put(store, topic, b"x" * size)
             read = [[one.count for one in batch.slices] for batch in batches(store, selection("#"), max_bytes=50)]
             assert [sum(counts) for counts in read if counts] == [1, 1, 2]
 
-    def test_expired_messages_become_tombstones_slice_by_slice(self) -> None:
+    def test_expired_messages_become_tombstones_in_parts(self) -> None:
         with self.opened() as store:
             for number in range(5):
                 put(store, f"t/{number}", b"ab", expires_at=NOW - number)
@@ -314,7 +314,7 @@ class StoreContract:
             store.put(RetainedChange("a", stored.revision, NOW, evolve(stored, expires_at=None)))
             assert topics_read(store, selection("#")) == []
 
-    def test_old_tombstones_are_purged_slice_by_slice_and_nothing_else(self) -> None:
+    def test_only_old_tombstones_are_purged_in_parts(self) -> None:
         with self.opened() as store:
             for number in range(4):
                 put(store, f"t/{number}")
@@ -326,7 +326,7 @@ class StoreContract:
             assert store.statistics() == RetainedStatistics(1, 1)
             assert topics_read(store, selection("#")) == ["kept"]
 
-    def test_everything_put_is_flushed(self) -> None:
+    def test_flushed_waits_for_all_earlier_changes(self) -> None:
         with self.opened() as store:
             put(store, "a")
             assert store.flushed().settled
@@ -440,7 +440,7 @@ class UsageContract:
         """Close it and open it again."""
         raise NotImplementedError
 
-    def test_a_look_tells_what_is_in_topics_and_in_all(self) -> None:
+    def test_usage_of_topics_and_in_all(self) -> None:
         with self.opened() as store:
             put(store, "a", b"four", client_id="c")
             put(store, "b", b"xx")
@@ -459,7 +459,7 @@ class UsageContract:
         ),
         st.lists(topic_filters(), max_size=3, unique=True),
     )
-    def test_usage_is_exact_whenever_it_is_configured(self, steps: list[Any], topic_filters: list[str]) -> None:
+    def test_usage_is_exact_from_its_configuration_on(self, steps: list[Any], topic_filters: list[str]) -> None:
         """After any changes, in any order with counting what was there before, restarts and sweeps."""
         with self.opened() as store:
             store = self._apply(store, steps[: len(steps) // 2], topic_filters)
@@ -493,7 +493,7 @@ class UsageContract:
                 clear(store, step[0])
         return store
 
-    def test_what_has_no_quota_any_more_is_counted_anew_when_it_has_one_again(self) -> None:
+    def test_a_quota_that_returns_is_counted_anew(self) -> None:
         with self.opened(["a/#"], True) as store:
             put(store, "a/1", b"xx", client_id="c")
             with self.reopened(store) as forgetful:
@@ -509,7 +509,7 @@ class UsageContract:
 
     @given(st.booleans(), st.integers(1, 4))
     @settings(max_examples=12, suppress_health_check=[HealthCheck.differing_executors])
-    def test_expiry_can_be_capped_for_what_is_stored(self, never_too: bool, limit: int) -> None:
+    def test_the_expiry_of_stored_messages_can_be_capped(self, never_too: bool, limit: int) -> None:
         """Counted from when each was stored; tombstones and what expires earlier stay as they are."""
         with self.opened() as store:
             put(store, "early", expires_at=NOW + 5)

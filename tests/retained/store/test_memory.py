@@ -22,7 +22,7 @@ class TestMemoryRetainedStore(StoreContract):
         verifyObject(IRetainedStore, store)
         yield store
 
-    def test_every_ticket_is_the_settled_one(self) -> None:
+    def test_every_ticket_is_settled_at_once(self) -> None:
         with self.opened() as store:
             put(store, "a")
             assert store.flushed() is COMMITTED

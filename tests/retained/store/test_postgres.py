@@ -166,7 +166,7 @@ def test_nodes_see_each_others_messages() -> None:
             assert topics_read(store, selection("a/b/+/d/+")) == ["a/b/c/d/e"]
 
 
-def test_the_last_accepted_message_wins_whatever_the_clocks_say() -> None:
+def test_the_last_accepted_message_wins_with_any_clocks() -> None:
     """A change that lost to the revision of a clock ahead is stamped again and written, before it is acknowledged."""
     with two_nodes() as (one, two):
         put(two, "a", b"ahead")
@@ -184,7 +184,7 @@ def test_the_last_accepted_message_wins_whatever_the_clocks_say() -> None:
         assert result_of(one.get("a")).revision > result_of(one.get("b")).revision
 
 
-def test_a_clock_that_was_overtaken_catches_up() -> None:
+def test_a_slow_clock_catches_up_with_the_revisions_it_meets() -> None:
     """After that, its stamps are above what it has met: nothing is stamped twice for long."""
     with two_nodes() as (one, two):
         ahead = put(two, "a", b"ahead")
@@ -192,7 +192,7 @@ def test_a_clock_that_was_overtaken_catches_up() -> None:
         assert one.next_revision() > ahead.revision
 
 
-def test_a_look_counts_what_all_nodes_have_stored() -> None:
+def test_usage_counts_the_messages_of_all_nodes() -> None:
     """And what they have cleared of each other's."""
     with two_nodes() as (one, two):
         put(one, "a", b"1234")
@@ -203,7 +203,7 @@ def test_a_look_counts_what_all_nodes_have_stored() -> None:
             assert look(store, ["b"]) == UsageSnapshot(Usage(2, 6), {"b": Usage(1, 2)}, {}, {})
 
 
-def test_totals_are_those_of_all_nodes_after_a_restart() -> None:
+def test_totals_after_a_restart_include_all_nodes() -> None:
     """Each node keeps its share; a node may clear what another has set."""
     with two_nodes() as (one, two):
         put(one, "a", b"1234")
@@ -214,7 +214,7 @@ def test_totals_are_those_of_all_nodes_after_a_restart() -> None:
         assert store.statistics() == RetainedStatistics(2, 3)
 
 
-def test_writing_the_same_topics_at_once_loses_and_blocks_nobody() -> None:
+def test_two_nodes_write_the_same_topics_at_once_without_loss_or_deadlock() -> None:
     """Two nodes write the same new topics in opposite order, at the same time, from threads of their own."""
     with two_nodes() as nodes:
         tickets: list[CommitTicket] = []

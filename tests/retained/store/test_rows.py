@@ -25,7 +25,7 @@ from tests.retained.strategies import messages, topics
 
 
 @given(st.data(), topics)
-def test_a_row_is_its_message_and_its_packets(data: st.DataObject, topic: str) -> None:
+def test_a_row_has_its_message_and_its_packets(data: st.DataObject, topic: str) -> None:
     stored = data.draw(messages(topic, 7, NOW))
     row = row_of(RetainedChange(topic, 7, NOW, stored))
     assert message_of(tuple(getattr(row, column) for column in MESSAGE_COLUMNS)) == stored
@@ -42,7 +42,7 @@ def test_prefixes_grow_with_the_remaining_length(size: int) -> None:
     assert packet_of(row, 5) == packet(stored, 5)
 
 
-def test_a_clear_is_a_tombstone_that_names_who_cleared() -> None:
+def test_a_clear_is_a_tombstone_with_the_clearing_client() -> None:
     row = row_of(RetainedChange("a/b", 5, NOW, None, "client", "user"))
     assert (row.tombstone, row.levels, row.stored_at, row.client_id, row.username) == (1, 2, NOW, "client", "user")
     assert (row.prefix3, row.prefix5, row.properties5, row.payload, row.size) == (b"", b"", b"", b"", 0)

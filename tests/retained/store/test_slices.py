@@ -37,7 +37,7 @@ def made(draw: st.DrawFn) -> tuple[Slice, list[tuple[str, bytes]], int]:
 
 
 @given(made())
-def test_the_walk_finds_each_packet_and_its_topic(example: tuple[Slice, list[tuple[str, bytes]], int]) -> None:
+def test_packets_of_finds_each_packet_and_its_topic(example: tuple[Slice, list[tuple[str, bytes]], int]) -> None:
     one, packets, version = example
     walked = [(topic, one.packets[start:end]) for start, end, topic in packets_of(one, version)]
     assert walked == packets
@@ -45,7 +45,7 @@ def test_the_walk_finds_each_packet_and_its_topic(example: tuple[Slice, list[tup
 
 
 @given(made(), st.data())
-def test_without_drops_the_named_topics_only(
+def test_only_the_given_topics_are_removed_from_a_slice(
     example: tuple[Slice, list[tuple[str, bytes]], int], data: st.DataObject
 ) -> None:
     one, packets, version = example
@@ -63,7 +63,7 @@ def test_without_drops_the_named_topics_only(
 
 
 @given(made(), st.data())
-def test_a_cut_slice_is_the_same_in_two(
+def test_two_parts_of_a_cut_slice_are_the_whole(
     example: tuple[Slice, list[tuple[str, bytes]], int], data: st.DataObject
 ) -> None:
     one, packets, version = example
@@ -80,14 +80,16 @@ def test_a_cut_slice_is_the_same_in_two(
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, -1])
-def test_a_cut_leaves_something_on_both_sides(count: int) -> None:
+def test_both_parts_of_a_cut_have_messages(count: int) -> None:
     one = Slice("a", 1, encode(Publish("a", b"", retain=True), 4))
     with pytest.raises(ValueError, match="cannot be cut"):
         cut(one, count, 4)
 
 
 @given(made(), st.integers(1, 9))
-def test_a_divided_slice_is_the_same_in_several(case: tuple[Slice, list[tuple[str, bytes]], int], count: int) -> None:
+def test_the_parts_of_a_divided_slice_are_the_whole(
+    case: tuple[Slice, list[tuple[str, bytes]], int], count: int
+) -> None:
     """Each has ``count`` messages but the last; together they are what was divided, and each knows its last topic."""
     whole, _, version = case
     parts = divide(whole, count, version)
@@ -103,7 +105,7 @@ def test_a_divided_slice_is_the_same_in_several(case: tuple[Slice, list[tuple[st
 
 
 @given(made(), st.integers(min_value=1, max_value=20_000))
-def test_portions_are_as_large_as_may_be_and_together_the_whole(
+def test_portions_are_as_large_as_possible_and_together_the_whole(
     example: tuple[Slice, list[tuple[str, bytes]], int], most: int
 ) -> None:
     """Only a message that alone is larger exceeds the bound, and the next one would not have fitted."""

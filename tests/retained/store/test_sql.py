@@ -117,7 +117,7 @@ class TestSQLRetainedStoreWithoutGlob(StoreContract):
             yield store
 
 
-def test_packets_are_concatenated_in_topic_order_whatever_the_order_of_insertion() -> None:
+def test_packets_are_concatenated_in_topic_order_for_any_order_of_insertion() -> None:
     with opened() as (_, store):
         payloads = {"m": b"\0", "a": b"\xff\xfe", "z": b"", "é": b"\xc3\x28", "b/c": b"\0" * 300}
         stored = {topic: put(store, topic, payload) for topic, payload in payloads.items()}
@@ -135,7 +135,7 @@ def test_ten_thousand_messages_keep_their_order_across_pages() -> None:
         assert topics_read(store, selection("+/x"), rows=1000, slice_rows=100) == sorted(topics)
 
 
-def test_a_filter_too_long_for_glob_is_matched_all_the_same() -> None:
+def test_a_filter_too_long_for_glob_is_matched_in_python() -> None:
     with opened() as (_, store):
         long = "*" * 17_000  # three characters each once escaped
         for topic in (f"a/{long}/c", f"b/{long}/d", f"b/{long}/c/d", "b/c"):
@@ -144,7 +144,7 @@ def test_a_filter_too_long_for_glob_is_matched_all_the_same() -> None:
         assert topics_read(store, selection(f"+/{long}/c/#")) == [f"a/{long}/c", f"b/{long}/c/d"]
 
 
-def test_a_filter_with_more_level_counts_than_terms_is_matched_all_the_same() -> None:
+def test_a_filter_with_too_many_level_counts_is_matched_in_python() -> None:
     with opened() as (_, store):
         deep = ["/".join(["a", "b"] + ["x"] * depth) for depth in range(120)]
         for topic in [*deep, "a/c/x"]:
@@ -158,7 +158,7 @@ def test_a_filter_deeper_than_every_topic_finds_nothing() -> None:
         assert topics_read(store, selection("+/b/+/d/#")) == []
 
 
-def test_what_sql_cannot_check_is_listed_in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_for_a_match_in_python_are_listed_in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few hundred topics at a time: what is matched one by one holds the reactor for longer."""
     listed: list[int] = []
     topics = SQLiteStatements.topics
@@ -179,7 +179,7 @@ def test_what_sql_cannot_check_is_listed_in_small_parts(monkeypatch: pytest.Monk
     assert 0 < max(listed) <= 512
 
 
-def test_a_sparse_filter_jumps_over_what_cannot_match() -> None:
+def test_a_sparse_filter_jumps_over_topics_that_cannot_match() -> None:
     with opened(scan_rows=64) as (_, store):
         for site in range(5):
             for device in range(200):
@@ -188,7 +188,7 @@ def test_a_sparse_filter_jumps_over_what_cannot_match() -> None:
         assert [one.last for batch in read for one in batch.slices] == [f"site/{site}/150/v" for site in range(5)]
 
 
-def test_a_read_ends_when_its_time_is_up_and_goes_on_from_there() -> None:
+def test_a_read_ends_after_its_time_and_the_next_one_continues_there() -> None:
     ticks = count()
     with opened(read_time=2, seconds=lambda: float(next(ticks))) as (_, store):
         for number in range(10):
@@ -198,7 +198,7 @@ def test_a_read_ends_when_its_time_is_up_and_goes_on_from_there() -> None:
         assert [one.last for batch in read for one in batch.slices] == [f"{number}" for number in range(10)]
 
 
-def test_a_statement_that_finds_nothing_for_long_is_broken_off() -> None:
+def test_a_statement_that_finds_nothing_for_long_is_interrupted() -> None:
     ticks = count()
     with opened(scan_rows=500, read_time=2, seconds=lambda: float(next(ticks))) as (bench, store):
         bench.executor.manual = True
@@ -211,7 +211,7 @@ def test_a_statement_that_finds_nothing_for_long_is_broken_off() -> None:
         assert all(not batch.slices for batch in read)
 
 
-def test_what_was_read_before_a_statement_is_broken_off_is_not_read_again() -> None:
+def test_messages_read_before_an_interrupted_statement_are_not_read_again() -> None:
     ticks = count()
     with opened(read_time=8, seconds=lambda: float(next(ticks))) as (bench, store):
         topics = [f"{number:05}" for number in range(200)]
@@ -225,7 +225,7 @@ def test_what_was_read_before_a_statement_is_broken_off_is_not_read_again() -> N
         assert topics_read(store, selection("#", except_client="me"), slice_rows=100) == topics
 
 
-def test_many_rows_of_one_commit_are_written_whatever_their_number() -> None:
+def test_any_number_of_rows_is_written_in_one_commit() -> None:
     for number in (1, MOST_ROWS - 1, MOST_ROWS, MOST_ROWS + 1, 2 * MOST_ROWS + 3):
         with opened() as (bench, store):
             bench.executor.manual = True
@@ -245,7 +245,7 @@ def put_many(store: SQLRetainedStore, number: int) -> None:
         store.put(RetainedChange(stored.topic, stored.revision, NOW, stored))
 
 
-def test_losers_and_winners_of_one_commit_are_told_apart() -> None:
+def test_one_commit_can_have_older_and_newer_rows() -> None:
     with opened() as (bench, store):
         old = [message(f"t/{index}", b"old", store.next_revision()) for index in range(10)]
         for index in range(0, 10, 2):
@@ -290,7 +290,7 @@ def test_ten_thousand_values_of_a_topic_in_a_burst_are_written_a_few_times() -> 
         assert store.statistics() == RetainedStatistics(1, 4)
 
 
-def test_opening_takes_as_many_steps_however_much_is_retained(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_steps_of_opening_do_not_depend_on_the_number_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of SQLite's machine, in all connections: no row of what is retained is read at start."""
 
     def steps_to_open(retained: int) -> int:
@@ -316,7 +316,7 @@ def test_opening_takes_as_many_steps_however_much_is_retained(monkeypatch: pytes
     assert steps_to_open(3000) == few
 
 
-def test_the_meta_row_tells_the_totals_at_the_next_start() -> None:
+def test_the_totals_are_stored_for_the_next_start() -> None:
     with TemporaryDirectory() as directory:
         path = fresh_file(Path(directory))
         for round_ in range(3):
@@ -332,7 +332,7 @@ def test_the_meta_row_tells_the_totals_at_the_next_start() -> None:
             result_of(bench.store.close())
 
 
-def test_revisions_go_on_after_a_crash_though_the_clock_stepped_back() -> None:
+def test_revisions_increase_after_a_crash_even_if_the_clock_stepped_back() -> None:
     with TemporaryDirectory() as directory:
         bench = Bench(fresh_file(Path(directory)))
         store = SQLRetainedStore(bench.store)
@@ -380,7 +380,7 @@ def test_a_database_that_cannot_be_read_fails_the_read() -> None:
         connection.close()
 
 
-def test_the_view_shows_what_is_retained_in_plain_sql() -> None:
+def test_the_view_shows_retained_messages_in_plain_sql() -> None:
     with opened() as (bench, store):
         properties = message("x").properties
         put(store, "a", b"one", qos=1, client_id="c", username="u", properties=properties)
@@ -402,7 +402,7 @@ def test_the_view_shows_what_is_retained_in_plain_sql() -> None:
 
 @pytest.mark.parametrize("stored", [["a"], ["a", "b"], ["b", "d"], ["d"]])
 @pytest.mark.parametrize("topic_filter", ["#", "+"])
-def test_a_listing_misses_nothing_because_of_what_is_stored_meanwhile(
+def test_a_listing_misses_no_message_when_others_are_stored_meanwhile(
     monkeypatch: pytest.MonkeyPatch, stored: list[str], topic_filter: str
 ) -> None:
     """Between the look at how much it is and the reading of it, more may be committed in front of it."""

@@ -34,7 +34,7 @@ def test_a_plan_finds_a_topic_if_and_only_if_the_filter_matches_it(topic_filter:
 
 
 @given(topics)
-def test_a_topic_name_is_found_by_its_own_plan_alone(topic: str) -> None:
+def test_the_plan_of_a_topic_name_finds_only_that_topic(topic: str) -> None:
     planned = plan(topic)
     assert planned.single
     assert found_by(planned, topic)
@@ -51,7 +51,7 @@ def test_ranges_are_disjoint_and_ascending(topic_filter: str) -> None:
 
 
 @given(topic_filters(), st.sets(topics, min_size=1, max_size=30))
-def test_nothing_that_matches_lies_between_a_topic_and_its_candidate(topic_filter: str, names: set[str]) -> None:
+def test_no_match_lies_between_a_topic_and_its_candidate(topic_filter: str, names: set[str]) -> None:
     planned = plan(topic_filter)
     inside = [
         name
@@ -79,11 +79,11 @@ def test_nothing_that_matches_lies_between_a_topic_and_its_candidate(topic_filte
         ("$a/+/b", "$a/x/c", "$a/x0"),
     ],
 )
-def test_a_candidate_is_the_next_place_where_a_match_may_be(topic_filter: str, topic: str, candidate: str) -> None:
+def test_a_candidate_is_the_next_possible_match(topic_filter: str, topic: str, candidate: str) -> None:
     assert plan(topic_filter).candidate(topic) == candidate
 
 
-def test_where_no_level_has_another_value_there_is_no_candidate() -> None:
+def test_without_a_later_possible_match_there_is_no_candidate() -> None:
     assert Plan("a/b/c", (KeyRange("a", None),), True, ("a", "b", "c")).candidate("a/c") is None
 
 
@@ -107,7 +107,7 @@ def test_ranges_alone_are_enough_for(topic_filter: str) -> None:
     assert plan(topic_filter).levels is None
 
 
-def test_a_pattern_escapes_what_is_special_to_glob() -> None:
+def test_a_pattern_escapes_special_characters_of_glob() -> None:
     terms = plan("+/a*b?c[d]").terms([2])
     assert terms is not None
     assert [term.pattern for term in terms] == ["*/a[*]b[?]c[[]d]"]
@@ -124,7 +124,7 @@ def test_too_many_or_too_long_terms_are_not_made() -> None:
     assert plan("+/" + "é" * 25_000).terms([2]) is None
 
 
-def test_what_is_left_of_a_range_after_a_topic() -> None:
+def test_the_rest_of_a_range_after_a_topic() -> None:
     key_range = KeyRange("b", "d")
     assert key_range.after("a") is key_range
     assert key_range.after("") is key_range

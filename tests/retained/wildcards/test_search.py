@@ -84,7 +84,7 @@ pages = st.tuples(st.sampled_from([1, 2, 3, 7, 1000]), st.sampled_from([1, 2, 10
 @searching
 @given(data=st.data())
 @pytest.mark.parametrize("store_name", list(STORES))
-def test_what_is_read_is_what_the_plain_matcher_matches(store_name: str, data: st.DataObject) -> None:
+def test_a_search_reads_exactly_the_matches_of_the_plain_matcher(store_name: str, data: st.DataObject) -> None:
     """In order, once, from every cursor, while topics are changed and cleared between the reads.
 
     What changes before it is read is left to the live message (or to nothing, when it is cleared); the rest of the
@@ -123,7 +123,7 @@ def test_what_is_read_is_what_the_plain_matcher_matches(store_name: str, data: s
             start = store.next_revision()
 
 
-def test_a_topic_and_what_is_below_it_are_read_one_by_one(opened: Opened) -> None:
+def test_a_topic_and_the_topics_below_it_are_read_one_by_one(opened: Opened) -> None:
     """``a/#`` is two ranges: the end of the first does not hide the second."""
     with opened() as store:
         for topic in ("a", "a!", "a/b", "a/c"):
@@ -131,7 +131,7 @@ def test_a_topic_and_what_is_below_it_are_read_one_by_one(opened: Opened) -> Non
         assert topics_read(store, selection("a/#"), slice_rows=1) == ["a", "a/b", "a/c"]
 
 
-def test_a_level_that_begins_with_the_one_sought_hides_nothing(opened: Opened) -> None:
+def test_a_level_with_the_sought_level_as_prefix_hides_no_match(opened: Opened) -> None:
     """``x/a!`` lies between ``x/a`` and what is below it."""
     with opened(jump_rows=1) as store:
         for first, second in product("xyz", ("a", "a!", "a!/b", "a/b", "a/c", "b")):
@@ -210,7 +210,7 @@ def connected() -> Iterator[Any]:
 # --- how far one statement goes
 
 
-def test_what_is_worth_it_goes_twice_as_far_each_time_and_the_other_way_starts_anew() -> None:
+def test_the_winning_way_doubles_and_the_other_one_starts_anew() -> None:
     size = ScanSize(64, 8192)
     for _ in range(3):
         size.walked()
@@ -224,7 +224,7 @@ def test_what_is_worth_it_goes_twice_as_far_each_time_and_the_other_way_starts_a
 
 
 @given(st.integers(1, 100), st.integers(1, 10_000), st.lists(st.sampled_from([ScanSize.jumped, ScanSize.walked])))
-def test_no_statement_goes_further_than_it_may(
+def test_scan_sizes_stay_within_their_limits(
     topics_per_jump: int, most: int, steps: list[Callable[[ScanSize], None]]
 ) -> None:
     size = ScanSize(topics_per_jump, most)
@@ -278,7 +278,7 @@ def filled(sites: int, devices: int, **options: Any) -> Iterator[tuple[Bench, SQ
         yield bench, store, Meter(bench)
 
 
-def test_a_selective_search_costs_what_it_jumps_over_and_not_what_lies_between() -> None:
+def test_the_cost_of_a_selective_search_hardly_depends_on_the_rows_between_matches() -> None:
     """Five times as many rows between as many siblings: it takes not half as long again."""
     costs = []
     for devices in (400, 2000):
@@ -292,7 +292,7 @@ def test_a_selective_search_costs_what_it_jumps_over_and_not_what_lies_between()
 
 
 @pytest.mark.parametrize("topic_filter", ["+/+/+/+/hum", "site/+/dev/+/hum", "site/+/+/+/hum/#"])
-def test_a_search_that_finds_nothing_costs_little_more_than_to_scan_everything(topic_filter: str) -> None:
+def test_a_search_without_matches_costs_little_more_than_one_scan(topic_filter: str) -> None:
     """Where jumps gain nothing, it hardly tries them: half as much again as one statement over the whole table."""
     with filled(40, 500) as (bench, store, meter):
         pattern = topic_filter.replace("+", "*").replace("/#", "")
@@ -305,7 +305,7 @@ def test_a_search_that_finds_nothing_costs_little_more_than_to_scan_everything(t
 
 
 @pytest.mark.parametrize("topic_filter", ["+/+/+/+/hum", "site/+/dev/77/#", "site/+/dev/+/temp", "+/+/#", "site/+/+"])
-def test_no_statement_scans_more_than_it_may(topic_filter: str) -> None:
+def test_every_statement_scans_a_bounded_number_of_topics(topic_filter: str) -> None:
     """Whatever is in the table: this is what bounds how long the reactor is held."""
     with filled(40, 500, scan_rows=512) as (_, store, meter):
         meter.reading(store, topic_filter)

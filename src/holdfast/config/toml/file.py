@@ -72,13 +72,13 @@ def _text(path: Path, name: str) -> str:
 def _syntax_error(name: str, text: str, message: str) -> ConfigError:
     at_line, at_end = _AT_LINE.fullmatch(message), _AT_END.fullmatch(message)
     if at_line is not None:
-        what, line, place = at_line[1], int(at_line[2]), f" (column {at_line[3]})"
+        problem, line, position = at_line[1], int(at_line[2]), f" (column {at_line[3]})"
     elif at_end is not None:
-        what, line, place = at_end[1], text.rstrip().count("\n") + 1, " (at the end of the file)"
+        problem, line, position = at_end[1], text.rstrip().count("\n") + 1, " (at the end of the file)"
     else:
         return _error(name, None, f"not TOML: {message}")
-    clearer = next((words for start, words in _CLEARER.items() if what.startswith(start)), what)
-    return _error(name, line, f"not TOML: {clearer}{place}")
+    clearer = next((words for start, words in _CLEARER.items() if problem.startswith(start)), problem)
+    return _error(name, line, f"not TOML: {clearer}{position}")
 
 
 def _error(name: str, line: int | None, message: str) -> ConfigError:

@@ -58,7 +58,7 @@ class Window:
     """The part of a range to read next.
 
     ``end`` is the topic up to which nothing is left after that, None for the end of the plan's range. ``topics`` are
-    all matches of the window, None if nobody has compared them with the filter yet.
+    all matches of the window, None if they are not compared with the filter yet.
     """
 
     key_range: KeyRange

@@ -32,7 +32,7 @@ from holdfast.wire.property_codec import decode_properties, encode_properties
 
 
 class Row(NamedTuple):
-    """One row of the table, with the columns in the table's order. A tombstone has no message, only who cleared it."""
+    """One row of the table, in the order of its columns. A tombstone has the client that cleared, but no message."""
 
     topic: str
     revision: int

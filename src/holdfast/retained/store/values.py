@@ -60,7 +60,7 @@ class Batch:
 
 @frozen
 class ListedMessage:
-    """A retained message in a listing. The payload is empty if nobody asked for it; ``size`` is its length in bytes."""
+    """A retained message in a listing. The payload is empty unless asked for; ``size`` is its length in bytes."""
 
     message: RetainedMessage
     size: int

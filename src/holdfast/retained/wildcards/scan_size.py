@@ -3,7 +3,7 @@
 How it works
 ------------
 A jump costs about as much as a walk over fifty topics, so jumps pay if they pass over at least ``topics_per_jump``
-(64) topics each. Whether they do depends on the stored topics, which nobody knows beforehand. So the search tries both
+(64) topics each. Whether they do depends on the stored topics, and no statistics tell it. So the search tries both
 ways in each statement, and the winning way doubles its size for the next statement. The losing way starts again with
 its smallest size, so it never costs much more than the winning one:
 

@@ -139,10 +139,11 @@ class PostgresStatements(Statements):
         return Leap(visited[:-1] if complete else visited, complete, break_even, end, likely)
 
     def write(self, cursor: Cursor, rows: Sequence[Row], node: int, change: Totals) -> None:
-        """Write rows. One that lost to a higher revision, of a node whose clock is ahead, gets a yet higher one.
+        """Write rows, so that the change that was accepted last wins, even if the clock of another node is ahead.
 
-        Raises SerializationFailure when another node has come between the look and the write: the transaction is to be
-        done again.
+        Such a node stamps its changes with higher revisions. A later change by this node would lose to them. So it gets
+        a revision above the stored one. Raises SerializationFailure if another node inserts a row between the read and
+        the write; the writer repeats the transaction.
         """
         for part in split(rows, MOST_ROWS):
             self._write(cursor, part, node, change)
@@ -167,7 +168,8 @@ class PostgresStatements(Statements):
                 winners.append(row)
                 continue
             change.highest = max(change.highest, before[0])
-            # Ours is newer if another node wrote what is there, or if what is there is ours and was raised before.
+            # The change is newer than the stored row in two cases: another node wrote the row, or this node wrote it
+            # earlier with a raised revision.
             if before[0] & HIGHEST_NODE != node or row.revision > self._raised.get(row.topic, row.revision):
                 self._raised[row.topic] = row.revision
                 winners.append(row._replace(revision=after(before[0], node)))
@@ -178,9 +180,9 @@ class PostgresStatements(Statements):
             return
         cursor.execute(_WRITE, columns_of(tables.retained, winners))
         replaced = [stored[row.topic] for row in winners if row.topic in stored] if stored else []
-        # What is stored is locked: only a topic that was not can have been inserted, if no other node has done it.
+        # The stored rows are locked. So if the numbers differ, another node has inserted one of the new topics.
         if cursor.fetchone() != (len(winners), len(winners) - len(replaced)):
-            raise errors.SerializationFailure("another node has written these topics at the same moment")
+            raise errors.SerializationFailure("another node has written these topics at the same time")
         present = len(replaced) - sum(tombstone for _, tombstone, _ in replaced)
         change.count += len(winners) - sum(row.tombstone for row in winners) - present
         change.payload_bytes += sum(row.size for row in winners) - sum(size for _, _, size in replaced)
