@@ -152,7 +152,7 @@ def test_incomplete_output_is_not_published(export_of: Callable[..., Path], tmp_
     first, second, marked = export_of("a", {"x": [1]}), export_of("b", {"y": ["z"]}), export_of("c", {"taken_at": [1]})
     publish(first, "--to", tmp_path / "lake")
     other = publish(second, "--to", tmp_path / "lake", status=1)["error"]
-    assert "the table has other columns (x long, taken_at timestamp) than what is published (y string" in other
+    assert "the table has other columns (x long, taken_at timestamp) than the published data (y string" in other
     assert "has a column taken_at" in publish(marked, "--to", tmp_path / "lake2", status=1)["error"]
     torn = export_of("torn", {"x": [1]})
     (torn / "data" / "part-0.parquet").write_bytes(b"PAR1")
