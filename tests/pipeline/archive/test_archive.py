@@ -1,4 +1,4 @@
-"""``archive``, ``compact`` and ``asof`` from what they write."""
+"""The jobs ``archive``, ``compact`` and ``asof``, tested by their files."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def out(tmp_path: Path) -> Folder:
 
 
 @pytest.mark.parametrize("recorded", ["sqlite"], indirect=True)
-def test_each_run_adds_what_is_new_and_confirms_it(spark: SparkSession, recorded: Filled, out: Folder) -> None:
-    """0 first of all; what a run could not confirm any more, the next one does before anything else."""
+def test_each_run_adds_and_confirms_new_changes(spark: SparkSession, recorded: Filled, out: Folder) -> None:
+    """It begins with 0. If a run could not confirm its last batch, the next run does that first."""
     source, told = Source(recorded.url), list[int]()
     recorded.put(*(message(f"t/{number}", b"\x00\xff", client_id="c") for number in range(30)))
     assert archive(spark, source, out, told.append, 20) == Archived(0, 31)
@@ -60,10 +60,10 @@ def test_each_run_adds_what_is_new_and_confirms_it(spark: SparkSession, recorded
 
 
 @pytest.mark.parametrize("recorded", ["sqlite"], indirect=True)
-def test_another_database_is_not_added_to_an_archive(
+def test_changes_of_another_database_are_refused(
     spark: SparkSession, recorded: Filled, out: Folder, tmp_path: Path
 ) -> None:
-    """Nor an older state of the same one."""
+    """Also of an older backup of the same database."""
     recorded.put(message("a"), message("b"))
     source = Source(recorded.url)
     archive(spark, source, out, lambda _seq: None)
@@ -88,7 +88,7 @@ def test_another_database_is_not_added_to_an_archive(
 def test_complete_days_are_compacted_once(
     spark: SparkSession, recorded: Filled, out: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One sorted file a day; a run that was killed anywhere is made good by the next; the last day waits."""
+    """One sorted file per day; the next run completes a killed one; the last day is left out."""
     silver = Folder(str(tmp_path / "silver"))
     with pytest.raises(PipelineError, match="holds no archive of a history"):
         compact(spark, out, silver)
@@ -131,15 +131,15 @@ def test_complete_days_are_compacted_once(
 
 
 def killed(*_: object) -> None:
-    """End before anything is told."""
+    """End before the coverage is written."""
     raise PipelineError("killed")
 
 
 @pytest.mark.parametrize("recorded", ["sqlite"], indirect=True)
-def test_an_archive_answers_for_times_as_the_database_does(
+def test_an_archive_and_the_database_give_the_same_states(
     spark: SparkSession, recorded: Filled, out: Folder, tmp_path: Path
 ) -> None:
-    """Compacted or not, and also after the database has forgotten; outside what is there it refuses."""
+    """Compacted or not, also after the database has forgotten; other times are refused."""
     chance = random.Random(11)
     with recorded.store() as store:
         for number in range(60):

@@ -25,7 +25,7 @@ _PATIENCE = 240.0
 
 
 def driver(url: str, out: Path, log: Path) -> subprocess.Popen[bytes]:
-    """Start a driver, in a process group of its own with its JVM and workers."""
+    """Start a driver in a new process group, with its JVM and workers."""
     with log.open("ab") as errors:
         return subprocess.Popen(
             [COMMAND, "archive", "--storage", url, "--out", out, "--rows", "100"],
@@ -33,10 +33,10 @@ def driver(url: str, out: Path, log: Path) -> subprocess.Popen[bytes]:
         )  # fmt: skip
 
 
-def await_that(what: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until something is so, or the driver ends."""
+def await_that(condition: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until a condition is true or the driver ends."""
     deadline = time.monotonic() + _PATIENCE
-    while not what():
+    while not condition():
         if process.poll() is not None:
             raise AssertionError(f"the driver ended: {log.read_text()}")
         assert time.monotonic() < deadline, log.read_text()
@@ -44,7 +44,7 @@ def await_that(what: Callable[[], bool], process: subprocess.Popen[bytes], log: 
 
 
 def batches(out: Path, kind: str) -> int:
-    """Return how many batches have been begun ("offsets") or are over ("commits")."""
+    """Return the number of started batches ("offsets") or of complete ones ("commits")."""
     folder = out / "checkpoint" / kind
     return sum(path.name.isdigit() for path in folder.iterdir()) if folder.is_dir() else 0
 
@@ -58,7 +58,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_kill_9_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """Before the first batch is over, between batches and in the middle of one; the last run is left alone."""
+    """During the first batch, between batches and in the middle of one; the last run is not killed."""
     out, log = tmp_path / "archive", tmp_path / "driver.log"
     with database("postgresql", tmp_path, recorded=True) as filled:
         grow(filled, 0)

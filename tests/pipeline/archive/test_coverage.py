@@ -1,4 +1,4 @@
-"""What an archive answers for is said by itself, and nothing beyond is made up."""
+"""An archive knows the times that it covers, and refuses all others."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ COVERAGE = Coverage(
 )
 
 
-def test_a_moment_has_the_entries_of_its_period() -> None:
-    """From the first time it was complete to the end of the period or of the archive."""
+def test_a_moment_lies_in_its_period() -> None:
+    """From the period's first complete time to its end or to the end of the archive."""
     assert (COVERAGE.moment(DAY).first_seq, COVERAGE.moment(DAY).last_seq) == (1, 19)
     assert (COVERAGE.moment(3 * DAY + 6).first_seq, COVERAGE.moment(3 * DAY + 6).last_seq) == (20, 50)
 
 
 @pytest.mark.parametrize("at", [0, DAY - 1, 2 * DAY, 2 * DAY + 4, 3 * DAY + 7, 99 * DAY])
-def test_times_outside_are_refused_with_those_inside(at: int) -> None:
-    """Before, after and between: more entries of the last moment may still come."""
+def test_times_that_are_not_covered_are_refused(at: int) -> None:
+    """Before, between and after the periods: the last moment may get more entries."""
     with pytest.raises(PipelineError, match=r"from 1970-01-02T00:00:00\.000Z to before 1970-01-03T00:00:00\.000Z"):
         COVERAGE.moment(at)
     with pytest.raises(PipelineError, match="it covers no time yet"):
@@ -37,13 +37,13 @@ def test_times_outside_are_refused_with_those_inside(at: int) -> None:
 
 
 def test_complete_days_end_at_midnight() -> None:
-    """The day of the last entry is not over."""
+    """The day of the last entry is incomplete."""
     assert COVERAGE.complete().last_at == 3 * DAY
     assert str(COVERAGE.last_day) == "1970-01-04"
 
 
-def test_what_is_written_is_read_again(tmp_path: Path) -> None:
-    """A file that is no such thing is refused by its name."""
+def test_the_written_coverage_is_read_again(tmp_path: Path) -> None:
+    """Another file with this name is refused."""
     folder = Folder(str(tmp_path))
     assert read_coverage(folder) is None
     with pytest.raises(PipelineError, match="holds no archive of a history"):
