@@ -1,4 +1,4 @@
-"""Run the scenarios on Holdfast and, where installed, on mosquitto, in turn, and print both side by side."""
+"""Run the scenarios on Holdfast and, if it is installed, on mosquitto, in turn; print both side by side."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def measure(site: Site, brokers: list[str], names: list[str], scale: Scale, repe
                     result = Result(broker, SECONDS)
                     try:
                         SCENARIOS[name](broker, result, scale)
-                    except Exception as error:  # the other scenarios still have something to say
+                    except Exception as error:  # the other scenarios can still be measured
                         result.failed = True
                         print(f"{name} on {broker_name}: {error!r}", file=sys.stderr)
                     for row in result.rows:
@@ -51,7 +51,7 @@ def measure(site: Site, brokers: list[str], names: list[str], scale: Scale, repe
 
 
 def sizes(text: str) -> tuple[int, ...]:
-    """Return numbers of retained messages, in ascending order, of which there is one at least."""
+    """Return one or more numbers of retained messages, in ascending order."""
     try:
         numbers = tuple(sorted({int(part) for part in text.split(",")}))
     except ValueError:
@@ -67,7 +67,7 @@ def main() -> int:
     parser.add_argument("--scenario", action="append", choices=sorted(SCENARIOS), help="only this one; may be repeated")
     parser.add_argument("--only", choices=BROKERS, help="measure one broker alone")
     parser.add_argument("--quick", action="store_true", help="100,000 retained messages, short runs")
-    parser.add_argument("--retained", type=sizes, help="how many retained messages, such as 10000,1000000,10000000")
+    parser.add_argument("--retained", type=sizes, help="numbers of retained messages, such as 10000,1000000,10000000")
     parser.add_argument("--repeat", type=int, default=3, help="rounds; the medians are reported (default 3)")
     parser.add_argument("--protocol", type=int, choices=[4, 5], default=4, help="4 is MQTT 3.1.1")
     parser.add_argument("--markdown", action="store_true", help="print one table in Markdown")
@@ -86,7 +86,7 @@ def main() -> int:
         print("mosquitto is not installed: Holdfast alone")
         brokers.remove("mosquitto")
     site.pin_generator()
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit("terminated"))  # not without ending the brokers
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit("terminated"))  # so that the brokers are ended too
     gc.disable()
     names = [name for name in SCENARIOS if not options.scenario or name in options.scenario]
     try:

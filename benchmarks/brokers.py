@@ -1,4 +1,4 @@
-"""Brokers under test: start, look at, stop. Each has a directory of its own and one CPU core."""
+"""Brokers under test: starting, observing and stopping them. Each has a directory of its own and one CPU core."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ START_SECONDS = 30.0
 STOP_SECONDS = 15.0
 _LOOK_SECONDS = 0.15
 _QUIET_LOOKS = 4
-_IDLE = 0.02  # processor seconds between two looks that do not count as being at work
+_IDLE = 0.02  # a broker that used less processor time (seconds) between two checks is idle
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 class Unavailable(Exception):
-    """This broker cannot be started here; the text says why."""
+    """This broker cannot be started here. The text tells the reason."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where brokers run and how: the core they are pinned to, the parent of their directories, extra arguments."""
+    """The surroundings of brokers: their core, the parent of their directories, extra arguments."""
 
     broker_cpu: int | None
     generator_cpu: int | None
@@ -43,7 +43,7 @@ class Site:
 
     @classmethod
     def here(cls, directory: str | None, wire: Wire, holdfast_args: str = "", postgres: bool = False) -> Site:
-        """The first two cores this process may use: broker on one, generator on the other."""
+        """The first two cores of this process: one for the broker, one for the generator."""
         cores = sorted(os.sched_getaffinity(0))
         broker, generator = (cores[0], cores[1]) if len(cores) > 1 else (None, None)
         return cls(broker, generator, directory, wire, shlex.split(holdfast_args), postgres)
@@ -55,34 +55,34 @@ class Site:
 
 
 class Broker:
-    """A broker with a directory of its own: a process that can be ended and started again on what it has stored."""
+    """A broker with a directory of its own: a process that can be ended and started again with its stored data."""
 
     def __init__(self, name: str, site: Site, directory: Path, port: int, command: Sequence[str]) -> None:
         self.name = name
         self.site = site
         self.directory = directory
         self.port = port
-        self.retained = 0  # how many topics numbered from 0 are retained here
-        self.postgres: str | None = None  # the database it keeps its data in
+        self.retained = 0  # the topics with the numbers 0 to this one, exclusive, are retained
+        self.postgres: str | None = None  # the URL of its database
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def wire(self) -> Wire:
-        """How to talk to it."""
+        """The packets of its protocol version."""
         return self.site.wire
 
     @property
     def options(self) -> Sequence[str]:
-        """The options of `twistd holdfast`: a tool that takes them works on the same data."""
+        """The options of `twistd holdfast`. A tool with the same options works on the same data."""
         return self._command[self._command.index("holdfast") + 1 :]
 
     def launch(self) -> None:
-        """Start the process, and do not wait for it."""
+        """Start the process without waiting for it."""
         environment = dict(os.environ, PYTHONUNBUFFERED="1")
         if importlib.util.find_spec("holdfast") is None:  # not installed: run the checkout
             environment["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY)])
-        # Affinity is inherited at the fork: set here, it holds for every thread the broker will ever start.
+        # The fork inherits the affinity, so it holds for every thread of the broker.
         before = os.sched_getaffinity(0)
         if self.site.broker_cpu is not None:
             os.sched_setaffinity(0, {self.site.broker_cpu})
@@ -100,7 +100,7 @@ class Broker:
             os.sched_setaffinity(0, before)
 
     def ready(self) -> None:
-        """Wait until a connection is accepted. Raises Unavailable when that takes too long, or the process ends."""
+        """Wait until a connection is accepted. Raises Unavailable after a time limit, or if the process ends."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             with suppress(ConnectionRefusedError):
@@ -113,11 +113,11 @@ class Broker:
         raise Unavailable(f"not ready after {START_SECONDS:.0f} s: {self._last_words()}")
 
     def settle(self) -> None:
-        """Wait until it has nothing left of earlier runs to do."""
+        """Wait until the broker has finished the work of earlier runs."""
         settle(self.port, self.wire)
 
     def quiet(self) -> None:
-        """Wait until it has stopped using the processor, at most for so long as a start may take."""
+        """Wait until the broker uses no processor time, at most for the time limit of a start."""
         deadline = time.monotonic() + START_SECONDS
         used, idle = 0.0, 0
         while idle < _QUIET_LOOKS and time.monotonic() < deadline:
@@ -130,17 +130,17 @@ class Broker:
         return rss_anon(self._running().pid)
 
     def cpu_seconds(self) -> float:
-        """Processor time it has used, user and system, all threads."""
+        """The processor time of all threads, user and system."""
         fields = Path(f"/proc/{self._running().pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def kill(self) -> None:
-        """End the process as kill -9 does."""
+        """Kill the process with SIGKILL."""
         self._running().kill()
         self._running().wait()
 
     def end(self) -> None:
-        """End the process in order; what it has stored stays."""
+        """Stop the process; its stored data stays."""
         process = self._process
         if process is not None and process.poll() is None:
             process.terminate()
@@ -151,7 +151,7 @@ class Broker:
                 process.wait()
 
     def stop(self) -> None:
-        """End the process and remove all that it has stored."""
+        """Stop the process and remove its stored data."""
         try:
             self.end()
         finally:
@@ -169,7 +169,7 @@ class Broker:
 
 
 def rss_anon(process: int) -> float:
-    """Return a process's anonymous resident memory in MiB. Raises Unavailable when it has ended."""
+    """Return the anonymous resident memory of a process in MiB. Raises Unavailable if it has ended."""
     with suppress(FileNotFoundError):
         for line in Path(f"/proc/{process}/status").read_text().splitlines():
             if line.startswith("RssAnon:"):

@@ -9,12 +9,12 @@ from types import TracebackType
 
 from benchmarks.wire import CONNACK, DISCONNECT, PINGREQ, PINGRESP, SUBACK, Wire, receive_maximum
 
-HANDSHAKE_SECONDS = 30.0  # a broker busy with a replay answers late; a broker that never answers is a failure
+HANDSHAKE_SECONDS = 30.0  # during a replay a broker answers late; no answer at all is a failure
 _client_numbers = count(1)
 
 
 class BenchError(Exception):
-    """The broker did something no run can go on from; the text says what."""
+    """The broker broke the protocol, so the run cannot go on. The text describes it."""
 
 
 class Connection:
@@ -41,38 +41,38 @@ class Connection:
             raise BenchError(f"SUBSCRIBE not granted as asked: {suback.hex()}")
 
     def round_trip(self) -> None:
-        """PINGREQ, and wait for the PINGRESP: what was sent before has been read by then."""
+        """Send PINGREQ and wait for the PINGRESP: the broker has then read all earlier packets."""
         self.sock.settimeout(HANDSHAKE_SECONDS)
         self.sock.sendall(PINGREQ)
         self._read_packet(PINGRESP[0])
 
     def readable(self) -> None:
-        """Bytes have come. This connection expects none: the broker has closed it, or says why it will."""
+        """Handle received bytes. None are expected, so this is a DISCONNECT or the end of the connection."""
         self.closed_unless(self.sock.recv(4096))
 
     def writable(self) -> None:
-        """The socket takes bytes again."""
+        """Handle that the socket accepts bytes again."""
         self.wants_write(False)
 
     def wants_write(self, wanted: bool) -> None:
-        """Be told when the socket takes bytes again."""
+        """Ask the loop to call :meth:`writable` when the socket accepts bytes again."""
         if wanted != self._wants_write and self.loop is not None:
             self._wants_write = wanted
             self.loop.epoll.modify(self.fd, select.EPOLLIN | (select.EPOLLOUT if wanted else 0))
 
     def closed_unless(self, expected: bytes | int) -> None:
-        """Raise: either the connection has ended, or it carries what nobody asked for."""
+        """Raise BenchError: the connection has ended, or there are unexpected bytes."""
         if not expected:
             raise BenchError("the broker closed the connection")
         raise BenchError(f"unexpected packet {expected!r}"[:80])
 
     def close(self) -> None:
-        """DISCONNECT, as far as the socket takes it, and close."""
+        """Send DISCONNECT, if the socket accepts it, and close."""
         try:
             self.sock.setblocking(False)
             self.sock.send(DISCONNECT)
         except OSError:
-            pass  # closed by the other side or full: the close below says the same
+            pass  # closed by the peer, or full: close all the same
         self.sock.close()
 
     def _read_packet(self, kind: int) -> bytes:
@@ -98,7 +98,7 @@ class Connection:
 
 
 def connack_code_at(connack: bytes) -> int:
-    """Where a CONNACK carries its Reason Code: after the Remaining Length and one flags byte."""
+    """The position of the Reason Code in a CONNACK: after the Remaining Length and one byte of flags."""
     at = 1
     while connack[at] & 0x80:
         at += 1
@@ -130,7 +130,7 @@ class Loop:
         self.epoll.register(connection.fd, select.EPOLLIN)
 
     def turn(self, seconds: float) -> bool:
-        """Serve what is ready, waiting at most `seconds`; False when nothing was."""
+        """Serve the ready connections, waiting at most `seconds`; False if none was ready."""
         events = self.epoll.poll(seconds)
         connections = self.connections
         for fd, event in events:
@@ -142,14 +142,14 @@ class Loop:
         return bool(events)
 
     def brief_turn(self, seconds: float) -> bool:
-        """As `turn`, for waits below a millisecond, which epoll rounds up and select does not."""
+        """Like `turn`, for waits below a millisecond, which epoll rounds up and select does not."""
         if seconds > 0:
             select.select([self.epoll], [], [], seconds)
         return self.turn(0)
 
 
 def settle(port: int, wire: Wire) -> None:
-    """Wait until the broker serves a new connection: it is done with what closed before."""
+    """Wait until the broker serves a new connection: it has then handled all closed ones."""
     connection = Connection(port, wire)
     try:
         connection.round_trip()

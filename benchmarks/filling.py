@@ -1,7 +1,7 @@
-"""Fill Holdfast's database while no broker runs on it: the rows that publishing would make, through its own writer.
+"""Fill Holdfast's database while no broker uses it, with the same rows as publishing, through Holdfast's writer.
 
-`python -m benchmarks.filling 0 1000000 --data-dir DIR [--storage URL]` retains the topics numbered 0 to 999,999. What
-follows the numbers are options of `twistd holdfast`: the broker's own, so that the rows are what its settings ask for.
+`python -m benchmarks.filling 0 1000000 --data-dir DIR [--storage URL]` stores the topics 0 to 999,999. The
+arguments after the numbers are the broker's options of `twistd holdfast`, so that the rows agree with its settings.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CLIENT = "bench-1"
 
 
 def fill(config: Config, first: int, end: int) -> None:
-    """Retain the topics numbered from `first` to `end - 1`, as a client that publishes them with QoS 1 would.
+    """Store the topics with the numbers `first` to `end - 1`, like a client that publishes them with QoS 1.
 
     Raises StoreUnusable, DirectoryUnusable, or StorageFailure when something could not be stored.
     """
@@ -79,7 +79,7 @@ def _milliseconds() -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Fill the database the broker's options name; print how fast that went."""
+    """Fill the database of the broker's options; print the rate."""
     try:
         first, end = map(int, arguments[:2])
     except ValueError:

@@ -21,12 +21,12 @@ from benchmarks.publisher import Publisher
 from benchmarks.subscriber import ByteCounter, PublishStream
 from benchmarks.wire import Wire
 
-STALL_SECONDS = 8.0  # nothing moves for so long: what is missing is lost
+STALL_SECONDS = 8.0  # after so long without a delivery, the missing messages are lost
 
 
 @dataclass(frozen=True)
 class Flow:
-    """What came of a run; `expected` deliveries, of which `delivered` arrived in `seconds`."""
+    """The result of a run: of `expected` deliveries, `delivered` arrived in `seconds`."""
 
     seconds: float
     expected: int
@@ -39,7 +39,7 @@ class Flow:
 
     @property
     def lost(self) -> int:
-        """Published and not delivered."""
+        """The number of messages that were published and not delivered."""
         return self.expected - self.delivered
 
 
@@ -102,7 +102,7 @@ def flow(
 
 
 def selfcheck(site: Site, messages: int) -> dict[str, float]:
-    """Messages per second against a server that does next to nothing, per kind of load."""
+    """Messages per second against a server that does almost nothing, for each kind of load."""
     sink = start("sink", site)
     try:
         site.pin_generator()
@@ -162,7 +162,7 @@ def _receive(sink: Broker, messages: int, qos: int) -> float:
 def clients(
     broker: Broker, loop: Loop, publishers: int, subscribers: int, qos: int, topics: int = 2000
 ) -> tuple[list[Publisher], list[ByteCounter | PublishStream]]:
-    """Connect subscribers to `site/#` and publishers, each going round `topics` topics of its own."""
+    """Connect subscribers to `site/#`, and publishers with `topics` topics each."""
     wire: Wire = broker.wire
     targets: list[ByteCounter | PublishStream] = []
     for _ in range(subscribers):

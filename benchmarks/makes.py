@@ -1,4 +1,4 @@
-"""The makes of brokers: how each is set up in a temporary directory and started."""
+"""The makes of brokers: their configuration in a temporary directory, and their start."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _MAKES = {"holdfast": _holdfast, "mosquitto": _mosquitto, "sink": _sink}
 
 
 def start(name: str, site: Site, durable: bool = False) -> Broker:
-    """Start the broker called `name`; with `durable`, one that keeps its data on disk if it can.
+    """Start the broker called `name`; with `durable`, it stores its data on disk if it can.
 
     Raises:
         Unavailable: it is not installed, or did not come up.
@@ -86,7 +86,7 @@ def start(name: str, site: Site, durable: bool = False) -> Broker:
 
 
 def version(name: str) -> str:
-    """What is being measured, for the report's heading."""
+    """The versions of the brokers and the machine, for the heading of the report."""
     if name == "mosquitto":
         program = shutil.which("mosquitto", path=_MOSQUITTO_PATHS)
         if program is None:

@@ -1,4 +1,4 @@
-"""What a Postgres server uses beside the broker that asks it."""
+"""The memory of a Postgres server, beside that of the broker."""
 
 from __future__ import annotations
 

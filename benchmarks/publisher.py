@@ -5,11 +5,11 @@ from __future__ import annotations
 from benchmarks.connection import BenchError, Connection
 from benchmarks.wire import PUBACK, Wire
 
-_UNTRUSTED = 0x80  # Reason Codes from here on are refusals
+_UNTRUSTED = 0x80  # the lowest Reason Code of a refusal
 
 
 class Publisher(Connection):
-    """Publishes a cycle of pre-encoded packets, as many as it is allowed to."""
+    """Publishes a cycle of encoded packets, as many as allowed."""
 
     def __init__(self, port: int, wire: Wire, packets: bytes, qos: int) -> None:
         super().__init__(port, wire)
@@ -18,7 +18,7 @@ class Publisher(Connection):
         self._sent = 0  # bytes
         self.allowed = 0  # messages
         self.acked = 0  # messages
-        # Packet Identifiers must not come round while they are in flight, nor may Receive Maximum be passed.
+        # No Packet Identifier may be reused while it is in flight, and Receive Maximum must not be exceeded.
         self.limit = min(len(packets) // self._size, self.receive_maximum)
         self._acks = bytearray(65536)
         self._acks_view = memoryview(self._acks)
@@ -26,16 +26,16 @@ class Publisher(Connection):
 
     @property
     def sent(self) -> int:
-        """Messages wholly handed to the socket."""
+        """The number of messages that the socket has accepted as a whole."""
         return self._sent // self._size
 
     def allow(self, messages: int) -> None:
-        """Publish `messages` more."""
+        """Allow `messages` more messages."""
         self.allowed += messages
         self.writable()
 
     def writable(self) -> None:
-        """Send as much of what is allowed as the socket takes."""
+        """Send the allowed messages, as far as the socket accepts them."""
         cycle, length = self._cycle, len(self._cycle)
         target = self.allowed * self._size
         send = self.sock.send
@@ -71,7 +71,7 @@ class Publisher(Connection):
                 if acks[at] != PUBACK:
                     raise BenchError(f"unexpected packet {acks[at : at + 40].hex()}")
                 break
-            # MQTT 5.0 may add a Reason Code, and does so for 0x10 (no matching subscribers).
+            # In MQTT 5.0 a PUBACK can have a Reason Code, such as 0x10 (no matching subscribers).
             if stride > 4 and max(acks[at + 4 : at + alike * stride : stride]) >= _UNTRUSTED:
                 raise BenchError(f"PUBLISH refused: {acks[at : at + 40].hex()}")
             self.acked += alike
@@ -81,5 +81,5 @@ class Publisher(Connection):
 
 
 def _run(column: bytearray, value: int) -> int:
-    """How many bytes from the start equal `value`."""
+    """The number of bytes at the start that equal `value`."""
     return len(column) - len(column.lstrip(bytes([value])))

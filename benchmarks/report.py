@@ -1,4 +1,4 @@
-"""What is printed of the figures: medians with the least and the greatest, ratios, and what went wrong."""
+"""The printed tables: medians with the least and the greatest figure, ratios, and failures."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 
 from benchmarks.results import Metric, Row
 
-#: By scenario, case and metric: the rows of each broker, one a run.
+#: By scenario, case and metric: the rows of each broker, one for each run.
 Figures = dict[tuple[str, str, Metric], dict[str, list[Row]]]
 
 _HEADINGS = ("scenario", "case", "figure")
 
 
 def lines(figures: Figures, brokers: Sequence[str]) -> Iterator[str]:
-    """Yield one table per scenario, for a terminal; a ratio above 1 is in Holdfast's favour."""
+    """Yield one table for each scenario, for a terminal. A ratio above 1 means that Holdfast is better."""
     last = ""
     for (scenario, case, metric), rows in figures.items():
         if scenario != last:
@@ -39,7 +39,7 @@ def markdown(figures: Figures, brokers: Sequence[str]) -> Iterator[str]:
 
 
 def text(rows: list[Row] | None) -> str:
-    """One cell: the median (least .. greatest), and what was lost or went wrong."""
+    """One cell: the median (least .. greatest), the losses and the failures."""
     failed = [row.failure for row in rows or [] if row.failure]
     if failed:
         return failed[0][:60]
@@ -54,7 +54,7 @@ def text(rows: list[Row] | None) -> str:
 
 
 def ratio(metric: Metric, rows: dict[str, list[Row]]) -> str:
-    """Holdfast's median to mosquitto's, or the other way round where less is better; empty where one is missing."""
+    """The ratio of the medians of Holdfast and mosquitto, inverted if less is better; empty if one is missing."""
     own, other = _values(rows.get("holdfast")), _values(rows.get("mosquitto"))
     if not own or not other:
         return ""

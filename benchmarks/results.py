@@ -1,4 +1,4 @@
-"""What a scenario reports: rows of named figures, each with a loss count or the reason why there is none."""
+"""The report of a scenario: rows of named figures, each with a number of losses or the reason of a failure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.connection import BenchError
 
 @dataclass(frozen=True)
 class Metric:
-    """What is measured: its name within a case, its unit, and which way is better."""
+    """A measured quantity: its name within a case, its unit, and whether more is better."""
 
     name: str
     unit: str
@@ -57,18 +57,18 @@ class Case:
         self.rows[metric].value = value
 
     def lost(self, messages: int) -> None:
-        """Say that `messages` were published and not delivered (negative: delivered more than once)."""
+        """Note that `messages` messages were published and not delivered (negative: delivered more than once)."""
         for row in self.rows.values():
             row.lost = messages
 
     def note(self, text: str) -> None:
-        """Say something that belongs beside the figures."""
+        """Add a remark to the figures."""
         for row in self.rows.values():
             row.note = f"{row.note}; {text}" if row.note else text
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Measure how busy generator and broker are inside the block."""
+        """Measure the processor use of the generator and the broker inside the block."""
         wall, own, theirs = time.perf_counter(), time.process_time(), self.broker.cpu_seconds()
         yield
         wall = time.perf_counter() - wall
@@ -85,13 +85,13 @@ class Result:
 
     def __init__(self, broker: Broker, seconds: float) -> None:
         self.rows: list[Row] = []
-        self.failed = False  # the broker may still be at work on what failed: it should not be used again
+        self.failed = False  # the broker may still work on the failed case: do not use it again
         self._broker = broker
         self._seconds = seconds
 
     @contextmanager
     def case(self, name: str, metrics: Sequence[Metric], broker: Broker | None = None) -> Iterator[Case]:
-        """Run one case; its failure, or the end of its time, becomes its rows' text.
+        """Run one case. Its failure, or the end of its time, becomes the text of its rows.
 
         It is run on the scenario's broker unless another is named. A case run again has one more value.
         """

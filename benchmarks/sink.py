@@ -1,4 +1,4 @@
-"""A stand-in for a broker that does as little as can be done: what the generator reaches against it is its ceiling.
+"""A stand-in for a broker that does almost nothing: the generator's rate against it is the highest possible one.
 
 It speaks just enough for the generator's own packets: CONNACK and SUBACK, PUBACKs made by slicing, every PUBLISH passed
 on unread to every subscriber. A SUBSCRIBE to `replay/N/QOS` is answered with N ready packets, as a replay would be.
@@ -19,7 +19,7 @@ _BUFFER = 1 << 18
 
 
 class Sink:
-    """Listens on one port until it is terminated."""
+    """Listens on one port until SIGTERM."""
 
     def __init__(self, port: int) -> None:
         self._selector = selectors.DefaultSelector()

@@ -1,4 +1,4 @@
-"""Subscribing connections: one that only counts bytes, one that knows where its packets lie."""
+"""Subscribing connections: one counts bytes only, another one knows the positions of its packets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _shared_view = memoryview(_shared)
 
 
 class ByteCounter(Connection):
-    """Counts QoS 0 messages by bytes, and looks at none of them."""
+    """Counts QoS 0 messages by their bytes, without parsing them."""
 
     def __init__(self, port: int, wire: Wire) -> None:
         super().__init__(port, wire)
@@ -21,11 +21,11 @@ class ByteCounter(Connection):
 
     @property
     def messages(self) -> int:
-        """Whole messages received."""
+        """The number of complete messages received."""
         return self._received // self._size
 
     def readable(self) -> None:
-        """Count what has come."""
+        """Count the received bytes."""
         taken = self.sock.recv_into(_shared_view)
         if not taken:
             self.closed_unless(b"")
@@ -33,14 +33,14 @@ class ByteCounter(Connection):
 
 
 class Stalled(Connection):
-    """Subscribes, and reads nothing from then on."""
+    """Subscribes, and then reads nothing."""
 
     def __init__(self, port: int, wire: Wire, topic_filter: bytes) -> None:
         super().__init__(port, wire)
         self.sock.sendall(wire.subscribe(topic_filter, 0))
 
     def readable(self) -> None:
-        """Leave it in the socket."""
+        """Leave the bytes in the socket."""
 
 
 class PublishStream(Connection):
@@ -55,11 +55,11 @@ class PublishStream(Connection):
         self._size = wire.publish_size(qos)
         self._keep = keep
         self._buffer = bytearray(buffer_size)
-        # Touch every page now: page faults would count as the broker's time.
+        # Write to every page now: later page faults would count as the broker's time.
         self._buffer[::4096] = b"\x01" * len(range(0, buffer_size, 4096))
         self._view = memoryview(self._buffer)
-        self._at = 0  # start of the first packet not yet seen whole
-        self._end = 0  # end of what was received
+        self._at = 0  # start of the first packet that is not complete yet
+        self._end = 0  # end of the received bytes
         self._unsent = bytearray()
         self._runs: list[tuple[int, int]] = []
         self.messages = 0
@@ -67,11 +67,11 @@ class PublishStream(Connection):
         self.subacks = 0
 
     def start(self, topic_filter: bytes) -> None:
-        """Subscribe without waiting: Retained Messages may come before the SUBACK [MQTT311-3.8.4]."""
+        """Subscribe without waiting: retained messages may arrive before the SUBACK [MQTT311-3.8.4]."""
         self._send(self.wire.subscribe(topic_filter, self._qos))
 
     def readable(self) -> None:
-        """Take what has come; answer it."""
+        """Read the received bytes, and acknowledge the messages."""
         if self._end == len(self._buffer):
             raise BenchError("more was received than was published")
         taken = self.sock.recv_into(self._view[self._end :])
@@ -85,11 +85,11 @@ class PublishStream(Connection):
             self._at, self._end = 0, rest
 
     def writable(self) -> None:
-        """Send the acknowledgements the socket did not take."""
+        """Send the acknowledgements that the socket did not accept before."""
         self._send(b"")
 
     def distinct(self) -> int:
-        """How many different messages the kept buffer holds."""
+        """The number of different messages in the kept buffer."""
         padding = self._size - ID_OFFSET - ID_SIZE
         layout = f"{ID_OFFSET}x{ID_SIZE}s{padding}x"
         seen = bytearray(10**ID_SIZE)

@@ -1,4 +1,4 @@
-"""What Topic Filters with wildcards cost over many retained messages, beside one statement that scans them all.
+"""The cost of Topic Filters with wildcards over many retained messages, beside a statement that scans all of them.
 
 No broker and no network: the store is read in this process as a replay reads it, batch by batch. ``first`` and ``last``
 are milliseconds until the first batch with a message has been read and until nothing is left, medians of the rounds.
@@ -44,13 +44,13 @@ FILTERS = (
 )
 _NOW = 1_700_000_000_000
 _LATE = 2**62
-_ROWS, _SLICE_ROWS, _BYTES = 1000, 100, 1 << 20  # as replays read by default
+_ROWS, _SLICE_ROWS, _BYTES = 1000, 100, 1 << 20  # the default bounds of a replay's reads
 _PENDING = 1 << 40
 
 
 @contextmanager
 def opened(url: str) -> Iterator[tuple[DurableStore, SQLRetainedStore, SynchronousExecutor]]:
-    """Open an empty store whose work is done in this thread."""
+    """Open an empty store that does its work in this thread."""
     executor = SynchronousExecutor()
     durable = DurableStore(
         url, durability=Durability.PROCESS, flush_interval=1.0, max_pending=_PENDING, node=1, reactor=Clock(),
@@ -65,7 +65,7 @@ def opened(url: str) -> Iterator[tuple[DurableStore, SQLRetainedStore, Synchrono
 
 
 def fill(store: SQLRetainedStore, executor: SynchronousExecutor, rows: int) -> None:
-    """Retain so many messages, ten thousand in a commit."""
+    """Store `rows` messages, ten thousand in a commit."""
     for start in range(0, rows, 10_000):
         executor.manual = True
         for number in range(start, min(start + 10_000, rows)):
@@ -77,7 +77,7 @@ def fill(store: SQLRetainedStore, executor: SynchronousExecutor, rows: int) -> N
 
 
 def replay(store: SQLRetainedStore, topic_filter: str) -> tuple[float, float, float, int]:
-    """Read what matches; return the seconds to the first and the last, those of the longest read, and how many."""
+    """Read all matches; return the seconds to the first and the last match and of the longest read, and the number."""
     selection = Selection(topic_filter, 4, _LATE, 1, _NOW)
     after, done, count, first, longest = "", False, 0, 0.0, 0.0
     begin = time.perf_counter()
@@ -94,7 +94,7 @@ def replay(store: SQLRetainedStore, topic_filter: str) -> tuple[float, float, fl
 
 
 def scans(dialect: str, topic_filter: str) -> tuple[str, str] | None:
-    """Return the two statements over the whole table, None for a filter that needs no pattern."""
+    """Return the two statements that scan the whole table, None for a filter without a pattern."""
     planned = plan(topic_filter)
     if planned.levels is None:
         return None
@@ -110,7 +110,7 @@ def scans(dialect: str, topic_filter: str) -> tuple[str, str] | None:
 
 
 def seconds_of(connection: Any, statement: str) -> float:
-    """Run a statement; return how long it takes."""
+    """Run a statement; return its time in seconds."""
     begin = time.perf_counter()
     connection.cursor().execute(statement).fetchall()
     return time.perf_counter() - begin
@@ -137,7 +137,7 @@ def measure(url: str, rows: int, rounds: int) -> None:
 def line(
     connection: Any, store: SQLRetainedStore, topic_filter: str, rounds: int, statements: tuple[str, str] | None
 ) -> str:
-    """Measure one filter, in turn with the scans."""
+    """Measure one filter, alternating with the scans."""
     replays, scanned = [], []
     for _ in range(rounds):
         replays.append(replay(store, topic_filter))

@@ -1,4 +1,4 @@
-"""Control Packets as ready bytes: every PUBLISH of one kind has the same size, so messages are counted by bytes."""
+"""Encoded Control Packets: every PUBLISH of one kind has the same size, so messages can be counted by bytes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ TOPIC = b"site/%03d/dev/%07d/temp"
 TOPIC_SIZE = len(TOPIC % (0, 0))
 PAYLOAD = b"value=%014d"
 PAYLOAD_SIZE = len(PAYLOAD % 0)
-PING_TOPIC = b"ping/000/dev/0000000/temp"  # as long as TOPIC: pings and Retained Messages can share a stream
+PING_TOPIC = b"ping/000/dev/0000000/temp"  # as long as TOPIC, so that pings and retained messages can share a stream
 
-ID_OFFSET = 2 + 2 + len(b"site/000/dev/")  # where a PUBLISH carries the seven digits that tell messages apart
+ID_OFFSET = 2 + 2 + len(b"site/000/dev/")  # the position of the seven digits that number the messages
 ID_SIZE = 7
 PACKET_ID_OFFSET = 2 + 2 + TOPIC_SIZE
 
@@ -18,7 +18,7 @@ PINGREQ = b"\xc0\x00"
 PINGRESP = b"\xd0\x00"
 DISCONNECT = b"\xe0\x00"
 
-SUBSCRIBE_ID = b"\x01\x01"  # no zero byte, so that a SUBACK is never taken for the start of a PUBLISH
+SUBSCRIBE_ID = b"\x01\x01"  # without a zero byte, so that a SUBACK never looks like the start of a PUBLISH
 
 PUBLISH_LIVE = 0x30
 PUBLISH_RETAINED = 0x31
@@ -39,13 +39,13 @@ def _string(text: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Wire:
-    """How packets look in one protocol version (4 is MQTT 3.1.1, 5 is MQTT 5.0)."""
+    """The packets of one protocol version (4 is MQTT 3.1.1, 5 is MQTT 5.0)."""
 
     version: int
 
     @property
     def properties(self) -> bytes:
-        """An empty property list, where the version has one."""
+        """An empty property block, if the version has one."""
         return b"\x00" if self.version == 5 else b""
 
     def connect(self, client_id: bytes) -> bytes:
@@ -59,7 +59,7 @@ class Wire:
         return bytes([0x82, len(body)]) + body
 
     def publish_size(self, qos: int) -> int:
-        """Bytes of every PUBLISH made by `publishes` and `ping`."""
+        """The size in bytes of every PUBLISH of `publishes` and `ping`."""
         return 2 + 2 + TOPIC_SIZE + (2 if qos else 0) + len(self.properties) + PAYLOAD_SIZE
 
     def publishes(self, first: int, count: int, qos: int, retain: bool = False) -> bytes:
@@ -86,7 +86,7 @@ class Wire:
 
 
 def receive_maximum(connack: bytes, version: int) -> int:
-    """How many unacknowledged QoS 1 PUBLISH packets the Server takes [MQTT5-3.2.2.3.3]."""
+    """The number of unacknowledged QoS 1 PUBLISH packets that the Server accepts [MQTT5-3.2.2.3.3]."""
     if version != 5:
         return RECEIVE_MAXIMUM_DEFAULT
     at = 2
@@ -110,7 +110,7 @@ def receive_maximum(connack: bytes, version: int) -> int:
 
 
 def pubacks(buffer: bytearray, start: int, count: int, size: int) -> bytearray:
-    """PUBACK packets for `count` QoS 1 PUBLISH packets of `size` bytes that lie end to end from `start`.
+    """PUBACK packets for `count` QoS 1 PUBLISH packets of `size` bytes, one after the other from `start`.
 
     Column by column with strided slices: four copies in C however many packets there are.
     """

@@ -12,7 +12,7 @@ from benchmarks.scenarios import fanin, fanout, latency, memory, pingpong, repla
 
 @dataclass(frozen=True)
 class Scale:
-    """How much each scenario does."""
+    """The amount of work of each scenario."""
 
     retained: tuple[int, ...]
     seconds: float
@@ -26,7 +26,7 @@ QUICK = Scale((100_000,), 2.0, 100_000)
 Run = Callable[[Broker, Result, Scale], None]
 
 SCENARIOS: dict[str, Run] = {
-    "fanin": fanin.run,  # those without retained messages first
+    "fanin": fanin.run,  # the scenarios without retained messages come first
     "fanout": fanout.run,
     "pingpong": pingpong.run,
     "seed": seed.run,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def run(broker: Broker, result: Result, scale: Scale) -> None:
-    """At most 1000 messages published and not yet delivered."""
+    """At most 1000 messages are published and not yet delivered."""
     for qos in (0, 1):
         with result.case(f"10 -> 1, QoS {qos}, W=1000", [RATE]) as case, case.watched(), Loop() as loop:
             sources, targets = clients(broker, loop, 10, 1, qos)

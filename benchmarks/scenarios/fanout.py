@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def run(broker: Broker, result: Result, scale: Scale) -> None:
-    """With 1000 messages under way, and with one: then nothing can be sent together."""
+    """With 1000 messages on their way, and with one, when the broker can combine nothing."""
     for qos, window in ((0, 1000), (1, 1000), (0, 1)):
         with result.case(f"1 -> 100, QoS {qos}, W={window}", [RATE]) as case, case.watched(), Loop() as loop:
             sources, targets = clients(broker, loop, 1, 100, qos)

@@ -1,4 +1,4 @@
-"""Live latency while others replay: one ping a millisecond whatever happens, so that a stall counts in full."""
+"""Live latency during replays: one ping every millisecond in any case, so that a stall counts in full."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PATIENCE = 60.0
 
 
 def run(broker: Broker, result: Result, scale: Scale) -> None:
-    """Idle, and while 1 and 4 clients replay everything."""
+    """Measure an idle broker, and one while 1 and 4 clients replay all messages."""
     count = scale.retained[-1]
     ensure(broker, count)
     for replays in (0, 1, 4):

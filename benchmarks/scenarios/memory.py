@@ -1,4 +1,4 @@
-"""Anonymous memory of the broker with everything retained: idle, while one replays it, with readers that stall."""
+"""Anonymous memory of the broker with all retained messages: idle, during a replay, with stalled readers."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 MEMORY = Metric("RssAnon", "MiB", False)
 EACH = Metric("each", "MiB", False)
 _UPDATES = 100_000
-_STALL_SECONDS = 2.5  # for so long readers have stalled when they are looked at
+_STALL_SECONDS = 2.5  # the readers stall for so long before the measurement
 
 
 def run(broker: Broker, result: Result, scale: Scale) -> None:
-    """On a broker of its own, so that nothing of other scenarios counts."""
+    """Use a broker of its own, so that the memory of other scenarios does not count."""
     count = scale.retained[-1]
     own = start(broker.name, broker.site)
     try:
         ensure(own, count)
-        if own.name == "holdfast":  # what publishing has left behind does not count; mosquitto would lose all
+        if own.name == "holdfast":  # memory used by publishing does not count; mosquitto would lose the messages
             own.end()
             own.launch()
             own.ready()
@@ -71,7 +71,7 @@ def _note_memory(broker: Broker, case: Case) -> None:
 
 
 def _while_replaying(broker: Broker, loop: Loop, count: int) -> float:
-    """Replay everything; return the most memory seen after any piece that came."""
+    """Replay all messages; return the highest memory use after any received piece."""
     stream = PublishStream(broker.port, broker.wire, 0)
     loop.add(stream)
     stream.start(b"#")

@@ -1,4 +1,4 @@
-"""One message at a time, there and back."""
+"""One message at a time, to the broker and back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def run(broker: Broker, result: Result, scale: Scale) -> None:
-    """The next message leaves when the last has come."""
+    """The next message is sent when the last one has arrived."""
     with result.case("1 -> 1, QoS 0, W=1", [P50, P99]) as case, Loop() as loop:
         (source,), (target,) = clients(broker, loop, 1, 1, 0)
         times = []

@@ -1,4 +1,4 @@
-"""A new subscriber to ``#``: how fast does everything that is retained arrive, and is it everything?"""
+"""A new subscriber to ``#``: the rate and the completeness of the replay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retained messages published with QoS 1: how fast are they acknowledged? Holdfast's are on disk by then."""
+"""The rate of acknowledgements of retained messages with QoS 1. Holdfast acknowledges after the commit to disk."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(broker: Broker, result: Result, scale: Scale) -> None:
 
 
 def syncs_per_second(directory: Path) -> float:
-    """Return how often 4 KiB can be made durable in a second: no commit that waits for the disk is faster."""
+    """Return the number of synced writes of 4 KiB per second: no commit that waits for the disk is faster."""
     with NamedTemporaryFile(dir=directory) as file:
         begin = time.perf_counter()
         for _ in range(_SYNCS):

@@ -1,4 +1,4 @@
-"""Retained messages for the scenarios that read them: once per broker, published or, faster, filled in."""
+"""Retained messages for the scenarios that read them: published or, faster, written to the database."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from benchmarks.connection import BenchError, Loop
 from benchmarks.loadgen import Flow, publish_acknowledged
 from benchmarks.publisher import Publisher
 
-_WORTH_FILLING = 200_000  # with fewer, publishing is as fast as ending and starting the broker
+_WORTH_FILLING = 200_000  # with fewer messages, publishing takes no longer than a restart of the broker
 
 
 def retain(broker: Broker, first: int, count: int, window: int) -> Flow:
-    """Retain the topics numbered from ``first`` with QoS 1, in slices so that the bytes are not all made at once."""
+    """Publish the topics from the number ``first`` with QoS 1, in portions to save memory."""
     seconds = 0.0
     acked = 0
     with Loop() as loop:
@@ -29,7 +29,7 @@ def retain(broker: Broker, first: int, count: int, window: int) -> Flow:
 
 
 def ensure(broker: Broker, count: int) -> None:
-    """Have the topics numbered 0 to ``count - 1`` retained, and no others."""
+    """Make exactly the topics with the numbers 0 to ``count - 1`` retained."""
     if broker.retained > count:
         raise BenchError(f"{broker.retained} messages are retained already, {count} are wanted")
     missing = count - broker.retained
@@ -48,7 +48,7 @@ def ensure(broker: Broker, count: int) -> None:
 
 
 def fill(broker: Broker, count: int) -> None:
-    """Write the rows that are missing into the database of Holdfast, which does not run; no start is waited for."""
+    """Write the missing rows into the database of Holdfast, which is stopped; do not wait for its start."""
     command = [sys.executable, "-m", "benchmarks.filling", str(broker.retained), str(count), *broker.options]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 CONNACK = Metric("CONNACK", "ms", False)
 FIRST = Metric("first", "ms", False)
-CPU = Metric("processor", "ms", False)  # what a busy machine does not lengthen
-_UPDATES = 5_000  # so many are in the write-ahead log that a kill leaves behind
+CPU = Metric("processor", "ms", False)  # a busy machine does not lengthen it
+_UPDATES = 5_000  # the number of updates in the write-ahead log that a kill leaves
 
 
 def run(broker: Broker, result: Result, scale: Scale) -> None:
-    """On a broker of its own, whose files are not in the page cache; its program is.
+    """Use a broker of its own, whose data files are not in the page cache; its program is.
 
     mosquitto writes its database when it ends in order: after a kill it has nothing to start with.
     """
@@ -57,7 +57,7 @@ def _report(result: Result, broker: Broker, name: str) -> None:
 
 
 def _forget_pages(broker: Broker) -> int:
-    """Drop the broker's files from the page cache; return the size of the write-ahead logs among them."""
+    """Drop the broker's files from the page cache; return the size of their write-ahead logs."""
     logs = 0
     for path in broker.directory.rglob("*"):
         if path.is_file():
@@ -70,7 +70,7 @@ def _forget_pages(broker: Broker) -> int:
 
 
 def _start(broker: Broker) -> tuple[float, float | None]:
-    """Return the seconds to CONNACK and, if anything is retained, to the first message."""
+    """Return the seconds to CONNACK and, if there are retained messages, to the first message."""
     begin = time.perf_counter()
     broker.launch()
     with Loop() as loop:
@@ -94,6 +94,6 @@ def _connected(broker: Broker) -> PublishStream:
             return PublishStream(broker.port, broker.wire, 0)
         except ConnectionRefusedError:
             if time.monotonic() > deadline:
-                broker.ready()  # says why not
+                broker.ready()  # raises Unavailable with the reason
                 raise
         time.sleep(0.001)
