@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.deliveries import Deliveries
-from holdfast.sessions.delivery.inflight import OVER, QOS_1, QOS_2, Event, Inflight, State
+from holdfast.sessions.delivery.inflight import OVER, QOS_1, QOS_2, Inflight, InflightEvent, InflightState
 from holdfast.sessions.delivery.inflight_messages import InflightMessages
 from holdfast.sessions.delivery.window import Window
 from holdfast.sessions.state.memory import UNRECORDED, MemorySessionStates
@@ -21,7 +21,7 @@ _IDENTIFIER = 7
 class OneMessage:
     """One message in flight, in a given state."""
 
-    def __init__(self, qos: int, state: State) -> None:
+    def __init__(self, qos: int, state: InflightState) -> None:
         client = MemoryBroker().client("c")
         self.messages = InflightMessages(
             window=Window(10),
@@ -34,36 +34,39 @@ class OneMessage:
         self.messages.resume(client.connection)
         self.commit = CommitTicket()
         self.entry = Inflight(b"\x34\x06\0\x01t\0\x07x", qos, 4)
-        after = self.commit if state is State.AWAITS_COMMIT else COMMITTED
+        after = self.commit if state is InflightState.AWAITS_COMMIT else COMMITTED
         self.messages.send(client.connection, _IDENTIFIER, self.entry, after)
-        if state is State.RELEASED:
+        if state is InflightState.RELEASED:
             self.messages.received_by_client(_IDENTIFIER)
         assert self.entry.state is state
 
-    def happens(self, event: Event) -> None:
+    def happens(self, event: InflightEvent) -> None:
         match event:
-            case Event.COMMIT_ENDED:
+            case InflightEvent.COMMIT_ENDED:
                 self.commit.settle()
-            case Event.PUBACK:
+            case InflightEvent.PUBACK:
                 self.messages.acknowledged(_IDENTIFIER, 1)
-            case Event.PUBCOMP:
+            case InflightEvent.PUBCOMP:
                 self.messages.acknowledged(_IDENTIFIER, 2)
-            case Event.PUBREC:
+            case InflightEvent.PUBREC:
                 self.messages.received_by_client(_IDENTIFIER)
-            case Event.PUBREC_REFUSES:
+            case InflightEvent.PUBREC_REFUSES:
                 self.messages.refused(_IDENTIFIER)
 
 
-@pytest.mark.parametrize(("state", "event"), list(product([State.SENT], Event)))
-def test_every_event_changes_a_qos_1_message_as_the_table_says(state: State, event: Event) -> None:
+@pytest.mark.parametrize(("state", "event"), list(product([InflightState.SENT], InflightEvent)))
+def test_every_event_changes_a_qos_1_message_as_the_table_says(state: InflightState, event: InflightEvent) -> None:
     message = OneMessage(1, state)
     message.happens(event)
     assert message.entry.state is QOS_1.get((state, event), state)
     assert (not message.messages.entries) == (message.entry.state is OVER)
 
 
-@pytest.mark.parametrize(("state", "event"), list(product([State.AWAITS_COMMIT, State.SENT, State.RELEASED], Event)))
-def test_every_event_changes_a_qos_2_message_as_the_table_says(state: State, event: Event) -> None:
+@pytest.mark.parametrize(
+    ("state", "event"),
+    list(product([InflightState.AWAITS_COMMIT, InflightState.SENT, InflightState.RELEASED], InflightEvent)),
+)
+def test_every_event_changes_a_qos_2_message_as_the_table_says(state: InflightState, event: InflightEvent) -> None:
     message = OneMessage(2, state)
     message.happens(event)
     assert message.entry.state is QOS_2.get((state, event), state)
@@ -81,6 +84,6 @@ def test_the_tables_lead_from_every_state_to_the_end() -> None:
 
 def test_a_failed_commit_discards_a_message_that_was_never_stored() -> None:
     """Its publisher is told so, and sends it again."""
-    message = OneMessage(2, State.AWAITS_COMMIT)
+    message = OneMessage(2, InflightState.AWAITS_COMMIT)
     message.commit.settle(StorageFailure(FailureKind.FULL, "full"))
     assert message.entry.state is OVER

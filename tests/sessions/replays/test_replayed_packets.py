@@ -43,7 +43,7 @@ def test_joined_packets_are_found_again(messages: list[Publish], version: int) -
     packets = [encode(message, version) for message in messages]
     joined = b"".join(packets)
     found = list(packets_of(joined))
-    assert [joined[packet.start : packet.end] for packet in found] == packets
+    assert [joined[start:end] for start, _, _, end in found] == packets
     assert [topic_of(joined, packet) for packet in found] == [message.topic for message in messages]
 
 

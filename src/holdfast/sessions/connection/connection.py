@@ -4,7 +4,7 @@ How it works. A connection is a composition of four parts: :class:`PacketOrder` 
 action for each; :class:`Outbox` collects the packets to send; :class:`Acknowledgements` holds answers back until
 their commit; and this class keeps the phase, the timer and the limits for unsent messages.
 
-The actions change with the phase (:class:`State`):
+The actions change with the phase (:class:`Phase`):
 
     NEW          CONNECT only. Its action calls ``admit``, which the creator of the connection has given to it.
     ADMITTING    nothing, or AUTH and DISCONNECT during enhanced authentication. ``admit`` answers sooner or later:
@@ -50,7 +50,7 @@ Admit = Callable[[IClientLink, p.Connect], None]
 _UNLIMITED = 1 << 62
 
 
-class State(Enum):
+class Phase(Enum):
     """The phase of a Network Connection."""
 
     NEW = "waits for CONNECT"
@@ -86,7 +86,7 @@ class Connection:
         self._clock = clock
         self._counters = counters
         self._network = network
-        self._state = State.NEW
+        self._phase = Phase.NEW
         self._outbox = Outbox(network, flushes, counters)
         self.acknowledgements = Acknowledgements(self._outbox.send_other)
         self._order = PacketOrder(
@@ -113,7 +113,7 @@ class Connection:
     @property
     def is_closed(self) -> bool:
         """Whether the connection is over."""
-        return self._state is State.CLOSED
+        return self._phase is Phase.CLOSED
 
     @property
     def unsent(self) -> int:
@@ -124,7 +124,7 @@ class Connection:
 
     def drained(self) -> None:
         """Note that every written byte has left."""
-        if self._state is not State.CLOSED:
+        if self._phase is not Phase.CLOSED:
             self._outbox.drained()
 
     def lost(self) -> None:
@@ -148,7 +148,7 @@ class Connection:
             return otherwise
 
         def answered(result: T) -> None:
-            if self._state is not State.CLOSED:
+            if self._phase is not Phase.CLOSED:
                 try:
                     then(result)
                 except WireError as error:
@@ -159,7 +159,7 @@ class Connection:
     # --- from CONNECT to CONNACK
 
     def _connect(self, packet: p.Connect) -> None:
-        self._state = State.ADMITTING
+        self._phase = Phase.ADMITTING
         self._counters.connects += 1
         self._order.actions = {}
         self.protocol_version = packet.protocol_version
@@ -183,7 +183,7 @@ class Connection:
     def establish(self, keep_alive: int) -> None:
         """Accept the Client's packets from now on, and watch its Keep Alive (seconds, 0 for none)."""
         assert self._client is not None
-        self._state = State.ESTABLISHED
+        self._phase = Phase.ESTABLISHED
         self._order.actions = self._client.actions
         self._order.accept_packets_up_to(self.limits.max_packet_size)
         self._cancel_timer()
@@ -195,12 +195,12 @@ class Connection:
 
     def send(self, packet: bytes) -> None:
         """Send a packet other than PUBLISH."""
-        if self._state is not State.CLOSED:
+        if self._phase is not Phase.CLOSED:
             self._outbox.send_other(packet)
 
     def send_message(self, packet: bytes) -> None:
         """Send a PUBLISH."""
-        if self._state is State.CLOSED:
+        if self._phase is Phase.CLOSED:
             return
         if self._aliases is not None:
             packet = self._aliases.apply(packet)
@@ -213,12 +213,12 @@ class Connection:
     def send_messages(self, packets: bytes, count: int) -> None:
         """Send several retained messages, already joined."""
         # A replay asks for room before it sends, so its messages cannot pile up and need no check.
-        if self._state is not State.CLOSED:
+        if self._phase is not Phase.CLOSED:
             self._outbox.send(packets, count)
 
     def send_uncounted(self, packet: bytes) -> None:
         """Send a PUBLISH of the broker's own topics. The counters leave it out."""
-        if self._state is not State.CLOSED:
+        if self._phase is not Phase.CLOSED:
             self._outbox.send_uncounted(packet)
             if self._outbox.bytes > self._max_bytes:
                 self._shut_down()
@@ -234,12 +234,12 @@ class Connection:
 
     def close(self, reason: ReasonCode, explanation: str) -> None:
         """End the connection, with DISCONNECT where the protocol version has it. The Will is published."""
-        if self._state is State.CLOSED:
+        if self._phase is Phase.CLOSED:
             return
         last = b""
-        if self._state is State.ADMITTING:
+        if self._phase is Phase.ADMITTING:
             last = self.explanations.refusal(reason, explanation)
-        elif self._state is State.ESTABLISHED:  # no DISCONNECT before CONNACK [MQTT5-3.14.0-1]
+        elif self._phase is Phase.ESTABLISHED:  # no DISCONNECT before CONNACK [MQTT5-3.14.0-1]
             last = self.explanations.disconnect(reason, explanation)
         self.finish(last, self._due_will())
 
@@ -261,7 +261,7 @@ class Connection:
 
     def _shut_down(self) -> None:
         """End a connection that takes its messages too slowly (``force_shutdown``)."""
-        if self._state is State.CLOSED:
+        if self._phase is Phase.CLOSED:
             return
         assert self._client is not None
         self._counters.connections_shut_down += 1
@@ -275,7 +275,7 @@ class Connection:
 
     def _due_will(self) -> p.Will | None:
         """Return the Will, which belongs to the Session only once CONNECT is accepted [MQTT311-3.1.2-8]."""
-        return self._client.will if self._client is not None and self._state is State.ESTABLISHED else None
+        return self._client.will if self._client is not None and self._phase is Phase.ESTABLISHED else None
 
     def _refuse(self, error: WireError) -> None:
         """End the Network Connection because the Client broke the rules."""
@@ -286,7 +286,7 @@ class Connection:
             error=error,
             reason=error.reason.name,
         )
-        if self._state is State.NEW and error.protocol_version is not None:
+        if self._phase is Phase.NEW and error.protocol_version is not None:
             # A malformed CONNECT. Without its properties the Maximum Packet Size is unknown: send no Reason String.
             known = error.connect_properties is not None
             explanations = Explanations(error.protocol_version, error.connect_properties or NO_PROPERTIES)
@@ -296,9 +296,9 @@ class Connection:
 
     def _end(self, will: p.Will | None) -> None:
         """Leave the Session, once. Nothing of this connection stays behind."""
-        if self._state is State.CLOSED:
+        if self._phase is Phase.CLOSED:
             return
-        self._state = State.CLOSED
+        self._phase = Phase.CLOSED
         self._order.close()
         self._cancel_timer()
         self.acknowledgements.close()

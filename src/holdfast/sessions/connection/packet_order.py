@@ -27,7 +27,7 @@ from holdfast.wire import PacketParser, ProtocolError, WireError
 READ_AHEAD = 64 * 1024
 
 
-class _State(Enum):
+class _Reading(Enum):
     READY = "waits for bytes or for a release"
     ACTING = "acts on a packet; a release during that time is noticed by the running loop"
     PAUSED = "the transport is not read; only during a hold"
@@ -71,13 +71,13 @@ class PacketOrder:
         self._flushes = flushes
         self._counters = counters
         self._refuse = refuse
-        self._state = _State.READY
+        self._state = _Reading.READY
         self._holds = 0
         self._heard_at = clock.seconds()
 
     def receive(self, data: bytes) -> None:
         """Take bytes from the Client, and act on the packets that they complete."""
-        if self._state is _State.CLOSED:
+        if self._state is _Reading.CLOSED:
             return
         self._heard_at = self._clock.seconds()
         self._counters.bytes_received += len(data)
@@ -100,8 +100,8 @@ class PacketOrder:
         self._holds -= 1
         if self._holds:
             return
-        if self._state is _State.PAUSED:
-            self._state = _State.READY
+        if self._state is _Reading.PAUSED:
+            self._state = _Reading.READY
             self._heard_at = self._clock.seconds()
             self._network.resume()
         self._act()
@@ -112,21 +112,21 @@ class PacketOrder:
 
     def silence(self) -> float:
         """Return for how many seconds nothing has come from the Client; 0 while the transport is paused."""
-        return 0.0 if self._state is _State.PAUSED else self._clock.seconds() - self._heard_at
+        return 0.0 if self._state is _Reading.PAUSED else self._clock.seconds() - self._heard_at
 
     def close(self) -> None:
         """Act on nothing any more."""
-        self._state = _State.CLOSED
+        self._state = _Reading.CLOSED
 
     def _act(self) -> None:
-        if self._state is not _State.READY:
+        if self._state is not _Reading.READY:
             return
-        self._state = _State.ACTING
+        self._state = _Reading.ACTING
         parser = self._parser
         next_packet = parser.next_packet
         packets = 0
         try:
-            while not self._holds and self._state is _State.ACTING:  # an action may hold, or close the connection
+            while not self._holds and self._state is _Reading.ACTING:  # an action may hold, or close the connection
                 packet = next_packet()
                 if packet is None:
                     return
@@ -138,8 +138,8 @@ class PacketOrder:
         except WireError as error:
             self._refuse(error)
         finally:
-            if self._state is _State.ACTING:
-                self._state = _State.READY
+            if self._state is _Reading.ACTING:
+                self._state = _Reading.READY
                 if self._holds:
                     self._pause_if_full()
             # Counted once for each piece of bytes: counting every packet would cost more.
@@ -149,6 +149,6 @@ class PacketOrder:
             parser.publish_bytes = 0
 
     def _pause_if_full(self) -> None:
-        if self._state is _State.READY and self._parser.buffered >= READ_AHEAD:
-            self._state = _State.PAUSED
+        if self._state is _Reading.READY and self._parser.buffered >= READ_AHEAD:
+            self._state = _Reading.PAUSED
             self._network.pause()

@@ -1,6 +1,6 @@
 """Messages sent to a Client with QoS 1 or 2 and not yet acknowledged [MQTT5-4.3], [MQTT5-4.4].
 
-How it works. Every such message is an :class:`Inflight`, and its ``state`` is one of :class:`State`. The tables
+How it works. Every such message is an :class:`Inflight`, and its ``state`` is one of :class:`InflightState`. The tables
 :data:`QOS_1` and :data:`QOS_2` name every event that may change the state. A pair that is missing is not allowed: the
 Session ignores the packet. The normal ways are
 
@@ -35,7 +35,7 @@ from holdfast.wire import PacketParser, Properties, encode
 from holdfast.wire.packets import Publish
 
 
-class State(Enum):
+class InflightState(Enum):
     """The state of a message in flight."""
 
     AWAITS_COMMIT = "may not be sent before its commit"
@@ -44,7 +44,7 @@ class State(Enum):
     OVER = "acknowledged in full, refused or discarded"
 
 
-class Event(Enum):
+class InflightEvent(Enum):
     """An event in the life of a message in flight."""
 
     COMMIT_ENDED = "the commit has succeeded or failed"
@@ -55,19 +55,19 @@ class Event(Enum):
 
 
 # Module constants: a global name is cheaper to read than a member of an Enum, and these are read for every message.
-AWAITS_COMMIT, SENT, RELEASED, OVER = State
+AWAITS_COMMIT, SENT, RELEASED, OVER = InflightState
 
 #: QoS 1: the next state for a state and an event
-QOS_1 = {(SENT, Event.PUBACK): OVER}
+QOS_1 = {(SENT, InflightEvent.PUBACK): OVER}
 
 #: QoS 2: the next state for a state and an event
 QOS_2 = {
-    (AWAITS_COMMIT, Event.COMMIT_ENDED): SENT,
-    (SENT, Event.PUBREC): RELEASED,
-    (SENT, Event.PUBREC_REFUSES): OVER,
-    (RELEASED, Event.PUBREC): RELEASED,
-    (RELEASED, Event.PUBREC_REFUSES): OVER,
-    (RELEASED, Event.PUBCOMP): OVER,
+    (AWAITS_COMMIT, InflightEvent.COMMIT_ENDED): SENT,
+    (SENT, InflightEvent.PUBREC): RELEASED,
+    (SENT, InflightEvent.PUBREC_REFUSES): OVER,
+    (RELEASED, InflightEvent.PUBREC): RELEASED,
+    (RELEASED, InflightEvent.PUBREC_REFUSES): OVER,
+    (RELEASED, InflightEvent.PUBCOMP): OVER,
 }
 
 
@@ -85,7 +85,7 @@ class Inflight:
     expires_at: int = 0
     replayed: bool = False
     delivery: Delivery | None = None
-    state: State = SENT
+    state: InflightState = SENT
 
     def again(self, protocol_version: int, now: int) -> bytes:
         """Return the PUBLISH for another attempt, with DUP 1 [MQTT5-3.3.1-1]."""

@@ -135,6 +135,8 @@ class InflightMessages:
 
     def drop_overtaken(self, topic: str) -> None:
         """Drop replayed messages of a topic that have not been sent yet: a newer message is about to be sent."""
+        if not self._awaited_topics:  # the usual case
+            return
         overtaken = [identifier for identifier, known in self._awaited_topics.items() if known == topic]
         for packet_identifier in overtaken:
             self._complete(packet_identifier, self.entries[packet_identifier])

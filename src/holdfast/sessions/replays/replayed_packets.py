@@ -8,7 +8,7 @@ Otherwise a subscription may need three changes, all of them near the beginning 
     33 14 | 00 03 a/b | 00 07 | 07 0b 2a 02 00 00 00 3c | hello    sent: QoS 1, Packet Identifier 7, Subscription
                                                                    Identifier 42, 60 seconds to live
 
-So a packet is cut at three places (:class:`Packet`) and joined again around the new fields. The payload and the stored
+So a packet is cut at three places (:data:`Packet`) and joined again around the new fields. The payload and the stored
 properties are copied, never read. Decoding every packet into a PUBLISH and encoding it again took several times as
 long, and was left out: a replay may have a million packets.
 """
@@ -16,7 +16,6 @@ long, and was left out: a replay may have a million packets.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from holdfast.wire import encode_variable_byte_integer
 from holdfast.wire.datatypes import read_variable_byte_integer
@@ -26,29 +25,27 @@ _MESSAGE_EXPIRY_INTERVAL, _SUBSCRIPTION_IDENTIFIER = b"\x02", b"\x0b"
 #: the first byte of a PUBLISH with RETAIN 1 and QoS 0
 _PUBLISH_RETAIN = 0x31
 
-
-class Packet(NamedTuple):
-    """The positions of one QoS 0 PUBLISH among joined packets."""
-
-    start: int
-    topic: int  #: after the fixed header: the length of the Topic Name, then the name
-    rest: int  #: after the Topic Name: properties (MQTT 5) and payload
-    end: int
+#: The positions of one QoS 0 PUBLISH among joined packets: its start; the Topic Name with its length, after the fixed
+#: header; the properties (MQTT 5) and the payload; its end. A plain tuple, since one is made for every message.
+Packet = tuple[int, int, int, int]
 
 
 def packets_of(joined: bytes) -> Iterator[Packet]:
     """Yield the positions of each packet."""
     start = 0
     while start < len(joined):
-        length, topic = read_variable_byte_integer(joined, start + 1)
+        length = joined[start + 1]
+        topic = start + 2
+        if length > 127:  # most packets are short, and need no call
+            length, topic = read_variable_byte_integer(joined, start + 1)
         end = topic + length
-        yield Packet(start, topic, topic + 2 + (joined[topic] << 8 | joined[topic + 1]), end)
+        yield start, topic, topic + 2 + (joined[topic] << 8 | joined[topic + 1]), end
         start = end
 
 
 def topic_of(joined: bytes, packet: Packet) -> str:
     """Return the Topic Name of a packet."""
-    return joined[packet.topic + 2 : packet.rest].decode()
+    return joined[packet[1] + 2 : packet[2]].decode()
 
 
 def subscription_identifier(identifier: int) -> bytes:
