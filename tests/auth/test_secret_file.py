@@ -1,4 +1,4 @@
-"""A persistent secret is made once, and only the broker's user can read it."""
+"""A secret that lasts is made once, for the broker's user alone."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib.metadata import PackageNotFoundError
 
 import pytest
@@ -48,3 +50,17 @@ def test_the_reference_is_printed_as_it_is(arguments: list[str], expected: str) 
 
 def test_another_format_has_status_2() -> None:
     assert CliRunner().invoke(main, ["config", "reference", "--format", "yaml"]).exit_code == 2
+
+
+def test_only_the_command_that_runs_is_imported() -> None:
+    """The version needs no Twisted, and the help no database."""
+    program = """
+import sys
+from click.testing import CliRunner
+from holdfast.cli import main
+assert CliRunner().invoke(main, ["--version"]).exit_code == 0
+assert "twisted" not in sys.modules
+assert CliRunner().invoke(main, ["--help"]).exit_code == 0
+assert "sqlalchemy" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

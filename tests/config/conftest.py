@@ -1,4 +1,4 @@
-"""Configuration files for the tests, and their problems."""
+"""Configuration files for the tests, and what is wrong with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parsing durations, sizes and rates."""
+"""Durations, sizes and rates as they are written."""
 
 from __future__ import annotations
 

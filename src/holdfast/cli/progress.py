@@ -18,7 +18,7 @@ class Report(Protocol):
 
 
 @contextmanager
-def progress(what: str, total: int | None, in_bytes: bool = False) -> Iterator[Report]:
+def progress(description: str, total: int | None, in_bytes: bool = False) -> Iterator[Report]:
     """Show a bar during a long task. ``total`` is None if it is not known yet."""
     console = Console(stderr=True)
     count = DownloadColumn() if in_bytes else MofNCompleteColumn()
@@ -27,7 +27,7 @@ def progress(what: str, total: int | None, in_bytes: bool = False) -> Iterator[R
         console=console, transient=True, disable=not console.is_terminal,
     )  # fmt: skip
     with bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(description, total=total)
 
         def report(done: int, total: int | None = None, /) -> None:
             bar.update(task, completed=done, total=total)

@@ -1,4 +1,4 @@
-"""The deliveries of Topic Filters match the broker's, and have the cost of the replays."""
+"""What Topic Filters deliver: as the broker matches, with what their replays take."""
 
 from __future__ import annotations
 
@@ -54,25 +54,23 @@ def pairs(spark: SparkSession, asked: list[str], topics: list[str]) -> list[tupl
 # Each example is a query: few, and large ones.
 @settings(max_examples=3)
 @given(st.sets(topic_filters(), min_size=60, max_size=90), st.sets(topic_names(), min_size=60, max_size=90))
-def test_a_filter_matches_the_same_topics_as_in_the_broker(
-    spark: SparkSession, asked: set[str], topics: set[str]
-) -> None:
+def test_a_filter_matches_what_it_matches_in_the_broker(spark: SparkSession, asked: set[str], topics: set[str]) -> None:
     """With ``$``, empty levels, the level above ``#`` and any script."""
     names = sorted(topics)
     expected = sorted((one, at) for one in asked for at, name in enumerate(names) if matches(one, name))
     assert pairs(spark, sorted(asked), names) == expected
 
 
-def test_filters_may_have_the_allowed_number_of_levels(spark: SparkSession) -> None:
-    """Topics may have any number of levels."""
+def test_filters_may_have_as_many_levels_as_are_allowed(spark: SparkSession) -> None:
+    """And topics any number."""
     deep = "/".join("a" * MOST_LEVELS)
     asked = ["/".join(["+"] * MOST_LEVELS), deep, deep[:-1] + "#", "#"]
     expected = [("#", 0), ("#", 1), *((one, 0) for one in asked[:3]), (asked[2], 1)]
     assert pairs(spark, asked, [deep, deep + "/a" * 1000]) == sorted(expected)
 
 
-def test_every_filter_has_a_row_also_without_a_match(spark: SparkSession, filled: Filled) -> None:
-    """The most bytes come first. A filter without a replay has the reason."""
+def test_every_filter_is_told_of_also_where_nothing_matches(spark: SparkSession, filled: Filled) -> None:
+    """The most bytes first; what is not replayed at all says why."""
     filled.put(*(message(topic, b"x" * len(topic)) for topic in TOPICS))
     with snapshot_of(filled.url) as snapshot:
         found = filters(spark, snapshot, of_lines([*FILTERS, "a/b"]), FlowSettings(2, 1, 1 << 20, Rate(2, 1.0)))
@@ -89,7 +87,7 @@ def test_every_filter_has_a_row_also_without_a_match(spark: SparkSession, filled
     assert found.messages == sum(one.messages * one.subscriptions for one in found.deliveries)
 
 
-def test_all_deliveries_are_written(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
+def test_all_of_it_is_written(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
     filled.put(message("a/b", b"xyz"))
     with snapshot_of(filled.url) as snapshot:
         filters(spark, snapshot, of_lines(["a/+", "b"]), FlowSettings(), Folder(str(tmp_path / "out")), "json")
@@ -100,10 +98,10 @@ def test_all_deliveries_are_written(spark: SparkSession, filled: Filled, tmp_pat
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["filters"] == 2
 
 
-def test_the_command_lists_invalid_filters_and_ends_with_status_3(
+def test_the_command_lists_what_is_no_filter_and_ends_with_status_3(
     spark: SparkSession, filled: Filled, tmp_path: Path
 ) -> None:
-    """It prints a table, or one line of JSON. The valid filters are counted all the same."""
+    """For people a table, for machines one line of JSON; the rest is done all the same."""
     filled.put(message("a/b", b"xyz"), message("evil\x1b[2J/x"))
     file = tmp_path / "filters.txt"
     file.write_text("# mine\n#\na/#/b\n")
@@ -127,7 +125,7 @@ def test_the_command_lists_invalid_filters_and_ends_with_status_3(
         (["--filters", "/nowhere/x"], "/nowhere/x: the Topic Filters cannot be read"),
     ],
 )
-def test_a_wrong_option_is_explained_in_one_line(
+def test_what_cannot_be_meant_is_said_in_a_line(
     spark: SparkSession, tmp_path: Path, options: list[str], said: str
 ) -> None:
     found = CliRunner().invoke(main, ["filters", "--storage", f"sqlite:///{tmp_path}/none.db", *options])

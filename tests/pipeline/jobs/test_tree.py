@@ -1,4 +1,4 @@
-"""The tree of topics: the messages below each prefix, their ages, and their expiry."""
+"""The tree of topics: how much there is below each prefix, how old it is, and how much of it expires."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.spark
 LATER = 2**41
 
 
-def test_a_topic_has_a_prefix_for_each_of_its_levels(spark: SparkSession) -> None:
+def test_prefixes_are_those_the_topic_has(spark: SparkSession) -> None:
     """Empty levels are levels."""
     topics = ["a/b/c/d", "a", "/a", "a//b", "/"]
     frame = spark.createDataFrame([(topic,) for topic in topics], "topic string")
@@ -35,7 +35,7 @@ def test_a_topic_has_a_prefix_for_each_of_its_levels(spark: SparkSession) -> Non
 
 
 def test_each_prefix_has_its_count_bytes_ages_and_expiry(spark: SparkSession, filled: Filled) -> None:
-    """Ages are whole seconds, and never negative, even if a clock was ahead."""
+    """Ages are whole seconds, never negative, whichever clock was ahead."""
     filled.put(message("a/b", b"12", stored_at=NOW - 60_000), at=NOW - 60_000)
     filled.put(message("a/c", b"345", stored_at=NOW, expires_at=LATER))
     filled.put(message("a/c/d", b"6", stored_at=NOW + 5000, expires_at=LATER + 1), at=NOW + 5000)
@@ -51,7 +51,7 @@ def test_each_prefix_has_its_count_bytes_ages_and_expiry(spark: SparkSession, fi
 def test_the_first_prefixes_are_returned_and_all_are_written(
     spark: SparkSession, filled: Filled, tmp_path: Path
 ) -> None:
-    """Only --overwrite replaces a complete result."""
+    """A complete result is not replaced unless that is said."""
     filled.put(message("a/b"), message("a/c"), message("b/x", b"x" * 100))
     out = Folder(str(tmp_path / "out"))
     with snapshot_of(filled.url) as snapshot:
@@ -65,7 +65,7 @@ def test_the_first_prefixes_are_returned_and_all_are_written(
 
 
 def test_the_command_shows_a_table_or_a_line_of_json(spark: SparkSession, filled: Filled) -> None:
-    """Also for a database without retained messages."""
+    """Also of a database in which nothing is retained."""
     command = ["tree", "--storage", filled.url, "--depth", "1"]
     assert "0 messages, 0 bytes, below 0 prefixes" in CliRunner().invoke(main, command).stdout
     filled.put(message("grün\u202e/x", b"xy"))

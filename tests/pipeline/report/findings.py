@@ -1,4 +1,4 @@
-"""Figures for pages without a database, with ordinary or hostile names."""
+"""Findings to make pages of, without a database: of ordinary names, or of hostile ones."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def history(names: tuple[str, ...]) -> History:
 
 
 def findings(names: tuple[str, ...] = ("plant", "home", "lab")) -> Findings:
-    """Return the figures of a report in which all topics, clients and filters have these names."""
+    """Return what might be found where these are the names of everything."""
     branches = tuple(branch(one, 1000 - place) for place, one in enumerate(names))
     below = tuple(branch(f"{one}/{other}", 90) for one in names for other in names)
     ones = tuple(One(one, one, 1000, NOW - 5 * DAY) for one in names)
@@ -88,7 +88,7 @@ def findings(names: tuple[str, ...] = ("plant", "home", "lab")) -> Findings:
 
 
 def empty() -> Findings:
-    """Return the figures of a database without messages, subscriptions and history."""
+    """Return what is found where nothing is retained, nobody subscribes, and no history is kept."""
     return evolve(
         findings(), totals=Totals(0, 0, 0, 0, 0, 0, 0, 0, 0, 0), branches=(), stale=(), sizes=(), ages=(), largest=(),
         oldest=(), clients=(), expiry=Expiry((0,) * HOURS, (0,) * DAYS, 0, 0), deliveries=None, history=None,

@@ -1,4 +1,4 @@
-"""The figures of the report, in both kinds of databases, with and without a history."""
+"""The report: what it finds in a database of either make, with a history and without."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ pytestmark = pytest.mark.spark
 HOUR = 3_600_000
 
 
-def test_a_history_of_any_length_has_at_most_72_steps() -> None:
+def test_changes_are_told_in_steps_that_fit() -> None:
+    """At most 72 of them, however long the history is."""
     for seconds in (0, 59, 4_000, 86_400, 30 * 86_400, 10 * 365 * 86_400):
         step = step_of(seconds)
         assert step >= 60
@@ -31,7 +32,7 @@ def test_a_history_of_any_length_has_at_most_72_steps() -> None:
     assert (step_of(3600), step_of(86_400), step_of(7 * 86_400)) == (60, 3_600, 14_400)
 
 
-def test_the_report_counts_messages_by_size_age_publisher_and_expiry(spark: SparkSession, filled: Filled) -> None:
+def test_what_is_retained_is_told_by_size_age_publisher_and_expiry(spark: SparkSession, filled: Filled) -> None:
     with snapshot_of(_prepared(filled).url) as before:
         now = before.taken_at
     for age, one in (
@@ -61,7 +62,7 @@ def test_the_report_counts_messages_by_size_age_publisher_and_expiry(spark: Spar
     assert "password" not in found.database
 
 
-def test_the_report_counts_changes_and_untouched_topics(spark: SparkSession, recorded: Filled) -> None:
+def test_the_history_tells_of_changes_and_of_what_never_changes(spark: SparkSession, recorded: Filled) -> None:
     recorded.put(message("a/once", client_id="c1"), message("a/often", client_id="c1"), message("gone"), at=NOW)
     later = NOW + 400 * 24 * HOUR
     recorded.put(*(message("a/often", b"xyz", client_id="c2") for _ in range(5)), message("gone", b""), at=later)
@@ -89,7 +90,7 @@ def test_neither_an_expired_message_nor_an_override_of_expiry_changes_the_untouc
 
 
 def test_an_empty_database_has_a_report(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
-    """The page is in the folder, and --json prints a line of JSON."""
+    """Written to a folder, for machines told in a line of JSON."""
     command = ["report", "--storage", _prepared(filled).url, "--out", str(tmp_path / "new"), "--json"]
     found = CliRunner().invoke(main, command)
     told = json.loads(found.stdout)
@@ -97,7 +98,7 @@ def test_an_empty_database_has_a_report(spark: SparkSession, filled: Filled, tmp
     assert "No messages are retained." in (tmp_path / "new" / "report.html").read_text()
 
 
-def test_the_command_writes_a_page_and_lists_invalid_filters(
+def test_the_command_writes_a_page_and_says_which_lines_were_no_filters(
     spark: SparkSession, filled: Filled, tmp_path: Path
 ) -> None:
     """It replaces an earlier page as a whole; nothing else is left in the folder."""
@@ -124,7 +125,7 @@ def test_the_command_writes_a_page_and_lists_invalid_filters(
         (["--filters", "/nowhere/x"], "/nowhere/x: the Topic Filters cannot be read"),
     ],
 )
-def test_a_wrong_option_is_explained_in_one_line(
+def test_what_cannot_be_meant_is_said_in_a_line(
     spark: SparkSession, tmp_path: Path, options: list[str], said: str
 ) -> None:
     command = ["report", "--storage", f"sqlite:///{tmp_path}/none.db", "--out", str(tmp_path), *options]

@@ -1,4 +1,4 @@
-"""Rows have packets for the wire, and columns for plain SQL."""
+"""Rows are ready for the wire, and readable with plain SQL."""
 
 from __future__ import annotations
 

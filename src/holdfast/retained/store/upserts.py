@@ -32,7 +32,6 @@ class RetainedUpserts:
         self,
         statements: Statements,
         node: int,
-        *,
         observe: Callable[[int], None],
         usage: UsageTable,
         recorder: Recorder,
