@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from attrs import fields
 
-from holdfast.pipeline.filters.deliveries import Deliveries
+from holdfast.pipeline.filters.deliveries import FilterDeliveries
 from holdfast.pipeline.jobs.archive import Archived
-from holdfast.pipeline.jobs.audit import Findings
+from holdfast.pipeline.jobs.audit import AuditResult
 from holdfast.pipeline.jobs.compact import Compacted
 from holdfast.pipeline.jobs.decode import Decoded
 from holdfast.pipeline.jobs.export import Manifest
@@ -29,11 +29,11 @@ _PAGE = Path(__file__).resolve().parents[2] / "docs" / "pipeline" / "running.md"
         ("import", Imported, ()),
         ("archive", Archived, ()),
         ("compact", Compacted, ()),
-        ("audit", Findings, ()),
+        ("audit", AuditResult, ()),
         ("decode", Decoded, ()),
         ("publish", Published, ()),
         ("tree", Tree, ()),
-        ("filters", Deliveries, ("messages", "bytes", "flow")),
+        ("filters", FilterDeliveries, ("messages", "bytes", "flow")),
     ],
 )
 def test_the_page_names_the_fields_of_a_result(command: str, result: Any, more: tuple[str, ...]) -> None:

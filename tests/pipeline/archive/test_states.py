@@ -14,7 +14,7 @@ from holdfast.pipeline import Source, snapshot_of
 from holdfast.pipeline.cli.options import milliseconds
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.jobs.asof import asof, moment_at, state_at
-from holdfast.pipeline.jobs.audit import Findings, audit
+from holdfast.pipeline.jobs.audit import AuditResult, audit
 from holdfast.pipeline.output.folder import Folder
 from holdfast.retained.history.entries import retained_by
 from holdfast.retained.history.history import HistoryLimits
@@ -108,11 +108,11 @@ def test_an_audit_finds_what_was_changed_behind_the_brokers_back(spark: SparkSes
     """Equal as the broker left it; a row changed, removed or added by hand is found."""
     recorded.put(*(message(f"t/{number}") for number in range(6)), message("t/5", b""))
     with snapshot_of(recorded.url) as snapshot:
-        assert audit(spark, snapshot, partitions=2) == Findings(same=5)
+        assert audit(spark, snapshot, partitions=2) == AuditResult(same=5)
     Filled(recorded.url).put(message("t/0", b"changed"), message("t/1", b""), message("new"))
     with snapshot_of(recorded.url) as snapshot:
         found = audit(spark, snapshot, partitions=2)
-    assert found == Findings(same=3, only_live=1, only_history=1, differs=1)
+    assert found == AuditResult(same=3, only_live=1, only_history=1, differs=1)
 
 
 @pytest.mark.parametrize(

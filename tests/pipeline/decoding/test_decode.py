@@ -1,4 +1,4 @@
-"""``decode`` from what it writes."""
+"""The results of ``decode``."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ def run(*arguments: object) -> Result:
 
 
 def told(result: Result, status: int) -> dict[str, Any]:
-    """Return what a command has told, which ended with a status."""
+    """Return the JSON that a command printed; it must end with the given status."""
     assert result.exit_code == status, result.output + result.stderr
     return dict(json.loads(result.stdout.splitlines()[-1]))
 
 
 def decoded(spark: SparkSession, out: Path, *columns: str) -> list[tuple[Any, ...]]:
-    """Return what was decoded."""
+    """Return the decoded rows."""
     return sorted(map(tuple, spark.read.parquet(str(out / "data")).select(*columns).collect()), key=str)
 
 
 def bad(out: Path) -> dict[str, str]:
-    """Return the reasons of what was not, by topic."""
+    """Return the reasons of the bad payloads by topic."""
     lines = [line for file in (out / "bad").glob("*.json") for line in file.read_text().splitlines()]
     return {line["topic"]: line["reason"] for line in map(json.loads, lines)}
 
 
 def test_numbers_become_a_table_with_the_named_levels(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
-    """What is none is aside with its reason and its payload; --max-bad says how much of that is too much."""
+    """Bad payloads are in a folder of their own, with the reason. --max-bad decides the exit status."""
     filled.put(
         message("site/a/dev/1/temp", b"21.5"), message("site/a/dev/2/temp", b"ON"),
         message("site/b/dev/1/temp", b"21,5"), message("site/b/dev/1/hum", b"50"), message("$site/b/dev/1/temp", b"1"),
@@ -97,7 +97,7 @@ JSON = {
 
 @pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
 def test_json_is_inferred(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
-    """Numbers are widened, objects and arrays keep their shape, what has no common kind is text."""
+    """Numbers are widened, objects and arrays keep their shape, and values without a common type become text."""
     filled.put(*(message(topic, data) for topic, data in JSON.items()))
     out = tmp_path / "out"
     arguments = ("--storage", filled.url, "--format", "json", "--out", out, "--json", "--overwrite", "--pattern")
@@ -134,7 +134,7 @@ def test_json_is_inferred(spark: SparkSession, filled: Filled, tmp_path: Path) -
 
 @pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
 def test_fields_keep_their_names(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
-    """Whatever characters they have; a name that no column can have makes a payload bad."""
+    """Any characters are allowed. A name that no column can have makes a payload bad."""
     names = ["a.b", "a`b", "x y", "\n,;{}()=\t", "é", "`", "select"]
     filled.put(message("odd/1", json.dumps(dict.fromkeys(names, 1)).encode()), message("odd/2", b'{"\\ud800": 1}'))
     out = tmp_path / "out"
@@ -147,8 +147,8 @@ def test_fields_keep_their_names(spark: SparkSession, filled: Filled, tmp_path: 
 
 
 @pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
-def test_nothing_to_decode_is_an_empty_table(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
-    """With no message, and with none that a schema could be inferred from."""
+def test_without_messages_the_table_is_empty(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
+    """Neither a given nor an inferred schema needs a message."""
     filled.put(message("a", b"nonsense"))
     for pattern, status in (("b", 0), ("a", 3)):
         out = tmp_path / pattern
@@ -159,8 +159,8 @@ def test_nothing_to_decode_is_an_empty_table(spark: SparkSession, filled: Filled
         assert spark.read.parquet(str(out / "data")).columns == ["topic", "stored_at", "revision"]
 
 
-def test_sparkplug_names_come_from_the_births_before(spark: SparkSession, recorded: Filled, tmp_path: Path) -> None:
-    """From the history and from an archive of it alike: an alias means what the last birth said it means."""
+def test_sparkplug_names_come_from_the_last_birth_before(spark: SparkSession, recorded: Filled, tmp_path: Path) -> None:
+    """From the history and from an archive: an alias has the name that the last birth gave it."""
     node, device = "spBv1.0/g/{}/n", "spBv1.0/g/{}/n/d"
     seconds = iter(range(100))
 
@@ -200,8 +200,10 @@ def test_sparkplug_names_come_from_the_births_before(spark: SparkSession, record
 
 
 @pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
-def test_sparkplug_integers_are_those_that_were_meant(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
-    """Negative ones are sent in 8, 32 or 64 bits, whatever the datatype; the largest do not lose a digit."""
+def test_sparkplug_integers_have_the_sign_of_their_datatype(
+    spark: SparkSession, filled: Filled, tmp_path: Path
+) -> None:
+    """Negative numbers are sent in 8, 32 or 64 bits, with any datatype. The largest keep all digits."""
     sent = {
         "a": (1, 0xFF, -1), "b": (1, 2**32 - 1, -1), "c": (2, 2**16 - 300, -300), "d": (3, 2**64 - 7, -7),
         "e": (4, 2**64 - 5, -5), "f": (4, 2**63 - 1, 2**63 - 1), "g": (8, 2**64 - 1, 2**64 - 1), "h": (5, 255, 255),
@@ -229,10 +231,10 @@ def test_sparkplug_integers_are_those_that_were_meant(spark: SparkSession, fille
     ],
 )
 @pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
-def test_what_cannot_be_meant_is_refused_in_a_line(
+def test_a_wrong_option_is_explained_in_one_line(
     spark: SparkSession, filled: Filled, tmp_path: Path, arguments: tuple[str, ...], complaint: str
 ) -> None:
-    """And nothing is written."""
+    """Nothing is written."""
     result = run("--storage", filled.url, "--out", tmp_path / "out", *arguments)
     assert result.exit_code == 1
     assert complaint in result.stderr

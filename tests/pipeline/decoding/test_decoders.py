@@ -1,4 +1,4 @@
-"""Decoders of other packages: the one in docs/pipeline/decode.md, and those that are not as they should be."""
+"""Decoders of other packages: the example in docs/pipeline/decode.md, and broken ones."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 @contextmanager
 def sent_whole(module: str) -> Iterator[None]:
-    """Send what is in a module to the executors, which would have the package installed."""
+    """Send the content of a module to the executors: usually the package would be installed there."""
     serializer: Any = cloudpickle
     serializer.register_pickle_by_value(sys.modules[module])
     try:
@@ -58,7 +58,7 @@ def sent_whole(module: str) -> Iterator[None]:
 
 
 def example(pattern: str) -> str:
-    """Return what the page has of an example."""
+    """Return an example of the page."""
     found = re.search(pattern, PAGE.read_text(), re.S)
     assert found
     return found[1]
@@ -69,7 +69,7 @@ def example(pattern: str) -> str:
 def test_the_decoder_in_the_page_is_a_format(
     spark: SparkSession, filled: Filled, tmp_path: Path, install: Install
 ) -> None:
-    """By its entry point and as an object; its patterns are those that count when none are given."""
+    """By its entry point and as an object. Without a pattern, its own patterns count."""
     install("weather", example(r"```python\n(import struct.*?)```"), example(r"\n    (weather = [^\n]*)"))
     filled.put(
         message("weather/north/report", b"\x01\xff\x9c\x09\x60"), message("weather/south/report", b"\x02aabb"),
@@ -94,8 +94,7 @@ def test_the_decoder_in_the_page_is_a_format(
         assert (row.station, row.temperature, row.battery, row.low) == ("north", -1.0, 2.4, False)
 
 
-def test_formats_that_cannot_be_had_are_told(install: Install) -> None:
-    """Which there are, and what is wrong with one."""
+def test_a_missing_or_broken_format_is_explained(install: Install) -> None:
     install(
         "odd",
         "import struct\ndef no(): raise OSError('gone')\n",
@@ -116,21 +115,20 @@ def test_formats_that_cannot_be_had_are_told(install: Install) -> None:
 
 
 class Unfinished(Decoder):
-    """Has neither a schema nor a way to infer one."""
+    """A decoder without a schema and without infer()."""
 
     def decode(self, topic: str, payload: bytes) -> Iterable[Mapping[str, Any]]:
         """Return nothing."""
         return []
 
 
-def test_a_schema_that_cannot_be_had_is_told() -> None:
-    """Whatever a decoder does with the sample."""
+def test_a_failed_inference_is_explained() -> None:
     with pytest.raises(PipelineError, match="Unfinished has neither a schema nor a way to infer one"):
         inferred_by(Unfinished(), [b"x"])
 
 
-def test_the_built_in_ones_are_decoders() -> None:
-    """Of which json alone takes a schema."""
+def test_the_built_in_formats_are_decoders() -> None:
+    """Only json takes a schema."""
     assert all(isinstance(decoder_of(name), Decoder) for name in ("json", "number", "sparkplug"))
     assert decoder_of("json", "a int").schema == "a int"
     with pytest.raises(PipelineError, match="only json takes one"):

@@ -35,7 +35,7 @@ from holdfast.pipeline.decoding import BadPayload, Decoder
 from holdfast.pipeline.decoding.decode_function import MOST_ROWS, DecodeFunction
 from holdfast.pipeline.decoding.field_values import row_of
 from holdfast.pipeline.decoding.json_documents import JsonDocuments, objects
-from holdfast.pipeline.decoding.number import Number
+from holdfast.pipeline.decoding.number import NumberDecoder
 from holdfast.pipeline.decoding.protobuf import Value, Wire, fields
 from holdfast.pipeline.decoding.schema_inference import inferred
 from holdfast.pipeline.decoding.sparkplug import Sparkplug
@@ -46,15 +46,14 @@ from tests.pipeline.decoding import tahu
 
 
 def test_a_pattern_is_a_topic_filter_with_names() -> None:
-    """Names are levels, counted from 0; + and # stay what they are."""
+    """A name stands for a level, counted from 0. + and # keep their meaning."""
     found = topic_pattern("site/{site}/+/{device}/#")
     assert (found.topic_filter, found.levels) == ("site/+/+/+/#", {"site": 1, "device": 3})
     assert topic_pattern("/{a}").topic_filter == "/+"
 
 
 @pytest.mark.parametrize("text", ["", "a/#/b", "a+", "{a", "{}", "{1}", "{a b}", "x{a}", "{a}/{A}", "a/{b}{c}", "\0"])
-def test_what_is_no_pattern_is_refused(text: str) -> None:
-    """With a reason."""
+def test_an_invalid_pattern_is_refused_with_the_reason(text: str) -> None:
     with pytest.raises(PipelineError):
         topic_pattern(text)
 
@@ -67,8 +66,7 @@ def test_what_is_no_pattern_is_refused(text: str) -> None:
     ],
 )  # fmt: skip
 def test_numbers_and_switches(payload: bytes, value: float, state: bool | None) -> None:
-    """As programs write them."""
-    assert Number().decode("t", payload) == [{"value": value, "state": state}]
+    assert NumberDecoder().decode("t", payload) == [{"value": value, "state": state}]
 
 
 @pytest.mark.parametrize(
@@ -97,16 +95,14 @@ def test_numbers_and_switches(payload: bytes, value: float, state: bool | None) 
         (b"1\x00", "is not a number"),
     ],
 )
-def test_what_could_be_another_number_is_none(payload: bytes, reason: str) -> None:
-    """Nothing is guessed."""
+def test_an_ambiguous_number_is_bad(payload: bytes, reason: str) -> None:
     with pytest.raises(BadPayload, match=reason):
-        Number().decode("t", payload)
+        NumberDecoder().decode("t", payload)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_every_number_that_is_written_is_read(value: float) -> None:
-    """To the last bit."""
-    (row,) = Number().decode("t", repr(value).encode())
+def test_every_double_is_read_exactly(value: float) -> None:
+    (row,) = NumberDecoder().decode("t", repr(value).encode())
     assert row["value"] == value
 
 
@@ -126,8 +122,8 @@ def schema_of(**types: DataType) -> StructType:
         ([{"a": 1, "A": 2.5}], schema_of(a=LongType())),
     ],
 )  # fmt: skip
-def test_kinds_are_inferred(values: list[Any], kind: DataType) -> None:
-    """The narrowest that holds all values; text, in JSON, where nothing else does."""
+def test_the_inferred_type_is_the_narrowest_for_all_values(values: list[Any], kind: DataType) -> None:
+    """If no other type fits, it is text, in JSON."""
     schema = inferred([{"x": value} for value in values])
     assert schema == schema_of(x=kind)
     if values != [{"a": 1, "A": 2.5}]:
@@ -142,8 +138,8 @@ VALUES = st.recursive(
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("xyz"), VALUES), max_size=5))
-def test_all_of_a_sample_fits_what_is_inferred_from_it(rows: list[Mapping[str, Any]]) -> None:
-    """Only names that differ in case, too many of them and characters cut in half are left to be refused."""
+def test_a_sample_fits_its_inferred_schema(rows: list[Mapping[str, Any]]) -> None:
+    """Exceptions are names that differ in case, too many names, and lone surrogates."""
     payload = json.dumps(rows).encode()
     decoder = JsonDocuments()
     schema = decoder.infer([payload])
@@ -154,8 +150,8 @@ def test_all_of_a_sample_fits_what_is_inferred_from_it(rows: list[Mapping[str, A
     assert len(found) == len(rows)
 
 
-def test_inference_takes_no_more_apart_than_it_should() -> None:
-    """A thousand fields and sixteen levels; the rest is told when it is decoded, or stays JSON."""
+def test_inference_has_limits_of_fields_and_levels() -> None:
+    """A thousand fields and sixteen levels. Further fields make a payload bad, and deeper values stay JSON."""
     assert len(inferred([{f"f{number}": 1 for number in range(5000)}])) == 1000
     wide = inferred([{f"f{number}": {f"g{place}": 1 for place in range(50)} for number in range(50)}])
     assert wide.simpleString().count("bigint") + len(wide) == 1000
@@ -179,8 +175,7 @@ def test_inference_takes_no_more_apart_than_it_should() -> None:
         (schema_of(a=LongType()), {}, (None,)),
     ],
 )  # fmt: skip
-def test_values_are_made_of_the_type_that_is_wanted(kind: DataType, value: Any, expected: Any) -> None:
-    """Where they say the same in it."""
+def test_values_are_converted_to_the_type_of_the_schema(kind: DataType, value: Any, expected: Any) -> None:
     assert row_of(schema_of(x=kind), False)({"x": value}) == (expected,)
 
 
@@ -213,14 +208,12 @@ def test_values_are_made_of_the_type_that_is_wanted(kind: DataType, value: Any, 
         (schema_of(a=LongType()), {"b\x1b": 1}, r"x: the field 'b\\x1b' is not in the schema"),
     ],
 )
-def test_what_does_not_fit_is_named(kind: DataType, value: Any, reason: str) -> None:
-    """The field, the value and what it is not."""
+def test_a_value_that_does_not_fit_is_bad_with_field_and_reason(kind: DataType, value: Any, reason: str) -> None:
     with pytest.raises(BadPayload, match=reason):
         row_of(schema_of(x=kind), False)({"x": value})
 
 
-def test_a_schema_that_nothing_is_decoded_to_is_refused() -> None:
-    """Before anything is read."""
+def test_an_unsupported_type_in_the_schema_is_refused() -> None:
     with pytest.raises(PipelineError, match="map<string,bigint>"):
         row_of(schema_of(x=MapType(StringType(), LongType())), False)
     with pytest.raises(PipelineError, match="differ only in case"):
@@ -228,14 +221,14 @@ def test_a_schema_that_nothing_is_decoded_to_is_refused() -> None:
 
 
 @pytest.mark.parametrize("payload", [b"", b"{", b"[" * 100_000, b'{"a": Infinity}', b"1", b"[1]", b"\xff", b"1" * 5000])
-def test_what_is_no_object_is_bad(payload: bytes) -> None:
-    """Nothing else is raised, however deep it is or how long its numbers are."""
+def test_json_without_objects_is_bad(payload: bytes) -> None:
+    """Deep nesting and long numbers raise nothing else."""
     with pytest.raises(BadPayload):
         objects(payload)
 
 
 class Odd(Decoder):
-    """A decoder that is not as it should be."""
+    """A decoder that fails in several ways."""
 
     schema = schema_of(x=LongType())
 
@@ -246,8 +239,8 @@ class Odd(Decoder):
         return ({"x": number} for number in iter(int, 1))
 
 
-def test_a_decoder_that_fails_is_a_reason() -> None:
-    """And so is one that never ends; what is sent to executors is whole there."""
+def test_an_exception_of_a_decoder_makes_the_payload_bad() -> None:
+    """A decoder that never ends does, too. The function works after pickling."""
     assert isinstance(Odd.schema, StructType)
     rows: DecodeFunction = pickle.loads(pickle.dumps(DecodeFunction(Odd(), Odd.schema)))
     assert rows("t", b"1") == ([(1,)], None)
@@ -260,8 +253,7 @@ def all_of(message: bytes) -> list[tuple[int, Wire, Value]]:
     return list(fields(memoryview(message)))
 
 
-def test_the_fields_of_a_message_are_read() -> None:
-    """Of all wire types."""
+def test_the_fields_of_all_wire_types_are_read() -> None:
     message = tahu.numeric(1, 300) + tahu.sized(2, b"ab") + b"\x19" + b"\1" * 8 + b"\x25" + b"\2" * 4
     found = [
         (number, wire, value if isinstance(value, int) else bytes(value)) for number, wire, value in all_of(message)
@@ -283,8 +275,7 @@ def test_the_fields_of_a_message_are_read() -> None:
         (b"\x0d\x01", "a field has 4 bytes"), (b"\x0f", "wire type 7"),
     ],
 )  # fmt: skip
-def test_what_is_no_protobuf_is_told(message: bytes, reason: str) -> None:
-    """What is wrong, and where."""
+def test_invalid_protobuf_is_bad_with_reason_and_place(message: bytes, reason: str) -> None:
     with pytest.raises(BadPayload, match=reason):
         all_of(message)
 
@@ -302,7 +293,7 @@ NEARLY = st.lists(
 
 @given(st.binary(max_size=300) | NEARLY | NEARLY.map(lambda inner: tahu.payload(inner, inner)))
 def test_arbitrary_bytes_are_a_payload_or_bad(payload: bytes) -> None:
-    """Nothing else is raised, by what reads them or by what makes rows of them, and little memory is taken."""
+    """The reader and the conversion raise nothing else, and take little memory."""
     tracemalloc.start()
     try:
         try:
@@ -319,15 +310,14 @@ def test_arbitrary_bytes_are_a_payload_or_bad(payload: bytes) -> None:
 
 
 def decoded_or_bad(payload: bytes) -> Iterable[Mapping[str, Any]]:
-    """Return the rows of a payload, none where it is bad."""
+    """Return the rows of a payload, none for a bad one."""
     try:
         return Sparkplug().decode("spBv1.0/g/NDATA/n", payload)
     except BadPayload:
         return []
 
 
-def test_a_payload_has_no_more_metrics_than_are_taken() -> None:
-    """However small they are."""
+def test_a_payload_with_too_many_metrics_is_bad() -> None:
     small = tahu.metric(alias=1)
     assert len(read(tahu.payload(*[small] * MOST_METRICS)).metrics) == MOST_METRICS
     with pytest.raises(BadPayload, match="more than 10000 metrics"):
@@ -335,7 +325,7 @@ def test_a_payload_has_no_more_metrics_than_are_taken() -> None:
 
 
 def test_a_sparkplug_payload_is_a_row_for_each_metric() -> None:
-    """The time of the message is that of metrics without one; a message without metrics is a row too."""
+    """A metric without a time has the time of the message. A message without metrics is a row, too."""
     whole = tahu.payload(tahu.metric(name="a", datatype=12, text="x"), b"\x10\x07\x18\x05", timestamp=1500, seq=9)
     first, second = Sparkplug().decode("spBv1.0/g/DDATA/n/d", whole)
     when = datetime.fromtimestamp(1.5, UTC)
@@ -354,8 +344,8 @@ def test_a_sparkplug_payload_is_a_row_for_each_metric() -> None:
         ("STATE/h", b"ONLINE", {"flag": True}),
     ],
 )  # fmt: skip
-def test_a_host_s_state_is_a_row(topic: str, payload: bytes, row: Mapping[str, Any]) -> None:
-    """Of versions 3.0 and 2.2."""
+def test_the_state_of_a_host_is_a_row(topic: str, payload: bytes, row: Mapping[str, Any]) -> None:
+    """In the versions 3.0 and 2.2 of the standard."""
     assert Sparkplug().decode(topic, payload) == [{"type": "STATE", "host": "h", **row}]
 
 
@@ -378,7 +368,6 @@ def test_a_host_s_state_is_a_row(topic: str, payload: bytes, row: Mapping[str, A
         ("spBv1.0/g/NDATA/n", tahu.sized(4, b"SPBV1.0_COMPRESSED"), "is compressed"),
     ],
 )
-def test_what_is_no_sparkplug_is_told(topic: str, payload: bytes, reason: str) -> None:
-    """Of the topic, and of the payload."""
+def test_invalid_sparkplug_is_bad_with_the_reason(topic: str, payload: bytes, reason: str) -> None:
     with pytest.raises(BadPayload, match=reason):
         Sparkplug().decode(topic, payload)

@@ -12,7 +12,7 @@ from holdfast.rates import Rate
 from holdfast.retained.replay.flow_settings import FlowSettings
 
 
-def test_settings_are_those_of_the_file_unless_others_are_given(tmp_path: Path) -> None:
+def test_options_override_the_settings_in_the_file(tmp_path: Path) -> None:
     file = tmp_path / "holdfast.toml"
     file.write_text('[retainer]\ndelivery_rate = "500/s"\n[retainer.flow_control]\nbatch_read_number = 300\n')
     assert flow_settings(None) == FlowSettings()
@@ -20,7 +20,7 @@ def test_settings_are_those_of_the_file_unless_others_are_given(tmp_path: Path) 
     assert flow_settings(str(file), 200, 50, "infinity") == FlowSettings(batch_read_number=200, batch_deliver_number=50)
 
 
-def test_settings_that_make_no_sense_are_refused_with_what_is_allowed(tmp_path: Path) -> None:
+def test_invalid_settings_are_refused_with_the_allowed_values(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="found 'fast'; allowed: a number and a time, such as 1000/s"):
         flow_settings(None, delivery_rate="fast")
     with pytest.raises(PipelineError, match="batch_deliver_number is 100 and batch_read_number 10; allowed"):

@@ -1,4 +1,4 @@
-"""What replays take by the settings of flow control."""
+"""The cost of replays under settings of flow control."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def test_batches_end_at_a_number_of_messages_and_at_a_number_of_bytes(
     assert slices(FlowSettings(batch_read_number=50, batch_deliver_number=0), 101) == 3
 
 
-def test_the_slower_rate_says_how_long_a_replay_lasts_at_least() -> None:
-    """A rate's amount comes at once, the rest evenly; without any rate the client sets the pace."""
+def test_the_slower_rate_gives_the_least_seconds_of_a_replay() -> None:
+    """The amount of a rate comes at once, the rest evenly. Without a rate there is no least time."""
     assert least_seconds(FlowSettings(), 10**6) is None
     assert least_seconds(FlowSettings(delivery_rate=Rate(1000, 1.0)), 5000) == 4.0
     assert least_seconds(FlowSettings(delivery_rate=Rate(1000, 1.0)), 999) == 0.0

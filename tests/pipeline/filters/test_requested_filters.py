@@ -1,4 +1,4 @@
-"""Which Topic Filters are asked about: files, command lines, the Sessions in the database."""
+"""The requested Topic Filters of files, command lines, and Sessions in the database."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def requested(topic_filter: str, subscriptions: int, replayed: Replayed = Replay
 
 
 def test_a_file_has_a_filter_in_each_line_and_may_have_comments() -> None:
-    """``#`` alone is a Topic Filter; with a space behind it, a comment begins. Spaces belong to filters."""
+    """``#`` alone is a Topic Filter. ``#`` and a space begin a comment. Spaces belong to filters."""
     found = of_lines(["# all of it\n", "#\r\n", "\n", "  \n", "a/b \n", "## more\n", "a/b \n"])
     assert found == RequestedFilters((requested("#", 1), requested("a/b ", 2)))
 
 
-def test_what_is_no_filter_is_told_with_its_line_and_does_not_stop_the_others() -> None:
+def test_an_invalid_filter_is_refused_with_its_line_and_the_others_count() -> None:
     found = of_lines(["a/#/b", "ok", "a+", "#x", "$share//f", "x" * 65_536, "/".join("a" * 51), "a\0"])
     assert [(one.line, one.reason) for one in found.refused] == [
         (1, "'#' stands alone in the last level"),
@@ -48,7 +48,7 @@ def test_what_is_no_filter_is_told_with_its_line_and_does_not_stop_the_others() 
 
 
 def test_a_file_need_not_be_text(tmp_path: Path) -> None:
-    """A line that is no UTF-8 is refused like any other; a byte order mark is no part of the first filter."""
+    """A line that is not UTF-8 is refused alone. A byte order mark does not belong to the first filter."""
     file = tmp_path / "filters"
     file.write_bytes(b"\xef\xbb\xbfa/b\n\xff\xfe\ngr\xc3\xbcn")
     found = of_file(str(file))
@@ -58,22 +58,22 @@ def test_a_file_need_not_be_text(tmp_path: Path) -> None:
         of_file(str(tmp_path / "missing"))
 
 
-def test_on_a_command_line_everything_is_meant() -> None:
-    """There are no comments, and nothing is left out without a word."""
+def test_a_command_line_has_no_comments() -> None:
+    """An empty text is refused, too."""
     assert of_options(["# x", ""]).refused == (
         InvalidFilter(0, "# x", "'#' stands alone in the last level"),
         InvalidFilter(0, "", "a Topic Filter has at least one character"),
     )
 
 
-def test_who_is_not_sent_what_is_retained() -> None:
-    """Shared Subscriptions [MQTT5-4.8.2] and the broker's own topics."""
+def test_shared_subscriptions_and_the_broker_s_own_topics_have_no_replay() -> None:
+    """[MQTT5-4.8.2]"""
     found = of_lines(["$share/g/a/#", "$SYS/#", "$sys/x", "$shared/g"])
     assert [one.replayed for one in found.filters] == [Replayed.SHARED, Replayed.SYS, Replayed.YES, Replayed.YES]
 
 
-def test_what_is_asked_twice_is_added_up() -> None:
-    """Also where all who have a filter in the database decline."""
+def test_subscriptions_to_the_same_filter_are_added_up() -> None:
+    """Subscriptions with Retain Handling 2 do not count beside others."""
     declined = RequestedFilters((requested("a", 5, Replayed.DECLINED), requested("b", 1)))
     assert declined.also(of_lines(["a", "b", "b"])).filters == (
         requested("a", 1),
@@ -85,8 +85,8 @@ def test_what_is_asked_twice_is_added_up() -> None:
     )
 
 
-def test_the_subscriptions_of_the_sessions_in_the_database(filled: Filled) -> None:
-    """Those with Retain Handling 2 are not sent anything; others with the same filter are."""
+def test_the_sessions_in_the_database_give_their_filters(filled: Filled) -> None:
+    """Subscriptions with Retain Handling 2 have no replay. Others with the same filter do."""
     rows = [(1, "a/#", 0), (2, "a/#", 1), (3, "a/#", 2), (4, "b", 2), (5, "b", 2), (6, "$share/g/b", 0)]
     with filled.store():
         pass

@@ -1,4 +1,4 @@
-"""Files of other programs: what is in them is found, and what is none is said so, wherever they are cut or torn."""
+"""Files of other programs give their messages, or a reason, also if they are cut or damaged."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("formats") / "file"
 
 
-def test_what_mosquitto_has_written_is_found(scratch: Path) -> None:
-    """As its own subscriber gets it: payloads, QoS, properties, publisher and expiry; what was cleared is not there."""
+def test_a_file_of_mosquitto_has_its_retained_messages(scratch: Path) -> None:
+    """With payload, QoS, properties, publisher and expiry. Cleared topics are missing."""
     found = {each.fields["topic"]: each.fields for each in found_in(scratch, REAL) if each.fields is not None}
     assert {topic: each["payload"] for topic, each in found.items()} == {
         "a/b": b"hello", "grün/日本": b"plain x", "bin": b"\x00\xff\xfe",
@@ -47,8 +47,8 @@ def test_what_mosquitto_has_written_is_found(scratch: Path) -> None:
 
 
 @pytest.mark.parametrize("length", range(len(REAL)))
-def test_a_file_cut_anywhere_is_said_to_be_cut_or_ends_between_chunks(scratch: Path, length: int) -> None:
-    """Nothing but the clear error, and never a message that was not there."""
+def test_a_file_cut_anywhere_is_refused_or_ends_between_chunks(scratch: Path, length: int) -> None:
+    """It raises only UnreadableFile, and never gives a message that was not there."""
     whole = found_in(scratch, REAL)
     try:
         found = found_in(scratch, REAL[:length])
@@ -58,8 +58,7 @@ def test_a_file_cut_anywhere_is_said_to_be_cut_or_ends_between_chunks(scratch: P
 
 
 @given(st.integers(0, len(REAL) - 1), st.binary(min_size=1, max_size=8))
-def test_a_torn_file_gives_messages_or_says_why_not(scratch: Path, place: int, torn: bytes) -> None:
-    """Whatever bytes are wrong."""
+def test_a_damaged_file_gives_messages_or_reasons(scratch: Path, place: int, torn: bytes) -> None:
     try:
         found = found_in(scratch, REAL[:place] + torn + REAL[place + len(torn) :])
     except UnreadableFile:
@@ -82,7 +81,7 @@ def lines(path: Path, data: bytes, *cuts: int) -> list[FileEntry]:
 
 
 def test_lines_of_an_export_are_the_messages(scratch: Path) -> None:
-    """With everything but what is derived."""
+    """With all fields that are not derived."""
     full = message("a/b", b"\x00\xff", qos=2, client_id="c", username="u", expires_at=2**41, revision=7)
     (found,) = lines(scratch, line_of(full), 0)
     assert found.fields is not None
@@ -93,8 +92,7 @@ def test_lines_of_an_export_are_the_messages(scratch: Path) -> None:
     assert row.revision == 7
 
 
-def test_a_line_that_is_no_message_tells_its_topic_where_it_has_one(scratch: Path) -> None:
-    """So that whoever reads the rejects finds it."""
+def test_an_invalid_line_keeps_its_topic_for_the_rejects(scratch: Path) -> None:
     data = b'{"topic": "a/b", "payload": "eA==", "qos": 7}\n{"topic": 1}\n[]\n'
     found = lines(scratch, data, 0)
     assert [each.fields for each in found] == [{"topic": "a/b"}, None, None]
@@ -102,14 +100,13 @@ def test_a_line_that_is_no_message_tells_its_topic_where_it_has_one(scratch: Pat
 
 
 @given(st.lists(st.sampled_from([b"{}", b"", b"x", line_of(message("t")).strip()]), max_size=6), st.integers(1, 300))
-def test_ranges_of_bytes_have_each_line_once(scratch: Path, parts: list[bytes], cut: int) -> None:
-    """Wherever they are cut."""
+def test_ranges_of_bytes_give_each_line_once(scratch: Path, parts: list[bytes], cut: int) -> None:
     data = b"\n".join(parts)
     assert lines(scratch, data, 0, cut) == lines(scratch, data, 0)
 
 
 def test_lines_of_mosquitto_sub_are_messages(scratch: Path) -> None:
-    """As version 2.0.11 prints them."""
+    """In the form of version 2.0.11."""
     line = (
         b'{"tst":"2026-11-21T12:30:17.537720Z+0000","topic":"a/b","qos":1,"retain":1,"payloadlen":5,"properties":'
         b'{"content-type":"text/plain","user-properties":{"k":"v"},"message-expiry-interval":10},"payload":"hello"}'
@@ -137,14 +134,13 @@ def test_lines_of_mosquitto_sub_are_messages(scratch: Path) -> None:
         (b"[" * 100_000, "this is not JSON"),
     ],
 )
-def test_a_line_that_is_no_message_says_why(scratch: Path, line: bytes, words: str) -> None:
-    """And where it is."""
+def test_an_invalid_line_has_place_and_reason(scratch: Path, line: bytes, words: str) -> None:
     (found,) = lines(scratch, b"\n" + line, 0)
     assert found.place == "byte 1"
     assert words in str(found.problem)
 
 
-def test_what_emqx_answers_is_messages(scratch: Path) -> None:
+def test_answers_of_emqx_are_messages(scratch: Path) -> None:
     """One message a line, or a page with payloads."""
     told = {
         "topic": "a", "payload": "AP8=", "qos": 1, "publish_at": "2026-11-21T12:30:17.537Z", "msgid": "00",
@@ -170,8 +166,8 @@ def test_what_emqx_answers_is_messages(scratch: Path) -> None:
         ('{"topic": "a", "payload": "eA==", "publish_at": 5}', "publish_at: is not a time"),
     ],
 )
-def test_an_answer_of_emqx_that_is_no_message_says_why(scratch: Path, line: str, words: str) -> None:
-    """A list without payloads among them."""
+def test_an_invalid_answer_of_emqx_has_a_reason(scratch: Path, line: str, words: str) -> None:
+    """Such as a list without payloads."""
     scratch.write_text(line)
     (found,) = emqx.messages(scratch)
     assert words in str(found.problem)
@@ -201,7 +197,7 @@ def test_an_answer_of_emqx_that_is_no_message_says_why(scratch: Path, line: str,
         ({"properties_json": '{"response_topic": "a/#"}'}, "properties"),
     ],
 )
-def test_what_cannot_be_retained_is_rejected_with_the_kind_of_reason(fields: dict[str, Any], kind: str) -> None:
+def test_an_invalid_field_is_rejected_with_the_kind_of_reason(fields: dict[str, Any], kind: str) -> None:
     """One field at a time."""
     with pytest.raises(Unfit) as caught:
         ready({"topic": "a", "payload": b"x", **fields}, NOW)
@@ -233,11 +229,11 @@ _DUMP = (
     ],
 )
 def test_a_number_of_thousands_of_digits_is_a_problem_of_its_row(scratch: Path, kind: str, text: str) -> None:
-    """Python reads one that it then refuses to write, be it in a message."""
+    """Python reads such a number, and then refuses to write it, even in a message."""
     scratch.write_text(text)
     reader = FilesReader(kind, [str(scratch)])
     [row] = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
-    assert row["problem"] == "expires_at: a number of thousands of digits is no value of this field"
+    assert row["problem"] == "expires_at: a number of thousands of digits is not a value of this field"
 
 
 def test_a_number_that_python_does_not_read_makes_a_dump_unreadable(scratch: Path) -> None:

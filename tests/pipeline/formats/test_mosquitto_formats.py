@@ -1,4 +1,4 @@
-"""What mosquitto 2.1 leaves beside its mosquitto.db: a dump in JSON, and the database of its persist-sqlite plugin."""
+"""Two more formats of mosquitto 2.1: the dump in JSON, and the database of the persist-sqlite plugin."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def one_dumped(path: Path, message: Any, retained: Any) -> FileEntry:
 
 
 def check_both(found: Iterable[FileEntry]) -> None:
-    """See that the two messages that both kinds of files have in these tests are there as they were published."""
+    """Check the two messages that both kinds of files have in these tests."""
     given = {each.fields["topic"]: each.fields for each in found if each.fields is not None}
     full, plain = given['grün/"quoted"/𝄞'], given["a/b"]
     row = ready(full, NOW)
@@ -116,8 +116,8 @@ def check_both(found: Iterable[FileEntry]) -> None:
     assert row.properties_json is None
 
 
-def test_what_a_dump_says_is_retained_is_found(scratch: Path) -> None:
-    """With properties, publisher and expiry; a message that is only queued is not retained."""
+def test_a_dump_has_its_retained_messages(scratch: Path) -> None:
+    """With properties, publisher and expiry. A queued message is not retained."""
     found = dumped(scratch, DUMP)
     assert [each.place for each in found] == ["base-messages 2", "base-messages 3"]
     check_both(found)
@@ -125,22 +125,21 @@ def test_what_a_dump_says_is_retained_is_found(scratch: Path) -> None:
 
 @pytest.mark.parametrize("piece", [1, 7, 64])
 def test_a_dump_is_read_in_pieces(scratch: Path, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
-    """However small."""
     whole = dumped(scratch, DUMP)
     monkeypatch.setattr(json_elements, "_PIECE", piece)
     assert dumped(scratch, DUMP) == whole
 
 
 def test_a_dump_cut_anywhere_is_refused(scratch: Path) -> None:
-    """No message of it is given before."""
+    """It gives no message before."""
     for length in range(len(DUMP.rstrip())):
         with pytest.raises(UnreadableFile):
             dumped(scratch, DUMP[:length])
 
 
 @given(st.integers(0, len(DUMP) - 1), st.binary(min_size=1, max_size=8))
-def test_a_torn_dump_gives_messages_or_says_why_not(scratch: Path, place: int, torn: bytes) -> None:
-    """Whatever bytes are wrong: refused as a whole, or a problem, or what the sink takes or refuses with a reason."""
+def test_a_damaged_dump_gives_messages_or_reasons(scratch: Path, place: int, torn: bytes) -> None:
+    """The file is refused, or an entry has a problem, or the sink accepts or rejects the message."""
     try:
         found = dumped(scratch, DUMP[:place] + torn + DUMP[place + len(torn) :])
     except UnreadableFile:
@@ -168,8 +167,7 @@ def test_a_torn_dump_gives_messages_or_says_why_not(scratch: Path, place: int, t
         (b'{"base-messages": [{"storeid": nonsense, "and": "much that follows it"}]}', "character 31: this is not"),
     ],
 )
-def test_what_is_no_dump_is_refused(scratch: Path, data: bytes, words: str) -> None:
-    """With the place and the reason."""
+def test_another_json_file_is_refused_with_place_and_reason(scratch: Path, data: bytes, words: str) -> None:
     with pytest.raises(UnreadableFile) as caught:
         dumped(scratch, data)
     assert words in str(caught.value)
@@ -196,8 +194,8 @@ GOOD = {"storeid": 1, "topic": "a", "payload": "eA==", "qos": 0, "expiry-time": 
         ),
     ],
 )  # fmt: skip
-def test_a_message_of_a_dump_that_is_none_says_why(scratch: Path, message: Any, retained: Any, words: str) -> None:
-    """One at a time; the others are not harmed."""
+def test_an_invalid_message_of_a_dump_has_a_reason(scratch: Path, message: Any, retained: Any, words: str) -> None:
+    """The other messages are read."""
     assert words in str(one_dumped(scratch, message, retained).problem)
 
 
@@ -211,8 +209,7 @@ def test_a_message_of_a_dump_that_is_none_says_why(scratch: Path, message: Any, 
         ({"properties": [{"identifier": "user-property", "name": "k"}]}, "properties"),
     ],
 )
-def test_what_a_dump_has_is_judged_as_any_message(scratch: Path, fields: dict[str, Any], kind: str) -> None:
-    """By the rules of the sink."""
+def test_messages_of_a_dump_follow_the_rules_of_the_sink(scratch: Path, fields: dict[str, Any], kind: str) -> None:
     found = one_dumped(scratch, {**GOOD, **fields}, {"storeid": 1})
     assert found.fields is not None
     with pytest.raises(Unfit) as caught:
@@ -245,7 +242,7 @@ ROWS = [
 
 
 def written(path: Path, *more: tuple[Any, ...]) -> sqlite3.Connection:
-    """Write a database as the plugin does; mosquitto has it open as long as the connection is."""
+    """Write a database like the plugin. While the connection is open, mosquitto has it open."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=OFF")
@@ -265,8 +262,8 @@ def plugin(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_the_plugin_has_retained_is_found(plugin: Path) -> None:
-    """Also names that SQLite took for numbers; nothing is left beside the file, which may be another user's."""
+def test_a_database_of_the_plugin_has_its_retained_messages(plugin: Path) -> None:
+    """Also with topics that SQLite stored as numbers. No file is left beside the database."""
     found = list(mosquitto_sqlite.messages(plugin))
     check_both(found)
     number = next(each.fields for each in found if each.fields is not None and each.fields["payload"] == b"y")
@@ -275,8 +272,8 @@ def test_what_the_plugin_has_retained_is_found(plugin: Path) -> None:
     assert list(plugin.parent.iterdir()) == [plugin]
 
 
-def test_what_is_in_the_write_ahead_log_is_found_too(tmp_path: Path) -> None:
-    """Of a mosquitto that runs, or was killed; files of the log are none to be imported."""
+def test_messages_in_the_write_ahead_log_are_found(tmp_path: Path) -> None:
+    """As when mosquitto runs, or was killed. The files of the log are not imported by themselves."""
     path = tmp_path / "mosquitto.sqlite3"
     with closing(written(path)):
         check_both(mosquitto_sqlite.messages(path))
@@ -292,8 +289,8 @@ def test_what_is_in_the_write_ahead_log_is_found_too(tmp_path: Path) -> None:
         ((9, 0, "t", b"x", None, None, 1, 0, 0, 0, 1, "{}"), "properties: is not a list"),
     ],
 )
-def test_a_row_of_the_plugin_that_is_no_message_says_why(tmp_path: Path, row: tuple[Any, ...], words: str) -> None:
-    """The others are not harmed."""
+def test_an_invalid_row_of_the_plugin_has_a_reason(tmp_path: Path, row: tuple[Any, ...], words: str) -> None:
+    """The other rows are read."""
     path = tmp_path / "mosquitto.sqlite3"
     written(path, row).close()
     found = {each.place: each for each in mosquitto_sqlite.messages(path)}
@@ -301,16 +298,15 @@ def test_a_row_of_the_plugin_that_is_no_message_says_why(tmp_path: Path, row: tu
     check_both(found.values())
 
 
-def test_a_retained_message_that_is_missing_is_told(plugin: Path) -> None:
-    """By its id."""
+def test_a_missing_message_is_reported_by_its_id(plugin: Path) -> None:
     with closing(sqlite3.connect(plugin, isolation_level=None)) as connection:
         connection.execute(RETAIN, ("gone", 77))
     found = {each.place: each.problem for each in mosquitto_sqlite.messages(plugin)}
     assert found["store_id 77"] == "the message that is retained here is not in the file"
 
 
-def test_text_that_is_no_utf_8_harms_no_other_row(plugin: Path) -> None:
-    """It is for the sink to refuse."""
+def test_text_that_is_not_utf_8_affects_only_its_row(plugin: Path) -> None:
+    """The sink rejects it."""
     with closing(sqlite3.connect(plugin, isolation_level=None)) as connection:
         connection.execute("UPDATE retains SET topic = CAST(x'ff' AS TEXT) WHERE store_id = 4")
     found = list(mosquitto_sqlite.messages(plugin))
@@ -326,8 +322,7 @@ def test_text_that_is_no_utf_8_harms_no_other_row(plugin: Path) -> None:
         ("ALTER TABLE base_msgs DROP COLUMN qos", "this database cannot be read (no such column: qos)"),
     ],
 )
-def test_another_database_is_refused(plugin: Path, statement: str, words: str) -> None:
-    """With what is missing."""
+def test_another_database_is_refused_with_the_missing_part(plugin: Path, statement: str, words: str) -> None:
     with closing(sqlite3.connect(plugin, isolation_level=None)) as connection:
         connection.execute(statement)
     with pytest.raises(UnreadableFile) as caught:
@@ -337,15 +332,14 @@ def test_another_database_is_refused(plugin: Path, statement: str, words: str) -
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """What is in a database that mosquitto has closed."""
+    """The bytes of a database that mosquitto has closed."""
     path = tmp_path_factory.mktemp("whole") / "mosquitto.sqlite3"
     written(path).close()
     return path.read_bytes()
 
 
 @given(st.integers(16, 8 * 4096), st.binary(min_size=1, max_size=64))
-def test_a_torn_database_gives_messages_or_says_why_not(scratch: Path, whole: bytes, place: int, torn: bytes) -> None:
-    """Whatever bytes are wrong."""
+def test_a_damaged_database_gives_messages_or_reasons(scratch: Path, whole: bytes, place: int, torn: bytes) -> None:
     scratch.write_bytes(whole[:place] + torn + whole[place + len(torn) :])
     try:
         found = list(mosquitto_sqlite.messages(scratch))
@@ -359,7 +353,7 @@ def test_a_torn_database_gives_messages_or_says_why_not(scratch: Path, whole: by
     ("mosquitto", mosquitto_db.messages),
 ])  # fmt: skip
 def test_each_format_refuses_the_files_of_the_others(scratch: Path, plugin: Path, kind: str, read: Any) -> None:
-    """In a line that says what it is not."""
+    """With one line that names the expected kind of file."""
     scratch.write_bytes(DUMP)
     real = Path(__file__).parents[1] / "files" / "mosquitto-2.0.11.db"
     own = {"mosquitto-sqlite": plugin, "mosquitto-dump": scratch, "mosquitto": real}

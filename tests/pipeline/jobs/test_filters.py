@@ -1,4 +1,4 @@
-"""What Topic Filters deliver: as the broker matches, with what their replays take."""
+"""The deliveries of Topic Filters match the broker's, and have the cost of the replays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.pipeline import snapshot_of
 from holdfast.pipeline.cli.root import main
-from holdfast.pipeline.filters.deliveries import Delivery
+from holdfast.pipeline.filters.deliveries import FilterDelivery
 from holdfast.pipeline.filters.matching import matched
 from holdfast.pipeline.filters.requested_filters import MOST_LEVELS, Replayed, of_lines
 from holdfast.pipeline.jobs.filters import filters
@@ -54,23 +54,25 @@ def pairs(spark: SparkSession, asked: list[str], topics: list[str]) -> list[tupl
 # Each example is a query: few, and large ones.
 @settings(max_examples=3)
 @given(st.sets(topic_filters(), min_size=60, max_size=90), st.sets(topic_names(), min_size=60, max_size=90))
-def test_a_filter_matches_what_it_matches_in_the_broker(spark: SparkSession, asked: set[str], topics: set[str]) -> None:
+def test_a_filter_matches_the_same_topics_as_in_the_broker(
+    spark: SparkSession, asked: set[str], topics: set[str]
+) -> None:
     """With ``$``, empty levels, the level above ``#`` and any script."""
     names = sorted(topics)
     expected = sorted((one, at) for one in asked for at, name in enumerate(names) if matches(one, name))
     assert pairs(spark, sorted(asked), names) == expected
 
 
-def test_filters_may_have_as_many_levels_as_are_allowed(spark: SparkSession) -> None:
-    """And topics any number."""
+def test_filters_may_have_the_allowed_number_of_levels(spark: SparkSession) -> None:
+    """Topics may have any number of levels."""
     deep = "/".join("a" * MOST_LEVELS)
     asked = ["/".join(["+"] * MOST_LEVELS), deep, deep[:-1] + "#", "#"]
     expected = [("#", 0), ("#", 1), *((one, 0) for one in asked[:3]), (asked[2], 1)]
     assert pairs(spark, asked, [deep, deep + "/a" * 1000]) == sorted(expected)
 
 
-def test_every_filter_is_told_of_also_where_nothing_matches(spark: SparkSession, filled: Filled) -> None:
-    """The most bytes first; what is not replayed at all says why."""
+def test_every_filter_has_a_row_also_without_a_match(spark: SparkSession, filled: Filled) -> None:
+    """The most bytes come first. A filter without a replay has the reason."""
     filled.put(*(message(topic, b"x" * len(topic)) for topic in TOPICS))
     with snapshot_of(filled.url) as snapshot:
         found = filters(spark, snapshot, of_lines([*FILTERS, "a/b"]), FlowSettings(2, 1, 1 << 20, Rate(2, 1.0)))
@@ -80,14 +82,14 @@ def test_every_filter_is_told_of_also_where_nothing_matches(spark: SparkSession,
     for text, one in told.items():
         expected = [topic for topic in TOPICS if one.replayed is Replayed.YES and matches(text, topic)]
         assert (one.messages, one.bytes) == (len(expected), sum(map(len, expected)))
-    assert told["#"] == Delivery("#", 1, Replayed.YES, 6, told["#"].bytes, 3, 6, 2.0)
+    assert told["#"] == FilterDelivery("#", 1, Replayed.YES, 6, told["#"].bytes, 3, 6, 2.0)
     assert (told["a/b"].subscriptions, told["nothing"].messages) == (2, 0)
     assert (told["$share/g/a/#"].replayed, told["$SYS/#"].replayed) == (Replayed.SHARED, Replayed.SYS)
     assert found.deliveries[0].topic_filter == "#"
     assert found.messages == sum(one.messages * one.subscriptions for one in found.deliveries)
 
 
-def test_all_of_it_is_written(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
+def test_all_deliveries_are_written(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
     filled.put(message("a/b", b"xyz"))
     with snapshot_of(filled.url) as snapshot:
         filters(spark, snapshot, of_lines(["a/+", "b"]), FlowSettings(), Folder(str(tmp_path / "out")), "json")
@@ -98,10 +100,10 @@ def test_all_of_it_is_written(spark: SparkSession, filled: Filled, tmp_path: Pat
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["filters"] == 2
 
 
-def test_the_command_lists_what_is_no_filter_and_ends_with_status_3(
+def test_the_command_lists_invalid_filters_and_ends_with_status_3(
     spark: SparkSession, filled: Filled, tmp_path: Path
 ) -> None:
-    """For people a table, for machines one line of JSON; the rest is done all the same."""
+    """It prints a table, or one line of JSON. The valid filters are counted all the same."""
     filled.put(message("a/b", b"xyz"), message("evil\x1b[2J/x"))
     file = tmp_path / "filters.txt"
     file.write_text("# mine\n#\na/#/b\n")
@@ -125,7 +127,7 @@ def test_the_command_lists_what_is_no_filter_and_ends_with_status_3(
         (["--filters", "/nowhere/x"], "/nowhere/x: the Topic Filters cannot be read"),
     ],
 )
-def test_what_cannot_be_meant_is_said_in_a_line(
+def test_a_wrong_option_is_explained_in_one_line(
     spark: SparkSession, tmp_path: Path, options: list[str], said: str
 ) -> None:
     found = CliRunner().invoke(main, ["filters", "--storage", f"sqlite:///{tmp_path}/none.db", *options])

@@ -1,4 +1,4 @@
-"""The tree of topics: how much there is below each prefix, how old it is, and how much of it expires."""
+"""The tree of topics: the messages below each prefix, their ages, and their expiry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.jobs.tree import branches, prefixes, tree
 from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.report.findings import Branch
+from holdfast.pipeline.report.findings import PrefixTotals
 from holdfast.pipeline.sources.tables import read_retained
 from tests.pipeline.stores import NOW, Filled, message
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.spark
 LATER = 2**41
 
 
-def test_prefixes_are_those_the_topic_has(spark: SparkSession) -> None:
+def test_a_topic_has_a_prefix_for_each_of_its_levels(spark: SparkSession) -> None:
     """Empty levels are levels."""
     topics = ["a/b/c/d", "a", "/a", "a//b", "/"]
     frame = spark.createDataFrame([(topic,) for topic in topics], "topic string")
@@ -35,23 +35,23 @@ def test_prefixes_are_those_the_topic_has(spark: SparkSession) -> None:
 
 
 def test_each_prefix_has_its_count_bytes_ages_and_expiry(spark: SparkSession, filled: Filled) -> None:
-    """Ages are whole seconds, never negative, whichever clock was ahead."""
+    """Ages are whole seconds, and never negative, even if a clock was ahead."""
     filled.put(message("a/b", b"12", stored_at=NOW - 60_000), at=NOW - 60_000)
     filled.put(message("a/c", b"345", stored_at=NOW, expires_at=LATER))
     filled.put(message("a/c/d", b"6", stored_at=NOW + 5000, expires_at=LATER + 1), at=NOW + 5000)
     with snapshot_of(filled.url) as snapshot:
         rows = branches(read_retained(spark, snapshot), 2, NOW + 1999).orderBy("prefix").collect()
-    assert [Branch(**row.asDict()) for row in rows] == [
-        Branch(1, "a", 3, 6, 61, 1, 0, 2, LATER),
-        Branch(2, "a/b", 1, 2, 61, 61, 61, 0, None),
-        Branch(2, "a/c", 2, 4, 1, 0, 0, 2, LATER),
+    assert [PrefixTotals(**row.asDict()) for row in rows] == [
+        PrefixTotals(1, "a", 3, 6, 61, 1, 0, 2, LATER),
+        PrefixTotals(2, "a/b", 1, 2, 61, 61, 61, 0, None),
+        PrefixTotals(2, "a/c", 2, 4, 1, 0, 0, 2, LATER),
     ]
 
 
 def test_the_first_prefixes_are_returned_and_all_are_written(
     spark: SparkSession, filled: Filled, tmp_path: Path
 ) -> None:
-    """A complete result is not replaced unless that is said."""
+    """Only --overwrite replaces a complete result."""
     filled.put(message("a/b"), message("a/c"), message("b/x", b"x" * 100))
     out = Folder(str(tmp_path / "out"))
     with snapshot_of(filled.url) as snapshot:
@@ -65,7 +65,7 @@ def test_the_first_prefixes_are_returned_and_all_are_written(
 
 
 def test_the_command_shows_a_table_or_a_line_of_json(spark: SparkSession, filled: Filled) -> None:
-    """Also of a database in which nothing is retained."""
+    """Also for a database without retained messages."""
     command = ["tree", "--storage", filled.url, "--depth", "1"]
     assert "0 messages, 0 bytes, below 0 prefixes" in CliRunner().invoke(main, command).stdout
     filled.put(message("grün\u202e/x", b"xy"))

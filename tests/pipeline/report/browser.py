@@ -1,4 +1,4 @@
-"""A real browser, spoken to in its own protocol over two pipes: no port, no driver, nothing to install beside it."""
+"""A real browser, controlled in its own protocol over two pipes: without a port, and without a driver to install."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHROMIUM = next(
 
 
 class Browser:
-    """One page. What it complains of is in ``complaints``, what it asks of the network in ``requests``."""
+    """One page, with its errors in ``complaints`` and the URLs that it loads in ``requests``."""
 
     def __init__(self, to_browser: int, from_browser: int) -> None:
         self._to, self._from = to_browser, from_browser
@@ -36,7 +36,7 @@ class Browser:
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **arguments: Any) -> dict[str, Any]:
-        """Let it do something, and return its answer."""
+        """Call a method of the browser, and return the answer."""
         self._number += 1
         said = {"id": self._number, "method": method, "params": arguments}
         if self._session is not None:
@@ -51,7 +51,7 @@ class Browser:
             self._events.append(answer)
 
     def open(self, file: Path, width: int = 1280, dark: bool = False) -> None:
-        """Show a file, and wait until it is there."""
+        """Open a file, and wait until it is loaded."""
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width < 600
         )
@@ -70,12 +70,12 @@ class Browser:
 
     @property
     def complaints(self) -> list[dict[str, Any]]:
-        """What has been written to the console since the page was opened, and errors nobody caught."""
+        """The messages on the console since the page was opened, and uncaught errors."""
         return [event for event in self._events if event.get("method") in _COMPLAINTS]
 
     @property
     def requests(self) -> list[str]:
-        """What the page has asked for."""
+        """The URLs that the page has loaded."""
         return [
             event["params"]["request"]["url"]
             for event in self._events
@@ -95,7 +95,7 @@ class Browser:
 
 @contextmanager
 def browser(folder: Path) -> Iterator[Browser]:
-    """Start a browser with an empty profile; it ends with the block.
+    """Start a browser with an empty profile, and end it with the block.
 
     With --remote-debugging-pipe it reads from 3 and writes to 4.
     """

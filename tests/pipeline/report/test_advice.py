@@ -1,4 +1,4 @@
-"""Advice: computed from what was found, true when it is followed, and none where none is needed."""
+"""The advice follows from the figures, keeps its promise, and is absent where the settings are enough."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import re
 from attrs import evolve
 
 from holdfast.config.units import parse_rate
-from holdfast.pipeline.filters.deliveries import Deliveries, Delivery
+from holdfast.pipeline.filters.deliveries import FilterDeliveries, FilterDelivery
 from holdfast.pipeline.filters.replay_cost import reads, seconds_at
 from holdfast.pipeline.filters.requested_filters import Replayed
 from holdfast.pipeline.report.advice import Advice, advice
-from holdfast.pipeline.report.findings import Findings, Totals
+from holdfast.pipeline.report.findings import Findings, ReportTotals
 from holdfast.rates import Rate
 from holdfast.retained.replay.flow_settings import FlowSettings
 from tests.pipeline.report.findings import NOW, delivery, empty
 
 
-def found(flow: FlowSettings, *deliveries: Delivery) -> Findings:
-    return evolve(empty(), flow=flow, deliveries=Deliveries(NOW, deliveries, ()))
+def found(flow: FlowSettings, *deliveries: FilterDelivery) -> Findings:
+    return evolve(empty(), flow=flow, deliveries=FilterDeliveries(NOW, deliveries, ()))
 
 
 def about(given: list[Advice], word: str) -> Advice | None:
@@ -31,13 +31,13 @@ def set_to(given: list[Advice], word: str) -> str:
     return one.setting.partition(" = ")[2].strip('"')
 
 
-def test_where_little_is_replayed_there_is_nothing_to_change() -> None:
-    """Nor where nothing is known of subscriptions."""
+def test_no_advice_for_few_replayed_messages() -> None:
+    """Also without subscriptions."""
     assert advice(found(FlowSettings(), delivery("a/#", 10, 1000, 100_000))) == []
     assert advice(empty()) == []
 
 
-def test_subscriptions_to_everything_are_told_apart_from_large_ones() -> None:
+def test_only_leading_wildcards_give_advice_on_min_replay_levels() -> None:
     given = advice(found(FlowSettings(), delivery("#", 3, 1000, 100_000), delivery("a/#", 1, 1000, 100_000)))
     one = about(given, "min_replay_levels")
     assert one is not None
@@ -47,8 +47,8 @@ def test_subscriptions_to_everything_are_told_apart_from_large_ones() -> None:
     assert about(advice(found(FlowSettings(), delivery("a/#", 9, 1000, 100_000))), "min_replay_levels") is None
 
 
-def test_a_rate_spreads_what_would_come_at_once_over_minutes() -> None:
-    """And it says how long that takes, truly; what is not worth holding back needs none."""
+def test_the_advised_rate_spreads_all_replays_over_five_minutes() -> None:
+    """The advice also names the resulting time. A present rate that is low enough gives no advice."""
     much = delivery("a/#", 50, 100_000, 100 << 20)
     rate = parse_rate(set_to(advice(found(FlowSettings(), much)), "delivery_rate"))
     assert 270 <= (seconds_at(rate, 5_000_000) or 0) <= 300
@@ -67,13 +67,13 @@ def test_a_rate_at_which_replays_take_hours_is_too_low() -> None:
     assert "for 13 h 53 min" in one.why
 
 
-def test_no_rate_is_advised_that_holds_nothing_back() -> None:
+def test_the_advised_rate_has_an_upper_bound() -> None:
     given = advice(found(FlowSettings(), delivery("a/#", 10_000, 1_000_000, 1 << 30)))
     assert parse_rate(set_to(given, "delivery_rate")).per_second == 50_000
 
 
-def test_one_client_need_not_take_it_all() -> None:
-    """Only where a rate is, or is advised."""
+def test_a_large_replay_gives_advice_on_a_rate_for_each_client() -> None:
+    """Only if there is a rate for all clients, or one is advised."""
     large = delivery("a/#", 1, 2_000_000, 1 << 30)
     rate = parse_rate(set_to(advice(found(FlowSettings(), large)), "delivery_rate"))
     own = parse_rate(set_to(advice(found(FlowSettings(), large)), "client_rate"))
@@ -81,7 +81,7 @@ def test_one_client_need_not_take_it_all() -> None:
     assert about(advice(found(FlowSettings(client_rate=own), large)), "client_rate") is None
 
 
-def test_replays_at_once_fit_into_memory_when_advice_is_taken() -> None:
+def test_concurrent_replays_fit_into_memory_with_the_advised_limit() -> None:
     many = delivery("a/#", 5000, 10_000, 10 << 20)
     most = int(set_to(advice(found(FlowSettings(), many)), "max_concurrent_replays"))
     assert most * (1 << 20) <= 256 << 20
@@ -91,8 +91,8 @@ def test_replays_at_once_fit_into_memory_when_advice_is_taken() -> None:
     )
 
 
-def test_reads_become_fewer_by_the_setting_that_ends_them() -> None:
-    """The number of messages, where they are small; the bytes, where they are large."""
+def test_the_advice_enlarges_the_setting_that_ends_the_batches() -> None:
+    """For small messages this is the number, for large messages the bytes."""
     small, large = delivery("a/#", 1, 1_000_000, 100_000_000), delivery("a/#", 1, 100_000, 2_000_000_000)
     number = int(set_to(advice(found(FlowSettings(), small)), "batch_read_number"))
     fewer = reads(FlowSettings(batch_read_number=number), small.messages, small.bytes)
@@ -107,13 +107,13 @@ def test_reads_become_fewer_by_the_setting_that_ends_them() -> None:
     assert about(advice(found(flow, large)), "max_batch_bytes") is None
 
 
-def test_what_is_not_replayed_counts_for_nothing() -> None:
-    shared = Delivery("$share/g/#", 10**6, Replayed.SHARED, 0, 0, 0, 0, None)
+def test_filters_without_a_replay_do_not_count() -> None:
+    shared = FilterDelivery("$share/g/#", 10**6, Replayed.SHARED, 0, 0, 0, 0, None)
     assert advice(found(FlowSettings(), shared, delivery("a/#", 10, 1000, 100_000))) == []
 
 
-def test_what_is_old_and_never_expires_is_worth_a_word() -> None:
-    totals = Totals(1000, 10_000, 10, 1, 10, 0, 500, 5000, 400, 4000)
+def test_many_stale_messages_without_expiry_give_advice() -> None:
+    totals = ReportTotals(1000, 10_000, 10, 1, 10, 0, 500, 5000, 400, 4000)
     (one,) = advice(evolve(empty(), totals=totals))
     assert "400 messages (40 %, 3.9 KB) are older than 30 d" in one.why
     assert one.setting == 'msg_expiry_interval = "90d"'

@@ -1,4 +1,4 @@
-"""The page: one file, of bounded size, in which everything that anybody named stays text."""
+"""The page is one file of bounded size, and all names in it stay text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jinja2 import UndefinedError
 from markupsafe import Markup
 
 from holdfast.pipeline.report.column_chart import ceiling
-from holdfast.pipeline.report.findings import Branch, Findings
+from holdfast.pipeline.report.findings import Findings, PrefixTotals
 from holdfast.pipeline.report.page import page
 from holdfast.pipeline.report.templating import environment
 from holdfast.pipeline.report.topic_map import HEIGHT, SMALLEST, tiles
@@ -71,8 +71,8 @@ def test_templates_quote_each_attribute_and_never_declare_text_safe() -> None:
             assert not re.search(r"=\{\{|\| *safe|autoescape", text), file.name
 
 
-def test_hostile_names_change_nothing_but_text() -> None:
-    """The page has the elements it has with harmless names, and nothing that runs but its own script."""
+def test_hostile_names_change_only_text() -> None:
+    """The page has the same elements as with harmless names, and runs only its own script."""
     letters = "abcdefghijklmno"
     # The same levels, of letters, so that all is drawn in the same places.
     harmless = tuple(
@@ -86,14 +86,14 @@ def test_hostile_names_change_nothing_but_text() -> None:
     assert not [said for _, said in hostile if any(name.startswith("on") for name in said)]
 
 
-def test_what_hides_or_turns_text_around_is_not_on_the_page() -> None:
+def test_the_page_has_no_invisible_characters_and_none_that_change_direction() -> None:
     assert "\\x0a" not in page(findings())  # our own line breaks in tooltips are no hidden characters
     text = page(findings(HOSTILE), "\u202etitle")
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u200b-\u200c\u200e\u200f\u202a-\u202e\u2066-\u2069]", text)
 
 
-def test_the_page_asks_for_nothing_else() -> None:
-    """No links to other places, and a policy that forbids everything but its own style and script."""
+def test_the_page_loads_nothing() -> None:
+    """It has no links to other pages, and its policy allows only its own style and script."""
     elements = outline(findings())
     links = [said[name] for _, said in elements for name in ("href", "src", "action") if name in said]
     assert links
@@ -104,15 +104,15 @@ def test_the_page_asks_for_nothing_else() -> None:
     assert "unsafe" not in policy
 
 
-def test_every_link_leads_to_a_part_and_every_picture_says_what_it_is() -> None:
+def test_every_link_has_a_target_and_every_picture_a_label() -> None:
     elements = outline(findings())
     named = {said["id"] for _, said in elements if "id" in said}
     assert {link[1:] for _, said in elements if (link := said.get("href")) and link.startswith("#")} <= named
     assert all(said.get("aria-label") for _, said in elements if said.get("role") == "img")
 
 
-def test_what_is_not_known_is_said() -> None:
-    """No history, no subscriptions, nothing retained: each part has its sentence."""
+def test_the_page_names_missing_data() -> None:
+    """Without history, subscriptions and messages, each part says so."""
     text = page(empty())
     for sentence in (
         "No messages are retained.",
@@ -122,8 +122,8 @@ def test_what_is_not_known_is_said() -> None:
         assert sentence in text
 
 
-def test_a_history_of_minutes_is_not_said_to_be_one_of_hours() -> None:
-    """How many changes there would be in an hour is told only when there was one."""
+def test_a_history_of_minutes_gives_no_changes_an_hour() -> None:
+    """The rate by the hour needs an hour of history."""
     found = findings()
     assert found.history is not None
     short = evolve(found, history=evolve(found.history, since=NOW - 90_000, changes=1234))
@@ -132,19 +132,19 @@ def test_a_history_of_minutes_is_not_said_to_be_one_of_hours() -> None:
     assert "changes an hour" in page(found)
 
 
-def test_a_page_is_small_however_much_there_is() -> None:
-    """With as many prefixes as are ever drawn, all of them with names that are as long as names can be."""
+def test_the_size_of_a_page_is_bounded() -> None:
+    """Here with the most prefixes that are drawn, all with the longest names."""
     names = tuple(f"{place:04}{'ü' * 30_000}" for place in range(400))
-    branches = [Branch(1, name, 2500, 2500, 1, 1, 1, 1, NOW) for name in names]
+    branches = [PrefixTotals(1, name, 2500, 2500, 1, 1, 1, 1, NOW) for name in names]
     for depth in range(2, 6):
-        branches += [Branch(depth, name + "/x" * (depth - 1), 2500, 2500, 1, 1, 1, 1, NOW) for name in names]
+        branches += [PrefixTotals(depth, name + "/x" * (depth - 1), 2500, 2500, 1, 1, 1, 1, NOW) for name in names]
     found = findings()
     large = evolve(found, branches=tuple(branches), totals=evolve(found.totals, messages=10**6, bytes=10**6))
     assert len(page(large).encode()) < 2_000_000
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(1, 500)), max_size=12))
-def test_tiles_lie_within_those_they_belong_to_and_do_not_overlap(found: list[tuple[int, int, int]]) -> None:
+def test_tiles_lie_beside_their_parents_and_do_not_overlap(found: list[tuple[int, int, int]]) -> None:
     below = {(first, second): count for first, second, count in found}
     first: dict[int, int] = {}
     for (one, _), count in below.items():
@@ -165,7 +165,7 @@ def test_tiles_lie_within_those_they_belong_to_and_do_not_overlap(found: list[tu
 
 
 @given(st.floats(0, 1e15))
-def test_a_scale_holds_the_highest_value_and_is_not_much_higher(highest: float) -> None:
+def test_a_scale_is_at_least_the_highest_value_and_not_much_higher(highest: float) -> None:
     for thousand in (1000, 1024):
         assert highest <= ceiling(highest, thousand) <= max(2, 2.5 * highest)
 
@@ -178,8 +178,8 @@ def shown(tmp_path: Path) -> Path:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-def test_a_real_browser_shows_it_without_a_complaint_and_runs_nothing_of_a_name(shown: Path, tmp_path: Path) -> None:
-    """On a wide and on a narrow screen, light and dark; nothing else is fetched, and nothing hangs over the side."""
+def test_a_real_browser_shows_the_page_without_errors_and_runs_no_script_in_a_name(shown: Path, tmp_path: Path) -> None:
+    """On a wide and a narrow screen, light and dark. It fetches nothing else, and does not scroll sideways."""
     with browser(tmp_path) as window:
         for width, dark in ((1280, False), (390, True)):
             window.open(shown, width, dark)
@@ -196,7 +196,7 @@ def test_a_real_browser_shows_it_without_a_complaint_and_runs_nothing_of_a_name(
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 def test_labels_of_charts_neither_overlap_nor_hang_over_the_edge(shown: Path, tmp_path: Path) -> None:
-    """On a wide and on a narrow screen; what the lines stand for is beside the columns, not on them."""
+    """On a wide and a narrow screen. The figures of the scale stand beside the columns, not on them."""
     with browser(tmp_path) as window:
         for width in (1280, 390):
             window.open(shown, width)
@@ -225,7 +225,7 @@ _LABELS = """
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 def test_the_map_shows_messages_or_bytes_and_zooms(shown: Path, tmp_path: Path) -> None:
-    """A click makes a prefix as high as the map, Escape shows all again; hovering tells the prefix in full."""
+    """A click makes a prefix as high as the map, Escape shows all again, and a tooltip has the whole prefix."""
     maps = "[...document.querySelectorAll('.icicle')].map(map => map.getBoundingClientRect().height > 0)"
     tile = "document.querySelectorAll('.icicle > svg')[1]"
     with browser(tmp_path) as window:

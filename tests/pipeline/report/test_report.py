@@ -1,4 +1,4 @@
-"""The report: what it finds in a database of either make, with a history and without."""
+"""The figures of the report, in both kinds of databases, with and without a history."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.filters.requested_filters import of_lines
 from holdfast.pipeline.jobs.history_figures import step_of
 from holdfast.pipeline.jobs.report import report
-from holdfast.pipeline.report.findings import Findings, One, Part, Talker
+from holdfast.pipeline.report.findings import BandTotals, Findings, ListedMessage, NamedTotals
 from holdfast.retained.replay.flow_settings import FlowSettings
 from tests.pipeline.stores import NOW, Filled, message
 
@@ -23,8 +23,7 @@ pytestmark = pytest.mark.spark
 HOUR = 3_600_000
 
 
-def test_changes_are_told_in_steps_that_fit() -> None:
-    """At most 72 of them, however long the history is."""
+def test_a_history_of_any_length_has_at_most_72_steps() -> None:
     for seconds in (0, 59, 4_000, 86_400, 30 * 86_400, 10 * 365 * 86_400):
         step = step_of(seconds)
         assert step >= 60
@@ -32,7 +31,7 @@ def test_changes_are_told_in_steps_that_fit() -> None:
     assert (step_of(3600), step_of(86_400), step_of(7 * 86_400)) == (60, 3_600, 14_400)
 
 
-def test_what_is_retained_is_told_by_size_age_publisher_and_expiry(spark: SparkSession, filled: Filled) -> None:
+def test_the_report_counts_messages_by_size_age_publisher_and_expiry(spark: SparkSession, filled: Filled) -> None:
     with snapshot_of(_prepared(filled).url) as before:
         now = before.taken_at
     for age, one in (
@@ -48,11 +47,11 @@ def test_what_is_retained_is_told_by_size_age_publisher_and_expiry(spark: SparkS
     assert found.history is None
     assert (found.totals.messages, found.totals.bytes, found.totals.largest, found.totals.clients) == (5, 110, 100, 2)
     assert (found.totals.expiring, found.totals.stale, found.totals.lasting_bytes) == (2, 2, 101)
-    assert found.sizes == (Part(0, 1, 1), Part(1, 2, 4), Part(3, 1, 5), Part(7, 1, 100))
-    assert found.ages == (Part(0, 2, 4), Part(1, 1, 5), Part(5, 2, 101))
+    assert found.sizes == (BandTotals(0, 1, 1), BandTotals(1, 2, 4), BandTotals(3, 1, 5), BandTotals(7, 1, 100))
+    assert found.ages == (BandTotals(0, 2, 4), BandTotals(1, 1, 5), BandTotals(5, 2, 101))
     assert [one.topic for one in found.oldest][:2] == ["a/b", "old/x"]
-    assert found.largest[0] == One("a/b", "c1", 100, now - 40 * 24 * HOUR)
-    assert found.clients == (Talker("c1", 2, 105), Talker("c2", 2, 4), Talker(None, 1, 1))
+    assert found.largest[0] == ListedMessage("a/b", "c1", 100, now - 40 * 24 * HOUR)
+    assert found.clients == (NamedTotals("c1", 2, 105), NamedTotals("c2", 2, 4), NamedTotals(None, 1, 1))
     assert [one.prefix for one in found.stale] == ["old", "a/b"]
     assert (found.expiry.hours[1], sum(found.expiry.hours), found.expiry.days[0]) == (1, 1, 1)
     assert (found.expiry.later, found.expiry.never) == (1, 3)
@@ -62,7 +61,7 @@ def test_what_is_retained_is_told_by_size_age_publisher_and_expiry(spark: SparkS
     assert "password" not in found.database
 
 
-def test_the_history_tells_of_changes_and_of_what_never_changes(spark: SparkSession, recorded: Filled) -> None:
+def test_the_report_counts_changes_and_untouched_topics(spark: SparkSession, recorded: Filled) -> None:
     recorded.put(message("a/once", client_id="c1"), message("a/often", client_id="c1"), message("gone"), at=NOW)
     later = NOW + 400 * 24 * HOUR
     recorded.put(*(message("a/often", b"xyz", client_id="c2") for _ in range(5)), message("gone", b""), at=later)
@@ -71,8 +70,8 @@ def test_the_history_tells_of_changes_and_of_what_never_changes(spark: SparkSess
     assert (history.changes, history.retained, history.untouched) == (9, 2, 1)
     assert history.untouched_topics == ("a/once",)
     assert [(one.sets, one.clears, one.expires) for one in history.churn] == [(3, 0, 0), (5, 1, 0)]
-    assert history.topics[0] == Talker("a/often", 6, 16)
-    assert history.prefixes[0] == Talker("a/often", 6, 16)
+    assert history.topics[0] == NamedTotals("a/often", 6, 16)
+    assert history.prefixes[0] == NamedTotals("a/often", 6, 16)
     assert {(one.name, one.messages) for one in history.clients} == {("c1", 2), ("c2", 5), (None, 2)}
     assert history.churn[1].at - history.churn[0].at >= history.step * 1000
 
@@ -90,7 +89,7 @@ def test_neither_an_expired_message_nor_an_override_of_expiry_changes_the_untouc
 
 
 def test_an_empty_database_has_a_report(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
-    """Written to a folder, for machines told in a line of JSON."""
+    """The page is in the folder, and --json prints a line of JSON."""
     command = ["report", "--storage", _prepared(filled).url, "--out", str(tmp_path / "new"), "--json"]
     found = CliRunner().invoke(main, command)
     told = json.loads(found.stdout)
@@ -98,7 +97,7 @@ def test_an_empty_database_has_a_report(spark: SparkSession, filled: Filled, tmp
     assert "No messages are retained." in (tmp_path / "new" / "report.html").read_text()
 
 
-def test_the_command_writes_a_page_and_says_which_lines_were_no_filters(
+def test_the_command_writes_a_page_and_lists_invalid_filters(
     spark: SparkSession, filled: Filled, tmp_path: Path
 ) -> None:
     """It replaces an earlier page as a whole; nothing else is left in the folder."""
@@ -125,7 +124,7 @@ def test_the_command_writes_a_page_and_says_which_lines_were_no_filters(
         (["--filters", "/nowhere/x"], "/nowhere/x: the Topic Filters cannot be read"),
     ],
 )
-def test_what_cannot_be_meant_is_said_in_a_line(
+def test_a_wrong_option_is_explained_in_one_line(
     spark: SparkSession, tmp_path: Path, options: list[str], said: str
 ) -> None:
     command = ["report", "--storage", f"sqlite:///{tmp_path}/none.db", "--out", str(tmp_path), *options]

@@ -18,7 +18,7 @@ _WORDS = {"on": True, "true": True, "off": False, "false": False}
 _LONGEST = 64
 
 
-class Number(Decoder):
+class NumberDecoder(Decoder):
     """Decodes one number, or ON, OFF, TRUE or FALSE in any case: these are 1 or 0, and a ``state``."""
 
     schema = "value double NOT NULL, state boolean"

@@ -6,14 +6,14 @@ from importlib.metadata import EntryPoint, entry_points
 
 from holdfast.pipeline.decoding.decoder import Decoder
 from holdfast.pipeline.decoding.json_documents import JsonDocuments
-from holdfast.pipeline.decoding.number import Number
+from holdfast.pipeline.decoding.number import NumberDecoder
 from holdfast.pipeline.decoding.sparkplug import Sparkplug
 from holdfast.pipeline.errors import PipelineError
 
 #: The group of the entry points. Each names a class or a function that is called without arguments.
 GROUP = "holdfast.decoders"
 _JSON = "json"
-BUILT_IN: dict[str, type[Decoder]] = {_JSON: JsonDocuments, "number": Number, "sparkplug": Sparkplug}
+BUILT_IN: dict[str, type[Decoder]] = {_JSON: JsonDocuments, "number": NumberDecoder, "sparkplug": Sparkplug}
 
 
 def decoder_of(name: str, schema: str | None = None) -> Decoder:

@@ -10,7 +10,7 @@ from holdfast.retained.replay.flow_settings import FlowSettings
 
 
 @frozen
-class Delivery:
+class FilterDelivery:
     """The retained messages that one subscription to a Topic Filter receives.
 
     A replay takes at least ``reads`` batches and ``slices`` slices. ``seconds`` is the least time that the rates allow
@@ -43,11 +43,11 @@ class Delivery:
 
 
 @frozen
-class Deliveries:
+class FilterDeliveries:
     """The deliveries at ``taken_at`` (milliseconds since the epoch), the most bytes first, and the invalid filters."""
 
     taken_at: int
-    deliveries: tuple[Delivery, ...]
+    deliveries: tuple[FilterDelivery, ...]
     refused: tuple[InvalidFilter, ...]
 
     @property
@@ -66,9 +66,9 @@ class Deliveries:
         return sum(one.bytes_together for one in self.deliveries)
 
 
-def delivery_of(requested: RequestedFilter, messages: int, size: int, flow: FlowSettings) -> Delivery:
+def delivery_of(requested: RequestedFilter, messages: int, size: int, flow: FlowSettings) -> FilterDelivery:
     """Return the delivery of a filter that matches so many messages with so many bytes of payload."""
-    return Delivery(
+    return FilterDelivery(
         requested.topic_filter, requested.subscriptions, requested.replayed, messages, size,
         reads(flow, messages, size), slices(flow, messages), least_seconds(flow, messages),
     )  # fmt: skip

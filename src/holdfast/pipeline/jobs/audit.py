@@ -26,7 +26,7 @@ _COMPARED = ("payload", "qos", "client_id", "username", "expires_at", "revision"
 
 
 @frozen
-class Findings:
+class AuditResult:
     """The number of topics that are the same in both, only retained, only in the history, or different."""
 
     same: int = 0
@@ -46,7 +46,7 @@ def audit(
     out: Folder | None = None,
     topic_filter: str = "",
     partitions: int | None = None,
-) -> Findings:
+) -> AuditResult:
     """Compare the retained messages of a snapshot with its history; write the differing topics to ``out``, as JSON.
 
     Expired messages count on neither side, whether swept or not. Raises :class:`PipelineError`.
@@ -59,7 +59,7 @@ def audit(
         require_replaceable(out, DIFFERENCES)
         write_files(compared.where("verdict <> 'same'"), out, DIFFERENCES, "json")
     counts = compared.groupBy("verdict").agg(F.count("*").alias("topics")).collect()
-    return Findings(**{row.verdict: row.topics for row in counts})
+    return AuditResult(**{row.verdict: row.topics for row in counts})
 
 
 def compare(live: DataFrame, past: DataFrame) -> DataFrame:

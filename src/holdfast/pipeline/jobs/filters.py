@@ -10,7 +10,7 @@ from attrs import asdict
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
 from holdfast.pipeline.database.snapshot import Snapshot
-from holdfast.pipeline.filters.deliveries import Deliveries, Delivery, delivery_of
+from holdfast.pipeline.filters.deliveries import FilterDeliveries, FilterDelivery, delivery_of
 from holdfast.pipeline.filters.matching import matched
 from holdfast.pipeline.filters.requested_filters import Replayed, RequestedFilters
 from holdfast.pipeline.output.folder import Folder
@@ -34,7 +34,7 @@ def filters(
     out: Folder | None = None,
     form: str = "parquet",
     overwrite: bool = False,
-) -> Deliveries:
+) -> FilterDeliveries:
     """Return the delivery of each requested Topic Filter, also of filters without a match.
 
     With ``out``, write them there, too. Raises :class:`PipelineError`.
@@ -48,17 +48,17 @@ def filters(
     return result
 
 
-def delivered(retained: DataFrame, requested: RequestedFilters, flow: FlowSettings, taken_at: int) -> Deliveries:
+def delivered(retained: DataFrame, requested: RequestedFilters, flow: FlowSettings, taken_at: int) -> FilterDeliveries:
     """Return the deliveries from a table with the columns :data:`NEEDED`."""
     replayed = [one.topic_filter for one in requested.filters if one.replayed is Replayed.YES]
     counted = matched(retained, replayed).groupBy("place").agg(F.count("*"), F.sum("size"))
     found = {replayed[row[0]]: (row[1], row[2]) for row in counted.collect()} if replayed else {}
     rows = [delivery_of(one, *found.get(one.topic_filter, (0, 0)), flow) for one in requested.filters]
     rows.sort(key=lambda one: (-one.bytes, -one.messages, one.topic_filter))
-    return Deliveries(taken_at, tuple(rows), requested.refused)
+    return FilterDeliveries(taken_at, tuple(rows), requested.refused)
 
 
-def _frame(spark: SparkSession, rows: Iterable[Delivery]) -> DataFrame:
+def _frame(spark: SparkSession, rows: Iterable[FilterDelivery]) -> DataFrame:
     columns = ("topic_filter", "subscriptions", "replayed", "messages", "bytes", "reads", "slices", "seconds")
     kinds = {"topic_filter": pa.string(), "replayed": pa.string(), "seconds": pa.float64()}
     listed = list(rows)

@@ -11,7 +11,7 @@ from holdfast.pipeline.archive.states import newest_of
 from holdfast.pipeline.database.history_range import history_range
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.jobs.tree import prefixes
-from holdfast.pipeline.report.findings import Churn, History, Talker
+from holdfast.pipeline.report.findings import ChangeStep, History, NamedTotals
 from holdfast.pipeline.sources.tables import read_history
 from holdfast.retained.history.entry_rules import retained_sql
 from holdfast.retained.history.periods import read_periods
@@ -71,19 +71,21 @@ def step_of(seconds: int) -> int:
     return next(fitting, -(-seconds // _MOST_STEPS // 86_400) * 86_400)
 
 
-def _churn(changes: DataFrame, step: int) -> tuple[Churn, ...]:
+def _churn(changes: DataFrame, step: int) -> tuple[ChangeStep, ...]:
     length = step * 1000
     at = (F.floor(F.unix_millis("changed_at") / length) * length).cast("long")
     kinds = ((ChangeKind.SET, "sets"), (ChangeKind.CLEAR, "clears"), (ChangeKind.EXPIRE, "expires"))
     found = changes.groupBy(at.alias("at")).agg(
         *(F.count_if(F.col("op") == kind.value).alias(name) for kind, name in kinds), F.sum("size").alias("bytes")
     )
-    return tuple(Churn(**row.asDict()) for row in found.orderBy("at").collect())
+    return tuple(ChangeStep(**row.asDict()) for row in found.orderBy("at").collect())
 
 
-def _most(changes: DataFrame, name: Column) -> tuple[Talker, ...]:
+def _most(changes: DataFrame, name: Column) -> tuple[NamedTotals, ...]:
     found = changes.groupBy(name.alias("name")).agg(F.count("*").alias("messages"), F.sum("size").alias("bytes"))
-    return tuple(Talker(**row.asDict()) for row in found.orderBy(F.desc("messages"), "name").limit(_LISTED).collect())
+    return tuple(
+        NamedTotals(**row.asDict()) for row in found.orderBy(F.desc("messages"), "name").limit(_LISTED).collect()
+    )
 
 
 def _untouched(entries: DataFrame, taken_at: int) -> tuple[int, int, tuple[str, ...]]:

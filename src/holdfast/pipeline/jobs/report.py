@@ -19,13 +19,13 @@ from holdfast.pipeline.report.findings import (
     AGE_BANDS,
     DAYS,
     HOURS,
-    Branch,
+    BandTotals,
     Expiry,
     Findings,
-    One,
-    Part,
-    Talker,
-    Totals,
+    ListedMessage,
+    NamedTotals,
+    PrefixTotals,
+    ReportTotals,
 )
 from holdfast.pipeline.sources.tables import read_retained
 from holdfast.retained.replay.flow_settings import FlowSettings
@@ -92,7 +92,7 @@ def report(
         kept.unpersist()
 
 
-def _totals(kept: DataFrame, stale_after: int) -> Totals:
+def _totals(kept: DataFrame, stale_after: int) -> ReportTotals:
     stale = F.col("age") >= stale_after
     lasting = stale & F.col("expires_at").isNull()
     row = kept.agg(
@@ -107,41 +107,41 @@ def _totals(kept: DataFrame, stale_after: int) -> Totals:
         F.count_if(lasting),
         _sum(F.when(lasting, F.col("size"))),
     ).collect()[0]
-    return Totals(*row)
+    return ReportTotals(*row)
 
 
-def _drawn(tree: DataFrame, totals: Totals) -> tuple[Branch, ...]:
+def _drawn(tree: DataFrame, totals: ReportTotals) -> tuple[PrefixTotals, ...]:
     large = (F.col("messages") >= totals.messages * _DRAWN) | (F.col("bytes") >= totals.bytes * _DRAWN)
-    return tuple(Branch(**row.asDict()) for row in tree.where(large).orderBy("depth", "prefix").collect())
+    return tuple(PrefixTotals(**row.asDict()) for row in tree.where(large).orderBy("depth", "prefix").collect())
 
 
-def _stale(tree: DataFrame, stale_after: int) -> tuple[Branch, ...]:
+def _stale(tree: DataFrame, stale_after: int) -> tuple[PrefixTotals, ...]:
     found = tree.where(F.col("newest_age") >= stale_after)
     rows = found.orderBy(F.desc("messages"), "depth", "prefix").limit(_CANDIDATES).collect()
     named = {row.prefix for row in rows}
     # If a prefix is stale, all prefixes below it are stale, too: the list has only the highest one.
     highest = [row for row in rows if row.depth == 1 or row.prefix.rpartition("/")[0] not in named]
-    return tuple(Branch(**row.asDict()) for row in highest[:_LISTED])
+    return tuple(PrefixTotals(**row.asDict()) for row in highest[:_LISTED])
 
 
-def _parts(kept: DataFrame, key: Column) -> tuple[Part, ...]:
+def _parts(kept: DataFrame, key: Column) -> tuple[BandTotals, ...]:
     found = kept.groupBy(key.cast("int").alias("key")).agg(F.count("*").alias("messages"), _sum("size").alias("bytes"))
-    return tuple(Part(**row.asDict()) for row in found.orderBy("key").collect())
+    return tuple(BandTotals(**row.asDict()) for row in found.orderBy("key").collect())
 
 
-def _ones(kept: DataFrame, order: Column) -> tuple[One, ...]:
+def _ones(kept: DataFrame, order: Column) -> tuple[ListedMessage, ...]:
     stored = F.unix_millis("stored_at").alias("at")
     found = kept.select("topic", "client_id", F.col("size").alias("bytes"), stored, "stored_at", "size")
     rows = found.orderBy(order, "topic").limit(_LISTED).select("topic", "client_id", "bytes", "at").collect()
-    return tuple(One(**row.asDict()) for row in rows)
+    return tuple(ListedMessage(**row.asDict()) for row in rows)
 
 
-def _clients(kept: DataFrame) -> tuple[Talker, ...]:
+def _clients(kept: DataFrame) -> tuple[NamedTotals, ...]:
     found = kept.groupBy(F.col("client_id").alias("name")).agg(
         F.count("*").alias("messages"), _sum("size").alias("bytes")
     )
     rows = found.orderBy(F.desc("messages"), "name").limit(_LISTED).collect()
-    return tuple(Talker(**row.asDict()) for row in rows)
+    return tuple(NamedTotals(**row.asDict()) for row in rows)
 
 
 def _expiry(kept: DataFrame) -> Expiry:

@@ -14,7 +14,7 @@ from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.overwriting import begin_overwriting
 from holdfast.pipeline.output.table_files import write_table
-from holdfast.pipeline.report.findings import Branch
+from holdfast.pipeline.report.findings import PrefixTotals
 from holdfast.pipeline.sources.tables import read_retained
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Tree:
     messages: int
     bytes: int
     prefixes: int
-    branches: tuple[Branch, ...]
+    branches: tuple[PrefixTotals, ...]
 
 
 def tree(
@@ -71,7 +71,7 @@ def tree(
         leading = found.orderBy(F.desc(ORDERS[order]), "depth", "prefix").limit(top).collect()
         result = Tree(
             snapshot.taken_at, depth, totals[1] or 0, totals[2] or 0, totals[0],
-            tuple(Branch(**row.asDict()) for row in leading),
+            tuple(PrefixTotals(**row.asDict()) for row in leading),
         )  # fmt: skip
         if out is not None:
             write_table(found.orderBy("prefix", "depth"), out, form, _about(result))
@@ -81,7 +81,7 @@ def tree(
 
 
 def branches(retained: DataFrame, depth: int, taken_at: int) -> DataFrame:
-    """Return the fields of :class:`Branch` for each prefix of 1 to ``depth`` levels.
+    """Return the fields of :class:`PrefixTotals` for each prefix of 1 to ``depth`` levels.
 
     ``retained`` has the columns :data:`NEEDED`. Ages are those at ``taken_at`` (milliseconds since the epoch).
     """

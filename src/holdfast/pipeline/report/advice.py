@@ -10,7 +10,7 @@ import math
 
 from attrs import evolve, frozen
 
-from holdfast.pipeline.filters.deliveries import Deliveries, Delivery
+from holdfast.pipeline.filters.deliveries import FilterDeliveries, FilterDelivery
 from holdfast.pipeline.filters.replay_cost import reads, seconds_at
 from holdfast.pipeline.formatting import number, share, size, span, visible
 from holdfast.pipeline.report.findings import Findings
@@ -62,7 +62,7 @@ def advice(found: Findings) -> list[Advice]:
     return [one for one in [*given, _expiry(found)] if one is not None]
 
 
-def _leading_wildcards(found: Deliveries) -> Advice | None:
+def _leading_wildcards(found: FilterDeliveries) -> Advice | None:
     """Advise against subscriptions that begin with a wildcard."""
     wild = [one for one in found.deliveries if one.messages and one.topic_filter[:1] in ("+", "#")]
     messages = sum(one.messages_together for one in wild)
@@ -81,7 +81,7 @@ def _leading_wildcards(found: Deliveries) -> Advice | None:
     )
 
 
-def _delivery_rate(found: Deliveries, flow: FlowSettings) -> Advice | None:
+def _delivery_rate(found: FilterDeliveries, flow: FlowSettings) -> Advice | None:
     """Advise a rate where much is replayed without one, or a higher rate where replays take very long."""
     proposed = _spread(found)
     mean = found.bytes / found.messages
@@ -113,7 +113,7 @@ def _delivery_rate(found: Deliveries, flow: FlowSettings) -> Advice | None:
     )
 
 
-def _client_rate(found: Deliveries, costliest: Delivery, flow: FlowSettings, rate: Rate) -> Advice | None:
+def _client_rate(found: FilterDeliveries, costliest: FilterDelivery, flow: FlowSettings, rate: Rate) -> Advice | None:
     """Advise a rate for each client where one replay takes a large share of the rate for all."""
     needs_none = flow.delivery_rate is None and found.bytes < _HARMLESS
     if flow.client_rate is not None or needs_none or costliest.messages < _LARGE_SHARE * rate.per_second * _SPREAD:
@@ -121,7 +121,7 @@ def _client_rate(found: Deliveries, costliest: Delivery, flow: FlowSettings, rat
     proposed = Rate(max(1, _rounded(rate.per_second / 10)), 1.0)
     lasts = seconds_at(proposed, costliest.messages) or 0
     return Advice(
-        "One replay that takes the most",
+        "ListedMessage replay that takes the most",
         f"A subscription to {_called(costliest)} receives {number(costliest.messages)} messages: at"
         f" {number(rate.per_second)} messages a second for all clients, it takes the whole rate for"
         f" {span(costliest.messages / rate.per_second)}.",
@@ -131,7 +131,7 @@ def _client_rate(found: Deliveries, costliest: Delivery, flow: FlowSettings, rat
     )
 
 
-def _concurrent(found: Deliveries, flow: FlowSettings) -> Advice | None:
+def _concurrent(found: FilterDeliveries, flow: FlowSettings) -> Advice | None:
     """Advise a limit where all replays together may hold too much memory."""
     subscriptions = _replayed(found)
     held = [
@@ -156,7 +156,7 @@ def _concurrent(found: Deliveries, flow: FlowSettings) -> Advice | None:
     )
 
 
-def _batches(costliest: Delivery, flow: FlowSettings) -> Advice | None:
+def _batches(costliest: FilterDelivery, flow: FlowSettings) -> Advice | None:
     """Advise larger batches where one replay reads very many."""
     now = reads(flow, costliest.messages, costliest.bytes)
     if now < _MANY_READS:
@@ -204,7 +204,7 @@ def _expiry(found: Findings) -> Advice | None:
     )
 
 
-def _spread(found: Deliveries) -> Rate:
+def _spread(found: FilterDeliveries) -> Rate:
     return Rate(min(_FASTEST, max(100, _rounded(found.messages / _SPREAD))), 1.0)
 
 
@@ -215,9 +215,9 @@ def _rounded(value: float) -> int:
     return -(-whole // unit) * unit
 
 
-def _replayed(found: Deliveries) -> int:
+def _replayed(found: FilterDeliveries) -> int:
     return sum(one.subscriptions for one in found.deliveries if one.is_replayed)
 
 
-def _called(one: Delivery) -> str:
+def _called(one: FilterDelivery) -> str:
     return f"“{visible(one.topic_filter, 60)}”"

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from holdfast.pipeline.formatting import moment, number, share, short, size
-from holdfast.pipeline.report.column_chart import Column, ColumnChart
-from holdfast.pipeline.report.findings import AGE_BANDS, Churn, Findings, History, Part
+from holdfast.pipeline.report.column_chart import ChartColumn, ColumnChart
+from holdfast.pipeline.report.findings import AGE_BANDS, BandTotals, ChangeStep, Findings, History
 
 _HOUR, _DAY = 3_600_000, 86_400_000
 #: Columns that stand for less time than this (seconds) have an hour in their labels.
@@ -21,10 +21,12 @@ def changes(history: History) -> ColumnChart:
     form = "%d %b" if history.step >= _HOURS_SHOWN_BELOW else "%d %b %H:%M"
     columns = []
     for at in range(history.since // length * length, history.until + 1, length):
-        one = known.get(at // length, Churn(at, 0, 0, 0, 0))
+        one = known.get(at // length, ChangeStep(at, 0, 0, 0, 0))
         counts = f"{number(one.sets)} set, {number(one.clears)} cleared, {number(one.expires)} expired"
         columns.append(
-            Column(_time(at, form), moment(at), f"{counts}; {size(one.bytes)}", (one.sets, one.clears, one.expires))
+            ChartColumn(
+                _time(at, form), moment(at), f"{counts}; {size(one.bytes)}", (one.sets, one.clears, one.expires)
+            )
         )
     return ColumnChart("Changes over time", columns, short)
 
@@ -32,7 +34,7 @@ def changes(history: History) -> ColumnChart:
 def ages(found: Findings) -> ColumnChart:
     """Return the retained messages by age."""
     columns = [
-        Column(label, label, _facts(part, found), (part.messages,))
+        ChartColumn(label, label, _facts(part, found), (part.messages,))
         for part, (_, label) in zip(_filled(found.ages, range(len(AGE_BANDS))), AGE_BANDS, strict=True)
     ]
     return ColumnChart("Messages by age", columns, short, every_label=True)
@@ -60,26 +62,26 @@ def bytes_by_size(found: Findings) -> ColumnChart:
     return ColumnChart("Bytes by size", _by_size(found, lambda part: part.bytes), size, thousand=1024)
 
 
-def _outlook(taken_at: int, counts: Sequence[int], length: int, unit: str, form: str) -> list[Column]:
+def _outlook(taken_at: int, counts: Sequence[int], length: int, unit: str, form: str) -> list[ChartColumn]:
     columns = []
     for place, count in enumerate(counts):
         at = taken_at + place * length
         heading = f"in {place} to {place + 1} {unit} (from {moment(at)})"
-        columns.append(Column(_time(at, form), heading, f"{number(count)} messages", (count,)))
+        columns.append(ChartColumn(_time(at, form), heading, f"{number(count)} messages", (count,)))
     return columns
 
 
-def _by_size(found: Findings, value: Callable[[Part], int]) -> list[Column]:
+def _by_size(found: Findings, value: Callable[[BandTotals], int]) -> list[ChartColumn]:
     columns = []
     keys = [part.key for part in found.sizes]
     for part in _filled(found.sizes, range(min(keys), max(keys) + 1)):
         limit = "up to 1 byte" if part.key == 0 else f"more than {size(2 ** (part.key - 1))}, up to {size(2**part.key)}"
         label = size(2**part.key).replace(".0 ", " ").replace(" bytes", " B")
-        columns.append(Column(label, limit, _facts(part, found), (value(part),)))
+        columns.append(ChartColumn(label, limit, _facts(part, found), (value(part),)))
     return columns
 
 
-def _facts(part: Part, found: Findings) -> str:
+def _facts(part: BandTotals, found: Findings) -> str:
     totals = found.totals
     return (
         f"{number(part.messages)} messages ({share(part.messages, totals.messages)}), {size(part.bytes)}"
@@ -87,10 +89,10 @@ def _facts(part: Part, found: Findings) -> str:
     )
 
 
-def _filled(parts: Iterable[Part], keys: Iterable[int]) -> Iterator[Part]:
+def _filled(parts: Iterable[BandTotals], keys: Iterable[int]) -> Iterator[BandTotals]:
     """Give a part for each key, an empty one where nothing was found."""
     known = {part.key: part for part in parts}
-    return (known.get(key, Part(key, 0, 0)) for key in keys)
+    return (known.get(key, BandTotals(key, 0, 0)) for key in keys)
 
 
 def _time(at: int, form: str) -> str:

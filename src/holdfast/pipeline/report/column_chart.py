@@ -16,7 +16,7 @@ _EDGE = 0.05
 
 
 @frozen
-class Column:
+class ChartColumn:
     """One column: the label below it, two lines for its tooltip, and its parts from bottom to top."""
 
     label: str
@@ -43,7 +43,7 @@ class ColumnChart:
     """
 
     described: str
-    columns: Sequence[Column]
+    columns: Sequence[ChartColumn]
     figure: Callable[[float], str]
     every_label: bool = False
     thousand: int = 1000
@@ -62,7 +62,7 @@ class ColumnChart:
         scale = self._scale
         return [(self.base - _PLOT * value / scale, self.figure(value)) for value in (scale / 2, scale)]
 
-    def rectangles(self, column: Column) -> Iterator[tuple[float, float, int]]:
+    def rectangles(self, column: ChartColumn) -> Iterator[tuple[float, float, int]]:
         """Give the top, the height and the number of each part that is not 0; at least a pixel of it is seen."""
         top, scale = float(self.base), self._scale
         for hue, part in enumerate(column.parts):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from holdfast.pipeline.filters.deliveries import Deliveries
+from holdfast.pipeline.filters.deliveries import FilterDeliveries
 from holdfast.retained.replay.flow_settings import FlowSettings
 
 #: The bands of ages: the youngest age of each in seconds, and its name.
@@ -17,7 +17,7 @@ HOURS, DAYS = 48, 30
 
 
 @frozen
-class Branch:
+class PrefixTotals:
     """The retained messages at and below a prefix of ``depth`` levels (1 or more).
 
     Ages are seconds since a message was stored. ``expires_first`` is the next expiry, None if no message expires.
@@ -35,7 +35,7 @@ class Branch:
 
 
 @frozen
-class Totals:
+class ReportTotals:
     """The totals. ``clients`` is the number of publishers. ``lasting`` messages are stale and never expire."""
 
     messages: int
@@ -51,7 +51,7 @@ class Totals:
 
 
 @frozen
-class Part:
+class BandTotals:
     """The messages and bytes of one part: a band of ages or a range of sizes, which ``key`` numbers."""
 
     key: int
@@ -60,7 +60,7 @@ class Part:
 
 
 @frozen
-class Talker:
+class NamedTotals:
     """A publisher, prefix or topic, with its messages or changes. None is a publisher without a Client Identifier."""
 
     name: str | None
@@ -69,7 +69,7 @@ class Talker:
 
 
 @frozen
-class One:
+class ListedMessage:
     """A retained message, stored ``at``."""
 
     topic: str
@@ -89,7 +89,7 @@ class Expiry:
 
 
 @frozen
-class Churn:
+class ChangeStep:
     """The changes in one step of time, which begins at ``at``."""
 
     at: int
@@ -115,16 +115,16 @@ class History:
     until: int
     step: int
     changes: int
-    churn: tuple[Churn, ...]
-    clients: tuple[Talker, ...]
-    prefixes: tuple[Talker, ...]
-    topics: tuple[Talker, ...]
+    churn: tuple[ChangeStep, ...]
+    clients: tuple[NamedTotals, ...]
+    prefixes: tuple[NamedTotals, ...]
+    topics: tuple[NamedTotals, ...]
     retained: int
     untouched: int
     untouched_topics: tuple[str, ...]
 
     @property
-    def busiest(self) -> Churn | None:
+    def busiest(self) -> ChangeStep | None:
         """The step with the most changes."""
         return max(self.churn, key=lambda one: one.changes, default=None)
 
@@ -140,15 +140,15 @@ class Findings:
     database: str
     taken_at: int
     stale_after: int
-    totals: Totals
-    branches: tuple[Branch, ...]
-    stale: tuple[Branch, ...]
-    sizes: tuple[Part, ...]
-    ages: tuple[Part, ...]
-    largest: tuple[One, ...]
-    oldest: tuple[One, ...]
-    clients: tuple[Talker, ...]
+    totals: ReportTotals
+    branches: tuple[PrefixTotals, ...]
+    stale: tuple[PrefixTotals, ...]
+    sizes: tuple[BandTotals, ...]
+    ages: tuple[BandTotals, ...]
+    largest: tuple[ListedMessage, ...]
+    oldest: tuple[ListedMessage, ...]
+    clients: tuple[NamedTotals, ...]
     expiry: Expiry
     flow: FlowSettings
-    deliveries: Deliveries | None
+    deliveries: FilterDeliveries | None
     history: History | None

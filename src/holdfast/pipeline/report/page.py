@@ -15,7 +15,7 @@ from markupsafe import Markup
 from holdfast.pipeline.formatting import short, span
 from holdfast.pipeline.report import charts
 from holdfast.pipeline.report.advice import advice
-from holdfast.pipeline.report.findings import Findings, History, Talker
+from holdfast.pipeline.report.findings import Findings, History, NamedTotals
 from holdfast.pipeline.report.templating import environment
 from holdfast.pipeline.report.topic_map import HEIGHT, tiles
 
@@ -42,7 +42,7 @@ def page(found: Findings, title: str = "Retained messages") -> str:
         change_rate=change_rate,
         charts=charts,
         costliest=costliest,
-        first_levels=[Talker(one.prefix, one.messages, one.bytes) for one in first_levels],
+        first_levels=[NamedTotals(one.prefix, one.messages, one.bytes) for one in first_levels],
         found=found,
         largest_prefixes=by_messages[:_PREFIXES_LISTED],
         map_height=HEIGHT,

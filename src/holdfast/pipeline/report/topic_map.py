@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from attrs import frozen
 
-from holdfast.pipeline.report.findings import Branch
+from holdfast.pipeline.report.findings import PrefixTotals
 
 #: Pixels of the map, of the lowest prefix with room for its name, and of the lowest prefix that is drawn at all.
 HEIGHT, _NAMED, SMALLEST = 520, 15, 1.5
@@ -25,7 +25,7 @@ _MOST = 0.7
 class Tile:
     """A prefix in the map; ``top`` and ``high`` (its height) are shares of the map's height, ``hue`` is its colour."""
 
-    branch: Branch
+    branch: PrefixTotals
     top: float
     high: float
     hue: int
@@ -41,9 +41,9 @@ class Tile:
         return self.high * HEIGHT >= _NAMED
 
 
-def tiles(branches: Iterable[Branch], value: Callable[[Branch], int], whole: int) -> list[Tile]:
+def tiles(branches: Iterable[PrefixTotals], value: Callable[[PrefixTotals], int], whole: int) -> list[Tile]:
     """Place each prefix beside the prefix above it, the largest first. Leave out prefixes too low to be seen."""
-    below: dict[str | None, list[Branch]] = {}
+    below: dict[str | None, list[PrefixTotals]] = {}
     for branch in branches:
         parent = branch.prefix.rpartition("/")[0] if branch.depth > 1 else None
         below.setdefault(parent, []).append(branch)
@@ -63,9 +63,11 @@ def tiles(branches: Iterable[Branch], value: Callable[[Branch], int], whole: int
     return found
 
 
-def _hues(below: Mapping[str | None, list[Branch]], value: Callable[[Branch], int], whole: int) -> dict[str, int]:
+def _hues(
+    below: Mapping[str | None, list[PrefixTotals]], value: Callable[[PrefixTotals], int], whole: int
+) -> dict[str, int]:
     """Return the colours, the first for the largest prefix. Prefixes below a coloured one have its colour, too."""
-    coloured: list[Branch] = []
+    coloured: list[PrefixTotals] = []
     prefix: str | None = None
     while True:
         here = sorted(below.get(prefix, ()), key=lambda one: (-value(one), one.prefix))

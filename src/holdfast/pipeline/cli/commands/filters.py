@@ -12,7 +12,7 @@ from holdfast.pipeline.cli import options
 from holdfast.pipeline.cli.running import FOUND, print_result, running
 from holdfast.pipeline.cli.tables import print_table
 from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.filters.deliveries import Delivery
+from holdfast.pipeline.filters.deliveries import FilterDelivery
 from holdfast.pipeline.filters.flow_options import flow_settings
 from holdfast.pipeline.filters.requested_filters import InvalidFilter, Replayed, RequestedFilters, of_file, of_options
 from holdfast.pipeline.filters.session_filters import of_sessions
@@ -110,7 +110,7 @@ def print_refused(refused: Iterable[InvalidFilter], file: str | None) -> None:
         click.echo(f"and {number(len(listed) - _MAX_PRINTED)} more; --json lists all", err=True)
 
 
-def _row(one: Delivery) -> tuple[str, ...]:
+def _row(one: FilterDelivery) -> tuple[str, ...]:
     return (
         visible(one.topic_filter), WHY_NOT[one.replayed], number(one.subscriptions), number(one.messages),
         size(one.bytes), number(one.reads), number(one.slices), "" if one.seconds is None else span(one.seconds),

@@ -16,7 +16,7 @@ from holdfast.pipeline.jobs.tree import tree as run
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.overwriting import require_overwritable
 from holdfast.pipeline.output.table_files import FORMS
-from holdfast.pipeline.report.findings import Branch
+from holdfast.pipeline.report.findings import PrefixTotals
 from holdfast.pipeline.spark import shared_folder, shared_snapshot
 
 _COLUMNS = ("prefix", "messages", "share", "bytes", "oldest", "median", "newest", "expiring", "first expires")
@@ -73,7 +73,7 @@ def tree(
     )
 
 
-def _row(one: Branch, messages: int) -> tuple[str, ...]:
+def _row(one: PrefixTotals, messages: int) -> tuple[str, ...]:
     return (
         visible(one.prefix), number(one.messages), share(one.messages, messages), size(one.bytes),
         span(one.oldest_age), span(one.median_age), span(one.newest_age), number(one.expiring),
