@@ -1,6 +1,7 @@
-"""What operators do with retained messages: look, set, clear by filter, import. In bounded parts, whatever the number.
+"""Operators' work with retained messages: list, set, and clear by filter, in parts of bounded size.
 
-Every change is stamped before what it depends on is looked at, so that what a client publishes meanwhile prevails.
+Every change is stamped before the read that it depends on. So a message that a client publishes after the stamp
+prevails.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import ListedMessage, Listing, RetainedStatistics, Selection
 from holdfast.tickets import CommitTicket, StorageFailure
 
-#: Messages listed or changed at once, and their bytes, before everybody else has a turn.
+#: The messages listed or changed in one turn, and their bytes.
 ROWS = 500
 BYTES = 1 << 20
 _EVER = 2**63 - 1
-_PROTOCOL_VERSION = 5  # of no account: packets are not asked for
+_PROTOCOL_VERSION = 5  # has no effect: no packets are read
 
 
 @frozen
 class Cleared:
-    """How many topics were cleared (or would be), after which topic to go on, and whether nothing is left."""
+    """The number of topics cleared (or to clear); the next part begins after ``after``, unless ``done``."""
 
     count: int
     after: str
@@ -38,7 +39,7 @@ class Cleared:
 class Administration:
     """The retained messages as operators work with them.
 
-    ``pause`` returns what fires when everybody else has had a turn. ``now`` is in milliseconds since the epoch.
+    ``pause`` fires when the reactor has served everybody else. ``now`` returns milliseconds since the epoch.
     """
 
     _log = Logger()
@@ -52,30 +53,30 @@ class Administration:
     ) -> None:
         self.now = now
         self.pause = pause
-        #: what has been done since the start
+        #: the number of messages set and cleared since the start
         self.counts = {"set": 0, "cleared": 0}
         self._retained = retained
         self._store = store
 
     @property
     def node(self) -> int:
-        """The node whose name changes are made in; 0 for tools."""
+        """The node that makes the changes; 0 for tools."""
         node: int = self._store.node
         return node
 
     @property
     def available(self) -> bool:
-        """Whether the database answers, as far as is known."""
+        """Whether the last read and the last write of the database succeeded."""
         available: bool = self._store.available
         return available
 
     @property
     def replay_count(self) -> int:
-        """How many replays run."""
+        """The number of replays."""
         return len(self._retained.replays)
 
     def statistics(self) -> RetainedStatistics:
-        """Return how much is retained."""
+        """Return the number of messages and their bytes."""
         return self._retained.statistics()
 
     def listing(self, topic_filter: str, after: str, rows: int, max_bytes: int, payloads: bool) -> Deferred[Listing]:
@@ -110,9 +111,9 @@ class Administration:
     def clear(
         self, topic_filter: str, after: str = "", rows: int | None = None, dry_run: bool = False
     ) -> Generator[Deferred[Any], Any, Cleared]:
-        """Clear at most ``rows`` topics that match, after a topic, or only count them.
+        """Clear at most ``rows`` topics that match, after the topic ``after``; with ``dry_run``, count them.
 
-        What is published from now on stays. Fails with :class:`StorageFailure`.
+        Messages published from now on stay. Fails with :class:`StorageFailure`.
         """
         stamp = self._store.next_revision()
         yield _durable([self._store.flushed()])
@@ -134,7 +135,7 @@ class Administration:
         return Cleared(count, after, done)
 
     def _decided(self, message: ApplicationMessage) -> Generator[Deferred[Any], Any, None]:
-        """Wait for a look at the store, where it takes one to tell whether the message fits."""
+        """Wait until the quotas are known that decide about the message."""
         waiting = self._retained.undecided(message, by_operator=True)
         if waiting is not None:
             yield waiting
@@ -147,7 +148,7 @@ class Administration:
 
 
 def _settled(tickets: Sequence[CommitTicket]) -> Deferred[None]:
-    """Return what fires when all are settled, however."""
+    """Fire when all tickets are settled, with or without a failure."""
     done: Deferred[None] = Deferred()
     left = len(tickets)
 
@@ -165,7 +166,7 @@ def _settled(tickets: Sequence[CommitTicket]) -> Deferred[None]:
 
 
 def _durable(tickets: Sequence[CommitTicket]) -> Deferred[None]:
-    """Return what fires when all are settled, with the first failure there is."""
+    """Fire when all tickets are settled; fail with the first failure, if any."""
 
     def look(_: None) -> None:
         for ticket in tickets:

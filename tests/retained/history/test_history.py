@@ -251,7 +251,7 @@ def test_the_baseline_agrees_with_changes_made_meanwhile(make: Make) -> None:
     past.clear("t/9")
     past.set("new", b"new")
     assert past.expire() == ["x"]
-    with pytest.raises(HistoryUnavailable, match="still being taken down"):
+    with pytest.raises(HistoryUnavailable, match="still being written"):
         past.as_of(past.wall.now)
     past.finish(writing)
     assert past.as_of(past.wall.now) == {
@@ -549,7 +549,7 @@ class TestSeveralNodes:
         one.set("c", b"3")
         with pytest.raises(HistoryUnavailable, match="since then"):
             one.as_of(START + 300)
-        with pytest.raises(HistoryUnavailable, match="all nodes"):
+        with pytest.raises(HistoryUnavailable, match="some nodes"):
             one.restore(START)
         two.close()
         two = make(node=2, wall=Wall(START + 400)).open()

@@ -1,5 +1,5 @@
-"""The history of retained messages: every change, the state at any past moment, and the way back to it.
+"""The history of retained messages: every change, the retained messages of any past moment, and their restore.
 
 Entries are written in the same transaction as the change that they describe.
-May import ``store``; knows no replay or import.
+May import ``store``; ``restoring`` also imports ``service`` and the change feed. Knows no import and no configuration.
 """

@@ -1,4 +1,4 @@
-"""The baseline: what is retained when a period of the history begins, written slice by slice."""
+"""The baseline: an entry for each retained message when a period begins, some hundred in a transaction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.retained.history.periods import Period, advance, read_periods, tak
 from holdfast.storage.driver import Cursor
 
 _NEXT = "SELECT topic, size FROM retained WHERE topic > ? ORDER BY topic LIMIT ?"
-#: A topic that has an entry in this period needs none: its newest one is what is retained now.
+#: Topics that have an entry in this period need no other: a change has recorded their message.
 _WANTED = (
     "FROM retained WHERE topic > :after AND topic <= :upto AND tombstone = 0 AND NOT EXISTS (SELECT 1 "
     "FROM retained_history AS entry WHERE entry.topic = retained.topic AND entry.seq > :first)"
@@ -24,10 +24,10 @@ _COMPLETE = "UPDATE retained_history_periods SET complete_since = ? WHERE first_
 
 
 def write_slice(cursor: Cursor, now: int, rows: int, size: int) -> bool:
-    """Write the baseline of the next topics, ``rows`` of them or ``size`` bytes; tell whether it is complete.
+    """Write the baseline of the next topics, at most ``rows`` topics or ``size`` bytes; tell whether it is complete.
 
-    Changes go on meanwhile: the period answers for moments from the completion of its baseline on, when each topic
-    has an entry, be it of the baseline or of a change. Nodes that share a database write one baseline together.
+    Clients change topics in the meantime. The period answers for moments after its baseline is complete: then each
+    topic has an entry, either of the baseline or of a change. Nodes that share a database write one baseline together.
     """
     last_seq, last_at = take_turn(cursor)
     period = _unfinished(cursor)
@@ -50,7 +50,7 @@ def write_slice(cursor: Cursor, now: int, rows: int, size: int) -> bool:
 
 
 def _unfinished(cursor: Cursor) -> Period | None:
-    """Return the present period if its baseline is not complete."""
+    """Return the present period, None if its baseline is complete."""
     periods = read_periods(cursor)
     if not periods or periods[-1].ended_at is not None or periods[-1].complete_since is not None:
         return None
@@ -58,7 +58,7 @@ def _unfinished(cursor: Cursor) -> Period | None:
 
 
 def _upto(cursor: Cursor, after: str, rows: int, size: int) -> str | None:
-    """Return the last topic of the next slice, None when no topic is left."""
+    """Return the last topic of this transaction, None if no topic is left."""
     cursor.execute(_NEXT, (after, rows))
     upto = None
     for topic, bytes_ in cursor.fetchall():

@@ -1,4 +1,4 @@
-"""Entries of the history: changes of retained messages as rows of the table ``retained_history``, and back."""
+"""Entries of the history: the rows of the table ``retained_history``, and the events that they describe."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from holdfast.retained.store.rows import Row
 from holdfast.wire.properties import NO_PROPERTIES, Properties
 from holdfast.wire.property_codec import decode_properties
 
-#: What an entry counts for towards ``retainer.history.max_bytes`` beside its payload, topic and properties, in bytes.
+#: The bytes that ``retainer.history.max_bytes`` counts for an entry beside its payload, topic and properties.
 ENTRY_OVERHEAD = 200
-#: The same, asked of a row of ``retained`` or ``retained_history``.
+#: The counted bytes of a row of ``retained`` or ``retained_history``, as SQL.
 WEIGHT = f"size + length(topic) + length(properties5) + {ENTRY_OVERHEAD}"
 
 
 class Entry(NamedTuple):
-    """One row of the table, its columns in the table's order. What is no "set" has no payload and no properties."""
+    """One row of the table, with the columns in the table's order. Only a "set" has a payload and properties."""
 
     seq: int
     topic: str
@@ -38,18 +38,18 @@ class Entry(NamedTuple):
 
     @property
     def weight(self) -> int:
-        """What it counts for towards ``retainer.history.max_bytes``."""
+        """The bytes that ``retainer.history.max_bytes`` counts."""
         return self.size + len(self.topic) + len(self.properties5) + ENTRY_OVERHEAD
 
 
 @frozen
 class HistoryEvent:
-    """One change of a topic's retained message, as it was recorded.
+    """One recorded change of a topic's retained message.
 
     ``seq`` orders all changes. ``changed_at`` and ``expires_at`` (None for never) are in milliseconds since the epoch;
-    ``changed_at`` never goes back from one event to the next. ``client_id`` and ``username`` are the publisher's. What
-    a broker found when its history began has the origin BASELINE, and its ``revision`` tells when it was retained:
-    ``revision >> 20`` is in milliseconds since the epoch.
+    ``changed_at`` never decreases from one event to the next. ``client_id`` and ``username`` are the publisher's. A
+    message that was retained before the history began has the origin BASELINE. :func:`retained_by` tells when the
+    message of an event was stored.
     """
 
     seq: int
@@ -67,10 +67,10 @@ class HistoryEvent:
 
 
 def entry_of(row: Row, changed_at: int, origin: ChangeOrigin) -> Entry:
-    """Return the entry of a change that is a row of ``retained``; its place in the history is not known yet.
+    """Return the entry for a row of ``retained``, without a position yet.
 
-    ``changed_at`` is when this store was changed, in milliseconds since the epoch: an imported message was stored
-    elsewhere before, or by a clock that is ahead.
+    ``changed_at`` is the time of the change in this store, in milliseconds since the epoch. The row of an imported
+    message has the time of its first store.
     """
     return Entry(
         0, row.topic, (ChangeKind.CLEAR if row.tombstone else ChangeKind.SET).value, origin.value, row.qos, row.size,
@@ -80,7 +80,7 @@ def entry_of(row: Row, changed_at: int, origin: ChangeOrigin) -> Entry:
 
 
 def expiry_of(topic: str, now: int, revision: int) -> Entry:
-    """Return the entry of a retained message that has been removed since it had expired."""
+    """Return the entry for a message that the sweep has removed."""
     return Entry(
         0, topic, ChangeKind.EXPIRE.value, ChangeOrigin.EXPIRY.value, 0, 0, now, None, revision, None, None, b"", None,
         b"",
@@ -88,7 +88,7 @@ def expiry_of(topic: str, now: int, revision: int) -> Entry:
 
 
 def event_of(columns: tuple[Any, ...]) -> HistoryEvent:
-    """Return the event of a row of the table, all its columns in their order."""
+    """Return the event of a row of the table."""
     entry = Entry(*columns)
     properties = NO_PROPERTIES if entry.properties5 in (b"", b"\0") else decode_properties(entry.properties5)
     return HistoryEvent(
@@ -108,7 +108,7 @@ def event_of(columns: tuple[Any, ...]) -> HistoryEvent:
 
 
 def retained_by(event: HistoryEvent) -> RetainedMessage:
-    """Return the message that an event of the kind SET has retained."""
+    """Return the retained message of an event of the kind SET."""
     stored_at = stored_at_of(event.origin, event.changed_at, event.revision)
     return RetainedMessage(
         event.topic, event.payload, event.qos, event.properties, event.client_id, event.username, stored_at,

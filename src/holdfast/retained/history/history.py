@@ -1,4 +1,4 @@
-"""The history of retained messages: what changed, what was retained at a moment, and putting that back."""
+"""The service that keeps the history of retained messages and answers questions about it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from holdfast.retained.history.moments import (
     check_moment,
     fetch,
     find_moment,
-    last_place,
-    next_places,
-    selects,
-    sets,
-    states,
+    last_position,
+    matches_filter,
+    next_positions,
+    states_at,
+    still_retained,
 )
 from holdfast.retained.history.periods import begin, confirm, end, read_state
 from holdfast.retained.history.pruning import prune_slice
@@ -38,14 +38,14 @@ from holdfast.tickets import CommitTicket, StorageFailure
 
 T = TypeVar("T")
 
-#: Topics looked at by one read of what was retained, and entries looked at by one read of the events.
+#: The topics that one read of a moment visits, and the entries that one read of events visits.
 _TOPICS = 200
 _ENTRIES = 1000
-#: Payload bytes of one answer; a single larger message comes alone.
+#: The payload bytes of one answer; a larger message is an answer of its own.
 _BYTES = 1 << 20
-#: Live messages, and bytes of their payloads, that one transaction of the baseline writes down.
+#: The messages that one transaction of the baseline copies.
 _BASELINE_ROWS = 500
-#: Entries that one transaction of the pruning looks at.
+#: The entries that one transaction of the pruning visits.
 _PRUNED_ROWS = 1000
 #: Seconds between two rounds of pruning.
 _INTERVAL = 60.0
@@ -53,7 +53,7 @@ _INTERVAL = 60.0
 
 @frozen
 class HistoryLimits:
-    """Whether changes are recorded, and for how long: ``keep`` in seconds, ``max_bytes`` (None: without a limit)."""
+    """Whether changes are recorded, and the limits of the history: ``keep`` in seconds; None is no limit."""
 
     enable: bool = False
     keep: float | None = 7 * 86_400
@@ -62,9 +62,9 @@ class HistoryLimits:
 
 @frozen
 class EventPage:
-    """Events in their order. ``cursor`` is where to go on; with ``done``, there was nothing more.
+    """Events in their order. The next page begins at ``cursor``; ``done`` says that this page is the last.
 
-    A page may be empty and yet not the last: what one read looks at is bounded.
+    A page may be empty without being the last, because one read visits a bounded number of entries.
     """
 
     events: Sequence[HistoryEvent]
@@ -73,10 +73,10 @@ class EventPage:
 
 
 @frozen
-class RetainedThen:
-    """What was retained at a moment, in topic order. ``after`` is where to go on; with ``done``, that was all.
+class MomentPage:
+    """The retained messages of a moment in topic order. The next page begins after ``after``; ``done`` as above.
 
-    A page may be empty and yet not the last: what one read looks at is bounded.
+    A page may be empty without being the last, because one read visits a bounded number of topics.
     """
 
     messages: Sequence[HistoryEvent]
@@ -85,7 +85,7 @@ class RetainedThen:
 
 
 class IRetainedHistory(Interface):
-    """The history as operators' tools see it. Everything may fail with :class:`HistoryUnavailable`."""
+    """The history as the operators' API uses it. Every method may fail with :class:`HistoryUnavailable`."""
 
     def events(
         topic_filter: str,
@@ -97,24 +97,24 @@ class IRetainedHistory(Interface):
     ) -> Deferred[EventPage]:
         """Return the next changes that match a Topic Filter, ``limit`` (1..1000) at most, in their order.
 
-        ``since`` and ``until`` are the first and the last moment that counts, in milliseconds since the epoch;
-        ``cursor`` is that of the page before.
+        ``since`` and ``until`` are the first and the last time of the changes, in milliseconds since the epoch;
+        ``cursor`` comes from the page before.
         """
 
     def moment(at: int) -> Deferred[Moment]:
-        """Find a moment (milliseconds since the epoch), once everything accepted until now is recorded."""
+        """Find a moment (milliseconds since the epoch) after all changes accepted until now are recorded."""
 
-    def as_of(topic_filter: str, moment: Moment, after: str = "") -> Deferred[RetainedThen]:
-        """Return the next messages that were retained at a moment and match a Topic Filter.
+    def as_of(topic_filter: str, moment: Moment, after: str = "") -> Deferred[MomentPage]:
+        """Return the next retained messages of a moment that match a Topic Filter.
 
-        ``after`` is that of the page before.
+        ``after`` comes from the page before.
         """
 
     def archived(seq: int) -> Deferred[int]:
-        """Take note that an archive has everything up to an event, 0 for nothing yet: the rest is not pruned.
+        """Record that an archive has all events up to ``seq`` (0 for none): later events are not pruned.
 
-        Return up to which event one has everything: it never goes back. Fails for what is not in the history yet; it
-        is known also where no history is kept any more, and what there is of it is still archived.
+        Returns the highest confirmed ``seq``, which never decreases. It also works when recording is off, because an
+        archive may still read the old entries. Fails for a ``seq`` after the end of the history.
         """
 
 
@@ -122,10 +122,10 @@ class IRetainedHistory(Interface):
 class RetainedHistory(Service):
     """Keeps the history in a durable store: begins and ends its periods, writes the baseline, prunes, and answers.
 
-    Without ``limits.enable``, what has been recorded before is kept for its time, and pruned. ``now`` returns
-    milliseconds since the epoch; ``flushed`` a ticket settled when everything accepted before is stored. It is a
-    broker's to begin and end periods: tools leave that, without ``keeping``. It is made before whatever writes when the
-    store is opened, since the writer keeps the database to itself.
+    Without ``limits.enable``, old entries are kept and pruned as before. ``now`` returns milliseconds since the epoch;
+    ``flushed`` returns a ticket that is settled when all changes accepted before are stored. Only a broker begins and
+    ends periods; tools pass ``keeping=False``. Create the history before all parts that write when the store opens:
+    from then on the writer has the database for itself.
     """
 
     _log = Logger()
@@ -154,14 +154,14 @@ class RetainedHistory(Service):
         store.when_open(self._opened)
 
     def startService(self) -> None:
-        """Write what is left of the baseline, and prune from time to time."""
+        """Write the rest of the baseline, and prune every minute."""
         Service.startService(self)
         self._tending = LoopingCall(self.tend)
         self._tending.clock = self._clock
         self._tending.start(_INTERVAL)
 
     def stopService(self) -> None:
-        """Stop after the slice that is being written."""
+        """Stop after the present transaction."""
         Service.stopService(self)
         if self._tending is not None and self._tending.running:
             self._tending.stop()
@@ -182,23 +182,23 @@ class RetainedHistory(Service):
         def work(reading: Cursor) -> EventPage:
             low, high = 0, read_state(reading).last_seq
             if until is not None:
-                high = last_place(reading, low, high, until)
+                high = last_position(reading, low, high, until)
             if since is not None:
-                low = last_place(reading, low, high, since - 1)
+                low = last_position(reading, low, high, since - 1)
             if cursor and newest_first:
                 high = min(high, cursor - 1)
             elif cursor:
                 low = max(low, cursor)
             passed = high + 1 if newest_first else low
-            found = next_places(reading, topic_filter, low, high, _ENTRIES, newest_first)
+            found = next_positions(reading, topic_filter, low, high, _ENTRIES, newest_first)
             chosen: list[int] = []
-            room = _BYTES
+            left = _BYTES
             for seq, topic, size in found:
-                if selects(topic_filter, topic):
-                    if len(chosen) == limit or (chosen and size > room):
+                if matches_filter(topic_filter, topic):
+                    if len(chosen) == limit or (chosen and size > left):
                         break
                     chosen.append(seq)
-                    room -= size
+                    left -= size
                 passed = seq
             events = fetch(reading, chosen)
             done = len(found) < _ENTRIES and (not found or passed == found[-1][0])
@@ -216,54 +216,54 @@ class RetainedHistory(Service):
         return found
 
     @inlineCallbacks
-    def as_of(self, topic_filter: str, moment: Moment, after: str = "") -> Generator[Deferred[Any], Any, RetainedThen]:
-        """Return the next messages that were retained at a moment."""
+    def as_of(self, topic_filter: str, moment: Moment, after: str = "") -> Generator[Deferred[Any], Any, MomentPage]:
+        """Return the next retained messages of a moment."""
         self._require()
 
-        def work(cursor: Cursor) -> RetainedThen:
-            found = states(cursor, topic_filter, after, (moment,), _TOPICS)
-            alive = sets(cursor, (seq for _, (seq,) in found.entries), moment.at)
+        def work(cursor: Cursor) -> MomentPage:
+            found = states_at(cursor, topic_filter, after, (moment,), _TOPICS)
+            alive = still_retained(cursor, (seq for _, (seq,) in found.entries), moment.at)
             chosen: list[int] = []
-            room = _BYTES
+            left = _BYTES
             passed, done = after, found.done
             for topic, (seq,) in found.entries:
                 if seq is not None and seq in alive:
-                    if chosen and alive[seq] > room:
+                    if chosen and alive[seq] > left:
                         done = False
                         break
                     chosen.append(seq)
-                    room -= alive[seq]
+                    left -= alive[seq]
                 passed = topic
             else:
                 passed = found.after
             events = fetch(cursor, chosen)
             check_moment(cursor, moment)
-            return RetainedThen([events[seq] for seq in chosen], passed, done)
+            return MomentPage([events[seq] for seq in chosen], passed, done)
 
-        page: RetainedThen = yield self.read(work)
+        page: MomentPage = yield self.read(work)
         return page
 
     @inlineCallbacks
     def archived(self, seq: int) -> Generator[Deferred[Any], Any, int]:
-        """Take note of how far an archive has got."""
+        """Record the last event that an archive has."""
         state = yield self._parts.writer.run(lambda connection: confirm(connection.cursor(), seq))
         if seq > state.last_seq:
             raise HistoryUnavailable(
-                f"the history ends at event {state.last_seq}: nobody can have archived it up to {seq}; "
-                "is it another database's archive?"
+                f"the history ends at event {state.last_seq}: an archive cannot have {seq}; "
+                "is it an archive of another database?"
             )
         archived_seq: int = state.archived_seq
         return archived_seq
 
     @inlineCallbacks
     def read(self, work: Callable[[Cursor], T]) -> Generator[Deferred[Any], Any, T]:
-        """Run the work with a reader's cursor; fails with what it raises, or with :class:`StorageFailure`."""
+        """Run the work with a reader's cursor. Fails with the work's exception, or with :class:`StorageFailure`."""
 
         def attempt(connection: Connection) -> T | HistoryUnavailable:
             self._statements.begin_search(connection)
             try:
                 return work(connection.cursor())
-            except HistoryUnavailable as refusal:  # no fault of the connection's
+            except HistoryUnavailable as refusal:  # to the reader, an exception is a broken connection
                 return refusal
 
         answer: T | HistoryUnavailable = yield self._parts.readers.read(attempt)
@@ -273,7 +273,7 @@ class RetainedHistory(Service):
 
     @inlineCallbacks
     def stored(self) -> Generator[Deferred[Any], Any, None]:
-        """Fire when everything accepted until now is stored or refused."""
+        """Fire when all changes accepted until now are stored or refused."""
         waiting: Deferred[None] = Deferred()
         self._flushed().when_settled(lambda _: waiting.callback(None))
         yield waiting
@@ -284,13 +284,13 @@ class RetainedHistory(Service):
 
     @inlineCallbacks
     def tend(self) -> Generator[Deferred[Any], Any, None]:
-        """Write what is left of the baseline, then prune what is too old or too much: slice by slice."""
+        """Write the rest of the baseline, then prune, in one short transaction after the other."""
         try:
             if self.limits.enable:
                 yield self._write_baseline()
             yield self._prune()
         except StorageFailure as failure:
-            self._log_throttle.log("tend", f"the history could not be looked after; trying again: {failure}")
+            self._log_throttle.log("tend", f"the history could not be pruned or completed; trying again: {failure}")
 
     @inlineCallbacks
     def _write_baseline(self) -> Generator[Deferred[Any], Any, None]:
@@ -313,7 +313,7 @@ class RetainedHistory(Service):
                     self._log_throttle.log(
                         "size",
                         f"the history has {pruned.excess} bytes more than retainer.history.max_bytes and cannot be "
-                        f"pruned further: what is retained now takes them, or an archive has not confirmed them",
+                        f"pruned further: the present messages take them, or an archive has not confirmed them",
                     )
                 return
             yield self.turn()

@@ -1,4 +1,29 @@
-"""Moments: places in the history, and what was retained then. All of it reads, on a reader's connection."""
+"""Moments: positions in the history by time, and the retained messages of a moment.
+
+How it works. Every entry has a position ``seq``, in the order of commits, and a time ``changed_at``, which never
+decreases. So a moment is a position: the last entry that is not later. An example, within a period that began with
+entry 10::
+
+    seq  topic  op      changed_at
+     11  a      set     12:00:01    (baseline)
+     12  b      set     12:00:01    (baseline)
+     13  a      set     12:00:07
+     14  b      clear   12:00:09
+
+The moment 12:00:08 is the position 13, found by bisection. For each topic, the newest entry from 11 to 13 decides:
+``a`` has the message of entry 13, ``b`` that of entry 12. At 12:00:10 ``b`` has none.
+
+The invariant: from the time when its baseline is complete, a period has an entry for every topic with a retained
+message, and pruning keeps the newest entry of each topic before the horizon. So entries of the period alone give the
+answer, and no read of the table ``retained`` is needed. A read pages through topics while pruning continues: each page
+ends with :func:`check_moment`, and a moment that pruning has passed fails instead of giving holes.
+
+The reads walk from topic to topic with one index search each, however many entries a topic has. Grouping all entries
+by topic would read a million entries for a topic that changes every second. Full snapshots at intervals were left out:
+each would copy all payloads.
+
+All functions read, on a reader's connection.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +55,10 @@ _NOT_RECORDED = (
 
 
 class HistoryUnavailable(Exception):
-    """There is no answer from the history. The text says why; ``earliest`` is the earliest moment there is one for.
+    """The history cannot answer; the text says why.
 
-    It is in milliseconds since the epoch, None where there is none.
+    ``earliest`` is the earliest moment that the history can answer for (milliseconds since the epoch), None if it can
+    answer for none.
     """
 
     def __init__(self, message: str, earliest: int | None = None) -> None:
@@ -42,7 +68,7 @@ class HistoryUnavailable(Exception):
 
 @frozen
 class Moment:
-    """A moment (milliseconds since the epoch) as a place in the history: after ``first_seq``, up to ``last_seq``."""
+    """A moment (``at``, milliseconds since the epoch) and its entries: after ``first_seq``, up to ``last_seq``."""
 
     at: int
     first_seq: int
@@ -51,9 +77,9 @@ class Moment:
 
 @frozen
 class TopicStates:
-    """Topics in order, each with the entries that say what it was at some moments (None: it was not retained).
+    """Topics in order. Each has the position of its newest entry at each moment, None if it has no entry by then.
 
-    ``after`` is where to go on; with ``done`` there is nothing left.
+    The next page begins after the topic ``after``; ``done`` says that no topic is left.
     """
 
     entries: Sequence[tuple[str, tuple[int | None, ...]]]
@@ -62,7 +88,7 @@ class TopicStates:
 
 
 def shown_time(at: int) -> str:
-    """Write a moment (milliseconds since the epoch) as people and ISO 8601 do, in UTC."""
+    """Return a time (milliseconds since the epoch) in ISO 8601, in UTC."""
     try:
         return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except (ValueError, OverflowError, OSError):
@@ -70,7 +96,7 @@ def shown_time(at: int) -> str:
 
 
 def find_moment(cursor: Cursor, at: int, now: int) -> Moment:
-    """Find a moment's place. Raises :class:`HistoryUnavailable` when the history does not say what was retained then.
+    """Find a moment. Raises :class:`HistoryUnavailable` if the history cannot answer for it.
 
     ``at`` and ``now`` are in milliseconds since the epoch.
     """
@@ -81,12 +107,12 @@ def find_moment(cursor: Cursor, at: int, now: int) -> Moment:
         period = periods[number]
         if period.answers_for(at):
             last = periods[number + 1].first_seq - 1 if number + 1 < len(periods) else state.last_seq
-            return Moment(at, period.first_seq, last_place(cursor, period.first_seq, last, at))
+            return Moment(at, period.first_seq, last_position(cursor, period.first_seq, last, at))
     raise _refusal(periods, at)
 
 
 def check_moment(cursor: Cursor, moment: Moment) -> None:
-    """Raise :class:`HistoryUnavailable` if pruning has passed a moment: what has been read of it may have holes."""
+    """Raise :class:`HistoryUnavailable` if pruning has passed a moment: the entries read may have holes."""
     periods = read_periods(cursor)
     if not any(period.first_seq == moment.first_seq and period.answers_for(moment.at) for period in periods):
         raise _refusal(periods, moment.at)
@@ -98,16 +124,16 @@ def present_moment(cursor: Cursor) -> Moment:
     if not periods:
         raise HistoryUnavailable(_NOT_RECORDED)
     if periods[-1].ended_at is not None:
-        raise HistoryUnavailable("changes are not recorded now: not all nodes that share this database record theirs")
+        raise HistoryUnavailable("changes are not recorded now: some nodes of this database do not record theirs")
     if periods[-1].complete_since is None:
-        raise HistoryUnavailable("what is retained now is still being taken down; try again soon")
+        raise HistoryUnavailable("the baseline of the history is still being written; try again soon")
     return Moment(state.last_at, periods[-1].first_seq, state.last_seq)
 
 
-def last_place(cursor: Cursor, low: int, high: int, at: int) -> int:
-    """Return the place of the last entry after ``low`` and up to ``high`` that is not later than ``at``, else ``low``.
+def last_position(cursor: Cursor, low: int, high: int, at: int) -> int:
+    """Return the position of the last entry after ``low`` and up to ``high`` that is not later than ``at``, or ``low``.
 
-    The times of the entries never go back, so that halving finds it.
+    The times of entries never decrease, so bisection finds it.
     """
     while low < high:
         middle = (low + high + 1) // 2
@@ -120,10 +146,10 @@ def last_place(cursor: Cursor, low: int, high: int, at: int) -> int:
     return low
 
 
-def states(cursor: Cursor, topic_filter: str, after: str, moments: Sequence[Moment], topics: int) -> TopicStates:
-    """Find the entries that count at the moments, of the next matching topics after ``after``.
+def states_at(cursor: Cursor, topic_filter: str, after: str, moments: Sequence[Moment], topics: int) -> TopicStates:
+    """Find the newest entries at some moments, for the next matching topics after ``after``.
 
-    At most ``topics`` topics are looked at, matching or not, whatever the number of their entries.
+    One call visits at most ``topics`` topics, matching or not. The number of their entries does not matter.
     """
     chosen = plan(topic_filter)
     for key_range in chosen.ranges:
@@ -135,7 +161,7 @@ def states(cursor: Cursor, topic_filter: str, after: str, moments: Sequence[Mome
             bound |= {f"first{number}": moment.first_seq, f"last{number}": moment.last_seq}
         cursor.execute(_walk(rest.high is not None, len(moments)), bound)
         found = cursor.fetchall()
-        entries = [(topic, tuple(seqs)) for topic, *seqs in found if selects(topic_filter, topic)]
+        entries = [(topic, tuple(seqs)) for topic, *seqs in found if matches_filter(topic_filter, topic)]
         if len(found) == topics:
             return TopicStates(entries, found[-1][0], False)
         if rest.high is None or key_range is chosen.ranges[-1]:
@@ -144,10 +170,10 @@ def states(cursor: Cursor, topic_filter: str, after: str, moments: Sequence[Mome
     return TopicStates((), after, True)
 
 
-def sets(cursor: Cursor, places: Iterable[int | None], at: int) -> dict[int, int]:
-    """Return those of the entries by which something was retained at a moment, with the sizes of their payloads."""
+def still_retained(cursor: Cursor, positions: Iterable[int | None], at: int) -> dict[int, int]:
+    """Return the entries whose message was still retained at a moment, with the sizes of their payloads."""
     found: dict[int, int] = {}
-    for part in split([seq for seq in places if seq is not None], _MOST_ROWS):
+    for part in split([seq for seq in positions if seq is not None], _MOST_ROWS):
         cursor.execute(
             f"SELECT seq, size FROM retained_history WHERE {retained_sql('?')} "
             f"AND seq IN ({', '.join('?' * len(part))})",
@@ -157,10 +183,10 @@ def sets(cursor: Cursor, places: Iterable[int | None], at: int) -> dict[int, int
     return found
 
 
-def fetch(cursor: Cursor, places: Sequence[int]) -> dict[int, HistoryEvent]:
-    """Return the events at these places, as far as they are still there."""
+def fetch(cursor: Cursor, positions: Sequence[int]) -> dict[int, HistoryEvent]:
+    """Return the events at these positions, except pruned ones."""
     found: dict[int, HistoryEvent] = {}
-    for part in split(places, _MOST_ROWS):
+    for part in split(positions, _MOST_ROWS):
         cursor.execute(
             f"SELECT {_COLUMNS} FROM retained_history WHERE seq IN ({', '.join('?' * len(part))})", list(part)
         )
@@ -168,17 +194,17 @@ def fetch(cursor: Cursor, places: Sequence[int]) -> dict[int, HistoryEvent]:
     return found
 
 
-def selects(topic_filter: str, topic: str) -> bool:
-    """Tell whether a Topic Filter, or EVERY_TOPIC, stands for a topic."""
+def matches_filter(topic_filter: str, topic: str) -> bool:
+    """Tell whether a Topic Filter, or EVERY_TOPIC, matches a topic."""
     return topic_filter == EVERY_TOPIC or matches(topic_filter, topic)
 
 
-def next_places(
+def next_positions(
     cursor: Cursor, topic_filter: str, after: int, upto: int, entries: int, newest_first: bool = False
 ) -> list[tuple[int, str, int]]:
-    """Return place, topic and payload size of the next entries behind a place and up to another, at most ``entries``.
+    """Return position, topic and payload size of the next entries after ``after`` and up to ``upto``.
 
-    They need not match the filter; where it is a Topic Name, they do.
+    There are at most ``entries`` of them. They match the filter if it is a Topic Name; other filters are not checked.
     """
     order = " DESC" if newest_first else ""
     if plan(topic_filter).single:
@@ -198,7 +224,7 @@ def _refusal(periods: Sequence[Period], at: int) -> HistoryUnavailable:
     if not periods:
         return HistoryUnavailable(_NOT_RECORDED)
     if earliest is None:
-        return HistoryUnavailable("there is no history yet: what is retained is still being taken down", None)
+        return HistoryUnavailable("there is no history yet: its baseline is still being written", None)
     if at < earliest:
         return HistoryUnavailable(
             f"the history does not go back to {shown_time(at)}; the earliest possible time is {shown_time(earliest)}",
@@ -215,7 +241,7 @@ def _refusal(periods: Sequence[Period], at: int) -> HistoryUnavailable:
 
 
 def _walk(bounded: bool, moments: int) -> str:
-    """From topic to topic, each with one seek, however many entries it has; and one seek for each moment's entry."""
+    """Return the statement that walks from topic to topic: one index search for each topic, and one for each moment."""
     high = " AND topic < :high" if bounded else ""
     found = "".join(
         f", (SELECT max(seq) FROM retained_history AS entry WHERE entry.topic = walk.topic "

@@ -1,4 +1,4 @@
-"""Periods of the history: when every change was recorded, and whose turn it is to write."""
+"""Periods of the history, and the lock under which nodes append to it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _STATE = "SELECT last_seq, last_at, bytes, archived_seq FROM retained_history_st
 
 @frozen
 class Period:
-    """A time in which every change was recorded (milliseconds since the epoch; None for what has not come yet).
+    """A stretch of time in which every change was recorded.
 
-    Its entries come after ``first_seq``; it answers for moments from ``complete_since`` to just before ``ended_at``.
-    The baseline is written up to the topic ``baseline_to``, and superseded entries are pruned up to ``pruned_to``.
+    Its entries come after ``first_seq``. It answers for moments from ``complete_since`` to just before ``ended_at``
+    (milliseconds since the epoch), both None until then. The baseline is written up to the topic ``baseline_to``, and
+    superseded entries are pruned up to ``pruned_to``.
     """
 
     first_seq: int
@@ -33,7 +34,7 @@ class Period:
     pruned_to: int
 
     def answers_for(self, at: int) -> bool:
-        """Tell whether its entries say what was retained at a moment."""
+        """Tell whether the period has the retained messages of a moment."""
         if self.complete_since is None or at < self.complete_since:
             return False
         return self.ended_at is None or at < self.ended_at
@@ -41,7 +42,7 @@ class Period:
 
 @frozen
 class HistoryState:
-    """How far the history has come: its last place and time, its size, and how far an archive has got (None: none)."""
+    """The position and time of the last entry, the size, and the last entry that an archive has confirmed, if any."""
 
     last_seq: int
     last_at: int
@@ -50,47 +51,47 @@ class HistoryState:
 
 
 def take_turn(cursor: Cursor) -> tuple[int, int]:
-    """Keep all others from writing to the history until this transaction ends; return its last place and time."""
+    """Lock the history against other writers until the transaction ends; return its last position and time."""
     cursor.execute(_TURN)
     ((last_seq, last_at),) = cursor.fetchall()
     return last_seq, last_at
 
 
 def advance(cursor: Cursor, last_seq: int, last_at: int, size: int) -> None:
-    """Record where the history ends now, and by how many bytes it has grown. It must be one's turn."""
+    """Record the new end of the history, and by how many bytes it has grown. Needs the lock of :func:`take_turn`."""
     cursor.execute(_ADVANCE, (last_seq, last_at, size))
 
 
 def read_state(cursor: Cursor) -> HistoryState:
-    """Return how far the history has come."""
+    """Return the state of the history."""
     cursor.execute(_STATE)
     return HistoryState(*cursor.fetchall()[0])
 
 
 def read_periods(cursor: Cursor) -> list[Period]:
-    """Return all periods, in their order."""
+    """Return all periods, the oldest first."""
     cursor.execute(_PERIODS)
     return [Period(*row) for row in cursor.fetchall()]
 
 
 def begin(cursor: Cursor, now: int, node: int) -> list[int]:
-    """Go on with the present period, or begin one, unless other nodes do not record; return those. Takes its turn."""
+    """Continue the present period, or begin one. If other nodes do not record, do neither, and return those nodes."""
     last_seq, last_at = take_turn(cursor)
     cursor.execute("DELETE FROM retained_history_absent WHERE node = ?", (node,))
     cursor.execute("SELECT node FROM retained_history_absent ORDER BY node")
     absent = [other for (other,) in cursor.fetchall()]
     periods = read_periods(cursor)
     if not absent and (not periods or periods[-1].ended_at is not None):
-        first_seq = last_seq + 1  # a place of its own: no two periods begin at the same
+        first_seq = last_seq + 1  # a position of its own, so that no two periods begin at the same one
         cursor.execute(_BEGIN, (first_seq, first_seq))
         advance(cursor, first_seq, max(last_at, now), 0)
     return absent
 
 
 def end(cursor: Cursor, now: int, node: int) -> None:
-    """End the present period, if there is one: from now on this node does not record. Takes its turn.
+    """End the present period, if there is one, because this node does not record from now on.
 
-    ``node`` is 0 where no other node may use the database.
+    ``node`` is 0 for a database that only one node may use.
     """
     last_seq, last_at = take_turn(cursor)
     if node:
@@ -102,9 +103,9 @@ def end(cursor: Cursor, now: int, node: int) -> None:
 
 
 def confirm(cursor: Cursor, seq: int) -> HistoryState:
-    """Record that an archive has everything up to a place, and return how far the history has come. Takes its turn.
+    """Record that an archive has all entries up to a position; return the state of the history.
 
-    It never goes back, and a place behind the end of the history is not recorded.
+    The recorded position never decreases, and is never after the end of the history.
     """
     last_seq, _ = take_turn(cursor)
     if seq <= last_seq:
@@ -113,6 +114,6 @@ def confirm(cursor: Cursor, seq: int) -> HistoryState:
 
 
 def is_recorded(cursor: Cursor) -> bool:
-    """Tell whether a period is under way: every change must be recorded then, whoever makes it."""
+    """Tell whether a period has not ended: then every change must be recorded, also those of tools."""
     periods = read_periods(cursor)
     return bool(periods) and periods[-1].ended_at is None

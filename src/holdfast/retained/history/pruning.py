@@ -1,4 +1,22 @@
-"""Pruning: what the history forgets, slice by slice, so that it still answers for every moment it says it does."""
+"""Pruning: deletes old entries, some thousand at a time, and keeps the answers for all later moments.
+
+How it works. A moment needs the newest entry of each topic before it. So an old entry may go only if a newer entry of
+its topic is before the horizon too. An example with the horizon between 14 and 15::
+
+    seq  topic  op
+     11  a      set     deleted: entry 13 supersedes it
+     12  b      set     deleted: entry 14 supersedes it
+     13  a      set     kept: it is still the message of a at the horizon
+     14  b      clear   deleted: without any entry, b has no message either
+     15  a      set     kept: after the horizon
+
+One transaction takes the next entries after ``pruned_to``, deletes the entries that they supersede, and moves
+``pruned_to`` and ``complete_since`` in the same commit. The invariant: the history answers for no moment before
+``complete_since``, and for every moment after it as before the pruning.
+
+Deleting by age alone would lose the topics that have not changed for long. Entries that an archive has not confirmed
+are never deleted.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +32,18 @@ from holdfast.storage.driver import Cursor
 # Built from constants alone: values are always bound.
 # ruff: noqa: S608
 
-#: The last place of a slice: no further than the horizon, unless all of it may go.
+#: The last entry of a transaction: not after the horizon.
 _UPTO = (
     "SELECT max(seq), max(changed_at) FROM (SELECT seq, changed_at FROM retained_history WHERE seq > :after "
     "AND seq <= :last ORDER BY seq LIMIT :rows) AS slice WHERE changed_at <= :horizon"
 )
-#: Entries that a newer one of the slice supersedes. Each slice leaves one per topic for the next: they are few.
+#: Older entries of the topics in this range. A range leaves one entry of each topic, so there are few to look through.
 _SUPERSEDED = (
     "SELECT older.seq FROM (SELECT topic, max(seq) AS seq FROM retained_history WHERE seq > :after AND seq <= :upto "
     "GROUP BY topic) AS newer JOIN retained_history AS older ON older.topic = newer.topic AND older.seq < newer.seq "
     "AND older.seq > :first"
 )
-#: Of what is left of the slice: that nothing is retained need not be remembered.
+#: The remaining entries of this range whose topic has no message: without an entry it has none either.
 _DEAD = f"SELECT seq FROM retained_history WHERE seq > :after AND seq <= :upto AND NOT {retained_sql(':since')}"
 _ANY = "SELECT seq FROM retained_history WHERE seq > :first AND seq <= :last ORDER BY seq LIMIT :rows"
 _MEASURE = f"SELECT CAST(coalesce(sum({WEIGHT}), 0) AS BIGINT) FROM retained_history WHERE seq IN "
@@ -39,23 +57,24 @@ _FOREVER = 2**62
 
 @frozen
 class Pruned:
-    """What a slice came to: whether another may follow, and the bytes that could not be brought below the limit."""
+    """Whether more may be pruned, and the bytes above the limit that cannot be pruned."""
 
     more: bool
     excess: int = 0
 
 
 def prune_slice(cursor: Cursor, horizon: int | None, most: int | None, rows: int) -> Pruned:
-    """Forget what only moments before ``horizon`` need, or more where the history has more than ``most`` bytes.
+    """Delete entries that only moments before ``horizon`` need; more if the history has more than ``most`` bytes.
 
-    ``horizon`` is in milliseconds since the epoch; None stands for no limit in either. At most ``rows`` entries are
-    looked at. Of each topic the newest entry before the new beginning stays, unless it says that nothing was retained.
-    What an archive has not confirmed stays too.
+    ``horizon`` is in milliseconds since the epoch; None is no limit, for both. One call looks at ``rows`` entries at
+    most. The newest entry of each topic before the new beginning stays, unless the topic had no message then. Entries
+    that no archive has confirmed stay too.
     """
     take_turn(cursor)
     state, periods = read_state(cursor), read_periods(cursor)
     excess = 0 if most is None else state.size - most
-    before = periods[0].first_seq if periods else state.last_seq  # recorded while other nodes did not
+    # Entries before the first period were recorded while other nodes did not record: no moment needs them.
+    before = periods[0].first_seq if periods else state.last_seq
     if _delete_some(cursor, 0, before if state.archived_seq is None else min(before, state.archived_seq), rows):
         return Pruned(True)
     for number, period in enumerate(periods):
@@ -76,9 +95,9 @@ def prune_slice(cursor: Cursor, horizon: int | None, most: int | None, rows: int
 
 
 def _drop(cursor: Cursor, period: Period, confirmed: int, last: int, rows: int) -> bool:
-    """Delete the entries of a period that is over, the oldest first, and then the period; tell whether any was there.
+    """Delete the oldest entries of an ended period, and in the end the period; tell whether there was anything.
 
-    It answers for no moment any more once the first is deleted.
+    With the first entry deleted, the period answers for no moment.
     """
     if _delete_some(cursor, period.first_seq, confirmed, rows):
         cursor.execute(_PRUNED, (period.pruned_to, None, period.first_seq))
@@ -90,7 +109,7 @@ def _drop(cursor: Cursor, period: Period, confirmed: int, last: int, rows: int) 
 
 
 def _supersede(cursor: Cursor, period: Period, since: int, confirmed: int, horizon: int, rows: int) -> bool:
-    """Go through the next entries, and delete what they supersede; tell whether there were any."""
+    """Delete the entries that the next entries supersede; tell whether there were next entries."""
     bound: dict[str, Any] = {"after": period.pruned_to, "last": confirmed, "horizon": horizon, "rows": rows}
     cursor.execute(_UPTO, bound)
     ((upto, latest),) = cursor.fetchall()
@@ -105,7 +124,7 @@ def _supersede(cursor: Cursor, period: Period, since: int, confirmed: int, horiz
 
 
 def _delete_some(cursor: Cursor, first: int, last: int, rows: int) -> bool:
-    """Delete the first entries after a place and up to another; tell whether there were any."""
+    """Delete the first entries after one position and up to another; tell whether there were any."""
     bound = {"first": first, "last": last, "rows": rows}
     cursor.execute(f"SELECT count(*) FROM ({_ANY}) AS found", bound)
     ((count,),) = cursor.fetchall()

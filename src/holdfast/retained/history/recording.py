@@ -1,4 +1,22 @@
-"""Recording: appending to the history in the transaction that changes the retained messages."""
+"""Recording: appends to the history in the transaction that changes the retained messages.
+
+How it works. Clients change topics faster than the store commits, so the writer commits changes in groups. The table
+``retained`` needs only the newest change of a topic; the history needs all. An example: within one group, a client
+publishes ``1`` (revision 501) and ``2`` (revision 502) to ``t``. :meth:`HistoryRecorder.key_of` keeps both changes in
+the group. The store writes the row of 502, and the recorder appends two entries::
+
+    seq  topic  revision  changed_at
+     71  t           501       9_100
+     72  t           502       9_101
+
+The invariants: a change and its entry are committed together. ``seq`` is the order of commits, also with several
+nodes: a writer first updates the row of ``retained_history_state``, and so waits for the other's transaction.
+``changed_at`` never decreases, even if the clocks of two nodes disagree, so bisection finds a moment.
+
+The outcome of a commit may be unknown; the writer then repeats it. A row may be written twice, an entry may not. So the
+recorder looks up changes that are not above the highest revision it has recorded. Looking up all changes would cost a
+read for each write, and a unique index on (topic, revision) would slow down every append.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,17 @@
-"""Restoring: what was retained at a moment is published again, slice by slice."""
+"""Restoring: the retained messages of a moment are published again, some topics at a time.
+
+How it works. For each topic the restorer compares two entries of the history: the newest one at the moment, and the
+newest one now. An example with ``clear``::
+
+    topic  then            now             result
+    a      entry 5 (set)   entry 5 (set)   unchanged
+    b      entry 6 (set)   entry 9 (set)   the message of entry 6 is published again
+    c      none            entry 8 (set)   cleared
+    d      entry 7 (set)   none            the message of entry 7 is published, unless it has expired since
+
+The invariant: a change that a client makes during the restore stays. A read of the history shows the past, so the
+restorer listens to the change feed while it reads, and leaves out each topic that changes in the meantime.
+"""
 
 from __future__ import annotations
 
@@ -12,29 +25,30 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.history.entries import HistoryEvent
 from holdfast.retained.history.history import RetainedHistory
-from holdfast.retained.history.moments import Moment, check_moment, fetch, present_moment, sets, states
+from holdfast.retained.history.moments import Moment, check_moment, fetch, present_moment, states_at, still_retained
 from holdfast.retained.quota.limits import NotRetained, RetainRefused
 from holdfast.retained.replay.change_feed import Change
 from holdfast.retained.service import RetainedMessages
 from holdfast.storage.driver import Cursor
 from holdfast.tickets import CommitTicket
 
-#: Topics looked at, and bytes of payloads read, before what they come to is committed.
+#: The topics compared, and the bytes of payload read, between two commits.
 _TOPICS = 100
 _BYTES = 1 << 20
 
-#: Retains a message and hands it to whoever subscribes to it; may raise RetainRefused.
+#: Retains a message and sends it to its subscribers; may raise RetainRefused.
 Publish = Callable[[ApplicationMessage, ChangeOrigin], CommitTicket]
 
 
 @define
 class Restored:
-    """What a restore has done, or would do, in topics.
+    """The result of a restore, or of a dry run, in numbers of topics.
 
-    ``restored`` have the older message again; ``cleared`` had none then; ``unchanged`` have the same message as then;
-    ``kept`` had none then and were left as they are. Of the ``expired`` the older message has expired since. What
-    somebody else has ``changed`` meanwhile stays. What a limit is in the way of is ``refused``; ``reason`` is the first
-    one's. Topics after ``after`` are left, unless ``done``.
+    ``restored`` topics have the older message again. ``cleared`` and ``kept`` topics had no message then; the second
+    ones still have their present message. ``unchanged`` topics have the same message as then. The older message of
+    ``expired`` topics has expired. ``changed`` topics were changed by others during the restore, and stay. A limit
+    stood in the way of ``refused`` topics; ``reason`` is that of the first one. The next part begins after the topic
+    ``after``, unless ``done``.
     """
 
     restored: int = 0
@@ -50,13 +64,13 @@ class Restored:
 
     @property
     def topics(self) -> int:
-        """How many topics have been changed, or would be."""
+        """The number of topics that the restore changed, or would change."""
         return self.restored + self.cleared
 
 
 @frozen
 class _Step:
-    """A topic: what was retained then, if it is not what is retained now, and whether anything is now."""
+    """A topic: its message then, unless it has the same message now, and whether it has a message now."""
 
     topic: str
     then: HistoryEvent | None
@@ -65,7 +79,7 @@ class _Step:
 
 
 class Restorer:
-    """Puts back what was retained. ``now`` returns milliseconds since the epoch."""
+    """Restores retained messages. ``now`` returns milliseconds since the epoch."""
 
     def __init__(
         self, history: RetainedHistory, retained: RetainedMessages, publish: Publish, now: Callable[[], int]
@@ -85,25 +99,25 @@ class Restorer:
         after: str = "",
         most: int | None = None,
     ) -> Generator[Deferred[Any], Any, Restored]:
-        """Publish what was retained at a moment (milliseconds since the epoch) and matches a Topic Filter again.
+        """Publish the retained messages of a time (milliseconds since the epoch) that match a Topic Filter again.
 
-        These are new changes, of the origin RESTORE, by the publisher of then. With ``clear``, topics that had no
-        retained message then are cleared; with ``dry_run``, nothing is changed and only counted. It goes on after a
-        topic, and ends when about ``most`` topics have been looked at (None: at the end). Fails with
-        HistoryUnavailable, NotRetained where nothing may be stored, or StorageFailure; what has been restored before
-        that stays so, and it may be done again.
+        These are new changes of the origin RESTORE, by the publisher of that time. With ``clear``, topics without a
+        message then are cleared; with ``dry_run``, topics are only counted. The restore begins after the topic
+        ``after``, and ends after about ``most`` topics (None: at the end). Fails with HistoryUnavailable, NotRetained
+        if the retainer is off, or StorageFailure. Topics restored before a failure stay restored, and the restore may
+        be repeated.
         """
         if not self._retained.enabled:
             raise NotRetained("retainer.enable is false")
         moment = yield self._history.moment(at)
         counts = Restored(after=after)
         looked_at = 0
-        meanwhile: set[str] = set()  # topics that others change between the look at them and the restore
+        meanwhile: set[str] = set()  # topics that others change between the comparison and the restore
         listening = self._retained.feed.listen(lambda change: _note(meanwhile, change))
         try:
             while not counts.done and (most is None or looked_at < most):
                 meanwhile.clear()
-                yield self._history.stored()  # the read sees all that has been changed before the set was emptied
+                yield self._history.stored()  # so the read includes every change made before the set was emptied
                 read = partial(self._next, topic_filter=topic_filter, moment=moment, after=counts.after)
                 steps, after, done = yield self._history.read(read)
                 tickets: list[CommitTicket] = []
@@ -114,19 +128,19 @@ class Restorer:
                     if ticket.failure is not None:
                         raise ticket.failure
                 counts.after, counts.done = after, done
-                looked_at += max(len(steps), _TOPICS // 10)  # looking takes its time also where nothing is found
+                looked_at += max(len(steps), _TOPICS // 10)  # a read takes time even if it finds no topic
                 yield self._history.turn()
         finally:
             self._retained.feed.forget(listening)
         return counts
 
     def _next(self, cursor: Cursor, topic_filter: str, moment: Moment, after: str) -> tuple[list[_Step], str, bool]:
-        """Compare the next topics, then and now, within the bounds of a slice."""
-        found = states(cursor, topic_filter, after, (moment, present_moment(cursor)), _TOPICS)
-        then = sets(cursor, (seq for _, (seq, _) in found.entries), moment.at)
-        now = sets(cursor, (seq for _, (_, seq) in found.entries), self._now())
+        """Compare the next topics, then and now, up to the bounds of one part."""
+        found = states_at(cursor, topic_filter, after, (moment, present_moment(cursor)), _TOPICS)
+        then = still_retained(cursor, (seq for _, (seq, _) in found.entries), moment.at)
+        now = still_retained(cursor, (seq for _, (_, seq) in found.entries), self._now())
         steps: list[_Step] = []
-        room = _BYTES
+        left = _BYTES
         passed, done = found.after, found.done
         for topic, (before, present) in found.entries:
             wanted = [
@@ -136,10 +150,10 @@ class Restorer:
                 steps.append(_Step(topic, None, True, True))
                 continue
             size = sum(then.get(seq, 0) or now.get(seq, 0) for seq in wanted)
-            if steps and size > room:
+            if steps and size > left:
                 passed, done = steps[-1].topic, False
                 break
-            room -= size
+            left -= size
             events = fetch(cursor, wanted)
             old = events[before] if before in then else None
             new = events[present] if present in now else None
@@ -156,7 +170,7 @@ class Restorer:
         meanwhile: set[str],
         tickets: list[CommitTicket],
     ) -> Generator[Deferred[Any], Any, None]:
-        """Count a topic, and change it where it has to be."""
+        """Count a topic, and publish the change that it needs, if any."""
         message: ApplicationMessage | None = None
         then = step.then
         if step.same:

@@ -17,9 +17,9 @@ The invariant: rows, history and position are committed together. So a job that 
 chunk, repeats nothing, and counts nothing twice; a job that is done does nothing. Between two chunks the reactor and
 the writer serve everybody else, and a chunk keeps the writer for about 3 ms (:mod:`.chunk_size`).
 
-Two other ways were tried. Decisions in the reactor's thread need one read of the store for the decision and another
-write for the result, and a client's change may come between them. One transaction for a whole import delays all
-publishers until it ends, and leaves nothing when it fails.
+Two other ways were left. An earlier engine decided in the reactor's thread: a client's change could come between its
+read and its write, and its rules differed from those of the pipeline. One transaction for a whole import would delay
+all publishers until its end, and leave nothing if it fails.
 """
 
 from __future__ import annotations
