@@ -1,4 +1,4 @@
-"""The arguments of calls: each taken from the query string, checked, and refused in words that say what is allowed."""
+"""The arguments of calls: taken from the query string and checked. A refusal says which values are allowed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from holdfast.times import BadTime, moment_of
 from holdfast.topics import InvalidTopicFilter, check_topic_filter
 
 _MOST_LEVELS = 65_536
+#: All numbers of so many digits fit in 64 bits.
+_MOST_DIGITS = 18
 
 
 def decoded(text: str) -> str:
-    """Return text from a path."""
+    """Return the text of a percent-encoded path."""
     try:
         return unquote(text, errors="strict")
     except UnicodeDecodeError:
@@ -35,7 +37,7 @@ def filter_of(arguments: Mapping[str, str], default: str | None = None) -> str:
 
 
 def cursor_of(arguments: Mapping[str, str]) -> str:
-    """Return the topic after which to go on."""
+    """Return the topic after which the page begins."""
     cursor = arguments.get("cursor", "")
     if "\0" in cursor:
         raise bad_request("cursor: take it as it stands in meta.cursor")
@@ -47,29 +49,38 @@ def number_of(arguments: Mapping[str, str], name: str, default: int, most: int) 
     text = arguments.get(name)
     if text is None:
         return default
-    if not (text.isascii() and text.isdigit() and len(text) < 17 and 1 <= int(text) <= most):
+    number = digits_of(text)
+    if number is None or not 1 <= number <= most:
         raise bad_request(f"{name} is a whole number from 1 to {most}")
-    return int(text)
+    return number
+
+
+def digits_of(text: str) -> int | None:
+    """Return the number in ASCII digits, None if the text is something else.
+
+    Longer numbers than those of the database are refused: Python would take seconds to read thousands of digits.
+    """
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 
 
 def flag_of(arguments: Mapping[str, str], name: str) -> bool:
-    """Return true or false, which is the default."""
+    """Return a flag, false by default."""
     text = arguments.get(name, "false")
     if text not in ("true", "false"):
         raise bad_request(f"{name} is true or false")
     return text == "true"
 
 
-def place_of(arguments: Mapping[str, str]) -> int:
-    """Return the place in the history at which to go on, 0 for the beginning."""
-    text = arguments.get("cursor", "0")
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
+def position_of(arguments: Mapping[str, str]) -> int:
+    """Return the position in the history at which the page begins, 0 for its beginning."""
+    position = digits_of(arguments.get("cursor", "0"))
+    if position is None:
         raise bad_request("cursor: take it as it stands in meta.cursor")
-    return int(text)
+    return position
 
 
 def time_of(arguments: Mapping[str, str], name: str, now: int) -> int | None:
-    """Return a moment, None if it is not given; both in milliseconds since the epoch."""
+    """Return a time, None if it is not given; the result and ``now`` are in milliseconds since the epoch."""
     text = arguments.get(name)
     try:
         return None if text is None else moment_of(text, now)

@@ -1,4 +1,4 @@
-"""Calls about the history: what changed, and putting back what was retained."""
+"""Calls about the history: list changes, confirm archived changes, restore messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attrs import asdict
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.logger import Logger
 
-from holdfast.admin.arguments import cursor_of, filter_of, flag_of, number_of, place_of, time_of
+from holdfast.admin.arguments import cursor_of, digits_of, filter_of, flag_of, number_of, position_of, time_of
 from holdfast.admin.calls import Answer, Call, Routes, answer, bad_request
 from holdfast.retained.history.entries import HistoryEvent
 from holdfast.retained.history.history import IRetainedHistory
@@ -19,16 +19,19 @@ from holdfast.retained.history.restoring import Restorer
 from holdfast.retained.records import LARGEST_SHOWN, date_of, properties_of
 from holdfast.topics import EVERY_TOPIC
 
-#: the most events of a page
+#: The most events of a page.
 MOST_EVENTS = 1000
-#: topics of one call to restore, unless it says otherwise: so many that their commit is soon over
+#: The topics that one call restores by default: few enough for a short commit.
 _TOPICS = 1000
 _MOST = 2**53
 _ORDERS = ("oldest", "newest")
 
 
 class HistoryCalls:
-    """Answers calls about the history. ``now`` returns milliseconds since the epoch; ``pause`` lets others go on."""
+    """Answers calls about the history.
+
+    ``now`` returns milliseconds since the epoch; ``pause`` fires when the reactor has served everybody else.
+    """
 
     _log = Logger()
 
@@ -51,7 +54,7 @@ class HistoryCalls:
 
     @inlineCallbacks
     def events(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
-        """List changes: a page of them, from a cursor on. An empty page is the last."""
+        """List a page of changes, from a cursor on. An empty page is the last one."""
         arguments = call.arguments
         topic_filter = filter_of(arguments, EVERY_TOPIC)
         limit = number_of(arguments, "limit", 100, MOST_EVENTS)
@@ -60,7 +63,7 @@ class HistoryCalls:
         first = arguments.get("first", _ORDERS[0])
         if first not in _ORDERS:
             raise bad_request(f"first is {' or '.join(_ORDERS)}")
-        cursor, done = place_of(arguments), False
+        cursor, done = position_of(arguments), False
         data: list[dict[str, Any]] = []
         while not (data or done):
             page = yield self._history.events(topic_filter, since, limit, cursor, until, first == "newest")
@@ -72,13 +75,13 @@ class HistoryCalls:
 
     @inlineCallbacks
     def archived(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
-        """Take note of how far an archive has got: what it does not have is not pruned."""
+        """Record the last change that an archive has: later changes are not pruned."""
         recorded = yield self._history.archived(_seq_in(call.body))
         return answer({"seq": str(recorded)})
 
     @inlineCallbacks
     def restore(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
-        """Put back what was retained at a moment: the next topics after a cursor."""
+        """Restore the retained messages of a moment, for the next topics after a cursor."""
         arguments = call.arguments
         topic_filter = filter_of(arguments)
         at = time_of(arguments, "at", self._now())
@@ -91,7 +94,7 @@ class HistoryCalls:
         after, done = told.pop("after"), told.pop("done")
         if counts.topics and not dry_run:
             self._log.info(
-                "{count} retained messages were put back as of {at}: {filter}",
+                "{count} retained messages were restored as of {at}: {filter}",
                 count=counts.topics, at=date_of(at), filter=topic_filter,
             )  # fmt: skip
         meta = {"hasnext": not done, "cursor": None if done else after}
@@ -99,18 +102,18 @@ class HistoryCalls:
 
 
 def _seq_in(body: bytes) -> int:
-    """Return the event named in ``{"seq": "..."}``, in which only this is allowed."""
+    """Return the number in ``{"seq": "..."}``; no other key is allowed."""
     try:
         match json.loads(body):
-            case {"seq": str(text), **rest} if not rest and text.isascii() and text.isdigit() and len(text) < 19:
-                return int(text)
+            case {"seq": str(text), **rest} if not rest and (seq := digits_of(text)) is not None:
+                return seq
     except (ValueError, RecursionError):
-        pass  # the same answer as for what is JSON, but something else
-    raise bad_request('the body is {"seq": "123"}: up to which event, in digits, the archive has everything')
+        pass  # the same answer as for other JSON
+    raise bad_request('the body is {"seq": "123"}: the number of the last change that the archive has')
 
 
 def record_of(event: HistoryEvent) -> dict[str, Any]:
-    """Return all of a change but a payload that is too large to be shown."""
+    """Return a change as JSON, without its payload if that is too large."""
     record = {
         "seq": str(event.seq),
         "changed_at": date_of(event.changed_at),

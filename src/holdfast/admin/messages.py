@@ -1,4 +1,4 @@
-"""Calls about the messages themselves: list, show, retain, clear, export, import."""
+"""Calls about retained messages: list, show, retain, clear, export."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from holdfast.retained.records import detail_of, line_of, request_of, summary_of
 from holdfast.retained.store.values import ListedMessage, Listing
 from holdfast.topics import EVERY_TOPIC
 
-#: the most messages of a page, as in EMQX
+#: The most messages of a page, as in EMQX.
 MOST_LISTED = 10_000
-#: bytes of messages (without payloads) after which a page ends early
+#: A page ends after so many bytes of messages, without payloads.
 _PAGE_BYTES = 8 << 20
 _MOST = 2**53
 
-#: Lists messages that match a filter, after a topic: so many, of so many bytes together, with payloads or without.
+#: Lists messages: takes a Topic Filter, the topic before, the most messages, their most bytes, and whether to read
+#: payloads.
 Lister = Callable[[str, str, int, int, bool], Deferred[Listing]]
 
 
 class MessageCalls:
-    """Answers calls about what is retained now, or was retained at a moment."""
+    """Answers calls about the retained messages of now or of a moment."""
 
     def __init__(self, administration: Administration, history: IRetainedHistory) -> None:
         self._administration = administration
@@ -45,7 +46,7 @@ class MessageCalls:
 
     @inlineCallbacks
     def messages(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
-        """List messages: a page by its number, or what follows a cursor."""
+        """List messages: a page by its number, or the page after a cursor."""
         arguments = call.arguments
         topic_filter = filter_of(arguments, EVERY_TOPIC)
         limit = number_of(arguments, "limit", 100, MOST_LISTED)
@@ -79,14 +80,14 @@ class MessageCalls:
 
     @inlineCallbacks
     def retain(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
-        """Retain a message. Subscribers of today are not sent it."""
+        """Retain a message. Present subscribers do not get it."""
         message = request_of(call.body, self._administration.now())
         yield self._administration.set(message)
         return DONE
 
     @inlineCallbacks
     def clear(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
-        """Clear what matches, or count it. Without arguments, clear everything, and say no more than EMQX."""
+        """Clear the matching messages, or count them. Without arguments, clear all messages, and answer like EMQX."""
         arguments = call.arguments
         if not arguments:
             yield self._administration.clear(EVERY_TOPIC)
@@ -99,7 +100,7 @@ class MessageCalls:
 
     @inlineCallbacks
     def message(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
-        """Show a topic's message, or the first that matches a filter."""
+        """Show the message of a topic, or the first message that matches a filter."""
         topic_filter = filter_of(call.arguments)
         lister = yield self._lister(call.arguments)
         listed = yield self._administration.first(topic_filter, lister)
@@ -109,7 +110,7 @@ class MessageCalls:
 
     @inlineCallbacks
     def clear_message(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
-        """Clear a topic, or all that match a filter."""
+        """Clear a topic, or all topics that match a filter."""
         cleared = yield self._administration.clear(filter_of(call.arguments))
         if not cleared.count:
             raise not_found("Viewed message doesn't exist")
@@ -117,7 +118,7 @@ class MessageCalls:
 
     @inlineCallbacks
     def export(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
-        """Return all that matches, line by line in topic order, as each is when its turn comes."""
+        """Return the matching messages as lines in topic order, each as it is when the export reaches its topic."""
         topic_filter = filter_of(call.arguments, EVERY_TOPIC)
         after, done = cursor_of(call.arguments), False
         lister = yield self._lister(call.arguments)
@@ -137,16 +138,16 @@ class MessageCalls:
 
     @inlineCallbacks
     def _lister(self, arguments: Mapping[str, str]) -> Generator[Deferred[Any], Any, Lister]:
-        """Return what lists the messages of now, or of the moment that is asked for."""
+        """Return the lister for the messages of now, or of the moment in the arguments."""
         at = time_of(arguments, "at", self._administration.now())
         if at is None:
             return self._administration.listing
         moment = yield self._history.moment(at)
-        return Then(self._history, moment).listing
+        return MomentLister(self._history, moment).listing
 
 
-class Then:
-    """What was retained at a moment, listed as what is retained now is."""
+class MomentLister:
+    """Lists the retained messages of a moment."""
 
     def __init__(self, history: IRetainedHistory, moment: Moment) -> None:
         self._history = history
@@ -156,7 +157,7 @@ class Then:
     def listing(
         self, topic_filter: str, after: str, rows: int, _max_bytes: int, _payloads: bool
     ) -> Generator[Deferred[Any], Any, Listing]:
-        """List messages. Their payloads come with them, within the bounds of the history's own."""
+        """List messages, always with their payloads. The history bounds the bytes of a page itself."""
         found = yield self._history.as_of(topic_filter, self._moment, after)
         entries = [ListedMessage(retained_by(event), len(event.payload)) for event in found.messages[:rows]]
         if len(entries) < len(found.messages):

@@ -6,6 +6,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 
+from holdfast.admin.arguments import digits_of
 from holdfast.admin.calls import DONE, Answer, Call, Routes, answer, bad_request, not_found
 from holdfast.admin.settings import Settings
 from holdfast.retained.replay.status import ReplayState, ReplayStatus
@@ -38,10 +39,10 @@ class ReplayCalls:
 
     def cancel(self, call: Call) -> Deferred[Answer]:
         """End a replay, and the Network Connection with it."""
-        number = call.arguments.get("id", "")
-        if not (number.isascii() and number.isdigit() and len(number) < 19):
+        number = digits_of(call.arguments.get("id", ""))
+        if number is None:
             raise bad_request("id is the number of a replay, as listed by GET /replays")
-        if not self._retained.replays.cancel(int(number)):
+        if not self._retained.replays.cancel(number):
             raise not_found(f"there is no replay {number}; it may be over")
         return succeed(DONE)
 

@@ -90,7 +90,7 @@ def test_bad_rows_are_told_and_over_the_limit_nothing_is_merged(
 @pytest.mark.parametrize(
     ("schema", "options", "words"),
     [
-        ("topic string", {}, "the columns topic and payload, not payload"),
+        ("topic string", {}, "the table has no column payload"),
         ("topic string, payload string", {}, "the column payload has the type string, not binary; cast it"),
         ("topic string, payload binary, extra int", {}, "there is no column 'extra'"),
         ("topic string, payload binary", {"merge": "some"}, "merge is one of newer, replace, keep"),

@@ -1,5 +1,5 @@
-"""Writing messages into the broker's database from Spark: rows are checked, staged, and merged.
+"""Writing messages into the broker's database from Spark: tasks check and stage rows, then the driver merges them.
 
-A task that is repeated doubles nothing.
-May import ``retained.importing``, ``database`` and ``sources``.
+A repeated task adds nothing twice, because the merge names the task attempts that count.
+May import ``retained.importing``, ``database`` and ``sources``. Workers import all modules, so none imports Twisted.
 """

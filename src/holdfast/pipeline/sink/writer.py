@@ -1,12 +1,15 @@
-"""``df.write.format("retained").mode("append")``: retaining the messages in a table.
+"""``df.write.format("retained").mode("append")``: retains the messages of a table.
 
-The columns ``topic`` and ``payload`` must be there; ``qos``, ``client_id``, ``username``, ``stored_at``,
-``expires_at`` (timestamps, or milliseconds since the epoch), ``properties_json`` and ``revision`` may be.
-``source`` says where a row is from, and ``problem`` why it is none: both are for rejects.
+The columns ``topic`` and ``payload`` are required. The columns ``qos``, ``client_id``, ``username``, ``stored_at``,
+``expires_at`` (timestamps, or milliseconds since the epoch), ``properties_json`` and ``revision`` are optional. Two
+more columns are for rejects: ``source`` says where a row comes from, and ``problem`` why it is not a message.
 
-Options: ``storage`` or ``config``; ``merge`` (newer, replace or keep); ``job``, a name under which a write that was cut
-short goes on and one that is done is not done again; ``rejects``, a folder for what is rejected; ``max_rejects`` (0):
-with more, nothing is merged; ``staging``, a folder for the staging files of an SQLite database.
+Options: ``storage`` or ``config``; ``merge`` (newer, replace or keep); ``job``, a name under which an interrupted write
+continues and a complete write is not repeated; ``rejects``, a folder for rejected rows; ``max_rejects`` (0): with more
+rejects nothing is merged; ``staging``, a folder for the staging files of an SQLite database.
+
+How it works. Each task attempt checks its rows and puts them into the staging area under its attempt number. The driver
+names the attempts that Spark has accepted, and the broker merges the rows of those attempts.
 """
 
 from __future__ import annotations
@@ -37,21 +40,21 @@ from holdfast.retained.importing.verdicts import Merge
 from holdfast.retained.store.rows import Row
 
 OPTIONS = ("merge", "job", "rejects", "max_rejects", "staging")
-#: The file of rejects, a JSON object a line.
+#: The file of rejects, with a JSON object in each line.
 REJECTS = "rejects.jsonl"
 Reject = dict[str, Any]
-#: They are in memory until all is merged.
+#: The driver keeps rejects in memory until the merge is complete.
 MOST_REJECTS = 100_000
-#: Columns that say something about a row: where it is from, and why it is none.
+#: Columns about a row: where it comes from, and why it is not a message.
 _ABOUT = ("source", "problem")
-#: Columns of the source that follow from others.
+#: Columns of the source that are computed from others.
 _DERIVED = ("size",)
 _TIMES = ("stored_at", "expires_at")
 
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task attempt has staged, and rejected by the kind of reason."""
+    """The result of a task attempt: the number of staged rows, and of rejected rows by the kind of reason."""
 
     attempt: int
     rows: int = 0
@@ -60,14 +63,16 @@ class Staged(WriterCommitMessage):
 
 
 class RetainedWriter(DataSourceArrowWriter):
-    """Stages rows in the tasks, and merges them in the end."""
+    """Stages rows in tasks, and merges them in the driver."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         if overwrite:
-            raise PipelineError('format retained: is written with mode("append"); what merges is the option merge')
+            raise PipelineError(
+                'format retained: only mode("append") is possible; the option merge decides about known topics'
+            )
         _check_columns(schema)
         self._target = Target(options.text("storage"), options.text("config"))
-        options.url()  # says what is wrong with either
+        options.url()  # raises an error with both, or with neither
         self._merge = Merge(options.choice("merge", Merge.NEWER.value, tuple(one.value for one in Merge)))
         self._job = options.text("job") or uuid4().hex
         if len(self._job) > LONGEST_NAME or "\0" in self._job:
@@ -81,7 +86,7 @@ class RetainedWriter(DataSourceArrowWriter):
             self._area.open()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """Stage the rows of a task attempt."""
+        """Stage the rows of one task attempt."""
         context = TaskContext.get()
         assert context is not None
         staged = Staged(context.taskAttemptId())
@@ -95,7 +100,7 @@ class RetainedWriter(DataSourceArrowWriter):
                         row = ready(given, self._now)
                     except Unfit as unfit:
                         staged.rejected[unfit.kind] += 1
-                        if len(staged.rejects) <= self._most:  # with more, the whole of it is refused
+                        if len(staged.rejects) <= self._most:  # with more, nothing is merged
                             staged.rejects.append(_reject(str(unfit), unfit.kind, given))
                     else:
                         staged.rows += 1
@@ -106,7 +111,7 @@ class RetainedWriter(DataSourceArrowWriter):
         return staged
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Merge what the attempts that count have staged, unless too much was rejected."""
+        """Merge the rows of the accepted attempts, unless too many rows were rejected."""
         staged = [message for message in messages if isinstance(message, Staged)]
         rejects = [reject for each in staged for reject in each.rejects]
         try:
@@ -120,7 +125,7 @@ class RetainedWriter(DataSourceArrowWriter):
             self._area.drop()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Drop what was staged."""
+        """Remove the staged rows."""
         self._area.drop()
 
     def _check_rejects(self, staged: Sequence[Staged], rejects: Sequence[Reject]) -> int:
@@ -129,7 +134,7 @@ class RetainedWriter(DataSourceArrowWriter):
             self._tell(rejects)
             told = ", ".join(f"{kind} {count}" for kind, count in sorted(reasons.items()))
             raise PipelineError(
-                f"{reasons.total()} rows are rejected ({told}), {self._most} are allowed, so that nothing was merged; "
+                f"{reasons.total()} rows are rejected ({told}), {self._most} are allowed: nothing was merged; "
                 f"the first: {rejects[0]['source'] or ''} {rejects[0]['reason']}"
             )
         return reasons.total()
@@ -141,12 +146,12 @@ class RetainedWriter(DataSourceArrowWriter):
 
 
 def _check_columns(schema: StructType) -> None:
-    """Raise :class:`PipelineError` for a table that cannot be meant."""
+    """Raise :class:`PipelineError` for a table without the required columns, or with unknown columns or types."""
     known = (*FIELDS, *_ABOUT, *_DERIVED)
     types = {column.name: column.spark for column in RETAINED}
     for name in ("topic", "payload"):
         if name not in schema.names:
-            raise PipelineError(f"format retained: a table to be written has the columns topic and payload, not {name}")
+            raise PipelineError(f"format retained: the table has no column {name}; topic and payload are required")
     for given in schema.fields:
         if given.name not in known:
             raise PipelineError(
@@ -166,7 +171,7 @@ def _check_columns(schema: StructType) -> None:
 
 
 def _records(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    """Yield the rows; times become milliseconds since the epoch."""
+    """Yield the rows, with times in milliseconds since the epoch."""
     names = batch.schema.names
     columns = []
     for array in batch.columns:
