@@ -1,4 +1,4 @@
-"""What is shipped: every package, the migrations, the plugin, and the dependencies."""
+"""The contents of the wheel: every package, the migrations, the plugin, and the dependencies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def setup() -> ConfigParser:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    """The wheel as it would be published, built from a copy so that nothing of it stays here."""
+    """The wheel, built from a copy so that the build leaves nothing here."""
     folder = tmp_path_factory.mktemp("wheel")
     copy = folder / "copy"
     copy.mkdir()
@@ -50,18 +50,18 @@ def test_there_is_no_project_table() -> None:
 
 
 def test_the_wheel_is_complete(wheel: zipfile.ZipFile, setup: ConfigParser) -> None:
-    """Every module, the migrations, the plugin, py.typed; and the dependencies in its metadata."""
+    """It has every module, migration and template, the plugin and py.typed; its metadata has the dependencies."""
     names = set(wheel.namelist())
     modules = {str(p.relative_to(ROOT / "src")) for p in (ROOT / "src").rglob("*.py")}
     migrations = {f"holdfast/{p.relative_to(ROOT)}" for p in (ROOT / "migrations").rglob("*.py")}
+    templates = {str(p.relative_to(ROOT / "src")) for p in (ROOT / "src").rglob("templates/*")}
     expected = (
         modules
         | migrations
+        | templates
         | {
             "holdfast/py.typed",
             "holdfast/migrations/script.py.mako",
-            "holdfast/pipeline/report/page.css",
-            "holdfast/pipeline/report/page.js",
             "twisted/plugins/holdfast_plugin.py",
         }
     )

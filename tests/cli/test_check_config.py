@@ -47,7 +47,7 @@ def test_the_users_are_checked_too(path: Path) -> None:
     users.write_text("alice\n")
     users.chmod(0o600)
     assert check(path).exit_code == 1
-    assert check(path).stderr.startswith(f"{users}:1: found something else")
+    assert check(path).stderr.startswith(f"{users}:1: found no SCRAM-SHA-256 verifier after the name")
     [problem] = json.loads(check(path, "--json").stdout)["problems"]
     assert (problem["file"], problem["line"], problem["key"]) == (str(users), 1, "")
     users.write_text("")
