@@ -1,9 +1,9 @@
-"""The load: publish against a window of PUBACKs, or of deliveries.
+"""The load: publishing with a window of PUBACKs or of deliveries.
 
 `python -m benchmarks.loadgen selfcheck` proves its speed.
 
-The generator must never be what limits a figure. It counts by bytes and works in slices, so when it lags, more lies in
-the socket at its next turn and each message costs it less.
+The generator must never limit a figure. It counts bytes and handles many messages at a time. If it lags, it finds more
+messages in the socket at its next turn, and spends less time on each.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def start(name: str, site: Site, durable: bool = False) -> Broker:
     """Start the broker called `name`; with `durable`, it stores its data on disk if it can.
 
     Raises:
-        Unavailable: it is not installed, or did not come up.
+        Unavailable: the broker is not installed, or does not start.
     """
     directory = Path(tempfile.mkdtemp(prefix=f"bench-{name}-", dir=site.directory))
     broker = None

@@ -15,7 +15,7 @@ _BACKENDS = "SELECT pid FROM pg_stat_activity WHERE datname = current_database()
 def backends_mib(url: str) -> float:
     """Return the anonymous memory of the server processes that serve this database, in MiB.
 
-    What they share (`shared_buffers`) is not part of it. On another machine there is nothing to see: 0.
+    Shared memory (`shared_buffers`) is not part of it. The figure is 0 if the server runs on another machine.
     """
     address = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
     with psycopg.connect(address) as connection:

@@ -93,7 +93,7 @@ class Result:
     def case(self, name: str, metrics: Sequence[Metric], broker: Broker | None = None) -> Iterator[Case]:
         """Run one case. Its failure, or the end of its time, becomes the text of its rows.
 
-        It is run on the scenario's broker unless another is named. A case run again has one more value.
+        It uses the scenario's broker unless another one is given. A repeated case gets one more value.
         """
         case = Case(broker or self._broker, {metric: Row(name, metric) for metric in metrics})
         self.rows += case.rows.values()

@@ -1,7 +1,7 @@
 """A stand-in for a broker that does almost nothing: the generator's rate against it is the highest possible one.
 
-It speaks just enough for the generator's own packets: CONNACK and SUBACK, PUBACKs made by slicing, every PUBLISH passed
-on unread to every subscriber. A SUBSCRIBE to `replay/N/QOS` is answered with N ready packets, as a replay would be.
+It knows only the generator's own packets. It answers with CONNACK, SUBACK and PUBACK, and sends every PUBLISH unparsed
+to every subscriber. The answer to a SUBSCRIBE to `replay/N/QOS` is N ready packets, like a replay.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Stalled(Connection):
 class PublishStream(Connection):
     """Follows PUBLISH packets of one size and the SUBACKs between them; acknowledges them at QoS 1.
 
-    With `keep`, everything received stays in one buffer of that many bytes, to be checked after the clock has stopped.
+    With `keep`, one buffer of `buffer_size` bytes keeps all received bytes, for a check after the measurement.
     """
 
     def __init__(self, port: int, wire: Wire, qos: int, buffer_size: int = 1 << 18, keep: bool = False) -> None:

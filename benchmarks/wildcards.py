@@ -1,10 +1,10 @@
 """The cost of Topic Filters with wildcards over many retained messages, beside a statement that scans all of them.
 
-No broker and no network: the store is read in this process as a replay reads it, batch by batch. ``first`` and ``last``
-are milliseconds until the first batch with a message has been read and until nothing is left, medians of the rounds.
-``hold`` is the longest read: on SQLite, it is how long the broker does nothing else. ``scan`` is one statement that
-asks the whole table the same, with a pattern and all that a replay checks, and counts; ``pattern`` checks the pattern
-alone. Postgres does either without parallel workers.
+There is no broker and no network: this process reads the store like a replay, batch by batch. ``first`` and ``last``
+are the milliseconds until the first batch with a message and until the end, medians of the rounds. ``hold`` is the
+longest read; with SQLite, the broker does nothing else meanwhile. ``scan`` is one statement that counts the matches in
+the whole table, with a pattern and all checks of a replay; ``pattern`` checks only the pattern. Postgres uses no
+parallel workers.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def receive_maximum(connack: bytes, version: int) -> int:
 def pubacks(buffer: bytearray, start: int, count: int, size: int) -> bytearray:
     """PUBACK packets for `count` QoS 1 PUBLISH packets of `size` bytes, one after the other from `start`.
 
-    Column by column with strided slices: four copies in C however many packets there are.
+    It copies column by column with strided slices: two copies in C for any number of packets.
     """
     end = start + count * size
     acks = bytearray(b"\x40\x02\x00\x00") * count

@@ -25,7 +25,7 @@ _UPDATES = 5_000  # the number of updates in the write-ahead log that a kill lea
 def run(broker: Broker, result: Result, scale: Scale) -> None:
     """Use a broker of its own, whose data files are not in the page cache; its program is.
 
-    mosquitto writes its database when it ends in order: after a kill it has nothing to start with.
+    mosquitto writes its database at a clean stop: after a kill it starts empty.
     """
     for count in (0, *scale.retained):
         own = start(broker.name, broker.site, durable=True)

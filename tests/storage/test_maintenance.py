@@ -51,7 +51,7 @@ def test_an_upgrade_keeps_every_row_and_reports_its_steps(tmp_path: Path) -> Non
     assert len(before) == 6
     assert upgraded(path) == [
         f"{path}: has the schema 0001, this version of the broker works with {schema.newest_version()}",
-        *(f"running {revision}: {what}" for revision, what in schema.steps_from("0001")),
+        *(f"running {revision}: {title}" for revision, title in schema.steps_from("0001")),
         f"upgraded to {schema.newest_version()}",
     ]
     assert rows(path) == before
@@ -140,7 +140,7 @@ class TestRefusals:
         connection.close()
         assert "start the newer version of the broker" in self.refusal(operation, path)
 
-    def test_somebody_elses_database(self, operation: object, tmp_path: Path) -> None:
+    def test_the_database_of_another_program(self, operation: object, tmp_path: Path) -> None:
         """Not even the journal mode is changed."""
         path = tmp_path / "x.db"
         connection = sqlite3.connect(path)

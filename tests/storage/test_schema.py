@@ -99,7 +99,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     ids=["without a version", "with a version that is also one of ours", "half of ours"],
 )
 @pytest.mark.parametrize("make", ["sqlite", "postgres"])
-def test_somebody_elses_database_is_refused_and_left_alone(
+def test_the_database_of_another_program_is_refused_and_not_changed(
     tmp_path: Path, make: str, statements: list[str], message: str
 ) -> None:
     with of_make(make, tmp_path) as found:

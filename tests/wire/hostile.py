@@ -1,7 +1,7 @@
 """Hostile packets: one packet or a flood for each class of published vulnerabilities of MQTT brokers.
 
-A case is sent as it is, before CONNECT (``version`` None) or behind it. ``answer`` is what the broker says to an MQTT 5
-Client before it closes, or an answer with Reason Codes while the connection goes on.
+The bytes of a case are sent before CONNECT (``version`` None) or after it. ``answer`` is the Reason Code for an MQTT 5
+Client, in the last packet or, if the connection stays open, in an acknowledgement.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SHARE = "CVE-2026-95843"
 _MANY = Properties(user_properties=(("k", "v"),) * 20_000)
 _SLASHES = "/" * 65_000
 
-#: everything is refused, and with what
+#: all cases, with the expected refusals
 CASES = [
     Hostile("a lying length before connect", LONG, None, bytes.fromhex("10 ffffff7f 00")),
     Hostile("a lying length, then half a connect", LONG, None, bytes.fromhex("10 ffffff7f 0004 4d515454 05 02")),
@@ -54,7 +54,7 @@ CASES = [
     Hostile("suback from a client", "CVE-2021-28166", 5, bytes.fromhex("90 04 0001 00 00"), ReasonCode.PROTOCOL_ERROR),
     Hostile("pingresp from a client", "CVE-2021-28166", 5, bytes.fromhex("d0 00"), ReasonCode.PROTOCOL_ERROR),
     Hostile("connect twice", "CVE-2021-34431", 5, encode(p.Connect("again", 5), 5), ReasonCode.PROTOCOL_ERROR),
-    Hostile("auth that nobody asked for", "", 5, bytes.fromhex("f0 00"), ReasonCode.PROTOCOL_ERROR),
+    Hostile("auth without an authentication method", "", 5, bytes.fromhex("f0 00"), ReasonCode.PROTOCOL_ERROR),
     Hostile("a lying length after connect", LONG, 5, bytes.fromhex("30 ffffff7f 0001"), ReasonCode.PACKET_TOO_LARGE),
     Hostile("an empty topic", "CVE-2021-34432", 5, _publish("", 5), ReasonCode.PROTOCOL_ERROR),
     Hostile("a topic of dollars and wildcards", "CVE-2018-12543", 5, _publish("$/#", 5), ReasonCode.TOPIC_NAME_INVALID),

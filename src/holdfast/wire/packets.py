@@ -1,12 +1,17 @@
-"""The fifteen Control Packets as values, with the standard's field names [MQTT5-3]."""
+"""The fifteen Control Packets as values, with the standard's field names [MQTT5-3].
+
+PUBLISH and its acknowledgements are made once for each message, so they are hot values; the others are really frozen.
+"""
 
 from __future__ import annotations
+
+from attrs import frozen
 
 from holdfast.hot_values import hot_frozen
 from holdfast.wire.properties import NO_PROPERTIES, Properties
 
 
-@hot_frozen
+@frozen
 class Will:
     """The Will Message inside CONNECT."""
 
@@ -17,7 +22,7 @@ class Will:
     properties: Properties = NO_PROPERTIES
 
 
-@hot_frozen
+@frozen
 class Connect:
     """A Client requests a connection with MQTT 3.1, 3.1.1 or 5 (``protocol_version`` is 3, 4 or 5).
 
@@ -35,7 +40,7 @@ class Connect:
     bridge: bool = False
 
 
-@hot_frozen
+@frozen
 class Connack:
     """The answer to CONNECT. In MQTT 3, ``reason_code`` is a Connect Return Code."""
 
@@ -93,7 +98,7 @@ class Pubcomp:
     properties: Properties = NO_PROPERTIES
 
 
-@hot_frozen
+@frozen
 class SubscriptionRequest:
     """One Topic Filter of a SUBSCRIBE with its Subscription Options."""
 
@@ -104,7 +109,7 @@ class SubscriptionRequest:
     retain_handling: int = 0
 
 
-@hot_frozen
+@frozen
 class Subscribe:
     """A Client asks for subscriptions."""
 
@@ -113,7 +118,7 @@ class Subscribe:
     properties: Properties = NO_PROPERTIES
 
 
-@hot_frozen
+@frozen
 class Suback:
     """The answer to SUBSCRIBE, one Reason Code per Topic Filter."""
 
@@ -122,7 +127,7 @@ class Suback:
     properties: Properties = NO_PROPERTIES
 
 
-@hot_frozen
+@frozen
 class Unsubscribe:
     """A Client gives up subscriptions."""
 
@@ -131,7 +136,7 @@ class Unsubscribe:
     properties: Properties = NO_PROPERTIES
 
 
-@hot_frozen
+@frozen
 class Unsuback:
     """The answer to UNSUBSCRIBE; ``reason_codes`` is empty in MQTT 3."""
 
@@ -140,17 +145,17 @@ class Unsuback:
     properties: Properties = NO_PROPERTIES
 
 
-@hot_frozen
+@frozen
 class Pingreq:
     """A Client shows that it is alive."""
 
 
-@hot_frozen
+@frozen
 class Pingresp:
     """The answer to PINGREQ."""
 
 
-@hot_frozen
+@frozen
 class Disconnect:
     """The last packet on a Network Connection."""
 
@@ -158,7 +163,7 @@ class Disconnect:
     properties: Properties = NO_PROPERTIES
 
 
-@hot_frozen
+@frozen
 class Auth:
     """A step of an extended authentication exchange (MQTT 5)."""
 

@@ -65,7 +65,7 @@ def written(directory: Path, commits: int) -> Written:
 def torn(crashed: Written, directory: Path, place: int, garbage: bytes) -> int:
     """Cut a copy of the log or write garbage into it; return the number of commits that are left.
 
-    The store must open, and what is retained be what it was after one of the commits.
+    The store must open, with exactly the retained messages after one of the commits.
     """
     path = copy_of(crashed.path, directory)
     with path.with_name(path.name + "-wal").open("r+b") as log:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -67,6 +67,8 @@ class Desk:
     manual: bool = False
     max_pending: int = 1000
     flush_interval: float | None = None
+    waits_for_turn: bool = False
+    turn_ends: list[Callable[[], None]] = field(factory=list)
     faults: Faults = field(factory=Faults)
     clock: Clock = field(factory=Clock)
     notes: Notes = field(factory=Notes)
@@ -90,12 +92,18 @@ class Desk:
             self.clock,
             max_pending=self.max_pending,
             flush_interval=self.flush_interval,
+            at_turn_end=self.turn_ends.append if self.waits_for_turn else None,
         )
 
     def submit(
         self, key: str, value: Any = "v", size: int = 1, rank: int = 0, kind: Notes | None = None
     ) -> CommitTicket:
         return self.writer.submit(Write(kind or self.notes, key, value, size, rank))
+
+    def end_turn(self) -> None:
+        """Call the functions that wait for the end of the reactor turn."""
+        while self.turn_ends:
+            self.turn_ends.pop(0)()
 
     def stored(self, table: str = "notes") -> dict[str, Any]:
         connection = sqlite3.connect(self.path)
@@ -238,6 +246,64 @@ def test_each_commit_records_the_highest_revision_stamped(path: Path) -> None:
     assert desk.mark() == highest
     desk.submit("b")
     assert desk.mark() == highest
+
+
+# --- the end of a turn ----------------------------------------------------------------------------------------------
+
+
+def test_an_idle_writer_commits_at_the_end_of_the_turn(path: Path) -> None:
+    """All changes of the turn are one commit group."""
+    desk = Desk(path, waits_for_turn=True)
+    tickets = [desk.submit(key) for key in "abc"]
+    assert desk.notes.applied == []
+    desk.end_turn()
+    assert desk.notes.applied == [["a", "b", "c"]]
+    assert kinds(tickets) == [None, None, None]
+    assert desk.turn_ends == []
+
+
+def test_a_busy_writer_does_not_wait_for_the_end_of_the_turn(path: Path) -> None:
+    """Changes during a commit are committed right after it."""
+    desk = Desk(path, manual=True, waits_for_turn=True)
+    desk.submit("a")
+    desk.end_turn()
+    desk.submit("b")
+    assert desk.turn_ends == []
+    desk.executor.stop()
+    assert desk.notes.applied == [["a"], ["b"]]
+
+
+def test_an_errand_does_not_wait_for_the_end_of_the_turn(path: Path) -> None:
+    """The changes before it are committed first; the end of the turn then begins nothing."""
+    desk = Desk(path, waits_for_turn=True)
+    desk.submit("a")
+    assert result_of(desk.writer.run(lambda connection: desk.stored())) == {"a": "v"}
+    desk.end_turn()
+    assert desk.notes.applied == [["a"]]
+
+
+def test_async_a_change_with_a_waiting_client_ends_the_flush_interval(path: Path) -> None:
+    """Under pressure the commit begins at the end of the turn, and the timer is cancelled."""
+    desk = Desk(path, max_pending=10, flush_interval=2.0, waits_for_turn=True)
+    desk.submit("a")
+    desk.end_turn()
+    assert len(desk.clock.getDelayedCalls()) == 1
+    desk.submit("b", size=11)
+    desk.end_turn()
+    assert set(desk.stored()) == {"a", "b"}
+    assert desk.clock.getDelayedCalls() == []
+
+
+def test_changes_submitted_while_tickets_are_settled_share_a_commit(path: Path) -> None:
+    desk = Desk(path, manual=True)
+
+    def submit_two(_failure: StorageFailure | None) -> None:
+        desk.submit("b")
+        desk.submit("c")
+
+    desk.submit("a").when_settled(submit_two)
+    desk.executor.stop()
+    assert desk.notes.applied == [["a"], ["b", "c"]]
 
 
 # --- flushed, run, close --------------------------------------------------------------------------------------------
@@ -477,7 +543,7 @@ def test_a_database_that_fails_during_bisection_fails_only_uncommitted_changes(p
     desk.submit("first")
     tickets = [desk.submit(key, POISON if key == "d" else "v") for key in "abcd"]
     desk.executor.step()
-    # first attempt: BEGIN and four rows, of which the last fails; then "a" and "b" commit: BEGIN, two, mark, COMMIT
+    # first attempt: BEGIN and four rows, the last one fails; then "a" and "b" are committed: BEGIN, two, mark, COMMIT
     desk.faults.fail_at = desk.faults.calls + 5 + 5
     desk.executor.step()
     assert kinds(tickets) == [None, None, FailureKind.UNAVAILABLE, FailureKind.UNAVAILABLE]
@@ -612,7 +678,7 @@ def test_async_no_more_than_one_interval_of_changes_is_acknowledged_ahead_of_the
     assert desk.stored() == {"a": "v", "b": "v"}
     assert not any(ticket.settled for ticket in late)
     assert desk.submit("e").settled
-    desk.executor.step()  # nobody who waits has to wait for the interval
+    desk.executor.step()  # changes with waiting tickets are committed before the interval
     assert kinds(late) == [None, None]
     desk.clock.advance(0.25)
     desk.executor.step()
@@ -660,7 +726,7 @@ def test_async_a_change_that_cannot_be_stored_is_logged_and_counted(path: Path, 
     assert len(errors) == 1
 
 
-# --- what cancels out -----------------------------------------------------------------------------------------------
+# --- cancelled writes -----------------------------------------------------------------------------------------------
 
 
 def test_a_fresh_row_deleted_while_it_waits_never_reaches_the_disk(path: Path) -> None:
