@@ -1,4 +1,4 @@
-"""PUBACK means stored: kill -9 loses nothing that was acknowledged, and resurrects nothing that was cleared."""
+"""PUBACK means stored: kill -9 loses no acknowledged message, and brings no cleared one back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOPICS = 500
 
 
 class Storm(threading.Thread):
-    """Publishes increasing values (and clears) to its own topics with QoS 1, noting what was acknowledged."""
+    """Publishes increasing values and clears to its own topics with QoS 1; notes the acknowledged ones."""
 
     def __init__(self, port: int, name: str, seed: int) -> None:
         super().__init__(daemon=True)
@@ -65,7 +65,7 @@ class Storm(threading.Thread):
 def test_ten_kills_during_a_storm_lose_nothing_acknowledged(
     broker_in: Callable[..., BrokerProcess], storage: tuple[str, ...]
 ) -> None:
-    """After each kill -9, every topic holds what was acknowledged last, or something published later."""
+    """After each kill -9, every topic has the value acknowledged last, or a later one."""
     broker = broker_in(*storage)
     acknowledged: dict[str, int] = {}
     total = 0
@@ -91,7 +91,7 @@ def test_ten_kills_during_a_storm_lose_nothing_acknowledged(
                     assert value % 10 == 0 or possible > value, (topic, value)
                 else:
                     assert value <= kept <= possible, (topic, value, kept)
-        for topic, value in acknowledged.items():  # what earlier cycles left has not changed
+        for topic, value in acknowledged.items():  # the values of earlier cycles have not changed
             assert found.get(topic, 0) == value
         acknowledged.update({topic: found.get(topic, 0) for storm in storms for topic in storm.published})
         broker.kill()
@@ -99,7 +99,7 @@ def test_ten_kills_during_a_storm_lose_nothing_acknowledged(
 
 
 def test_a_retained_message_survives_a_stop(broker_in: Callable[..., BrokerProcess], storage: tuple[str, ...]) -> None:
-    """QoS 0, 1 and 2 alike, after SIGTERM."""
+    """This is true of QoS 0, 1 and 2, after SIGTERM."""
     broker = broker_in(*storage).start()
     client = RawClient(broker.port, "c", 5)
     for qos in (0, 1, 2):

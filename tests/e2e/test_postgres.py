@@ -1,4 +1,4 @@
-"""A broker on a real Postgres: what is acknowledged survives kill -9, and a server that is away for a while."""
+"""A broker with a real Postgres: acknowledged messages survive kill -9 and an outage of the server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def url() -> Iterator[str]:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[PostgresServer]:
-    """A server of this test's own, to stop and start."""
+    """A server that the test can stop and start."""
     (tmp_path / "pg").mkdir()
     server = PostgresServer(tmp_path / "pg", cleanup_mode="stop", postgres_version=18)
     server.start()
@@ -53,7 +53,7 @@ def acknowledged(client: RawClient, *packets: p.Publish) -> None:
 
 
 def received(client: RawClient, count: int) -> list[p.Publish]:
-    """Wait for so many messages."""
+    """Wait for ``count`` messages."""
     found: list[p.Publish] = []
     for packet in client.packets():
         if isinstance(packet, p.Publish):
@@ -64,7 +64,7 @@ def received(client: RawClient, count: int) -> list[p.Publish]:
 
 
 def test_retained_messages_and_sessions_survive_kill_9(broker_in: Callable[..., BrokerProcess], url: str) -> None:
-    """The same promises as on SQLite."""
+    """The promises are the same as with SQLite."""
     broker = broker_in("--storage", url).start()
     away = RawClient(broker.port, "away", clean=False)
     away.send(p.Subscribe(1, (p.SubscriptionRequest("live/#", 1),)))
@@ -91,7 +91,7 @@ def test_retained_messages_and_sessions_survive_kill_9(broker_in: Callable[..., 
 def test_a_server_that_is_away_delays_but_loses_nothing(
     broker_in: Callable[..., BrokerProcess], server: PostgresServer
 ) -> None:
-    """Live messages go on; what has to be stored is acknowledged, and replays begin, when it is back."""
+    """Live messages go on. Changes are acknowledged, and replays begin, when the server is back."""
     broker = broker_in("--storage", own_url(server)).start()
     watcher = RawClient(broker.port, "watcher")
     watcher.send(p.Subscribe(1, (p.SubscriptionRequest("#"),)))
@@ -118,7 +118,7 @@ def test_a_server_that_is_away_delays_but_loses_nothing(
 
 
 def test_a_server_that_cannot_be_reached_is_told_at_start(broker_in: Callable[..., BrokerProcess], url: str) -> None:
-    """Exit status 1, and one message that shows no password."""
+    """The exit status is 1, and one message shows no password."""
     wrong = url.replace("postgres:", "postgres:secret").replace("host=", "host=/nowhere")
     broker = broker_in("--storage", wrong)
     broker.launch()
@@ -131,7 +131,7 @@ def test_a_server_that_cannot_be_reached_is_told_at_start(broker_in: Callable[..
 
 
 def test_it_starts_with_quotas_too(broker_in: Callable[..., BrokerProcess], url: str, tmp_path: Path) -> None:
-    """What counts for them is written at start, beside what the history writes."""
+    """The totals of quotas are written at start, as well as the baseline of the history."""
     (tmp_path / "quota.toml").write_text("retainer.client_quota.max_retained_messages = 10\n")
     broker = broker_in("--config", "quota.toml", "--storage", url)
     for _ in range(2):
@@ -143,7 +143,7 @@ def test_it_starts_with_quotas_too(broker_in: Callable[..., BrokerProcess], url:
 def test_two_brokers_on_one_database_show_the_same_messages(
     broker_in: Callable[..., BrokerProcess], url: str, tmp_path: Path
 ) -> None:
-    """Each under its own node.id; a second one of the same id is refused."""
+    """Each broker has a node.id of its own; a second one with the same id is refused."""
     for number in (1, 2):
         (tmp_path / f"{number}.toml").write_text(f'node.id = {number}\nnode.data_dir = "data{number}"\n')
     brokers = [
