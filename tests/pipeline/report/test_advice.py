@@ -54,7 +54,7 @@ def test_the_advised_rate_spreads_all_replays_over_five_minutes() -> None:
     assert 270 <= (seconds_at(rate, 5_000_000) or 0) <= 300
     one = about(advice(found(FlowSettings(), much)), "delivery_rate")
     assert one is not None
-    assert "It takes them 4 min" in one.brings
+    assert "Together they take 4 min" in one.brings
     assert about(advice(found(FlowSettings(delivery_rate=rate), much)), "delivery_rate") is None
 
 

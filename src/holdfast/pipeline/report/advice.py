@@ -97,7 +97,7 @@ def _delivery_rate(found: FilterDeliveries, flow: FlowSettings) -> Advice | None
             f"{all_at_once}, as fast as the clients read.",
             "[retainer]",
             f'delivery_rate = "{proposed.amount}/s"',
-            f"It takes them {span(seconds_at(proposed, found.messages) or 0)}, at no more than"
+            f"Together they take {span(seconds_at(proposed, found.messages) or 0)}, with at most"
             f" {size(proposed.amount * mean)} of payload a second.",
         )
     now = seconds_at(flow.delivery_rate, found.messages) or 0
@@ -108,7 +108,7 @@ def _delivery_rate(found: FilterDeliveries, flow: FlowSettings) -> Advice | None
         f"{all_at_once}: at {number(flow.delivery_rate.per_second)} messages a second for {span(now)}.",
         "[retainer]",
         f'delivery_rate = "{proposed.amount}/s"',
-        f"It takes them {span(seconds_at(proposed, found.messages) or 0)}, at no more than"
+        f"Together they take {span(seconds_at(proposed, found.messages) or 0)}, with at most"
         f" {size(proposed.amount * mean)} of payload a second.",
     )
 
