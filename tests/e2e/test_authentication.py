@@ -188,7 +188,7 @@ def test_a_file_that_is_broken_while_it_runs_changes_nothing(closed: BrokerProce
     with (broker.directory / "users.scram").open("a") as file:
         file.write("bob\n")
     refused_after(broker, "bob", "")
-    assert broker.wait_for(r"users\.scram:2: found something else")
+    assert broker.wait_for(r"users\.scram:2: found no SCRAM-SHA-256 verifier")
     Login(broker.port, "alice", "p\u00e4ncilIX")
 
 
