@@ -51,7 +51,7 @@ def pages(desk: Desk, **arguments: str) -> list[dict[str, Any]]:
     raise AssertionError("pages never end")
 
 
-def test_an_event_says_who_changed_what(desk: Desk) -> None:
+def test_an_event_names_the_publisher_and_the_change(desk: Desk) -> None:
     change(desk, "a/b", b"\0\xff")
     (event,) = desk.ask("GET", "/history", topic="a/+")["data"]
     assert int(event.pop("revision")) > 0
@@ -63,8 +63,8 @@ def test_an_event_says_who_changed_what(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("limit", ["1", "2", "1000"])
-def test_events_come_page_by_page_from_either_end(desk: Desk, limit: str) -> None:
-    """Between two times, of topics that match; what comes meanwhile does not shift the pages."""
+def test_events_come_in_pages_from_either_end(desk: Desk, limit: str) -> None:
+    """Between two times, for matching topics. New changes do not shift the pages."""
     moments = [change(desk, f"t/{number % 3}", b"%d" % number) for number in range(9)]
     change(desk, "$x", b"x")
 
@@ -87,7 +87,7 @@ def test_events_come_page_by_page_from_either_end(desk: Desk, limit: str) -> Non
     assert payloads(topic="#", first="newest", cursor=first["meta"]["cursor"]) == [*"76543210"]
 
 
-def test_what_was_retained_at_a_time_is_listed_like_what_is_retained_now(desk: Desk) -> None:
+def test_the_messages_of_a_moment_are_listed_like_those_of_now(desk: Desk) -> None:
     for topic in ("a/1", "a/2", "b", "$x"):
         at = change(desk, topic, b"then")
     change(desk, "a/1", b"now")
@@ -107,8 +107,8 @@ def test_what_was_retained_at_a_time_is_listed_like_what_is_retained_now(desk: D
     assert desk.topics(topic="a/#") == ["a/1"]
 
 
-def test_a_restore_goes_part_by_part(desk: Desk) -> None:
-    """Counted first, then done; who is subscribed hears of it. Parts follow each other like those of a clear."""
+def test_a_restore_works_in_parts(desk: Desk) -> None:
+    """A dry run counts first. Subscribers get the restored messages."""
     at = [change(desk, f"t/{number:03}", b"then") for number in range(250)][-1]
     desk.ask("DELETE", "/messages", topic="t/#", limit="240")
     change(desk, "t/new", b"new")
@@ -133,7 +133,7 @@ def test_a_restore_goes_part_by_part(desk: Desk) -> None:
 
 
 def test_a_restore_that_cannot_be_done_is_refused(desk: Desk) -> None:
-    """With the earliest time there is an answer for."""
+    """The refusal names the earliest possible time."""
     at = change(desk, "t", b"x")
     assert desk.refused("POST", "/restore", at=str(at))[2] == "name a topic or a filter: ?topic=..."
     assert desk.refused("POST", "/restore", topic="t")[2] == "say which time: ?at=..."
@@ -175,7 +175,7 @@ def test_times_are_read_in_several_forms() -> None:
 
 
 def test_replays_are_listed_and_cancelled() -> None:
-    """With what has been sent and what is read and waits; a cancelled one takes its connection along."""
+    """A listed replay has the numbers of sent and waiting messages. A cancelled replay ends its connection."""
     desk = Desk(flow=FlowSettings(batch_read_number=10, batch_deliver_number=5, delivery_rate=Rate(3, 1.0)))
     for number in range(30):
         desk.retain(f"t/{number:02}")
@@ -194,8 +194,8 @@ def test_replays_are_listed_and_cancelled() -> None:
     assert slow.network.closed
 
 
-def test_an_archive_says_how_far_it_has_got(desk: Desk) -> None:
-    """It never goes back, and cannot be ahead of the history; what is not understood is refused."""
+def test_an_archive_confirms_its_last_change(desk: Desk) -> None:
+    """The number never decreases, and is never after the end of the history. Other bodies are refused."""
     for number in range(3):
         change(desk, "t", b"%d" % number)
     last = int(pages(desk)[-1]["seq"])

@@ -34,8 +34,8 @@ def line(topic: str, payload: bytes = b"x", **fields: Any) -> str:
     return json.dumps({"topic": topic, "payload": b64encode(payload).decode(), **fields}) + "\n"
 
 
-def test_an_export_has_all_and_an_import_brings_it_back(stored: Desk) -> None:
-    """Byte for byte: payloads, properties, expiry, who published it and when. A second import changes nothing."""
+def test_an_import_restores_an_export(stored: Desk) -> None:
+    """Payload, properties, expiry, publisher and time are the same bytes. A second import changes nothing."""
     properties = Properties(
         payload_format_indicator=0, content_type="é", response_topic="r", correlation_data=b"\0\xff",
         user_properties=(("k", "v"), ("k", "w")), message_expiry_interval=600,
@@ -63,8 +63,8 @@ def test_an_export_has_all_and_an_import_brings_it_back(stored: Desk) -> None:
         assert (told["imported"], told["unchanged"]) == (0, 3)
 
 
-def test_lines_that_cannot_be_imported_are_told_by_their_numbers(stored: Desk) -> None:
-    """The others are imported. Empty lines count, and are otherwise passed over."""
+def test_rejected_lines_have_their_numbers(stored: Desk) -> None:
+    """The other lines are imported. Empty lines have a number too, and are skipped."""
     body = "\n" + line("a") + "{\n" + line("b/#") + line("b", b"") + line("c", qos="1") + line("d") + line("e", x=1)
     told = stored.ask("POST", "/import", body.removesuffix("\n"))
     assert told["imported"] == 2
@@ -92,7 +92,7 @@ def test_an_import_is_limited_in_lines(stored: Desk) -> None:
     assert "10000 lines" in message
 
 
-def test_an_import_lets_others_have_a_turn(stored: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_import_pauses_between_its_parts(stored: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merging, "ROWS", 10)
     assert stored.ask("POST", "/import", "".join(line(f"{n}") for n in range(95)))["imported"] == 95
     assert stored.pauses >= 9

@@ -1,4 +1,4 @@
-"""``POST /merge``: what jobs have staged is merged, chunk by chunk, and told as it goes."""
+"""``POST /merge``: a staging area is merged chunk by chunk, and each chunk is reported."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def merge(access: Access) -> Merge:
 
 
 def staged(path: Path, *topics: str) -> dict[str, Any]:
-    """Stage messages; return what is to be told of them."""
+    """Stage messages; return the body of the call."""
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(FILE_SCHEMA)
         for topic in topics:
@@ -54,8 +54,8 @@ def staged(path: Path, *topics: str) -> dict[str, Any]:
     return {"files": [str(path)]}
 
 
-def test_each_chunk_is_told_with_all_that_has_been_counted(tmp_path: Path, access: Access, merge: Merge) -> None:
-    """Until the state is "done"; counts are of the whole job, and of what was rejected before it."""
+def test_each_chunk_is_reported_with_the_counts_of_the_whole_job(tmp_path: Path, access: Access, merge: Merge) -> None:
+    """Until the state is "done". The counts include rows that were rejected before the job."""
     lines = merge(staged(tmp_path / "x.db", *(f"t/{number}" for number in range(COUNT))), rejected="3")
     assert [line["state"] for line in lines] == ["merging"] * (len(lines) - 1) + ["done"]
     counts = [line["counts"]["imported"] for line in lines]
@@ -65,8 +65,8 @@ def test_each_chunk_is_told_with_all_that_has_been_counted(tmp_path: Path, acces
     assert access.call("GET", "/info")["count"] == COUNT
 
 
-def test_rejects_are_told_with_their_topics(tmp_path: Path, merge: Merge) -> None:
-    """Those of limits, which only the broker knows."""
+def test_rejects_are_reported_with_their_topics(tmp_path: Path, merge: Merge) -> None:
+    """Only the broker knows its limits."""
     lines = merge(staged(tmp_path / "x.db", "t" * 2601, "t"))
     rejects = [reject for line in lines for reject in line["rejects"]]
     assert rejects == [{"topic": "t" * 2601, "reason": "the topic has 2601 bytes, retainer.max_topic_length is 2600"}]
@@ -85,14 +85,14 @@ def test_rejects_are_told_with_their_topics(tmp_path: Path, merge: Merge) -> Non
         ({"files": []}, {"rejected": "-1"}, "rejected is a whole number"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(merge: Merge, body: object, arguments: dict[str, str], words: str) -> None:
-    """In words, with nothing done."""
+def test_an_invalid_call_is_refused(merge: Merge, body: object, arguments: dict[str, str], words: str) -> None:
+    """The refusal says why, and nothing is changed."""
     with pytest.raises(Inaccessible, match=words):
         merge(body, **arguments)
 
 
-def test_a_file_that_breaks_off_is_told_in_the_last_line(tmp_path: Path, merge: Merge, access: Access) -> None:
-    """What was merged before stays, and the job can go on."""
+def test_a_broken_file_is_reported_in_the_last_line(tmp_path: Path, merge: Merge, access: Access) -> None:
+    """The rows merged before stay, and the job can continue."""
     named = staged(tmp_path / "x.db", *(f"t/{number:05}" for number in range(COUNT)))
     size = (tmp_path / "x.db").stat().st_size
     with (tmp_path / "x.db").open("r+b") as file:

@@ -1,4 +1,4 @@
-"""The API for retained messages: EMQX's paths and shapes, bounded, and never more than a line about what is wrong."""
+"""The API for retained messages: EMQX's paths and shapes, bounded answers, and errors of one line."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_listed_message_has_emqx_s_fields_and_more() -> None:
 
 
 def test_pages_by_number_and_by_cursor() -> None:
-    """In topic order. A cursor goes on behind the page's last topic, whatever happens before it; count is of all."""
+    """In topic order. The page after a cursor begins after the cursor's topic, whatever changes before it."""
     desk = Desk()
     for number in range(7):
         desk.retain(f"t/{number}")
@@ -54,10 +54,10 @@ def test_pages_by_number_and_by_cursor() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 29), st.booleans()), max_size=30), st.integers(1, 5))
-def test_whatever_comes_and_goes_between_pages_all_that_stays_is_listed_once(
+def test_a_message_that_stays_is_listed_once_whatever_changes_between_pages(
     changes: list[tuple[int, bool]], limit: int
 ) -> None:
-    """A page begins behind the last topic of the one before, and needs none of the pages before it."""
+    """A page begins after the last topic of the page before."""
     desk = Desk()
     publisher = desk.broker.client("publisher")
     for number in range(0, 30, 2):
@@ -79,7 +79,7 @@ def test_whatever_comes_and_goes_between_pages_all_that_stays_is_listed_once(
 
 
 def test_everything_is_listed_without_a_filter() -> None:
-    """Also topics that # does not match."""
+    """Also topics that begin with $."""
     desk = Desk()
     desk.retain("$a")
     desk.retain("b")
@@ -88,7 +88,7 @@ def test_everything_is_listed_without_a_filter() -> None:
 
 
 def test_a_message_is_shown_by_its_topic() -> None:
-    """In the path, percent-encoded or not, or as an argument; a filter shows the first that matches."""
+    """The topic is in the path, percent-encoded or not, or an argument. A filter shows the first matching message."""
     desk = Desk()
     desk.retain("a//b c", b"\0\xff")
     for path, arguments in (
@@ -112,7 +112,7 @@ def test_a_payload_above_a_mebibyte_is_not_shown() -> None:
 
 
 def test_a_message_is_retained_for_new_subscribers() -> None:
-    """With its properties; who is subscribed already is not sent it."""
+    """With its properties. Present subscribers do not get it."""
     desk = Desk()
     present = desk.broker.client("present", 5)
     present.subscribe("#")
@@ -166,7 +166,7 @@ def test_a_message_is_retained_for_new_subscribers() -> None:
         ({"topic": "a", "payload": "x", "properties": {"user_properties": [["a", "x" * 70_000]]}}, "properties: "),
     ],
 )  # fmt: skip
-def test_what_cannot_be_retained_is_refused(body: str | dict[str, object], says: str) -> None:
+def test_an_invalid_message_is_refused(body: str | dict[str, object], says: str) -> None:
     desk = Desk()
     status, code, message = desk.refused(
         "POST", "/messages", body if isinstance(body, dict) else body.encode("latin-1")
@@ -192,7 +192,7 @@ def test_nothing_is_retained_where_the_retainer_is_disabled() -> None:
 
 
 def test_clearing() -> None:
-    """EMQX's calls answer 204; with a filter in the query string the answer tells how many."""
+    """EMQX's calls answer 204; a call with a filter in the query string answers with the number."""
     desk = Desk()
     for topic in ("a/1", "a/2", "b/1", "b/2", "c", "$d", "$e"):
         desk.retain(topic)
@@ -220,7 +220,7 @@ def test_clearing_in_parts() -> None:
 
 
 @given(st.binary(max_size=60) | st.text(max_size=30).map(str.encode))
-def test_no_body_makes_it_fail(body: bytes) -> None:
+def test_no_body_causes_an_internal_error(body: bytes) -> None:
     desk = Desk()
     assert desk.answer("POST", "/messages", body).status == 400
     assert desk.topics() == []
@@ -234,7 +234,7 @@ def test_no_body_makes_it_fail(body: bytes) -> None:
         st.sampled_from(["topic", "limit", "page", "cursor", "dry_run", "merge", "x"]), st.text(max_size=9)
     ),
 )
-def test_no_call_makes_it_fail(method: str, path: str, more: str, arguments: dict[str, str]) -> None:
+def test_no_call_causes_an_internal_error(method: str, path: str, more: str, arguments: dict[str, str]) -> None:
     desk = Desk()
     desk.retain("a")
     answer = desk.answer(method, path + more, b"", **arguments)
@@ -263,19 +263,19 @@ def test_no_call_makes_it_fail(method: str, path: str, more: str, arguments: dic
         ("GET", "/message/%ff", {}, 400, "BAD_REQUEST"),
     ],
 )  # fmt: skip
-def test_calls_that_make_no_sense(method: str, path: str, arguments: dict[str, str], status: int, code: str) -> None:
-    """They are refused, and change nothing: a misspelt argument of a DELETE does not clear everything."""
+def test_invalid_calls_are_refused(method: str, path: str, arguments: dict[str, str], status: int, code: str) -> None:
+    """They change nothing: a DELETE with a misspelt argument does not clear all topics."""
     desk = Desk()
     desk.retain("a")
     assert desk.refused(method, path, **arguments)[:2] == (status, code)
     assert desk.topics() == ["a"]
 
 
-def test_what_is_allowed_is_told() -> None:
+def test_a_refusal_names_the_allowed_methods() -> None:
     assert Desk().answer("PATCH", "/messages").headers == (("Allow", "GET, POST, DELETE"),)
 
 
-def test_a_database_that_is_away_is_told() -> None:
+def test_an_unavailable_database_is_reported() -> None:
     desk = Desk()
     failure = StorageFailure(FailureKind.UNAVAILABLE, "gone")
     desk.broker.store.listing = lambda *_: fail(failure)
@@ -285,7 +285,7 @@ def test_a_database_that_is_away_is_told() -> None:
     assert desk.ask("GET", "/info")["available"] is False
 
 
-def test_a_change_that_could_not_be_stored_is_told() -> None:
+def test_a_change_that_cannot_be_stored_is_reported() -> None:
     desk = Desk(store=LateStore)
     answers: list[Answer] = []
     body = json.dumps({"topic": "a", "payload": "1"}).encode()
@@ -295,7 +295,7 @@ def test_a_change_that_could_not_be_stored_is_told() -> None:
     assert (answers[0].status, json.loads(answers[0].body)["message"]) == (503, "no space left")
 
 
-def test_a_fault_of_the_broker_shows_nothing_of_it(logged_failures: list[LogEvent]) -> None:
+def test_an_internal_error_shows_no_details(logged_failures: list[LogEvent]) -> None:
     desk = Desk()
     desk.broker.store.listing = lambda *_: fail(ZeroDivisionError("secret"))
     status, code, message = desk.refused("GET", "/messages")
@@ -305,7 +305,7 @@ def test_a_fault_of_the_broker_shows_nothing_of_it(logged_failures: list[LogEven
     logged_failures.clear()
 
 
-def test_a_call_that_is_cancelled_goes_no_further() -> None:
+def test_a_cancelled_call_stops() -> None:
     desk = Desk()
     waiting: list[Deferred[Listing]] = []
 

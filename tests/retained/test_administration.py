@@ -1,4 +1,4 @@
-"""What operators change: told on the change feed, never in the way of what clients publish meanwhile."""
+"""Changes by operators: they are announced on the change feed, and messages that clients publish later prevail."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.storage.doubles import result_of
 
 
 def payload(desk: Desk, topic: str) -> bytes | None:
-    """Return what is retained."""
+    """Return the retained payload of a topic."""
     found = result_of(desk.broker.store.get(topic))
     return None if found is None else bytes(found.payload)
 
 
-def test_what_is_published_while_a_filter_is_cleared_stays() -> None:
+def test_a_message_published_during_a_clear_stays() -> None:
     desk = Desk(store=LateStore)
     outcome: list[Any] = []
     desk.retain("t/1", b"1")
@@ -31,8 +31,8 @@ def test_what_is_published_while_a_filter_is_cleared_stays() -> None:
     assert payload(desk, "t/2") == b"2"
 
 
-def test_an_older_write_does_not_bring_back_what_was_cleared() -> None:
-    """Written late, by a database that was away, say."""
+def test_an_older_write_does_not_bring_back_a_cleared_message() -> None:
+    """Such as a write that waited for an unavailable database."""
     desk = Desk()
     desk.retain("t", b"1")
     stored = result_of(desk.broker.store.get("t"))

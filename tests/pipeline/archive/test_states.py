@@ -1,4 +1,4 @@
-"""``asof`` and ``audit``: the history says what was retained, at any time and now."""
+"""``asof`` and ``audit``: the history has the retained messages of any time, and of now."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tests.storage.doubles import Wall, result_of
 
 
 @pytest.mark.spark
-def test_as_of_any_time_is_what_a_plain_replay_of_the_changes_gives(spark: SparkSession, recorded: Filled) -> None:
-    """Sets, clears and expiries at random, compared at several times with a dictionary that saw the same."""
+def test_asof_gives_the_same_as_a_dictionary_of_the_changes(spark: SparkSession, recorded: Filled) -> None:
+    """Random sets, clears and expiries, compared at several times."""
     chance = random.Random(7)
     now, states = NOW, {}
     plain: dict[str, tuple[bytes, int | None]] = {}
@@ -95,8 +95,10 @@ def millis(time: datetime | None) -> int | None:
 
 
 @pytest.mark.spark
-def test_before_the_beginning_the_earliest_time_is_named(spark: SparkSession, recorded: Filled, tmp_path: Path) -> None:
-    """What was retained before the history began is not made up."""
+def test_a_time_before_the_history_is_refused_with_the_earliest_time(
+    spark: SparkSession, recorded: Filled, tmp_path: Path
+) -> None:
+    """Nothing is written then."""
     recorded.put(message("a"))
     with pytest.raises(PipelineError, match="the earliest possible time is"):
         asof(spark, Source(recorded.url), 1000, Folder(str(tmp_path / "out")))
@@ -104,8 +106,8 @@ def test_before_the_beginning_the_earliest_time_is_named(spark: SparkSession, re
 
 
 @pytest.mark.spark
-def test_an_audit_finds_what_was_changed_behind_the_brokers_back(spark: SparkSession, recorded: Filled) -> None:
-    """Equal as the broker left it; a row changed, removed or added by hand is found."""
+def test_an_audit_finds_rows_that_were_changed_by_hand(spark: SparkSession, recorded: Filled) -> None:
+    """Before, it finds no difference."""
     recorded.put(*(message(f"t/{number}") for number in range(6)), message("t/5", b""))
     with snapshot_of(recorded.url) as snapshot:
         assert audit(spark, snapshot, partitions=2) == AuditResult(same=5)
@@ -118,20 +120,20 @@ def test_an_audit_finds_what_was_changed_behind_the_brokers_back(spark: SparkSes
 @pytest.mark.parametrize(
     "text", ["2023-11-14T22:13:20Z", "2023-11-14 22:13:20", "2023-11-14T23:13:20+01:00", "1700000000000"]
 )
-def test_times_are_read_as_people_write_them(text: str) -> None:
-    """In UTC unless a zone is said."""
+def test_times_may_be_written_in_several_forms(text: str) -> None:
+    """In UTC without a zone."""
     assert milliseconds(text) == NOW
 
 
 @pytest.mark.parametrize("text", ["yesterday", "", "10:00", "2023-13-01"])
-def test_what_is_no_time_is_refused_with_the_forms_there_are(text: str) -> None:
-    """Nothing is guessed."""
+def test_an_invalid_time_is_refused_with_the_valid_forms(text: str) -> None:
+    """No form is guessed."""
     with pytest.raises(PipelineError, match="is not a time; write it as"):
         milliseconds(text)
 
 
-def test_where_no_broker_has_recorded_changes_that_is_what_is_said(filled: Filled) -> None:
-    """With the key that begins a history; nobody waits for one that nobody writes."""
+def test_a_database_without_a_history_is_refused_with_the_key_that_begins_one(filled: Filled) -> None:
+    """A message without that key would let the operator wait for a history that no broker writes."""
     with pytest.raises(PipelineError, match=r"there is no history: .*retainer\.history\.enable = true"):
         moment_at(Source(filled.url), NOW)
     with (

@@ -1,4 +1,4 @@
-"""Imports: what was exported comes back, and what others have retained comes in."""
+"""Imports of exports, and of the files of other brokers."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ PROPERTIES = Properties(
 REAL = Path(__file__).parents[1] / "files" / "mosquitto-2.0.11.db"
 
 
-def test_an_export_comes_back_as_it_was(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
-    """Into an empty store of either make; again, it changes nothing."""
+def test_an_import_restores_an_export_of_the_pipeline(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
+    """Into an empty database of either make. A second import changes nothing."""
     (tmp_path / "source").mkdir()
     with database("sqlite", tmp_path / "source") as source:
         source.put(*MESSAGES)
@@ -49,8 +49,8 @@ def test_an_export_comes_back_as_it_was(spark: SparkSession, filled: Filled, tmp
     assert (again.imported, again.unchanged) == (0, len(MESSAGES))
 
 
-def test_from_sqlite_into_postgres_and_back_the_checksum_stays(spark: SparkSession, tmp_path: Path) -> None:
-    """Whatever the messages carry: one sum, of all columns but the revision, which is new."""
+def test_the_checksum_stays_from_sqlite_to_postgres_and_back(spark: SparkSession, tmp_path: Path) -> None:
+    """The checksum covers all columns but the revision, which is new."""
     sums: list[Row] = []
     names = [column.name for column in RETAINED if column.name != "revision"]
     full = message("p/q", b"\xff" * 1000, properties=PROPERTIES, stored_at=NOW - 1)
@@ -76,10 +76,8 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def test_the_command_imports_lines_and_tells_what_it_rejected(
-    spark: SparkSession, filled: Filled, tmp_path: Path
-) -> None:
-    """One line of JSON, exit status 3 for rejects, each with its file and place in the rejects folder."""
+def test_the_command_imports_lines_and_reports_rejects(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
+    """It prints one line of JSON; the exit status is 3 with rejects; each reject has its file and position."""
     source = tmp_path / "in.ndjson"
     source.write_bytes(b"nonsense\n" + b"".join(line_of(message) for message in MESSAGES))
     arguments = [
@@ -97,10 +95,8 @@ def test_the_command_imports_lines_and_tells_what_it_rejected(
 
 
 @pytest.mark.parametrize("filled", ["sqlite"], indirect=True)
-def test_a_job_that_was_done_before_does_not_pass_for_an_import(
-    spark: SparkSession, filled: Filled, tmp_path: Path
-) -> None:
-    """Its name may be meant for other messages this time, which are not imported."""
+def test_the_command_says_that_a_job_was_done_before(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
+    """Other messages under its name are not imported."""
     told = []
     for number, form in enumerate((["--json"], ["--json"], [])):
         source = tmp_path / f"{number}.ndjson"
@@ -115,7 +111,7 @@ def test_a_job_that_was_done_before_does_not_pass_for_an_import(
 
 
 def test_mosquitto_db_is_imported(spark: SparkSession, filled: Filled) -> None:
-    """As mosquitto has left it."""
+    """The file is one that mosquitto wrote."""
     done = import_messages(spark, str(REAL), "mosquitto", Target(filled.url, None))
     assert (done.imported, done.rejected) == (3, 0)
     assert [row[:3] for row in contents(spark, filled)] == [
@@ -124,8 +120,8 @@ def test_mosquitto_db_is_imported(spark: SparkSession, filled: Filled) -> None:
 
 
 @pytest.mark.parametrize("kind", ["mosquitto-dump", "mosquitto-sqlite"])
-def test_what_mosquitto_2_1_leaves_is_imported(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    """With properties and expiry; what has expired is left out, and what is missing is rejected."""
+def test_files_of_mosquitto_2_1_are_imported(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """With properties and expiry. Expired messages are left out, and incomplete ones are rejected."""
     source = tmp_path / "source"
     if kind == "mosquitto-dump":
         later = DUMP.replace(b"1769799786", b"4102444800").replace(b'3,\n\t\t\t"expiry-time":\t0', b'3,"expiry-time":1')
@@ -144,15 +140,15 @@ def test_what_mosquitto_2_1_leaves_is_imported(spark: SparkSession, tmp_path: Pa
     assert json.loads(rest[-1]) == KEPT
 
 
-def test_a_file_that_is_none_of_the_format_is_told_in_a_line(spark: SparkSession, filled: Filled) -> None:
-    """And nothing is merged."""
+def test_a_file_of_another_format_is_refused_in_one_line(spark: SparkSession, filled: Filled) -> None:
+    """Nothing is merged."""
     arguments = ["import", __file__, "--format", "mosquitto", "--storage", filled.url]
     result = CliRunner().invoke(main, arguments)
     assert (result.exit_code, result.stderr) == (1, f"{__file__}: this is not a mosquitto.db; nothing was merged\n")
 
 
 def test_a_job_that_is_done_reads_nothing_and_says_so(spark: SparkSession, filled: Filled, tmp_path: Path) -> None:
-    """However long its source is, and whether or not it is the same: a name is for one import."""
+    """Even with another source: a name stands for one import."""
     source = tmp_path / "lines"
     source.write_bytes(b'{"topic": "a", "payload": "eA=="}\n')
     arguments = ["import", str(source), "--format", "ndjson", "--storage", filled.url, "--job", "once"]
@@ -173,8 +169,10 @@ def test_a_job_that_is_done_reads_nothing_and_says_so(spark: SparkSession, fille
         (["data/date=2026-11-21/part-0.parquet", "archive.json"], "is an archive of a history; import what was"),
     ],
 )
-def test_what_is_no_table_is_told_in_a_line(spark: SparkSession, tmp_path: Path, files: list[str], told: str) -> None:
-    """In words of what was named, not of Spark's."""
+def test_a_source_without_a_table_is_refused_in_one_line(
+    spark: SparkSession, tmp_path: Path, files: list[str], told: str
+) -> None:
+    """The message names the source, not Spark's classes."""
     for name in files:
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "in" / name).touch()

@@ -1,4 +1,4 @@
-"""An import whose driver and JVM are killed, wherever it is, ends as if it had not been when it is run again."""
+"""An import whose driver and JVM are killed at any point is complete after it is repeated."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def killed_at(point: str, source: Path, url: str, folder: Path) -> None:
 
 
 def position(url: str) -> str:
-    """Return how far the job has got."""
+    """Return the state of the job."""
     with Source(url).transaction() as transaction:
         job = read_job(transaction.connection.cursor(), "killed")
     return "" if job is None else "done" if job.is_done else job.position
@@ -111,10 +111,10 @@ def position(url: str) -> str:
     ("make", "points"),
     [("sqlite", ("staged", "merging")), ("postgresql", ("staging", "merged"))],
 )
-def test_kill_9_at_any_point_ends_the_same_when_it_is_run_again(
+def test_a_repeated_import_is_complete_after_kill_9_at_any_point(
     spark: SparkSession, tmp_path: Path, make: str, points: tuple[str, ...]
 ) -> None:
-    """While rows are staged, when they are, in the middle of the chunks, and when all is merged but not yet told."""
+    """During staging, after it, between two chunks, and after the last chunk before the driver knows of it."""
     source = tmp_path / "in.ndjson"
     expected = [message(f"t/{number:04}", b"%d" % number, qos=number % 3) for number in range(COUNT)]
     source.write_bytes(b"".join(map(line_of, expected)))
@@ -136,7 +136,7 @@ def test_kill_9_at_any_point_ends_the_same_when_it_is_run_again(
 
 
 def staged(target: Filled) -> list[str]:
-    """Return the names of what is left in staging."""
+    """Return the names of the remaining staging areas."""
     if target.url.startswith("sqlite"):
         return [path.name for path in (Path(target.url.removeprefix("sqlite:///")).parent / "staging").iterdir()]
     with Source(target.url).transaction() as transaction:

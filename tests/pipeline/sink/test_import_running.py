@@ -1,4 +1,4 @@
-"""An import through a broker that runs, of either make, named by its configuration file."""
+"""An import through a running broker on either database, named by its configuration file."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ COUNT = 700
 @pytest.mark.spark
 @pytest.mark.e2e
 @pytest.mark.parametrize("make", MAKES)
-def test_present_subscribers_are_sent_nothing_and_new_ones_everything(
+def test_present_subscribers_get_nothing_and_new_subscribers_get_everything(
     spark: SparkSession,
     tmp_path: Path,
     make: str,
 ) -> None:
-    """What was published live since it was stored elsewhere stays; all else is what was imported, each once."""
+    """Messages published later than the imported ones stay. New subscribers get each message once."""
     url = empty_database() if make == "postgresql" else f"sqlite:///{tmp_path / 'data' / 'holdfast.db'}"
     configuration, source = tmp_path / "holdfast.toml", tmp_path / "in.ndjson"
     configuration.write_text(f'[node]\ndata_dir = "{tmp_path / "data"}"\n[storage]\nurl = "{url}"\n')

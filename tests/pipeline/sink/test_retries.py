@@ -1,4 +1,4 @@
-"""Tasks that fail after they have staged everything, and are tried again, double nothing."""
+"""A task that fails after it has staged its rows, and is repeated, adds no row twice."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ spark.stop()
 
 
 def test_a_task_that_fails_after_staging_and_is_tried_again_counts_once(filled: Filled) -> None:
-    """What its first attempt has staged is never merged."""
+    """The rows of its first attempt are never merged."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, filled.url], env=environment(), capture_output=True, text=True, check=False,
         timeout=600,

@@ -1,4 +1,4 @@
-"""``df.write.format("retained")``: what is read can be written again, once, whatever fails on the way."""
+"""``df.write.format("retained")``: rows that were read can be written again, once, whatever fails."""
 
 from __future__ import annotations
 
@@ -37,16 +37,14 @@ def write(frame: DataFrame, target: Filled, **options: Any) -> None:
 
 
 def contents(spark: SparkSession, source: Filled) -> list[Any]:
-    """Return all that is retained, but for revisions."""
+    """Return all retained messages without their revisions."""
     with snapshot_of(source.url) as snapshot:
         rows = read_retained(spark, snapshot, partitions=1).drop("revision").orderBy("topic").collect()
         return [tuple(row) for row in rows]
 
 
-def test_what_is_read_from_one_store_and_written_to_another_is_the_same(
-    spark: SparkSession, filled: Filled, other: Filled
-) -> None:
-    """All columns but the revision, from either make to either make; nothing stays behind in staging."""
+def test_messages_written_to_another_store_are_the_same(spark: SparkSession, filled: Filled, other: Filled) -> None:
+    """All columns but the revision are the same, between all makes. No staging area is left."""
     filled.put(*MESSAGES)
     with snapshot_of(filled.url) as snapshot:
         write(read_retained(spark, snapshot, partitions=2), other)
@@ -57,7 +55,7 @@ def test_what_is_read_from_one_store_and_written_to_another_is_the_same(
 
 
 def test_a_job_is_done_once(spark: SparkSession, filled: Filled) -> None:
-    """The same job again changes nothing; another one does."""
+    """A repeated job changes nothing; another job does."""
     frame = spark.createDataFrame([("t", bytearray(b"1"), NOW)], "topic string, payload binary, stored_at long")
     write(frame, filled, job="once", merge="replace")
     filled.put(message("t", b"2"))
@@ -67,10 +65,10 @@ def test_a_job_is_done_once(spark: SparkSession, filled: Filled) -> None:
     assert contents(spark, filled)[0][:2] == ("t", b"1")
 
 
-def test_bad_rows_are_told_and_over_the_limit_nothing_is_merged(
+def test_bad_rows_are_reported_and_above_the_limit_nothing_is_merged(
     spark: SparkSession, tmp_path: Path, filled: Filled
 ) -> None:
-    """Each with its reason; the others are merged where so many are allowed."""
+    """Each has its reason. The other rows are merged if so many rejects are allowed."""
     frame = spark.createDataFrame(
         [("good", bytearray(b"1"), 0), ("bad/#", bytearray(b"1"), 0), ("bad", bytearray(b"1"), 3)],
         "topic string, payload binary, qos int",
@@ -97,10 +95,10 @@ def test_bad_rows_are_told_and_over_the_limit_nothing_is_merged(
         ("topic string, payload binary", {"storage": "sqlite:////nowhere/x.db"}, "there is no such file"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_in_words(
+def test_invalid_options_and_columns_are_refused(
     spark: SparkSession, tmp_path: Path, schema: str, options: dict[str, str], words: str
 ) -> None:
-    """Before anything is staged."""
+    """Before any row is staged."""
     with database("sqlite", tmp_path) as target, pytest.raises(Exception, match="PipelineError") as caught:
         write(spark.createDataFrame([], schema), target, **options)
     assert words in failure_text(caught.value)

@@ -1,4 +1,4 @@
-"""The history says what was retained at any moment it covers, in both databases."""
+"""The history has the retained messages of every moment that it covers, in both databases."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def past(make: Make) -> Past:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every bound is so tight that everything takes many slices."""
+    """Make every bound so tight that each work takes many transactions or pages."""
     small_bounds(monkeypatch)
 
 
@@ -61,12 +61,12 @@ def log_of(past: Past, topic_filter: str = "#", **options: Any) -> list[tuple[st
     return [(one.topic, one.payload, one.kind.value) for one in past.events(topic_filter, **options)]
 
 
-def test_it_provides_what_tools_ask_for(past: Past) -> None:
+def test_the_history_provides_its_interface(past: Past) -> None:
     verifyObject(IRetainedHistory, past.history)
 
 
-def test_an_event_tells_all_about_a_change(past: Past) -> None:
-    """What was set, when, by whom and how; and what was cleared by whom."""
+def test_an_event_has_every_field_of_a_change(past: Past) -> None:
+    """Of a set and of a clear."""
     properties = Properties(content_type="text/é", user_properties=(("a", "b"),))
     past.retained.retain(
         ApplicationMessage("t", b"\0\xff", 1, True, "client", "user", properties, START + 9), ChangeOrigin.WILL
@@ -106,8 +106,8 @@ def test_plain_sql_reads_the_events(past: Past) -> None:
     assert rows[1] == ("clear", "t", b"", 0, None, None, "publish", START, None, 0, None)
 
 
-def test_every_change_is_there_once_when_many_are_committed_together(make: Make) -> None:
-    """The live row is written once, the history has them all, in their order."""
+def test_a_group_of_changes_leaves_an_entry_for_each_change(make: Make) -> None:
+    """The row of the topic is written once; the history has all changes, in their order."""
     past = make().open()
     past.executor.manual = True
     past.set("other", b"first")
@@ -122,8 +122,8 @@ def test_every_change_is_there_once_when_many_are_committed_together(make: Make)
     assert past.store.statistics().count == 3
 
 
-def test_a_row_that_cannot_be_stored_takes_its_entry_along_and_no_other(past: Past, monkeypatch: Any) -> None:
-    """A batch that fails because of one change is stored but for that one, live row and entry alike."""
+def test_a_row_that_cannot_be_stored_leaves_no_entry(past: Past, monkeypatch: Any) -> None:
+    """The other changes of its group are stored, with their entries."""
     past.executor.manual = True
     past.set("first")
     while past.executor.waiting:
@@ -136,7 +136,7 @@ def test_a_row_that_cannot_be_stored_takes_its_entry_along_and_no_other(past: Pa
     assert past.in_step()
 
 
-def test_what_has_expired_is_recorded_when_it_is_removed(past: Past) -> None:
+def test_an_expired_message_is_recorded_when_the_sweep_removes_it(past: Past) -> None:
     past.set("a", b"1", expires_at=START + 10)
     past.set("b", b"2", expires_at=START + 10)
     past.wall.now += 20
@@ -147,7 +147,7 @@ def test_what_has_expired_is_recorded_when_it_is_removed(past: Past) -> None:
     assert past.as_of(START + 10) == past.as_of(START + 20) == {}
 
 
-def test_events_are_read_from_a_time_on_and_page_by_page(past: Past) -> None:
+def test_events_are_read_from_a_time_on_in_pages(past: Past) -> None:
     for number in range(5):
         past.wall.now = START + 10 * number
         past.set(f"t/{number % 2}", b"%d" % number)
@@ -161,8 +161,8 @@ def test_events_are_read_from_a_time_on_and_page_by_page(past: Past) -> None:
     assert log_of(past, "none/#") == []
 
 
-def test_the_operators_guide_asks_for_the_same_in_plain_sql(make: Make) -> None:
-    """What was retained at a time, by the query of docs/operator/history.md."""
+def test_the_query_of_the_operators_guide_gives_the_same_answer(make: Make) -> None:
+    """The query stands in docs/operator/history.md."""
     guide = (Path(__file__).parents[3] / "docs" / "operator" / "history.md").read_text()
     (query,) = [part for part in re.findall(r"```sql\n(.*?);\n```", guide, re.DOTALL) if ":at" in part]
     past = make().open()
@@ -184,7 +184,7 @@ def test_the_operators_guide_asks_for_the_same_in_plain_sql(make: Make) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_in_small_slices_it_is_the_same(past: Past) -> None:
+def test_small_pages_give_the_same_answer(past: Past) -> None:
     expected = Model()
     for number in range(30):
         past.wall.now += 1
@@ -197,8 +197,8 @@ def test_in_small_slices_it_is_the_same(past: Past) -> None:
         assert past.as_of(moment) == expected.as_of(moment)
 
 
-def test_a_topic_with_very_many_changes_costs_no_more(past: Past) -> None:
-    """The walk goes from topic to topic, and seeks the entry."""
+def test_a_topic_with_many_changes_costs_no_more_than_another(past: Past) -> None:
+    """The walk goes from topic to topic, and one index search finds the entry."""
     past.executor.manual = True
     for number in range(3000):
         past.wall.now += 1
@@ -212,8 +212,8 @@ def test_a_topic_with_very_many_changes_costs_no_more(past: Past) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_the_baseline_holds_what_was_retained_before(make: Make) -> None:
-    """What was there when the history began is part of every answer, with its publisher."""
+def test_the_baseline_has_the_messages_retained_before(make: Make) -> None:
+    """They are part of every answer, with their publishers."""
     past = make(limits=OFF).open()
     for topic in ("a", "b/c", "b/d", "e", "é"):
         past.set(topic, topic.encode() * 3, client_id="c", username="u")
@@ -232,8 +232,8 @@ def test_the_baseline_holds_what_was_retained_before(make: Make) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_the_baseline_agrees_with_changes_made_meanwhile(make: Make) -> None:
-    """Set, cleared, expired and new while it is being written: the answers are what is retained."""
+def test_the_baseline_agrees_with_changes_during_its_writing(make: Make) -> None:
+    """Topics are set, cleared and created, and expire, while it is written."""
     past = make(limits=OFF).open()
     for number in range(8):
         past.set(f"t/{number}", b"old")
@@ -262,7 +262,7 @@ def test_the_baseline_agrees_with_changes_made_meanwhile(make: Make) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_a_baseline_that_is_cut_short_goes_on_after_the_restart(make: Make) -> None:
+def test_an_interrupted_baseline_continues_after_the_restart(make: Make) -> None:
     past = make(limits=OFF).open()
     for number in range(9):
         past.set(f"t/{number}")
@@ -283,8 +283,8 @@ def test_a_baseline_that_is_cut_short_goes_on_after_the_restart(make: Make) -> N
     assert len(past.events()) == 9
 
 
-def test_a_gap_is_told(make: Make) -> None:
-    """No moment of the time while history was off has an answer; those before and after it have."""
+def test_a_time_without_recording_has_no_answer(make: Make) -> None:
+    """Moments before and after it have answers."""
     past = make().open()
     past.set("a", b"1")
     past.set("b", b"1")
@@ -317,7 +317,7 @@ def test_a_restart_makes_no_gap(make: Make) -> None:
     assert len(past.events()) == 2
 
 
-def test_on_off_on_without_a_change_between_is_possible(make: Make) -> None:
+def test_recording_may_be_turned_off_and_on_without_a_change(make: Make) -> None:
     for limits in (KEPT, OFF, KEPT, OFF, OFF, KEPT):
         past = make(limits=limits).open()
         past.close()
@@ -326,12 +326,12 @@ def test_on_off_on_without_a_change_between_is_possible(make: Make) -> None:
     assert past.as_of(START) == {"a": b"x"}
 
 
-def test_a_moment_to_come_is_refused(past: Past) -> None:
+def test_a_future_moment_is_refused(past: Past) -> None:
     with pytest.raises(HistoryUnavailable, match="still to come"):
         past.moment(START + 1)
 
 
-def test_the_history_never_goes_back_when_the_clock_does(past: Past) -> None:
+def test_the_times_of_entries_never_decrease_when_the_clock_does(past: Past) -> None:
     past.set("a", b"1")
     past.wall.now -= 5000
     past.set("a", b"2")
@@ -339,8 +339,8 @@ def test_the_history_never_goes_back_when_the_clock_does(past: Past) -> None:
     assert past.as_of(START) == {"a": b"2"}
 
 
-def test_pruning_keeps_what_was_retained_at_the_horizon(make: Make) -> None:
-    """Per topic the newest entry before it, and everything after; an earlier moment is refused with the earliest."""
+def test_pruning_keeps_the_messages_of_the_horizon(make: Make) -> None:
+    """It keeps the newest entry of each topic before the horizon, and all later entries."""
     past = make(limits=HistoryLimits(enable=True, keep=0.1)).open()
     model = Model()
     for topic, payload in (("a", b"1"), ("b", b"1"), ("c", b"1"), ("a", b"2"), ("b", b""), ("a", b"3"), ("c", b"2")):
@@ -361,8 +361,8 @@ def test_pruning_keeps_what_was_retained_at_the_horizon(make: Make) -> None:
     assert past.in_step()
 
 
-def test_a_reading_that_pruning_overtakes_is_told(make: Make) -> None:
-    """Rather than with holes in it."""
+def test_a_read_that_pruning_overtakes_fails(make: Make) -> None:
+    """A page with holes would be wrong."""
     past = make(limits=HistoryLimits(enable=True, keep=0.1)).open()
     past.set("a", b"1")
     moment = past.moment(START)
@@ -374,7 +374,7 @@ def test_a_reading_that_pruning_overtakes_is_told(make: Make) -> None:
         past.finish(past.history.as_of("#", moment))
 
 
-def test_what_was_recorded_before_it_was_turned_off_goes_in_its_time(make: Make) -> None:
+def test_old_entries_are_pruned_while_recording_is_off(make: Make) -> None:
     past = make(limits=HistoryLimits(enable=True, keep=0.1)).open()
     past.set("a", b"1")
     past.close()
@@ -387,8 +387,8 @@ def test_what_was_recorded_before_it_was_turned_off_goes_in_its_time(make: Make)
     assert past.query("SELECT bytes FROM retained_history_state") == [(0,)]
 
 
-def test_a_history_that_is_too_large_forgets_the_oldest(make: Make) -> None:
-    """Also before its time; what is retained now stays, and is not forgotten over and over."""
+def test_a_history_above_its_limit_loses_the_oldest_entries(make: Make) -> None:
+    """Even if they are young. The entries of the present messages stay, and are not pruned again and again."""
     past = make(limits=HistoryLimits(enable=True, keep=None, max_bytes=2000)).open()
     model = Model()
     for number in range(20):
@@ -405,7 +405,7 @@ def test_a_history_that_is_too_large_forgets_the_oldest(make: Make) -> None:
         assert past.as_of(moment) == model.as_of(moment)
 
 
-def test_nothing_is_pruned_before_an_archive_has_it(make: Make) -> None:
+def test_entries_are_not_pruned_before_an_archive_has_them(make: Make) -> None:
     past = make(limits=HistoryLimits(enable=True, keep=0.1)).open()
     for number in range(5):
         past.set("a", b"%d" % number)
@@ -419,8 +419,8 @@ def test_nothing_is_pruned_before_an_archive_has_it(make: Make) -> None:
     assert [payload for _, payload, _ in log_of(past)] == [b"2", b"3", b"4"]
 
 
-def test_a_restore_publishes_what_was_retained(past: Past) -> None:
-    """New changes with new revisions, told to subscribers; what did not exist then is left, or cleared if asked."""
+def test_a_restore_publishes_the_messages_of_the_moment(past: Past) -> None:
+    """As new changes with new revisions. Topics without a message then are left, or cleared on request."""
     past.set("same", b"1", client_id="c")
     past.set("changed", b"1", client_id="c", username="u", qos=1, properties=Properties(content_type="t"))
     past.set("cleared", b"1")
@@ -446,7 +446,7 @@ def test_a_restore_publishes_what_was_retained(past: Past) -> None:
     assert past.in_step()
 
 
-def test_a_restore_of_a_filter_leaves_the_rest(past: Past) -> None:
+def test_a_restore_changes_only_matching_topics(past: Past) -> None:
     past.set("a/1", b"1")
     past.set("b/1", b"1")
     past.wall.now += 10
@@ -456,7 +456,7 @@ def test_a_restore_of_a_filter_leaves_the_rest(past: Past) -> None:
     assert past.as_of(past.wall.now) == {"a/1": b"1"}
 
 
-def test_a_restore_brings_back_nothing_that_has_expired(past: Past) -> None:
+def test_a_restore_leaves_out_expired_messages(past: Past) -> None:
     past.set("a", b"1", expires_at=START + 5)
     past.wall.now += 10
     past.set("a", b"2")
@@ -468,7 +468,7 @@ def test_a_restore_brings_back_nothing_that_has_expired(past: Past) -> None:
     assert past.as_of(past.wall.now) == {}
 
 
-def test_a_restore_counts_what_a_limit_refuses(past: Past) -> None:
+def test_a_restore_counts_the_messages_that_a_limit_refuses(past: Past) -> None:
     past.set("a", b"1")
     past.set("b", b"1")
     past.wall.now += 10
@@ -484,7 +484,7 @@ def test_a_restore_counts_what_a_limit_refuses(past: Past) -> None:
     assert (report.restored, report.refused, report.reason) == (1, 1, "too much")
 
 
-def test_a_restore_that_cannot_be_stored_is_told(past: Past) -> None:
+def test_a_restore_that_cannot_be_stored_fails(past: Past) -> None:
     past.set("a", b"1")
     past.wall.now += 10
     past.clear("a")
@@ -512,7 +512,7 @@ def test_a_restore_across_a_gap(make: Make) -> None:
 
 
 class TestSeveralNodes:
-    """Of a Postgres database."""
+    """Two nodes of one Postgres database."""
 
     @pytest.fixture
     def make(self) -> Iterator[Make]:
@@ -682,7 +682,7 @@ FEW = settings(max_examples=60, deadline=None, suppress_health_check=list(Health
 @example([("set", "a", b"1", None), ("pass", 5), ("clear", "a"), ("pass", 17)], 0.02, "#")  # cleared after the horizon
 @example([("set", "a", b"1", None), ("pass", 1), ("set", "a", b"22", None), ("pass", 19)], 0.02, "#")  # set just after
 @given(st.lists(steps, max_size=25), st.sampled_from([None, 0.02, 0.1]), st.just("#") | topic_filters())
-def test_every_moment_kept_is_answered_as_by_a_model(actions: list[Any], keep: float | None, topic_filter: str) -> None:
+def test_every_moment_has_the_answer_of_a_model(actions: list[Any], keep: float | None, topic_filter: str) -> None:
     """After any interleaving of sets, clears, expiries, commits, prunings, and turning history on and off."""
     with sqlite() as make, pytest.MonkeyPatch.context() as monkeypatch:
         small_bounds(monkeypatch)
@@ -691,9 +691,9 @@ def test_every_moment_kept_is_answered_as_by_a_model(actions: list[Any], keep: f
 
 @settings(FEW, max_examples=8)
 @given(st.lists(steps, max_size=15), st.sampled_from([None, 0.02]), st.just("#"))
-def test_every_moment_kept_is_answered_by_postgres_too(
+def test_every_moment_has_the_answer_of_a_model_in_postgres(
     actions: list[Any], keep: float | None, topic_filter: str
 ) -> None:
-    """The same with the other database."""
+    """The same property with the other database."""
     with postgres() as make:
         check(make, actions, keep, topic_filter)

@@ -1,4 +1,4 @@
-"""Whatever statement the database fails at, what is retained and its history stay in step."""
+"""Retained messages and history agree, whichever statement the database fails at."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.storage.doubles import Faults, FaultyDatabase, fresh_file
 
 
 def script(past: Past) -> list[tuple[str, bytes, CommitTicket]]:
-    """Change topics in batches that coalesce, let some expire, and prune; return all that was put."""
+    """Change topics in groups, let some expire, and prune; return all changes."""
     put: list[tuple[str, bytes, CommitTicket]] = []
     for turn in range(3):
         past.executor.manual = True
@@ -60,8 +60,10 @@ def run(path: Path, fail_at: int | None, also_rollback: bool, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("also_rollback", [False, True])
-def test_they_stay_in_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, also_rollback: bool) -> None:
-    """What is acknowledged is there in both, once; what is not, in neither."""
+def test_messages_and_history_agree_after_any_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, also_rollback: bool
+) -> None:
+    """An acknowledged change is in both, once; an unacknowledged change is in neither."""
     monkeypatch.setattr(history, "_PRUNED_ROWS", 3)
     calls = run(fresh_file(tmp_path), None, False, monkeypatch)
     assert calls > 60
@@ -69,8 +71,8 @@ def test_they_stay_in_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, also
         run(fresh_file(tmp_path, f"{fail_at}.db"), fail_at, also_rollback, monkeypatch)
 
 
-def test_pruning_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is all of a slice or nothing; and it is done at the next occasion."""
+def test_a_failed_pruning_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction of the pruning is complete or has no effect. The next round repeats it."""
     monkeypatch.setattr(history, "_PRUNED_ROWS", 3)
     for fail_at in range(40):
         faults = Faults()

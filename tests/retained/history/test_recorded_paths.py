@@ -1,4 +1,4 @@
-"""Whatever changes a retained message, the history says so: what it says of now is what is retained."""
+"""Every way to change a retained message leaves an entry, so the history of now equals the retained messages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def shown(messages: list[Any]) -> list[tuple[Any, ...]]:
 
 
 def in_step(broker: RecordedBroker) -> None:
-    """Assert that as of now the history has exactly what is retained."""
+    """Assert that the history of now has exactly the retained messages."""
     broker.settle()
     operator = Administration(broker.retained, broker.store, broker.now, broker.history.turn)
     listed = result_of(operator.listing("", "", 1000, 1 << 20, True))
@@ -65,7 +65,7 @@ def finish(broker: RecordedBroker, work: Any) -> Any:
 
 
 def test_every_path_is_recorded(make: Make) -> None:
-    """One after the other, and each leaves the history in step. The list of origins is complete."""
+    """After each path, history and retained messages agree. The list of origins is complete."""
     limits = RetainerLimits(
         on_limit=OnLimit.DROP_OLD,
         max_payload_size=20,
@@ -134,8 +134,8 @@ def test_every_path_is_recorded(make: Make) -> None:
 
 
 @pytest.mark.parametrize("stored_at", [1, START * 1000 + 3_600_000], ids=["long ago", "ahead"])
-def test_an_imported_message_is_in_the_history_from_its_import_on(make: Make, stored_at: int) -> None:
-    """Not from when it was stored elsewhere, whatever the clock there; what changes later is recorded as it happens."""
+def test_an_imported_message_is_in_the_history_from_the_import_on(make: Make, stored_at: int) -> None:
+    """Not from its ``stored_at``, which another clock gave. Later changes have the time at which they happen."""
     broker = make(RetainerLimits())
     client = broker.client("c", 5)
     client.publish("before", b"1", 1, True)
@@ -157,7 +157,7 @@ def test_an_imported_message_is_in_the_history_from_its_import_on(make: Make, st
 
 
 def test_a_change_that_comes_too_late_is_not_recorded(make: Make) -> None:
-    """What an operator began before a client published, and is committed after it, never takes effect."""
+    """An operator's change that was stamped before a client's change and committed after it has no effect."""
     broker = make(RetainerLimits())
     client = broker.client("c", 5)
     stamp = broker.store.next_revision()

@@ -1,4 +1,4 @@
-"""A restore in a whole broker: subscribers hear of it as of any other change."""
+"""A restore in a whole broker: subscribers get it like any other change."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def made_in(folder: Path, limits: RetainerLimits | None = None) -> RecordedBroke
     return RecordedBroker(lambda now: synchronous(url, now=now)[0], limits)
 
 
-def test_live_subscribers_and_new_ones_get_what_was_restored(broker: RecordedBroker) -> None:
-    """Live ones as a message of that moment, with RETAIN 0; new ones as what is retained."""
+def test_present_and_new_subscribers_get_a_restored_message(broker: RecordedBroker) -> None:
+    """Present subscribers get it live, with RETAIN 0; new subscribers get it as a retained message."""
     client = broker.client("publisher")
     client.publish("lamp/1", b"on", qos=1, retain=True)
     client.publish("lamp/2", b"on", qos=1, retain=True)
@@ -61,8 +61,8 @@ def test_live_subscribers_and_new_ones_get_what_was_restored(broker: RecordedBro
     }  # fmt: skip
 
 
-def test_the_history_is_looked_after_once_a_minute(tmp_path: Path) -> None:
-    """The baseline at once, pruning at every round; and nothing after the service has stopped."""
+def test_the_history_is_pruned_once_a_minute(tmp_path: Path) -> None:
+    """The baseline is written at once. A stopped service does nothing."""
     bench = Bench(fresh_file(tmp_path))
     store = SQLRetainedStore(bench.store, recorder=HistoryRecorder(bench.store.bulk))
     limits = HistoryLimits(enable=True, keep=30)
@@ -79,8 +79,8 @@ def test_the_history_is_looked_after_once_a_minute(tmp_path: Path) -> None:
     result_of(bench.store.close())
 
 
-def test_what_is_published_meanwhile_stays(broker: RecordedBroker) -> None:
-    """Between the look at a topic and its restore: what subscribers have got last is what is retained."""
+def test_a_message_published_during_a_restore_stays(broker: RecordedBroker) -> None:
+    """Also between the comparison of a topic and its restore: the last message sent is the retained one."""
     client = broker.client("publisher")
     client.publish("a", b"then", qos=1, retain=True)
     client.publish("b", b"then", qos=1, retain=True)
@@ -106,8 +106,8 @@ def test_what_is_published_meanwhile_stays(broker: RecordedBroker) -> None:
     ]
 
 
-def test_a_restore_is_exact_at_a_limit_and_takes_its_time(tmp_path: Path) -> None:
-    """Topics that are retained are put back also where no other fits; the rate of publishers is not its."""
+def test_a_restore_is_exact_at_a_limit_and_ignores_the_publish_rate(tmp_path: Path) -> None:
+    """A topic with a message is restored even if no other topic fits the limit."""
     broker = made_in(tmp_path, RetainerLimits(max_retained_messages=2, max_publish_rate=5))
     client = broker.client("publisher", 5)
     for topic in ("a", "b"):
@@ -124,8 +124,8 @@ def test_a_restore_is_exact_at_a_limit_and_takes_its_time(tmp_path: Path) -> Non
     broker.close()
 
 
-def test_where_nothing_is_retained_nothing_is_restored(tmp_path: Path) -> None:
-    """Nor sent to anybody."""
+def test_nothing_is_restored_while_the_retainer_is_off(tmp_path: Path) -> None:
+    """No subscriber gets a message either."""
     broker = made_in(tmp_path, RetainerLimits(enable=False))
     with pytest.raises(NotRetained, match=r"retainer\.enable is false"):
         result_of(broker.restorer.restore("#", START * 1000))

@@ -1,4 +1,4 @@
-"""Merging what has been staged: in chunks that are whole or not at all, by the rules of any import, on both stores."""
+"""Merging a staging area chunk by chunk, on both databases: each chunk is committed as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def staged(*messages: RetainedMessage) -> list[Row]:
 
 @define
 class Place:
-    """A database, a place to stage rows beside it, and what merges them."""
+    """A database and a folder for its staging areas."""
 
     filled: Filled
     folder: Path
@@ -116,7 +116,7 @@ class Desk:
         raise AssertionError("it never ends")
 
     def get(self, topic: str) -> RetainedMessage | None:
-        """Return what is retained."""
+        """Return the retained payload of a topic."""
         found: RetainedMessage | None = result_of(self.store.get(topic))
         return None if found is None else evolve(found, revision=0, payload=bytes(found.payload))
 
@@ -133,8 +133,8 @@ def recorded_place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[P
         yield Place(filled, tmp_path)
 
 
-def test_everything_of_a_message_is_retained_and_counted(place: Place) -> None:
-    """All columns arrive but the revision, the totals are right at once and after opening again."""
+def test_every_field_of_a_message_is_imported_and_the_totals_are_right(place: Place) -> None:
+    """The revision alone is new. The totals are right at once, and after the store is opened again."""
     full = message("a/b", b"\x00\xff", qos=2, client_id="c", username="u", stored_at=OLDER, expires_at=2**41)
     plain = message("c", b"yz")
     with place.opened() as desk:
@@ -150,10 +150,10 @@ def test_everything_of_a_message_is_retained_and_counted(place: Place) -> None:
     ("merge", "older", "newer"),
     [(Merge.NEWER, "kept", "imported"), (Merge.REPLACE, "imported", "imported"), (Merge.KEEP, "kept", "kept")],
 )
-def test_the_rule_decides_between_what_is_retained_and_what_is_staged(
+def test_the_rule_decides_between_a_retained_and_a_staged_message(
     place: Place, merge: Merge, older: str, newer: str
 ) -> None:
-    """As for ``holdfast retainer import``; cleared topics come back only over an older clear, or by rule."""
+    """A cleared topic gets a message only if the clear is older, or the rule says so."""
     place.filled.put(message("older"), message("newer"), message("same"), message("gone"), message("gone", b""))
     rows = staged(
         message("older", b"z", stored_at=OLDER),
@@ -174,8 +174,8 @@ def test_the_rule_decides_between_what_is_retained_and_what_is_staged(
         assert (desk.get("gone") is None) is (merge is Merge.NEWER)
 
 
-def test_of_a_topic_staged_twice_the_newest_counts(place: Place) -> None:
-    """In one task or several, whatever their order."""
+def test_the_newest_row_of_a_topic_staged_twice_counts(place: Place) -> None:
+    """In one task or in several, in any order."""
     first = staged(message("t", b"1", stored_at=OLDER), message("t", b"3", stored_at=NEWER))
     second = staged(message("t", b"2"), message("s", b"b"), message("s", b"a"))
     with place.opened() as desk:
@@ -186,7 +186,7 @@ def test_of_a_topic_staged_twice_the_newest_counts(place: Place) -> None:
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("most_bytes", [1, 20, 1000])
-def test_the_newest_counts_wherever_a_chunk_ends(
+def test_the_newest_row_counts_for_every_size_of_a_chunk(
     place: Place, monkeypatch: pytest.MonkeyPatch, rows: int, most_bytes: int
 ) -> None:
     """Also when one topic is staged more often than a chunk has messages."""
@@ -200,10 +200,10 @@ def test_the_newest_counts_wherever_a_chunk_ends(
 
 
 @pytest.mark.parametrize("stop_after", [0, 1, 2, 3])
-def test_a_job_cut_short_goes_on_and_counts_once(
+def test_an_interrupted_job_continues_and_counts_each_row_once(
     place: Place, monkeypatch: pytest.MonkeyPatch, stop_after: int
 ) -> None:
-    """After any chunk: what is staged again need not be in the same attempts, and is not counted twice."""
+    """After any chunk. The second staging may divide the rows among other attempts."""
     messages = [message(f"t/{number}", b"%d" % number) for number in range(10)]
     with place.opened(rows=3) as desk:
         staging = place.stage(staged(*messages))
@@ -230,17 +230,17 @@ def test_a_job_cut_short_goes_on_and_counts_once(
         (250, 0, 0.1, 250),
     ],
 )
-def test_a_chunk_has_as_many_messages_as_hold_the_writer_for_some_milliseconds(
+def test_the_size_of_a_chunk_follows_the_time_of_the_last_chunk(
     rows: int, taken: int, seconds: float, then: int
 ) -> None:
-    """By how long the last one did; within bounds."""
+    """Within bounds."""
     size = ChunkSize(rows, HOLD)
     size.took(taken, seconds)
     assert size.rows == then
 
 
-def test_chunks_follow_the_time_they_take(place: Place) -> None:
-    """Where each message takes a 250th of the time there is, 250 come to be a chunk, however many the first one had."""
+def test_chunks_grow_until_they_take_the_intended_time(place: Place) -> None:
+    """If a message takes a 250th of that time, a chunk soon has 250 messages, for any size of the first chunk."""
     passed = [0.0]
     take = HOLD / 250 * 0.999999  # no rounding makes it 249
 
@@ -269,8 +269,8 @@ def test_chunks_follow_the_time_they_take(place: Place) -> None:
     assert sizes == [100, 200, 250, 250, 0]
 
 
-def test_a_job_that_is_done_does_nothing_when_it_is_run_again(place: Place) -> None:
-    """Its counts are told; what was cleared since stays cleared."""
+def test_a_repeated_job_does_nothing_if_it_is_done(place: Place) -> None:
+    """It reports the same counts; a topic cleared since then stays cleared."""
     rows = staged(message("t"))
     with place.opened() as desk:
         assert desk.merge(place.stage(rows), Merge.REPLACE) == ({"imported": 1}, [])
@@ -280,7 +280,7 @@ def test_a_job_that_is_done_does_nothing_when_it_is_run_again(place: Place) -> N
 
 
 def test_a_job_keeps_its_rule(place: Place) -> None:
-    """Half by one rule and half by another would be neither."""
+    """A job merged half by one rule and half by another would follow neither."""
     with place.opened() as desk:
         desk.merge(place.stage(staged(message("t"))), Merge.KEEP)
         with pytest.raises(OtherJob, match="begun with merge = keep"):
@@ -319,8 +319,8 @@ def test_chunks_are_bounded_in_bytes(place: Place, monkeypatch: pytest.MonkeyPat
         assert positions == ["t/1", "t/2", "t/3", "t/5", "t/5"]
 
 
-def test_limits_hold_and_say_so(place: Place) -> None:
-    """What is over a limit is rejected with the reason, in topic order; what replaces something needs no room."""
+def test_a_message_over_a_limit_is_rejected_with_the_reason(place: Place) -> None:
+    """Rejects come in topic order. A message that replaces another needs no room in a quota of messages."""
     place.filled.put(message("t/0"))
     limits = RetainerLimits(max_payload_size=5, max_topic_length=4, max_retained_messages=2)
     rows = staged(
@@ -337,8 +337,8 @@ def test_limits_hold_and_say_so(place: Place) -> None:
         ]
 
 
-def test_publishers_know_of_the_room_that_is_taken(place: Place) -> None:
-    """A limit reached by an import is reached for Clients, who were told of no change."""
+def test_a_limit_reached_by_an_import_is_reached_for_publishers(place: Place) -> None:
+    """Although the quota of publishers did not see the import's changes."""
     with place.opened(RetainerLimits(max_retained_messages=2)) as desk:
         publish = ApplicationMessage("new", b"x", 0, True)
         desk.merge(place.stage(staged(message("a"), message("b"))))
@@ -346,8 +346,8 @@ def test_publishers_know_of_the_room_that_is_taken(place: Place) -> None:
             desk.retained.retain(publish, ChangeOrigin.PUBLISH)
 
 
-def test_each_topic_is_announced_when_it_is_committed(place: Place) -> None:
-    """Of those that changed, and of no others: replays read them again."""
+def test_each_changed_topic_is_announced_after_its_commit(place: Place) -> None:
+    """Other topics are not announced: replays read announced topics again."""
     place.filled.put(message("kept"))
     heard: list[Change] = []
     with place.opened() as desk:
@@ -358,7 +358,7 @@ def test_each_topic_is_announced_when_it_is_committed(place: Place) -> None:
     ]
 
 
-def test_the_history_tells_of_the_import_when_it_happened(recorded_place: Place) -> None:
+def test_the_history_has_the_time_of_the_import(recorded_place: Place) -> None:
     """One entry for each change, in its transaction, at the time of the import and not of the message."""
     with recorded_place.opened() as desk:
         desk.merge(recorded_place.stage(staged(message("a", stored_at=OLDER), message("b", expires_at=1))))
@@ -374,8 +374,8 @@ def test_the_history_tells_of_the_import_when_it_happened(recorded_place: Place)
     assert [tuple(event) for event in events] == [("a", "set", "import", NOW)]
 
 
-def test_who_stops_waiting_stops_no_chunk(place: Place) -> None:
-    """A caller that is gone leaves the totals, the feed and the job as they must be."""
+def test_a_caller_that_stops_waiting_stops_no_chunk(place: Place) -> None:
+    """The totals, the change feed and the job are right without the caller."""
     with place.opened() as desk:
         waiting: list[Deferred[None]] = []
         merger = Merger(
@@ -391,10 +391,8 @@ def test_who_stops_waiting_stops_no_chunk(place: Place) -> None:
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
-def test_files_that_are_closed_while_they_are_read_do_not_pass_for_read(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Who waited for the merge has gone: the job is not done, and goes on when it is run again."""
+def test_files_closed_during_a_read_do_not_end_the_job(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller of the merge has gone. The job is not done, and continues when it is repeated."""
     with place.opened() as desk:
         files = place.stage(staged(message("t")))
         open_them = StagedFiles._go_to
@@ -412,14 +410,14 @@ def test_files_that_are_closed_while_they_are_read_do_not_pass_for_read(
 
 
 @pytest.mark.parametrize("path", ["relative.db", "/nowhere/at/all.db"])
-def test_files_that_are_not_there_are_refused(path: str) -> None:
-    """In words."""
+def test_missing_files_are_refused(path: str) -> None:
+    """The refusal names the path."""
     with pytest.raises(NotStaged, match=path):
         StagedFiles([path])
 
 
-def test_what_is_no_staging_file_is_refused(tmp_path: Path) -> None:
-    """Also when it is a database, or no longer readable as one."""
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    """Also a damaged database."""
     (tmp_path / "x.db").write_bytes(b"no database at all" * 100)
     with pytest.raises(NotStaged, match="cannot be read as staging files"):
         StagedFiles([str(tmp_path / "x.db")]).take(None, "", 1, 1)  # type: ignore[arg-type]  # files need no cursor
@@ -429,6 +427,6 @@ def test_what_is_no_staging_file_is_refused(tmp_path: Path) -> None:
     "name", ["retained", "holdfast_staging_", "holdfast_staging_0000000g; DROP TABLE retained", ""]
 )
 def test_no_other_table_is_read(name: str) -> None:
-    """A name that is none of ours is refused, whatever is in it."""
+    """Only names of staging tables are accepted."""
     with pytest.raises(NotStaged):
         StagedTable(name, [1])
