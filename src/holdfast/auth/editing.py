@@ -31,7 +31,7 @@ def remove_user(path: Path, username: str) -> bool:
 def _rewrite(path: Path, username: str, entry: str | None) -> bool:
     """Replace the entry of a user, or append it; None removes it. Return whether the user was in the file."""
     name = display_name(path)
-    path = Path(os.path.realpath(path))
+    path = Path(os.path.realpath(path))  # a symbolic link stays: its target is replaced
     try:
         with _locked(path.parent) as folder:
             content = b"" if entry is not None and not path.exists() else contents(path, name)[0]
@@ -45,7 +45,7 @@ def _rewrite(path: Path, username: str, entry: str | None) -> bool:
             if entry is not None:
                 lines.insert(len(lines) if position is None else position, entry.encode())
             _replace(path, b"".join(line + b"\n" for line in lines))
-            os.fsync(folder)
+            os.fsync(folder)  # the rename is in the folder: without this, a power loss could undo it
             return position is not None
     except OSError as error:
         raise problem(name, None, f"cannot be written: {error.strerror}") from None

@@ -56,6 +56,7 @@ class ScramAuthenticator:
 
     def verifier(self, username: str) -> Verifier:
         """Return the verifier of a prepared User Name. The time does not tell whether the user exists."""
+        # Computed for every user, also for existing ones, so that both take the same time.
         unknown = self._unknown_users.verifier(username)
         return self._known.get(username, unknown)
 

@@ -22,6 +22,7 @@ class UsersFile:
     def __init__(self, path: Path) -> None:
         """Read the file. Raises ConfigError with all problems."""
         self._path = path
+        # Before the reading: a change in between is seen at the next call.
         self._seen = _state(path)
         self._users = self._read()
 
@@ -32,6 +33,7 @@ class UsersFile:
         """
         state = _state(self._path)
         if state != self._seen:
+            # Noted first, so that a file with problems is read and logged once, not for each client.
             self._seen = state
             try:
                 self._users = self._read()

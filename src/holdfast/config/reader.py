@@ -53,6 +53,7 @@ class Reader:
         """Return the section of a table. A rejected key has its default."""
         values = self._values(section, found, path)
         built = section(**values)
+        # Problems of options together come last: only here are the defaults of missing keys known.
         for key, message, involved in built.problems(values):
             self.add(KeyProblem((*path, key), message, tuple((*path, other) for other in involved)))
         return built

@@ -85,7 +85,7 @@ class MemoryRetainedStore:
                     break
                 wanted.append(row)
                 max_bytes -= size
-            after = topic
+            after = topic  # also for a topic that is left out: the next read need not scan it again
         slices = [
             _slice(wanted[first : first + slice_rows], selection, detailed)
             for first in range(0, len(wanted), slice_rows)

@@ -85,7 +85,7 @@ def row_of(change: RetainedChange) -> Row:
     topic_length = length.to_bytes(2, "big")
     properties5 = b"\0"
     properties_json = None
-    if properties is not NO_PROPERTIES:
+    if properties is not NO_PROPERTIES:  # most messages have none: one comparison instead of an encoding
         properties5 = encode_properties(properties)
         if properties5 != b"\0":
             properties_json = json_of(properties)

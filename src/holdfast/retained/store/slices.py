@@ -55,6 +55,7 @@ def divide(messages: Slice, count: int, protocol_version: int) -> list[Slice]:
 def portions(messages: Slice, most: int, protocol_version: int) -> list[Slice]:
     """Divide into slices of at most ``most`` bytes of packets. A longer message is a slice of its own."""
     divided: list[Slice] = []
+    # Each turn cuts off the longest fitting beginning, so few cuts are needed and few topics are decoded.
     while len(messages.packets) > most and messages.count > 1:
         fitting = takewhile(lambda packet: packet[1] <= most, packets_of(messages, protocol_version))
         first, messages = cut(messages, max(1, sum(1 for _ in fitting)), protocol_version)

@@ -137,7 +137,7 @@ class SQLRetainedStore:
         """Store a change. A message that cannot be a PUBLISH packet is refused at once."""
         try:
             row = row_of(change)
-        except ValueError as error:
+        except ValueError as error:  # an import or the API can have such a message; a PUBLISH packet cannot
             ticket = CommitTicket()
             ticket.settle(StorageFailure(FailureKind.REFUSED, f"{change.topic!a} cannot be stored: {error}"))
             return ticket
@@ -236,6 +236,7 @@ class SQLRetainedStore:
 
     def expire(self, now: int, limit: int) -> Deferred[Sequence[str]]:
         """Turn expired rows into tombstones, in a transaction of its own, after all earlier changes."""
+        # One revision for all: the tombstones are of different topics.
         revision = self.next_revision()
 
         def work(connection: Connection) -> tuple[list[str], Totals]:
@@ -263,6 +264,7 @@ class SQLRetainedStore:
             cursor = connection.cursor()
             rows = chunk.decide(cursor, self._statements, self._usage)
             change = self._upserts.store(cursor, [ChangedRow(row, chunk.now, ChangeOrigin.IMPORT) for row in rows])
+            # A restarted broker must not use these revisions again. For submitted writes, the committer does this.
             raise_revision_mark(cursor, self.node, max((row.revision for row in rows), default=0))
             chunk.note(cursor, [row.topic for row in rows if row.topic not in change.lost])
             return change

@@ -52,6 +52,7 @@ class RetainedUpserts:
 
         A change older than the stored row is skipped and not recorded: it never takes effect.
         """
+        # With a history, several changes of a topic can wait for one commit: each is recorded, one is stored.
         newest: dict[str, Row] = {}
         for row, _, _ in changes:
             before = newest.get(row.topic)
@@ -83,6 +84,7 @@ class RetainedUpserts:
             self._usage.change(cursor, watched, topics)
         else:
             self._statements.write(cursor, rows, self._node, change)
+        # Level counts are only ever added. One that no topic has any more costs a term in a pattern, and nothing else.
         new = change.levels - self.totals.levels
         if new:
             self._statements.add_levels(cursor, new)

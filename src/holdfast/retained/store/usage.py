@@ -56,6 +56,7 @@ class UsageTable:
         for (scope,) in cursor.fetchall():
             if scope not in self.scopes:
                 cursor.execute(_DELETE_SCOPE, (scope,))
+        # A scope that has a row already stays: its count is still exact.
         for scope in sorted(self.scopes):
             cursor.execute(_BEGIN, (scope,))
 
@@ -75,9 +76,12 @@ class UsageTable:
             return
         after = self._statements.usage_of(cursor, topics)
         changes: dict[tuple[str, str], tuple[int, int]] = {}
-        for sign, held in ((-1, before), (1, after)):
+        for sign, usages in ((-1, before), (1, after)):
             for scope, counted_to in counted.items():
-                known = held if counted_to is None else {topic: held[topic] for topic in held if topic <= counted_to}
+                # The count will find later topics itself; counting them here would count them twice.
+                known = (
+                    usages if counted_to is None else {topic: usages[topic] for topic in usages if topic <= counted_to}
+                )
                 _add(changes, scope, known, sign)
         _write(cursor, changes)
 
@@ -98,15 +102,16 @@ class UsageTable:
 
     def _count(self, cursor: Cursor, scope: str, counted_to: str, limit: int) -> None:
         rest = _rest(scope, counted_to)
-        held = {} if rest is None else self._statements.usage_between(cursor, rest.low, rest.high, limit)
+        usages = {} if rest is None else self._statements.usage_between(cursor, rest.low, rest.high, limit)
         changes: dict[tuple[str, str], tuple[int, int]] = {}
-        _add(changes, scope, held, 1)
+        _add(changes, scope, usages, 1)
         _write(cursor, changes)
-        reached: str | None = max(held, default="")
-        if rest is not None and len(held) < limit:
-            reached = rest.high
-        elif rest is None:
+        if rest is None:
             reached = None
+        elif len(usages) < limit:  # the range has no more topics: continue behind it
+            reached = rest.high
+        else:
+            reached = max(usages)
         cursor.execute(_COUNTED_TO, (reached, scope))
 
 
@@ -120,14 +125,14 @@ def _rest(scope: str, counted_to: str) -> KeyRange | None:
     return None
 
 
-def _add(changes: dict[tuple[str, str], tuple[int, int]], scope: str, held: Mapping[str, Usage], sign: int) -> None:
-    for subject, size in _charged(scope, held):
+def _add(changes: dict[tuple[str, str], tuple[int, int]], scope: str, usages: Mapping[str, Usage], sign: int) -> None:
+    for subject, size in _charged(scope, usages):
         messages, sizes = changes.get((scope, subject), (0, 0))
         changes[scope, subject] = messages + sign, sizes + sign * size
 
 
-def _charged(scope: str, held: Mapping[str, Usage]) -> Iterator[tuple[str, int]]:
-    for topic, usage in held.items():
+def _charged(scope: str, usages: Mapping[str, Usage]) -> Iterator[tuple[str, int]]:
+    for topic, usage in usages.items():
         if scope != CLIENTS:
             if matches(scope, topic):
                 yield "", usage.bytes
@@ -136,8 +141,9 @@ def _charged(scope: str, held: Mapping[str, Usage]) -> Iterator[tuple[str, int]]
 
 
 def _write(cursor: Cursor, changes: Mapping[tuple[str, str], tuple[int, int]]) -> None:
+    # Sorted, so that two nodes lock the same rows in the same order.
     for (scope, subject), (messages, size) in sorted(changes.items()):
         if messages or size:
             cursor.execute(_ADD, (scope, subject, messages, size))
-            if messages < 0 and subject:
+            if messages < 0 and subject:  # a Client without messages needs no row; a Topic Filter keeps its row
                 cursor.execute(_DELETE_EMPTY, (scope, subject))

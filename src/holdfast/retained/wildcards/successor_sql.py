@@ -25,6 +25,7 @@ def successor(levels: tuple[str, ...], exact: bool) -> tuple[str, dict[str, str]
     cases, bound = [], {}
     first = levels.index("+")
     for position in [at for at, level in enumerate(levels) if at > first and level != "+"][:_MOST_LEVELS]:
+        # If this level is passed, the next candidate differs in the last "+" before it.
         wild = max(at for at in range(position) if levels[at] == "+")
         sought, deeper = (f"{_leading(position)} || :{name}{position}" for name in ("level", "below"))
         bound[f"level{position}"] = f"/{levels[position]}"
