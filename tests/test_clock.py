@@ -6,7 +6,7 @@ from holdfast.clock import MonotonicClock
 
 
 def test_the_time_begins_at_the_machines_and_then_passes_steadily() -> None:
-    """However the machine's clock is set meanwhile."""
+    """Also if the machine's clock is set meanwhile."""
     wall, monotonic = [1_700_000_000_123_000_000], [5_000_000_000]
     clock = MonotonicClock(lambda: wall[0], lambda: monotonic[0])
     assert (clock.now(), clock.seconds()) == (1_700_000_000_123, 1_700_000_000.123)

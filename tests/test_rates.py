@@ -8,7 +8,7 @@ from holdfast.rates import Rate, TokenBucket, slower
 
 
 def test_the_slower_of_two_rates_counts() -> None:
-    """Per second, not by the numbers that are written; None is faster than any."""
+    """The amounts per second count, not the written numbers. None is faster than any rate."""
     assert slower(Rate(1000, 1), Rate(10_000, 60), None) == Rate(10_000, 60)
     assert slower(None, None) is None
 
@@ -23,7 +23,7 @@ def test_a_bucket_begins_full_and_has_at_most_its_amount() -> None:
 
 
 def test_a_changed_rate_keeps_the_tokens() -> None:
-    """Neither a change to a slower rate nor to a faster one gives tokens away."""
+    """Neither a slower nor a faster rate adds tokens."""
     bucket = TokenBucket(Rate(10, 1), 0.0)
     bucket.take(6, 0.0)
     bucket.change(Rate(100, 1), 0.0)  # 4 are there
@@ -35,7 +35,7 @@ def test_a_changed_rate_keeps_the_tokens() -> None:
 
 
 def test_a_clock_that_is_set_back_costs_few_tokens() -> None:
-    """Not the hour it was set back by."""
+    """The bucket does not wait for the hour to pass again."""
     bucket = TokenBucket(Rate(10, 1), 5000.0)
     bucket.take(10, 5000.0)
     assert bucket.wait(10, 1400.0) == pytest.approx(1.0)

@@ -1,4 +1,4 @@
-"""Topic Names and Topic Filters: the examples of the standard, and what is refused."""
+"""Topic Names and Topic Filters: the examples of the standard, and invalid ones."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_matching(topic_filter: str, topic: str, expected: bool) -> None:
     ],
 )
 def test_overlapping(first: str, second: str, expected: bool) -> None:
-    """Whether there is a topic that both match."""
+    """Two filters overlap if there is a topic that both match."""
     assert overlap(first, second) is overlap(second, first) is expected
 
 
@@ -84,7 +84,7 @@ _FILTERS = st.builds(
 
 @given(st.tuples(_FILTERS, _FILTERS))
 def test_two_filters_overlap_if_both_match_a_topic(filters: tuple[str, str]) -> None:
-    """As the definition of matching has it."""
+    """Compared with the definition of matching."""
     levels = ["a", "b", "$a", "", "x"]
     topics = ["/".join(topic) for length in range(1, 6) for topic in product(levels, repeat=length)]
     both = any(matches(filters[0], topic) and matches(filters[1], topic) for topic in topics if topic)

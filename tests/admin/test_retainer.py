@@ -19,7 +19,7 @@ from holdfast.tickets import FailureKind, StorageFailure
 from holdfast.wire import Properties
 from holdfast.wire.packets import Publish
 from tests.admin.doubles import Desk
-from tests.retained.store.late import LateStore
+from tests.retained.store.delayed_store import DelayedStore
 
 
 def test_a_listed_message_has_emqx_s_fields_and_more() -> None:
@@ -286,7 +286,7 @@ def test_an_unavailable_database_is_reported() -> None:
 
 
 def test_a_change_that_cannot_be_stored_is_reported() -> None:
-    desk = Desk(store=LateStore)
+    desk = Desk(store=DelayedStore)
     answers: list[Answer] = []
     body = json.dumps({"topic": "a", "payload": "1"}).encode()
     desk.api.answer(Call("POST", API_PREFIX + "/messages", {}, body)).addCallback(answers.append)

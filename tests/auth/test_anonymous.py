@@ -1,4 +1,4 @@
-"""Clients that show nothing: who they are, and where they are let in."""
+"""Clients without authentication: their names, and the listeners that admit them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_without_authentication_a_client_has_its_own_names() -> None:
 
 
 def test_with_authentication_only_some_listeners_admit_guests_without_user_names() -> None:
-    """Its User Name might be that of a user who can show it."""
+    """Its User Name could be that of a user, without a proof."""
     guests = GuestAuthenticator({"local"})
     assert guests.authenticate(credentials("local")) == Principal("c", None)
     assert guests.authenticate(credentials("public")) is ReasonCode.NOT_AUTHORIZED

@@ -1,4 +1,4 @@
-"""Changing the file of users: one line at a time, all or nothing, the rest as it was."""
+"""Changing the file of users: one line at a time, atomically, without changing other lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server's side of SCRAM-SHA-256, against the vector of RFC 7677 and against everything a client may get wrong."""
+"""The server's side of SCRAM-SHA-256, with the example of RFC 7677 and with every mistake of a client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SERVER_FINAL = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
 
 def keys(password: bytes, salt: bytes, iterations: int) -> tuple[bytes, bytes]:
-    """Return ClientKey and ServerKey, by the words of RFC 5802."""
+    """Return ClientKey and ServerKey, as RFC 5802 defines them."""
     salted = hashlib.pbkdf2_hmac("sha256", password, salt, iterations)
     return hmac.digest(salted, b"Client Key", "sha256"), hmac.digest(salted, b"Server Key", "sha256")
 
@@ -51,7 +51,7 @@ def begun(users: Callable[[], Mapping[str, Verifier]] = lambda: USERS) -> ScramE
 
 
 def final(first: bytes, challenge: bytes, password: bytes = b"pencil", header: bytes = b"biws") -> bytes:
-    """Return the client's last message, by the words of RFC 5802."""
+    """Return the client's last message, as RFC 5802 defines it."""
     parts = dict(part.split(b"=", 1) for part in challenge.split(b","))
     client_key, _ = keys(password, base64.b64decode(parts[b"s"]), int(parts[b"i"]))
     without = b"c=" + header + b",r=" + parts[b"r"]
@@ -78,7 +78,7 @@ def test_the_exchange_of_rfc_7677() -> None:
 
 
 def test_the_principal_is_the_authenticated_user_not_the_one_in_connect() -> None:
-    """The User Name of CONNECT is nobody's word."""
+    """The User Name of CONNECT proves nothing."""
     exchange, challenge = challenged(CLIENT_FIRST)
     answer = exchange.step(final(CLIENT_FIRST, challenge))
     assert isinstance(answer, Authenticated)
@@ -109,7 +109,7 @@ def test_extensions_that_are_not_mandatory_are_signed_and_ignored() -> None:
 
 
 def test_a_client_that_supports_channel_binding_can_authenticate_without_it() -> None:
-    """The flag ``y``: it believes this server cannot, and is right; what it signs has to say so too."""
+    """The flag ``y``: the client believes that the server does not support it, and signs this flag too."""
     first = b"y" + CLIENT_FIRST[1:]
     exchange, challenge = challenged(first)
     assert exchange.step(final(first, challenge)) is REFUSED
@@ -145,7 +145,7 @@ def test_a_client_that_supports_channel_binding_can_authenticate_without_it() ->
     ],
 )
 def test_an_invalid_first_message_is_refused(first: bytes | None) -> None:
-    """Without a mandatory extension, another identity or a channel binding, all of which are not offered."""
+    """Mandatory extensions, another identity and channel binding are not supported."""
     assert begun().step(first) is REFUSED
 
 
@@ -169,14 +169,14 @@ def test_an_invalid_first_message_is_refused(first: bytes | None) -> None:
     ],
 )
 def test_an_invalid_last_message_is_refused(last: bytes | None) -> None:
-    """Proof, channel binding flag and nonce have to be those of this exchange."""
+    """Proof, channel binding flag and nonce must be those of this exchange."""
     exchange, challenge = challenged(CLIENT_FIRST)
     assert challenge == SERVER_FIRST
     assert exchange.step(last) is REFUSED
 
 
 def test_an_exchange_cannot_be_replayed() -> None:
-    """Another nonce each time, 256 bits of it."""
+    """The nonce is new each time, with 256 bits."""
     authenticator = ScramAuthenticator(lambda: USERS, b"key")
     challenges = set()
     for _ in range(3):
@@ -194,7 +194,7 @@ def test_an_exchange_cannot_be_replayed() -> None:
 
 @given(first=st.binary(max_size=80), last=st.binary(max_size=80))
 def test_any_message_is_answered(first: bytes, last: bytes) -> None:
-    """No exception, no way in."""
+    """There is neither an exception nor an authentication."""
     for start in (b"", b"n,,", b"n,,n=user,", b"n,,n=user,r="):
         exchange = begun()
         answer = exchange.step(start + first)

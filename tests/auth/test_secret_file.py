@@ -1,4 +1,4 @@
-"""A secret that lasts is made once, for the broker's user alone."""
+"""A persistent secret is made once, and only the broker's user can read it."""
 
 from __future__ import annotations
 

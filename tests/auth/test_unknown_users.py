@@ -1,4 +1,4 @@
-"""Unknown users look like known ones, and stay the same."""
+"""Unknown users look like known ones, and their answers do not change."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_answer_depends_on_the_key() -> None:
 
 
 def test_no_proof_fits_an_unknown_user() -> None:
-    """The keys are random bytes, drawn anew."""
+    """Its keys are new random bytes each time."""
     unknown = UnknownUserVerifiers({}, b"key")
     one, other = unknown.verifier("x"), unknown.verifier("x")
     assert one.stored_key != other.stored_key
@@ -57,7 +57,7 @@ def test_without_users_unknown_ones_have_the_parameters_of_new_ones() -> None:
 
 
 def test_a_new_or_removed_user_changes_few_unknown_ones() -> None:
-    """Who asks before and after a change learns next to nothing."""
+    """Answers from before and after a change reveal next to nothing."""
     users = {f"u{number}": user(4096 + number % 2) for number in range(100)}
     before = UnknownUserVerifiers(users, b"key")
     after = UnknownUserVerifiers({**users, "new": user(4096)}, b"key")

@@ -1,4 +1,4 @@
-"""The file of SCRAM users: every mistake with its line, and changes taken up while the broker runs."""
+"""The file of SCRAM users: every mistake with its line, and changes while the broker runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def logged() -> Iterator[list[LogEvent]]:
 
 
 def write(path: Path, text: str | bytes, mode: int = 0o600) -> Path:
-    """Write the file in place of the old one, as editors do."""
+    """Replace the file by a new one, as editors do."""
     new = path.with_name("new")
     new.write_bytes(text if isinstance(text, bytes) else text.encode())
     new.chmod(mode)
@@ -58,7 +58,7 @@ def test_a_name_is_prepared(path: Path) -> None:
 
 
 def test_an_empty_file_has_no_users(path: Path) -> None:
-    """Nobody comes in then; it is no mistake."""
+    """No client is admitted then; it is no mistake."""
     assert UsersFile(write(path, "")).users() == {}
 
 
@@ -137,7 +137,7 @@ def test_a_change_of_the_file_is_read(path: Path, logged: list[LogEvent]) -> Non
 def test_a_file_with_new_mistakes_changes_nothing_until_they_are_solved(
     path: Path, logged: list[LogEvent], damage: str
 ) -> None:
-    """Neither does it let anyone in; the log says once what is wrong and where."""
+    """It admits nobody else. The log tells the first mistake once, with its line."""
     users: dict[str, Verifier] = {"a": VERIFIER}
     file = UsersFile(write(path, f"a:{VERIFIER}\n"))
     if damage == "broken":

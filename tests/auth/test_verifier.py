@@ -1,4 +1,4 @@
-"""Verifiers: made of passwords, written and read, and refused when they are not right."""
+"""Verifiers: making them from passwords, writing, reading, and refusing invalid ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_new_verifier_follows_rfc_5802() -> None:
 
 
 def test_a_password_is_prepared() -> None:
-    """Spaces of other kinds and composed characters count as what they stand for [RFC 4013]."""
+    """Other spaces and composed characters count as their plain forms [RFC 4013]."""
     verifier = new_verifier("\u00a0\u2168\u00ad", 4096)
     salted = hashlib.pbkdf2_hmac("sha256", b" IX", verifier.salt, 4096)
     assert verifier.server_key == hmac.digest(salted, b"Server Key", "sha256")
@@ -68,7 +68,7 @@ def test_a_user_name_is_prepared(name: str, same: str) -> None:
 
 @pytest.mark.parametrize("name", ["", " a", "a ", "#a", "a:b", "a\nb", "a\x7f", "\x85", "\ufe55", "\u00ad", "\ue000"])
 def test_a_user_name_the_file_cannot_hold(name: str) -> None:
-    """Also one that becomes such a name when it is prepared."""
+    """Also a name that becomes invalid by its preparation."""
     with pytest.raises(InvalidUser):
         prepared(name)
 

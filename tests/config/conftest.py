@@ -1,4 +1,4 @@
-"""Configuration files for the tests, and what is wrong with them."""
+"""Configuration files for the tests, and their problems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole configuration: defaults, zones, paths, and what the command line changes."""
+"""The whole configuration: defaults, zones, paths, and the options of the command line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_an_empty_file_gives_the_defaults(write: Callable[[str], Path], tmp_path
 
 
 def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
-    """The values that EMQX's users and the other layers expect, each in its unit."""
+    """Users of EMQX and other modules expect these values, each in its unit."""
     config = default()
     assert (config.node.id, config.node.data_dir) == (1, "data")
     assert config.mqtt == MQTTConfig(
@@ -119,7 +119,7 @@ def test_every_section_is_read(write: Callable[[str], Path], tmp_path: Path) -> 
 
 @pytest.mark.parametrize("key", ["delivery_rate", "deliver_rate", "flow_control.batch_deliver_limiter"])
 def test_the_rate_of_all_replays_has_three_names_and_the_lowest_counts(write: Callable[[str], Path], key: str) -> None:
-    """EMQX's key, its older name, and the limiter of its flow control, which may stand beside either."""
+    """EMQX's key, its older name, and the limiter of its flow control, together with either of them."""
     assert load(write(f'retainer.{key} = "10/s"')).retainer.node_rate == Rate(10, 1)
     text = f'retainer.flow_control.batch_deliver_limiter = "9/2s"\nretainer.{key} = "10/s"'
     if key != "flow_control.batch_deliver_limiter":
@@ -210,7 +210,7 @@ def test_a_folder_with_a_question_mark_cannot_hold_the_database(tmp_path: Path) 
 
 
 class TestOverride:
-    """What the command line says goes before the file."""
+    """The command line overrides the file."""
 
     @pytest.fixture
     def config(self, write: Callable[[str], Path]) -> Config:

@@ -1,4 +1,4 @@
-"""Every kind of value: what it takes, what it refuses, and what it says then."""
+"""Every kind of value: allowed values, other values, and the messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every class of mistake in a file that is TOML: its line, its key, and what is said."""
+"""Every class of mistake in a valid TOML file: its line, its key, and its message."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_an_open_listener_is_a_problem_unless_it_is_permitted(
 def test_with_authentication_an_open_listener_is_no_problem(
     problems_of: Callable[..., Problems], write: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """A file of users that is refused is the only problem then: without it there may be none."""
+    """If the file of users is rejected, that is the only problem."""
     text = '[listeners.field]\nendpoint = "tcp:1884"\n[authentication]\n'
     config = load(write(f'{text}scram_file = "users"\n'))
     assert not config.listeners["field"].allow_anonymous
@@ -271,7 +271,7 @@ def test_a_value_that_was_refused_causes_no_second_problem(problems_of: Callable
 
 
 def test_unsupported_keys_of_emqx_are_not_keys_of_holdfast() -> None:
-    """A key that comes to be supported must leave the table."""
+    """A newly supported key must leave the table."""
     for name, entry in described(Config).items():
         reader = Reader(Config)
         keys = described(entry.section) if hasattr(entry, "section") else {}

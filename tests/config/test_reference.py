@@ -1,4 +1,4 @@
-"""The generated files: fresh, complete, and saying the truth."""
+"""The generated files: up to date, complete and correct."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ETC = ROOT / "etc"
 
 
 def options(section: type[Section] = Config, prefix: str = "") -> Iterator[tuple[str, str, Option]]:
-    """Yield the table as written, the key and the description of every option."""
+    """Yield the table, the key and the description of every option."""
     for key, entry in described(section).items():
         if isinstance(entry, Option):
             yield prefix, key, entry

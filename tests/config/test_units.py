@@ -1,4 +1,4 @@
-"""Durations, sizes and rates as they are written."""
+"""Parsing durations, sizes and rates."""
 
 from __future__ import annotations
 

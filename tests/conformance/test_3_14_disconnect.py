@@ -10,7 +10,7 @@ from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p
 from tests.conformance.expect import VERSIONS, Door, connect, lasting, payloads
 from tests.doubles import Client, MemoryBroker
-from tests.retained.store.late import LateStore
+from tests.retained.store.delayed_store import DelayedStore
 from tests.wire.test_vectors import WRONG
 
 #: what a Server's DISCONNECT may say
@@ -165,7 +165,7 @@ def test_what_only_a_server_sends_ends_the_connection(version: int, wrong: p.Pac
 def test_a_transient_error_ends_an_mqtt_3_connection() -> None:
     """Without acknowledging what could not be stored [MQTT311-4.8.0-2]."""
     for qos in (1, 2):
-        broker = MemoryBroker(store=LateStore)
+        broker = MemoryBroker(store=DelayedStore)
         client = broker.client("c")
         client.publish("t", qos=qos, retain=True)
         broker.store.commit(StorageFailure(FailureKind.UNAVAILABLE, "no disk"))

@@ -24,7 +24,7 @@ from tests.conformance.expect import (
     string,
 )
 from tests.doubles import Client, MemoryBroker
-from tests.retained.store.late import LateStore
+from tests.retained.store.delayed_store import DelayedStore
 from tests.sessions.restartable import RestartableBroker
 
 
@@ -383,7 +383,7 @@ def test_a_client_sends_no_subscription_identifiers() -> None:
 @pytest.mark.parametrize("qos", [1, 2])
 def test_more_than_the_servers_receive_maximum_ends_the_connection(qos: int) -> None:
     """Up to it every message is taken [MQTT5-3.3.4-7]."""
-    client = MemoryBroker(LateStore, limits=Limits(max_awaiting_rel=3)).client("c", 5)
+    client = MemoryBroker(DelayedStore, limits=Limits(max_awaiting_rel=3)).client("c", 5)
     assert client.connack is not None
     assert client.connack.properties.receive_maximum == 3
     for number in range(1, 4):  # none of them is acknowledged before it is stored

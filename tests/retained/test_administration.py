@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.messages import ChangeKind, ChangeOrigin, RetainedChange
 from holdfast.retained.replay.change_feed import Change
 from tests.admin.doubles import Desk
-from tests.retained.store.late import LateStore
+from tests.retained.store.delayed_store import DelayedStore
 from tests.storage.doubles import result_of
 
 
@@ -18,7 +18,7 @@ def payload(desk: Desk, topic: str) -> bytes | None:
 
 
 def test_a_message_published_during_a_clear_stays() -> None:
-    desk = Desk(store=LateStore)
+    desk = Desk(store=DelayedStore)
     outcome: list[Any] = []
     desk.retain("t/1", b"1")
     desk.retain("t/2", b"1")

@@ -9,7 +9,7 @@ from holdfast.tickets import FailureKind, StorageFailure
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.doubles import MemoryBroker
-from tests.retained.store.late import LateStore
+from tests.retained.store.delayed_store import DelayedStore
 
 
 def topics(broker: MemoryBroker) -> list[str]:
@@ -56,7 +56,7 @@ def test_a_refused_message_is_answered(limits: RetainerLimits, topic: str, paylo
 def test_while_the_database_is_unavailable_a_replay_waits_or_is_refused(version: int, code: int) -> None:
     """By ``retainer.when_unavailable``. A subscription that needs no replay is granted in any case."""
     for refuse in (False, True):
-        broker = MemoryBroker(store=LateStore, retainer=RetainerLimits(refuse_unavailable=refuse))
+        broker = MemoryBroker(store=DelayedStore, retainer=RetainerLimits(refuse_unavailable=refuse))
         broker.store.available = False
         client = broker.client("c", version)
         client.send(p.Subscribe(1, (p.SubscriptionRequest("a", 1), p.SubscriptionRequest("$share/g/b", 1))))
@@ -123,7 +123,7 @@ def test_messages_expire_by_default_or_by_their_own_interval() -> None:
 
 def test_puback_waits_for_the_commit_and_keeps_its_order() -> None:
     """Later acknowledgements wait behind it. Deliveries of QoS 0 and 1 do not wait."""
-    broker = MemoryBroker(store=LateStore)
+    broker = MemoryBroker(store=DelayedStore)
     watcher = broker.client("w")
     watcher.subscribe("#", qos=1)
     client = broker.client("c")
@@ -146,7 +146,7 @@ def test_puback_waits_for_the_commit_and_keeps_its_order() -> None:
 )
 def test_a_failed_commit_is_answered(kind: FailureKind, reason: ReasonCode) -> None:
     """MQTT 5: 0x97 or 0x83 in PUBACK and PUBREC; MQTT 3: a close without acknowledgement. It is counted."""
-    broker = MemoryBroker(store=LateStore)
+    broker = MemoryBroker(store=DelayedStore)
     new, old = broker.client("n", 5, properties=Properties(request_problem_information=0)), broker.client("o", 4)
     new.publish("a", b"1", qos=1, retain=True)
     new.publish("b", b"1", qos=2, retain=True)
@@ -162,7 +162,7 @@ def test_a_failed_commit_is_answered(kind: FailureKind, reason: ReasonCode) -> N
 
 def test_a_store_that_is_behind_stops_publishers() -> None:
     """Publishers are not read while too much is pending, and continue in order."""
-    broker = MemoryBroker(store=LateStore)
+    broker = MemoryBroker(store=DelayedStore)
     client = broker.client("c")
     broker.pressure.change(True)
     client.publish("a", b"1", qos=1, retain=True)

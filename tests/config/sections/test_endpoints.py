@@ -1,4 +1,4 @@
-"""Server endpoint strings: which are taken, and which only this machine can reach."""
+"""Server endpoint strings: valid ones, invalid ones, and those that only this machine can reach."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that cannot be read at all: one clear problem each, with the line where there is one."""
+"""Unreadable files: one clear problem each, with the line if there is one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line of every key, in every syntax TOML has for keys."""
+"""The line of every key, in every TOML syntax for keys."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ names = st.text(st.characters(codec="utf-8", max_codepoint=0xFFFF, exclude_categ
 def test_keys_of_any_document_have_their_lines(
     statements: list[tuple[list[str], str, int]],
 ) -> None:
-    """Keys are made unique by their number, so that any names make a valid document."""
+    """A number makes each key unique, so any names make a valid document."""
     text = ""
     expected: dict[tuple[str, ...], int] = {}
     for number, (parts, value, form) in enumerate(statements):

@@ -19,7 +19,7 @@ from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
 from tests.retained.store.contract import put
-from tests.retained.store.late import LateStore
+from tests.retained.store.delayed_store import DelayedStore
 from tests.sessions.restartable import RestartableBroker
 from tests.storage.doubles import fresh_file
 
@@ -194,7 +194,7 @@ def test_a_will_over_a_limit_is_delivered(
 
 def test_a_burst_does_not_exceed_the_limit_before_it_is_committed() -> None:
     """Uncommitted messages count. The last ones wait for the commit, and are then decided exactly."""
-    broker = MemoryBroker(store=LateStore, retainer=RetainerLimits(max_retained_messages=3, max_retained_bytes=100))
+    broker = MemoryBroker(store=DelayedStore, retainer=RetainerLimits(max_retained_messages=3, max_retained_bytes=100))
     clients = [broker.client(f"c{number}", 5) for number in range(5)]
     for number, client in enumerate(clients):
         client.publish(f"t{number}", b"x", 1, True)
@@ -210,7 +210,7 @@ def test_a_burst_does_not_exceed_the_limit_before_it_is_committed() -> None:
 
 def test_a_publisher_keeps_its_order_while_it_waits() -> None:
     """Its packets after an undecided message are handled and acknowledged after that message."""
-    broker = MemoryBroker(store=LateStore, retainer=RetainerLimits(max_retained_messages=1))
+    broker = MemoryBroker(store=DelayedStore, retainer=RetainerLimits(max_retained_messages=1))
     watcher = broker.client("w")
     watcher.subscribe("#", qos=1)
     first, client = broker.client("f"), broker.client("c", 5)
@@ -228,7 +228,7 @@ def test_a_publisher_keeps_its_order_while_it_waits() -> None:
 @pytest.mark.parametrize(("qos", "delivered"), [(0, True), (1, False), (2, False)])
 def test_a_publisher_that_disconnects_while_it_waits(qos: int, delivered: bool) -> None:
     """Its QoS 0 message is still received. It will send others again, so these are not delivered twice."""
-    broker = MemoryBroker(store=LateStore, retainer=RetainerLimits(max_retained_messages=2))
+    broker = MemoryBroker(store=DelayedStore, retainer=RetainerLimits(max_retained_messages=2))
     first, client = broker.client("f"), broker.client("c", 5)
     first.publish("a", b"1", 1, True)
     first.publish("a", b"2", 1, True)
@@ -242,7 +242,7 @@ def test_a_publisher_that_disconnects_while_it_waits(qos: int, delivered: bool) 
 
 def test_a_refused_message_never_replaces_an_accepted_one() -> None:
     """Both wait for the same commit: the accepted one is stored."""
-    broker = MemoryBroker(store=LateStore, retainer=RetainerLimits(max_payload_size=3, max_retained_bytes=100))
+    broker = MemoryBroker(store=DelayedStore, retainer=RetainerLimits(max_payload_size=3, max_retained_bytes=100))
     broker.store.commit()
     client = broker.client("c", 5)
     client.publish("t", b"v1", 1, True)
@@ -284,7 +284,7 @@ def test_acknowledged_messages_are_retained_and_no_limit_is_exceeded(steps: list
     Each topic retains its last accepted message, a refused message leaves no trace, and no message is refused that
     would not have exceeded a limit.
     """
-    broker = MemoryBroker(store=LateStore, retainer=limits)
+    broker = MemoryBroker(store=DelayedStore, retainer=limits)
     refused = broker.retained.refused
 
     def justly(message: ApplicationMessage, refusal: RetainRefused, outcome: str) -> None:

@@ -23,7 +23,7 @@ from holdfast.topics import matches
 from holdfast.wire import NO_PROPERTIES, Properties, encode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
-from tests.retained.store.late import LateStore
+from tests.retained.store.delayed_store import DelayedStore
 
 SMALL = FlowSettings(batch_read_number=4, batch_deliver_number=2)
 
@@ -70,7 +70,7 @@ def test_the_qos_is_the_lower_of_the_message_s_and_the_subscription_s(
 
 
 def test_no_further_batch_is_read_while_the_window_is_full() -> None:
-    broker = filled(limits=Limits(max_inflight=2), store=LateStore)
+    broker = filled(limits=Limits(max_inflight=2), store=DelayedStore)
     broker.store.commit()
     client = broker.client("c", 5)
     client.subscribe("t/#", qos=1)
@@ -251,7 +251,7 @@ def test_an_unreadable_store_ends_the_connection_with_a_reason() -> None:
 
 
 def test_a_late_read_after_unsubscribe_is_ignored() -> None:
-    broker = filled(store=LateStore)
+    broker = filled(store=DelayedStore)
     broker.store.commit()
     broker.store.read_later = True
     client = broker.client("c", 5)
@@ -307,7 +307,7 @@ def test_an_operators_change_does_not_let_a_replay_overtake_queued_messages(wind
 @pytest.mark.parametrize("failure", [None, StorageFailure(FailureKind.UNAVAILABLE, "away")])
 def test_an_operators_uncommitted_change_hides_nothing(origin: ChangeOrigin, failure: StorageFailure | None) -> None:
     """A replay that passes the topic meanwhile delivers the older message. A failed change changes nothing."""
-    broker = filled(6, limits=Limits(max_inflight=2), store=LateStore)
+    broker = filled(6, limits=Limits(max_inflight=2), store=DelayedStore)
     broker.store.commit()
     client = broker.client("c", 5)
     came = [m for m in client.subscribe("t/#", qos=1) if isinstance(m, p.Publish)]
@@ -320,7 +320,7 @@ def test_an_operators_uncommitted_change_hides_nothing(origin: ChangeOrigin, fai
     assert [(m.topic, m.payload) for m in seen] == [(f"t/{n:02}", b"%d" % n) for n in range(6)]
 
 
-class ElsewhereStore(LateStore):
+class ElsewhereStore(DelayedStore):
     """A store that reads in another thread: an answer has all changes committed before it was made."""
 
     def read(self, *arguments: Any) -> Deferred[Batch]:
@@ -424,7 +424,7 @@ def test_overlapping_replays_are_not_stale_when_another_node_writes(
 
 def test_after_a_failed_commit_no_stored_message_follows_a_newer_live_one() -> None:
     """The live message was delivered, its commit failed: the older stored one must not follow on this connection."""
-    broker = filled(4, store=LateStore, limits=Limits(max_inflight=1))
+    broker = filled(4, store=DelayedStore, limits=Limits(max_inflight=1))
     broker.store.commit()
     client = broker.client("c", 5)
     (suback, first) = client.subscribe("t/#", qos=1)
@@ -472,7 +472,7 @@ def test_a_message_that_expires_while_it_waits_for_room_is_not_delivered(
 )
 def test_no_message_comes_both_live_and_replayed(steps: list[str], joins_at: int, qos: int, at_once: bool) -> None:
     """Published before, while and after a client subscribes: each message at most once, and always the newest."""
-    store = LateStore(lambda: 0)
+    store = DelayedStore(lambda: 0)
     store.read_later, store.acknowledge_at_once = True, at_once
     broker = MemoryBroker(store=lambda _: store, flow=FlowSettings(2, 1), limits=Limits(max_inflight=2))
     publisher, client = broker.client("p"), broker.client("c")
@@ -510,7 +510,7 @@ def test_no_message_comes_both_live_and_replayed(steps: list[str], joins_at: int
 
 def far_away(count: int = 12, payload: int = 1, **options: Any) -> MemoryBroker:
     """Return a broker whose store reads ahead and answers when told, with retained messages t/00, t/01, ..."""
-    broker = MemoryBroker(flow=SMALL, store=LateStore, **options)
+    broker = MemoryBroker(flow=SMALL, store=DelayedStore, **options)
     broker.store.reads_ahead = True
     publisher = broker.client("filler", 5)
     for number in range(count):
@@ -522,7 +522,7 @@ def far_away(count: int = 12, payload: int = 1, **options: Any) -> MemoryBroker:
 
 def arrived(broker: MemoryBroker, client: Client) -> list[p.Publish]:
     """Answer the waiting reads. Return the packets sent to the client since."""
-    if isinstance(broker.store, LateStore):
+    if isinstance(broker.store, DelayedStore):
         broker.store.answer_reads()
     broker.settle()
     return client.got(p.Publish)
@@ -727,9 +727,9 @@ def test_never_stale_after_fresh(data: st.DataObject) -> None:
     draw = data.draw
     store = None
 
-    def late(now: Any) -> LateStore:
+    def late(now: Any) -> DelayedStore:
         nonlocal store
-        store = LateStore(now)
+        store = DelayedStore(now)
         return store
 
     def drawn_flow() -> FlowSettings:

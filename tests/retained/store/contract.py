@@ -1,4 +1,4 @@
-"""What every retained store promises. Each store's tests inherit this."""
+"""The promises of every retained store. The tests of each store inherit them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def message(topic: str, payload: bytes = b"x", revision: int = 1, **fields: Any)
 
 
 def put(store: IRetainedStore, topic: str, payload: bytes = b"x", **fields: Any) -> RetainedMessage:
-    """Store a message under the next revision; it must be stored."""
+    """Store a message with the next revision."""
     stored = message(topic, payload, store.next_revision(), **fields)
     ticket = store.put(RetainedChange(topic, stored.revision, NOW, stored))
     assert ticket.settled
@@ -57,17 +57,17 @@ def put(store: IRetainedStore, topic: str, payload: bytes = b"x", **fields: Any)
 
 
 def clear(store: IRetainedStore, topic: str, at: int = NOW) -> None:
-    """Clear a topic under the next revision."""
+    """Clear a topic with the next revision."""
     assert store.put(RetainedChange(topic, store.next_revision(), at, None)).failure is None
 
 
 def selection(topic_filter: str, protocol_version: int = 4, **fields: Any) -> Selection:
-    """Build a selection that leaves nothing out."""
+    """Build a selection that leaves out no message."""
     return evolve(Selection(topic_filter, protocol_version, LATE, 1, NOW), **fields)
 
 
 def listed(store: IRetainedStore, wanted: Selection, payloads: bool) -> list[ListedMessage]:
-    """List everything, two at a time."""
+    """List all messages, two at a time."""
     found: list[ListedMessage] = []
     listing = Listing([], "", False)
     while not listing.done:
@@ -84,7 +84,7 @@ def batches(
     max_bytes: int = 1 << 20,
     detailed: bool = False,
 ) -> Iterator[Batch]:
-    """Read until nothing is left."""
+    """Read all batches."""
     after = ""
     for _ in range(10_000):
         batch = result_of(store.read(wanted, after, rows, slice_rows, max_bytes, detailed))
@@ -107,7 +107,7 @@ def topics_read(store: IRetainedStore, wanted: Selection, **bounds: Any) -> list
 
 
 def packet(stored: RetainedMessage, protocol_version: int) -> bytes:
-    """Encode the packet a replay at QoS 0 delivers, with the codec."""
+    """Encode with the codec the packet that a replay delivers with QoS 0."""
     properties = stored.properties if protocol_version == 5 else NO_PROPERTIES
     return encode(Publish(stored.topic, stored.payload, retain=True, properties=properties), protocol_version)
 
@@ -116,7 +116,7 @@ class StoreContract:
     """The promises of :class:`holdfast.retained.store.interfaces.IRetainedStore`."""
 
     def opened(self) -> AbstractContextManager[IRetainedStore]:
-        """Open an empty store with node 1, for the time of a test."""
+        """Open an empty store with node 1, for one test."""
         raise NotImplementedError
 
     def test_a_message_is_read_unchanged(self) -> None:
@@ -130,7 +130,7 @@ class StoreContract:
             assert one == Slice("a/b", 1, packet(stored, 5), b"\2", (NOW + 1,), NOW + 1)
 
     def test_a_message_is_listed_unchanged(self) -> None:
-        """With its payload if asked for; its size is known either way."""
+        """The payload is listed only if asked for, the size always."""
         with self.opened() as store:
             properties = Properties(content_type="t", correlation_data=b"\0", user_properties=(("a", "b"),))
             stored = put(
@@ -140,7 +140,7 @@ class StoreContract:
             assert listed(store, selection("#"), payloads=False) == [ListedMessage(evolve(stored, payload=b""), 2)]
 
     def test_every_topic_can_be_listed(self) -> None:
-        """Also those that # does not match; tombstones, expired messages and later revisions are left out."""
+        """Also topics that # does not match. Tombstones, expired messages and later revisions are left out."""
         with self.opened() as store:
             for topic in ("$a", "a/b", "c", "d", "e"):
                 put(store, topic)
@@ -154,7 +154,7 @@ class StoreContract:
     @shared
     @given(st.data())
     def test_a_listing_has_all_matches_in_bounded_parts(self, data: st.DataObject) -> None:
-        """In topic order, of at most so many rows and bytes, except that one message alone may be heavier."""
+        """Parts are in topic order and have at most the given rows and bytes, or one longer message."""
         with self.opened() as store:
             stored = {topic: put(store, topic, b"x" * len(topic)) for topic in data.draw(st.lists(topics, max_size=20))}
             topic_filter = data.draw(topic_filters() | st.just(EVERY_TOPIC))
@@ -188,7 +188,7 @@ class StoreContract:
             assert topics_read(store, selection("a", now=NOW - 1)) == ["a"]
 
     def test_a_message_expires_at_the_same_time_for_every_filter(self) -> None:
-        """To the millisecond: with a wildcard, without one, and when listed."""
+        """To the millisecond, with a wildcard, without one, and in a listing."""
         with self.opened() as store:
             put(store, "a/b", expires_at=NOW)
             for topic_filter in ("a/b", "a/+", "+/b", "a/#", "#"):
@@ -198,7 +198,7 @@ class StoreContract:
                     assert listed(store, selection(topic_filter, now=now), False) == []
 
     def test_a_read_continues_behind_expired_messages(self) -> None:
-        """However much of it lies at the beginning, in between and at the end, with batches of any size."""
+        """With any number of them at the beginning, in between and at the end, and batches of any size."""
         with self.opened() as store:
             for number in range(40):
                 put(store, f"t/{number:02}", expires_at=None if number in (13, 14, 38) else NOW)
@@ -338,7 +338,7 @@ class StoreContract:
             assert {stamp & 255 for stamp in stamps} == {store.node}
 
     def __init_subclass__(cls) -> None:
-        """Give each store's tests functions of their own: pytest-twisted changes those it has run."""
+        """Give the tests of each store functions of their own: pytest-twisted changes the functions that it runs."""
         for body in (StoreContract.statistics_are_right_after_any_changes, StoreContract.reading_equals_matching):
             setattr(cls, f"test_{body.__name__}", shared(given(st.data())(body)))
 
@@ -365,7 +365,7 @@ class StoreContract:
                 )
 
     def reading_equals_matching(self, data: st.DataObject) -> None:
-        """A read finds what matching one by one finds, in topic order and once, however it is paged."""
+        """A read finds the matches of the plain matcher, in topic order and once, with any size of batches."""
         names = data.draw(st.sets(topics, max_size=40))
         filters = data.draw(st.lists(topic_filters(), min_size=1, max_size=6))
         with self.opened() as store:
@@ -404,7 +404,7 @@ class StoreContract:
                 self.check(found, expected, version, detailed)
 
     def check(self, found: list[Slice], expected: list[RetainedMessage], version: int, detailed: bool) -> None:
-        """Compare slices with the messages they should hold."""
+        """Compare slices with the expected messages."""
         assert b"".join(one.packets for one in found) == b"".join(packet(one, version) for one in expected)
         parser = PacketParser(1 << 20, version)
         position = 0
@@ -427,7 +427,7 @@ class StoreContract:
 
 
 class UsageContract:
-    """What is retained is counted by Client and by Topic Filter where the store was made for that."""
+    """The store counts usage by Client and by Topic Filter if it is created so."""
 
     def opened(
         self, topic_filters: Sequence[str] = (), clients: bool = False
@@ -437,7 +437,7 @@ class UsageContract:
     def reopened(
         self, store: IRetainedStore, topic_filters: Sequence[str] = (), clients: bool = False
     ) -> AbstractContextManager[IRetainedStore]:
-        """Close it and open it again."""
+        """Close the store and open it again."""
         raise NotImplementedError
 
     def test_usage_of_topics_and_in_all(self) -> None:
@@ -460,7 +460,7 @@ class UsageContract:
         st.lists(topic_filters(), max_size=3, unique=True),
     )
     def test_usage_is_exact_from_its_configuration_on(self, steps: list[Any], topic_filters: list[str]) -> None:
-        """After any changes, in any order with counting what was there before, restarts and sweeps."""
+        """After any order of changes, counting of earlier messages, restarts and sweeps."""
         with self.opened() as store:
             store = self._apply(store, steps[: len(steps) // 2], topic_filters)
             with self.reopened(store, topic_filters, True) as counting:
@@ -510,7 +510,7 @@ class UsageContract:
     @given(st.booleans(), st.integers(1, 4))
     @settings(max_examples=12, suppress_health_check=[HealthCheck.differing_executors])
     def test_the_expiry_of_stored_messages_can_be_capped(self, never_too: bool, limit: int) -> None:
-        """Counted from when each was stored; tombstones and what expires earlier stay as they are."""
+        """The lifetime begins when a message is stored. Tombstones and earlier expiries do not change."""
         with self.opened() as store:
             put(store, "early", expires_at=NOW + 5)
             put(store, "late", expires_at=NOW + 500)
@@ -532,12 +532,12 @@ class UsageContract:
 def look(
     store: IRetainedStore, topics: Sequence[str], topic_filters: Sequence[str] = (), clients: Sequence[str] = ()
 ) -> UsageSnapshot:
-    """Look at the store."""
+    """Read the usage."""
     seen: UsageSnapshot = result_of(store.read_usage(topics, topic_filters, clients))
     return seen
 
 
 def usage(messages: Iterable[RetainedMessage]) -> Usage:
-    """Count them."""
+    """Sum up messages."""
     sizes = [len(one.payload) for one in messages]
     return Usage(len(sizes), sum(sizes))

@@ -41,13 +41,13 @@ from tests.storage.doubles import result_of
 
 @cache
 def database() -> str:
-    """One database for all these tests, one after the other."""
+    """Make one database for all these tests."""
     return fresh_database()
 
 
 @contextmanager
 def opened(node: int = 1, empty: bool = True, **options: Any) -> Iterator[SQLRetainedStore]:
-    """Open the store, emptied first."""
+    """Open the store, after emptying it."""
     if empty:
         with psycopg.connect(database().replace("+psycopg", ""), autocommit=True) as connection:
             connection.execute("TRUNCATE retained, retained_levels, retained_usage, nodes")
@@ -70,7 +70,7 @@ class TestPostgresRetainedStore(StoreContract):
 
 
 class TestRecordedPostgresRetainedStore(StoreContract):
-    """Its changes are recorded in the history too."""
+    """The store records its changes in the history."""
 
     @contextmanager
     def opened(self) -> Iterator[IRetainedStore]:
@@ -79,7 +79,7 @@ class TestRecordedPostgresRetainedStore(StoreContract):
 
 
 class TestPostgresRetainedStoreInSmallBites(StoreContract):
-    """Every bound is so tight that each read crosses it."""
+    """Every bound is so small that each read reaches it."""
 
     @contextmanager
     def opened(self) -> Iterator[IRetainedStore]:
@@ -89,7 +89,7 @@ class TestPostgresRetainedStoreInSmallBites(StoreContract):
 
 
 class TestPostgresRetainedStoreWithoutLike(StoreContract):
-    """No filter is left to SQL: topics are matched by the caller."""
+    """SQL checks no filter: Python matches all topics."""
 
     @pytest.fixture(autouse=True)
     def _no_like(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ class TestPostgresUsage(UsageContract):
 
 
 class AheadWall:
-    """A clock that runs ahead of the others."""
+    """A clock that is an hour ahead of the others."""
 
     def __call__(self) -> int:
         return NOW + 3_600_000
@@ -145,7 +145,7 @@ def two_nodes() -> Iterator[tuple[SQLRetainedStore, SQLRetainedStore]]:
 
 
 def test_a_second_broker_of_the_same_node_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the reason, and what to do."""
+    """The error tells the reason and the remedy."""
     monkeypatch.setattr(postgres, "_LOCK_TIMEOUT", 50)
     with opened() as store:
         put(store, "a")
@@ -155,7 +155,7 @@ def test_a_second_broker_of_the_same_node_is_refused(monkeypatch: pytest.MonkeyP
 
 
 def test_nodes_see_each_others_messages() -> None:
-    """Also those of level counts and sizes they have never met themselves."""
+    """Also messages with level counts and sizes that the reading node has never written."""
     with two_nodes() as (one, two):
         put(one, "a/b", b"one")
         put(two, "a/b/c/d/e", b"x" * 3000)
@@ -167,7 +167,7 @@ def test_nodes_see_each_others_messages() -> None:
 
 
 def test_the_last_accepted_message_wins_with_any_clocks() -> None:
-    """A change that lost to the revision of a clock ahead is stamped again and written, before it is acknowledged."""
+    """A change that loses to the revision of a fast clock gets a higher revision before its acknowledgement."""
     with two_nodes() as (one, two):
         put(two, "a", b"ahead")
         put(one, "a", b"later")
@@ -185,7 +185,7 @@ def test_the_last_accepted_message_wins_with_any_clocks() -> None:
 
 
 def test_a_slow_clock_catches_up_with_the_revisions_it_meets() -> None:
-    """After that, its stamps are above what it has met: nothing is stamped twice for long."""
+    """From then on, its revisions are above those that it has met, so no change needs a second one."""
     with two_nodes() as (one, two):
         ahead = put(two, "a", b"ahead")
         put(one, "a", b"later")
@@ -193,7 +193,7 @@ def test_a_slow_clock_catches_up_with_the_revisions_it_meets() -> None:
 
 
 def test_usage_counts_the_messages_of_all_nodes() -> None:
-    """And what they have cleared of each other's."""
+    """Also after one node clears a message of another."""
     with two_nodes() as (one, two):
         put(one, "a", b"1234")
         put(two, "b", b"12")
@@ -204,7 +204,7 @@ def test_usage_counts_the_messages_of_all_nodes() -> None:
 
 
 def test_totals_after_a_restart_include_all_nodes() -> None:
-    """Each node keeps its share; a node may clear what another has set."""
+    """Each node stores its own part of the totals. A node can clear a message of another."""
     with two_nodes() as (one, two):
         put(one, "a", b"1234")
         put(one, "b", b"12")
@@ -215,7 +215,7 @@ def test_totals_after_a_restart_include_all_nodes() -> None:
 
 
 def test_two_nodes_write_the_same_topics_at_once_without_loss_or_deadlock() -> None:
-    """Two nodes write the same new topics in opposite order, at the same time, from threads of their own."""
+    """Two threads write the same new topics in opposite order."""
     with two_nodes() as nodes:
         tickets: list[CommitTicket] = []
         failures: list[BaseException] = []

@@ -1,4 +1,4 @@
-"""Rows are ready for the wire, and readable with plain SQL."""
+"""Rows have packets for the wire, and columns for plain SQL."""
 
 from __future__ import annotations
 

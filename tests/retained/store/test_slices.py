@@ -1,4 +1,4 @@
-"""Walking and cutting slices keeps packets and columns in step."""
+"""Finding packets in slices, and cutting slices: packets, QoS and expiries stay together."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_both_parts_of_a_cut_have_messages(count: int) -> None:
 def test_the_parts_of_a_divided_slice_are_the_whole(
     case: tuple[Slice, list[tuple[str, bytes]], int], count: int
 ) -> None:
-    """Each has ``count`` messages but the last; together they are what was divided, and each knows its last topic."""
+    """All but the last have ``count`` messages. Together they are the whole slice, and each has its last topic."""
     whole, _, version = case
     parts = divide(whole, count, version)
     assert sum(part.count for part in parts) == whole.count
@@ -108,7 +108,7 @@ def test_the_parts_of_a_divided_slice_are_the_whole(
 def test_portions_are_as_large_as_possible_and_together_the_whole(
     example: tuple[Slice, list[tuple[str, bytes]], int], most: int
 ) -> None:
-    """Only a message that alone is larger exceeds the bound, and the next one would not have fitted."""
+    """Only a single longer message exceeds the bound. The next message never fits into the portion before."""
     one, _, version = example
     divided = portions(one, most, version)
     assert b"".join(piece.packets for piece in divided) == one.packets

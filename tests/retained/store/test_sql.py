@@ -1,4 +1,4 @@
-"""The retained store in SQLite keeps the contract, and bounds what one turn of the reactor reads."""
+"""The retained store in SQLite keeps the contract, and bounds each read."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class TestSQLUsage(UsageContract):
 
 
 class TestRecordedSQLRetainedStore(StoreContract):
-    """Its changes are recorded in the history too."""
+    """The store records its changes in the history."""
 
     @contextmanager
     def opened(self) -> Iterator[IRetainedStore]:
@@ -89,7 +89,7 @@ class TestRecordedSQLRetainedStore(StoreContract):
 
 
 class TestSQLRetainedStoreInSmallBites(StoreContract):
-    """Every bound is so tight that each read crosses it."""
+    """Every bound is so small that each read reaches it."""
 
     @contextmanager
     def opened(self) -> Iterator[IRetainedStore]:
@@ -99,7 +99,7 @@ class TestSQLRetainedStoreInSmallBites(StoreContract):
 
 
 class TestSQLRetainedStoreWithoutGlob(StoreContract):
-    """No filter is left to SQL: topics are matched by the caller."""
+    """SQL checks no filter: Python matches all topics."""
 
     @pytest.fixture(autouse=True)
     def _no_glob(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +159,7 @@ def test_a_filter_deeper_than_every_topic_finds_nothing() -> None:
 
 
 def test_topics_for_a_match_in_python_are_listed_in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few hundred topics at a time: what is matched one by one holds the reactor for longer."""
+    """A few hundred topics at a time, because matching in Python takes longer."""
     listed: list[int] = []
     topics = SQLiteStatements.topics
 
@@ -239,7 +239,7 @@ def test_any_number_of_rows_is_written_in_one_commit() -> None:
 
 
 def put_many(store: SQLRetainedStore, number: int) -> None:
-    """Put one message to each of so many topics."""
+    """Put a message to each of ``number`` topics."""
     for index in range(number):
         stored = message(f"t/{index}", revision=store.next_revision())
         store.put(RetainedChange(stored.topic, stored.revision, NOW, stored))
@@ -271,7 +271,7 @@ def test_within_one_commit_the_highest_revision_wins() -> None:
 
 
 def test_ten_thousand_values_of_a_topic_in_a_burst_are_written_a_few_times() -> None:
-    """What comes while a commit is under way waits for the next one, and only the newest of it is written."""
+    """During a commit, changes wait for the next one, and only the newest change of a topic is written."""
     with opened() as (bench, store):
         bench.executor.manual = True
         tickets = []
@@ -291,7 +291,7 @@ def test_ten_thousand_values_of_a_topic_in_a_burst_are_written_a_few_times() -> 
 
 
 def test_the_steps_of_opening_do_not_depend_on_the_number_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps of SQLite's machine, in all connections: no row of what is retained is read at start."""
+    """Counted in steps of SQLite's virtual machine, in all connections: the start reads no retained message."""
 
     def steps_to_open(retained: int) -> int:
         with opened() as (bench, store):
@@ -405,7 +405,7 @@ def test_the_view_shows_retained_messages_in_plain_sql() -> None:
 def test_a_listing_misses_no_message_when_others_are_stored_meanwhile(
     monkeypatch: pytest.MonkeyPatch, stored: list[str], topic_filter: str
 ) -> None:
-    """Between the look at how much it is and the reading of it, more may be committed in front of it."""
+    """Other messages are committed between the statement that weighs the messages and the one that reads them."""
     weights = SQLiteStatements.weights
     with opened() as (_, store):
         put(store, "c")

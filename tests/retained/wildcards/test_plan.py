@@ -1,4 +1,4 @@
-"""Plans find exactly what the plain matcher finds."""
+"""Plans find exactly the matches of the plain matcher."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.retained.strategies import topic_filters, topics
 
 
 def found_by(planned: Plan, topic: str) -> bool:
-    """Tell whether a plan finds a topic, with ranges and terms put in Python's words."""
+    """Tell whether a plan finds a topic, with its ranges and terms in Python instead of SQL."""
     if not any(one.low <= topic and (one.high is None or topic < one.high) for one in planned.ranges):
         return False
     if planned.levels is None:

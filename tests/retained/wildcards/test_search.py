@@ -1,7 +1,7 @@
-"""A search for a Topic Filter with wildcards, by jumps and by walks, reads what the plain matcher matches, and no more.
+"""A search for a Topic Filter with wildcards, by jumps and by walks, reads exactly the matches of the plain matcher.
 
-Bounds are so small here that every statement meets them. What a search costs is counted in rows and in the instructions
-of SQLite's virtual machine, which are the same on every run.
+Bounds are so small here that every statement reaches them. The cost of a search is counted in rows and in instructions
+of SQLite's virtual machine, which are the same in every run.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ searching = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slo
 
 @pytest.fixture(params=list(STORES))
 def opened(request: pytest.FixtureRequest) -> Opened:
-    """Both databases, in turn."""
+    """Each database."""
     return STORES[request.param]
 
 
 @st.composite
 def trees(draw: st.DrawFn) -> set[str]:
-    """Topics that share levels, so that there are siblings to jump to, and some that do not."""
+    """Topics that share levels, so that a search can jump to siblings, and a few other topics."""
     alphabets = [draw(st.lists(levels, min_size=1, max_size=4, unique=True)) for _ in range(draw(st.integers(1, 4)))]
     grown = {"/".join(names) for names in product(*alphabets)} - {""}
     return set(sorted(grown)[:80]) | draw(st.sets(topics, max_size=10))
@@ -58,7 +58,7 @@ def trees(draw: st.DrawFn) -> set[str]:
 
 @st.composite
 def filters_of(draw: st.DrawFn, names: set[str]) -> str:
-    """A Topic Filter made of a topic that is there, or any."""
+    """A Topic Filter made from an existing topic, or any Topic Filter."""
     if not names or draw(st.integers(0, 4)) == 0:
         return draw(topic_filters())
     wanted = draw(st.sampled_from(sorted(names))).split("/")
@@ -87,8 +87,7 @@ pages = st.tuples(st.sampled_from([1, 2, 3, 7, 1000]), st.sampled_from([1, 2, 10
 def test_a_search_reads_exactly_the_matches_of_the_plain_matcher(store_name: str, data: st.DataObject) -> None:
     """In order, once, from every cursor, while topics are changed and cleared between the reads.
 
-    What changes before it is read is left to the live message (or to nothing, when it is cleared); the rest of the
-    topics up to the new cursor is read, whatever happened meanwhile.
+    A topic that changes before its read is left to the live message. All other matches up to the new cursor are read.
     """
     names = data.draw(trees())
     ticks = count()
@@ -124,7 +123,7 @@ def test_a_search_reads_exactly_the_matches_of_the_plain_matcher(store_name: str
 
 
 def test_a_topic_and_the_topics_below_it_are_read_one_by_one(opened: Opened) -> None:
-    """``a/#`` is two ranges: the end of the first does not hide the second."""
+    """``a/#`` has two ranges: the end of the first one does not hide the second one."""
     with opened() as store:
         for topic in ("a", "a!", "a/b", "a/c"):
             put(store, topic)
@@ -132,7 +131,7 @@ def test_a_topic_and_the_topics_below_it_are_read_one_by_one(opened: Opened) -> 
 
 
 def test_a_level_with_the_sought_level_as_prefix_hides_no_match(opened: Opened) -> None:
-    """``x/a!`` lies between ``x/a`` and what is below it."""
+    """``x/a!`` lies between ``x/a`` and the topics below it."""
     with opened(jump_rows=1) as store:
         for first, second in product("xyz", ("a", "a!", "a!/b", "a/b", "a/c", "b")):
             put(store, f"{first}/{second}")
@@ -143,7 +142,7 @@ def test_a_level_with_the_sought_level_as_prefix_hides_no_match(opened: Opened) 
 
 
 def test_a_search_that_jumps_all_the_way_reads_every_match(opened: Opened) -> None:
-    """More matches than fit a slice, a read and a leap; none of them next to another."""
+    """More matches than a slice, a read and a leap can have, and other topics between all of them."""
     with opened(jump_rows=1) as store:
         for site, device in product(range(12), range(8)):
             put(store, f"site/{site:02}/{device}/v")
@@ -155,7 +154,7 @@ def test_a_search_that_jumps_all_the_way_reads_every_match(opened: Opened) -> No
 
 @pytest.mark.parametrize("sites", [20, 90])
 def test_a_search_that_walks_reads_every_match(opened: Opened, sites: int) -> None:
-    """Few matches in a window, and more than may be named one by one; at the filter's own level and below it."""
+    """Few matches in a window, and also more than one statement lists; at the filter's last level and below it."""
     with opened() as store:
         for site, below in product(range(sites), ("a", "a/b", "b", "b/c/d", "c")):
             put(store, f"{site:02}/{below}")
@@ -173,14 +172,14 @@ def test_the_successor_is_never_the_topic_and_passes_no_match(topic_filter: str,
 
 
 def found_in(key_range: Any, topic: str) -> bool:
-    """Tell whether a range holds a topic."""
+    """Tell whether a topic is in a range."""
     return bool(key_range.low <= topic and (key_range.high is None or topic < key_range.high))
 
 
 @searching
 @given(data=st.data())
 def test_postgres_jumps_where_the_plan_says(data: st.DataObject) -> None:
-    """The expression of the statement is the plan's own rule."""
+    """The SQL expression and the plan's method have the same results."""
     topic_filter, names = data.draw(topic_filters()), data.draw(st.lists(topics, min_size=1, max_size=30))
     planned = plan(topic_filter)
     names = [topic for topic in names if any(found_in(one, topic) for one in planned.ranges)]
@@ -199,7 +198,7 @@ def test_postgres_jumps_where_the_plan_says(data: st.DataObject) -> None:
 
 @contextmanager
 def connected() -> Iterator[Any]:
-    """A cursor of ours on Postgres."""
+    """A cursor on Postgres."""
     from holdfast.storage.postgres.database import Cursor
 
     url = test_postgres.database().replace("+psycopg", "")
@@ -251,13 +250,13 @@ class Meter:
         self.statements[-1] += 10
 
     def reading(self, store: SQLRetainedStore, topic_filter: str) -> int:
-        """Return how many instructions it takes to read what matches."""
+        """Return the instructions for reading all matches."""
         self.statements.clear()
         topics_read(store, selection(topic_filter))
         return sum(self.statements)
 
     def of(self, bench: Bench, statement: str) -> int:
-        """Return how many instructions a statement takes."""
+        """Return the instructions of a statement."""
         assert bench.store.parts is not None
         self.statements.clear()
         bench.store.parts.readers.read(lambda connection: connection.cursor().execute(statement).fetchall())
@@ -266,7 +265,7 @@ class Meter:
 
 @contextmanager
 def filled(sites: int, devices: int, **options: Any) -> Iterator[tuple[Bench, SQLRetainedStore, Meter]]:
-    """Open a store with so many sites of so many devices, written in few commits."""
+    """Open a store with topics of sites and their devices, written in few commits."""
     with test_sql.opened(seconds=lambda: 0.0, **options) as (bench, store):
         bench.executor.manual = True
         for site, device in product(range(sites), range(devices)):
@@ -279,7 +278,7 @@ def filled(sites: int, devices: int, **options: Any) -> Iterator[tuple[Bench, SQ
 
 
 def test_the_cost_of_a_selective_search_hardly_depends_on_the_rows_between_matches() -> None:
-    """Five times as many rows between as many siblings: it takes not half as long again."""
+    """With five times as many rows between the siblings, it takes less than 1.5 times as long."""
     costs = []
     for devices in (400, 2000):
         with filled(10, devices) as (_, store, meter):
@@ -293,7 +292,7 @@ def test_the_cost_of_a_selective_search_hardly_depends_on_the_rows_between_match
 
 @pytest.mark.parametrize("topic_filter", ["+/+/+/+/hum", "site/+/dev/+/hum", "site/+/+/+/hum/#"])
 def test_a_search_without_matches_costs_little_more_than_one_scan(topic_filter: str) -> None:
-    """Where jumps gain nothing, it hardly tries them: half as much again as one statement over the whole table."""
+    """A search seldom tries jumps that gain nothing: it costs 1.5 times one statement over the whole table."""
     with filled(40, 500) as (bench, store, meter):
         pattern = topic_filter.replace("+", "*").replace("/#", "")
         scan = meter.of(
@@ -306,7 +305,7 @@ def test_a_search_without_matches_costs_little_more_than_one_scan(topic_filter: 
 
 @pytest.mark.parametrize("topic_filter", ["+/+/+/+/hum", "site/+/dev/77/#", "site/+/dev/+/temp", "+/+/#", "site/+/+"])
 def test_every_statement_scans_a_bounded_number_of_topics(topic_filter: str) -> None:
-    """Whatever is in the table: this is what bounds how long the reactor is held."""
+    """For any content of the table: so one statement never blocks other reads for long."""
     with filled(40, 500, scan_rows=512) as (_, store, meter):
         meter.reading(store, topic_filter)
         assert 0 < max(meter.statements) < 512 * 40

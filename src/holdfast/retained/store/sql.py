@@ -116,7 +116,9 @@ class SQLRetainedStore:
         self._statements = statements_for(store.dialect)
         self._usage = UsageTable(self._statements, counted_filters, counted_clients)
         self._recorder = recorder
-        self._upserts = RetainedUpserts(self._statements, store.node, self._observe, self._usage, recorder)
+        self._upserts = RetainedUpserts(
+            self._statements, store.node, observe=self._observe, usage=self._usage, recorder=recorder
+        )
         self._parts: OpenStore
         store.when_open(self._opened)
 

@@ -32,6 +32,7 @@ class RetainedUpserts:
         self,
         statements: Statements,
         node: int,
+        *,
         observe: Callable[[int], None],
         usage: UsageTable,
         recorder: Recorder,

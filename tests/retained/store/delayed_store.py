@@ -1,4 +1,4 @@
-"""A store whose commits happen when the test says so: what is put is not readable before."""
+"""A store that commits when the test calls ``commit``: until then, no read finds the changes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
 
 
 @implementer(IRetainedStore)
-class LateStore(MemoryRetainedStore):
-    """A memory store with an explicit commit, and, if wanted, reads that answer later."""
+class DelayedStore(MemoryRetainedStore):
+    """A memory store with an explicit commit, and optionally with reads that answer later."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         super().__init__(RevisionClock(1, 0, now))
@@ -27,7 +27,7 @@ class LateStore(MemoryRetainedStore):
         self.read_later = False
         self.acknowledge_at_once = False  # as with the durability "async"
         self.read_count = 0
-        self.failing: StorageFailure | None = None  # what reads fail with
+        self.failing: StorageFailure | None = None  # the failure of the reads
 
     def put(self, change: RetainedChange) -> CommitTicket:
         ticket = CommitTicket()
@@ -42,7 +42,7 @@ class LateStore(MemoryRetainedStore):
         return ticket
 
     def commit(self, failure: StorageFailure | None = None) -> None:
-        """Commit (or fail) everything pending, and settle the tickets."""
+        """Commit all pending changes, or let them fail, and settle the tickets."""
         pending, self.pending = self.pending, []
         for change, _ in pending:
             if change is not None and failure is None:
@@ -76,7 +76,7 @@ class LateStore(MemoryRetainedStore):
         return later
 
     def answer_reads(self) -> None:
-        """Answer the reads that wait, with what was there when they were asked."""
+        """Answer the waiting reads with the messages from the time of their call."""
         if self.failing is not None:
             self.fail_reads(self.failing)
         reads, self.reads = self.reads, []
@@ -84,7 +84,7 @@ class LateStore(MemoryRetainedStore):
             later.callback(batch)
 
     def fail_reads(self, failure: StorageFailure) -> None:
-        """Let the reads that wait fail."""
+        """Let the waiting reads fail."""
         reads, self.reads = self.reads, []
         for later, _ in reads:
             later.errback(failure)
