@@ -10,13 +10,13 @@ through the ranges from a cursor, the last topic of the read before. Two ways le
   messages of the client itself (No Local). After a quarter of the read's time it is interrupted, and the read becomes
   a search.
 * *Search*: with a pattern (``site/+/temp``), matches can be rare. Each step looks at a bounded number of topics, the
-  *window*, then reads the matches of this window.
+  *part*, then reads the matches of this part.
 
-To find the next window, a search compares two ways in one statement, a *leap*. With topics ``site/1/a`` ..
+To find the next part, a search compares two ways in one statement, a *leap*. With topics ``site/1/a`` ..
 ``site/1/z``, ``site/2/a`` .. and the filter ``site/+/temp``, a *jump* from ``site/1/a`` seeks ``site/1/temp`` and then
 the topics after ``site/1``. Eight jumps reach ``site/4``. A *walk* of 1024 topics reaches, say, ``site/40``. If the
 jumps went further than 64 topics for each jump, they were cheaper: the matches are among the topics that they reached,
-and these are read by name. Otherwise the window is the walk, read with the pattern. The winning way doubles its size
+and these are read by name. Otherwise the part is the walk, read with the pattern. The winning way doubles its size
 (:mod:`holdfast.retained.wildcards.scan_size`).
 
 Invariants: a batch never skips a match. ``after`` is either the topic of the last message, or a topic up to which no
@@ -54,11 +54,11 @@ class Bounds:
 
 
 @frozen
-class Window:
-    """The part of a range to read next.
+class Part:
+    """A part of a range, to read next.
 
     ``end`` is the topic up to which nothing is left after that, None for the end of the plan's range. ``topics`` are
-    all matches of the window, None if they are not compared with the filter yet.
+    all matches of the part, None if they are not compared with the filter yet.
     """
 
     key_range: KeyRange
@@ -124,21 +124,21 @@ class BoundedRead:
         deadline = seconds() + self._bounds.read_time
         slices: list[Slice] = []
         at_once = self._statements.rows_per_statement(rows, slice_rows)
-        window: Window | None = None
+        part: Part | None = None
         rest = self._rest(after)
         while rest is not None:
             self._interrupt_at = seconds() + self._bounds.read_time / 4
             try:
-                window = window or self._next_window(rest)
+                part = part or self._next_part(rest)
                 found, exhausted = None, True
-                if window.topics is None or window.topics:
-                    found, exhausted = self._slice(window, min(rows, at_once), max_bytes, first=not slices)
+                if part.topics is None or part.topics:
+                    found, exhausted = self._slice(part, min(rows, at_once), max_bytes, first=not slices)
             except Exception as error:
                 if self._searching or not self._statements.was_interrupted(error):
                     raise
                 self._searching = True
                 self._statements.begin_search(self._connection)
-                window, rest = None, self._rest(after)
+                part, rest = None, self._rest(after)
                 continue
             if found is not None:
                 slices += self._divided(found, slice_rows)
@@ -146,14 +146,14 @@ class BoundedRead:
                 max_bytes -= len(found.packets)
                 after = found.last
             if exhausted:
-                passed = rest.high if window.end is None else window.end
+                passed = rest.high if part.end is None else part.end
                 if passed is None:
                     break
-                after, window = passed, None
+                after, part = passed, None
                 rest = self._rest(after)
             elif found is not None:
-                window = evolve(window, key_range=KeyRange(after + JUST_AFTER, window.key_range.high))
-                if window.topics is None:
+                part = evolve(part, key_range=KeyRange(after + JUST_AFTER, part.key_range.high))
+                if part.topics is None:
                     self._scan_size.filled()
             if found is not None and self._plan.single:
                 break
@@ -178,16 +178,16 @@ class BoundedRead:
                 return rest
         return None
 
-    def _next_window(self, rest: KeyRange) -> Window:
-        """Choose the next window: the topics that some jumps reached, or a walk, whichever goes further."""
+    def _next_part(self, rest: KeyRange) -> Part:
+        """Choose the next part: the topics that some jumps reached, or a walk, whichever goes further."""
         if not self._searching:
-            return Window(rest, None)
+            return Part(rest, None)
         size, bounded = self._scan_size, rest.high is not None
         walked = size.topics if self._check is not None else min(size.topics, _LISTED_ROWS)
         bound = {"low": rest.low, "high": rest.high, "offset": walked - 1}
         likely: Sequence[str] | None = None  # unknown
         if self._plan.levels is None or not size.jumps:
-            end = self._statements.window(self._cursor, bounded, bound)
+            end = self._statements.walk(self._cursor, bounded, bound)
         else:
             bound.update(jumps=size.jumps, break_even=size.topics_per_jump * size.jumps - 1)
             leap = self._statements.leap(self._cursor, self._plan, bounded, bound)
@@ -195,22 +195,22 @@ class BoundedRead:
             if leap.complete or (leap.break_even is not None and visited[-1] > leap.break_even):
                 size.jumped()
                 found = self._matching(visited)
-                return Window(rest, None if leap.complete else visited[-1], found)
+                return Part(rest, None if leap.complete else visited[-1], found)
         size.walked()
         topics = None if likely is None else self._matching(likely)
-        return Window(KeyRange(rest.low, rest.high if end is None else end + JUST_AFTER), end, topics)
+        return Part(KeyRange(rest.low, rest.high if end is None else end + JUST_AFTER), end, topics)
 
     def _matching(self, topics: Sequence[str]) -> list[str]:
         topic_filter = self._plan.topic_filter
         return [topic for topic in topics if matches(topic_filter, topic)]
 
-    def _slice(self, window: Window, limit: int, max_bytes: int, *, first: bool) -> tuple[Slice | None, bool]:
-        """Read one slice, and tell whether the window is exhausted.
+    def _slice(self, part: Part, limit: int, max_bytes: int, *, first: bool) -> tuple[Slice | None, bool]:
+        """Read one slice, and tell whether the part is exhausted.
 
         The first slice of a batch has at least one message, even if that is longer than ``max_bytes``.
         """
         selection, bound = self._selection, self._bound
-        conditions = self._conditions(window, limit)
+        conditions = self._conditions(part, limit)
         exhausted = True
         # Lengths are read only if the packets could exceed the bytes: most batches need one statement, not two.
         if self._largest_packet * limit > max_bytes:
@@ -233,12 +233,12 @@ class BoundedRead:
                 return (cut(found, fitting, version)[0] if fitting else None), False
         return found, exhausted and found.count < limit
 
-    def _conditions(self, window: Window, limit: int) -> str:
-        """Return the conditions for the wanted messages of a window, and bind their names."""
-        selection, key_range, bound = self._selection, window.key_range, self._bound
+    def _conditions(self, part: Part, limit: int) -> str:
+        """Return the conditions for the wanted messages of a part, and bind their names."""
+        selection, key_range, bound = self._selection, part.key_range, self._bound
         bounded = key_range.high is not None
         bound.update(low=key_range.low, high=key_range.high, limit=limit)
-        topics, check = window.topics, self._check
+        topics, check = part.topics, self._check
         if topics is None and check is None:
             topics = self._matching(self._statements.topics(self._cursor, bounded, bound))
         if topics is not None:

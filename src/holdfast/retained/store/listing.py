@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from holdfast.retained.store.bounded_read import BoundedRead, Bounds, Window
+from holdfast.retained.store.bounded_read import BoundedRead, Bounds, Part
 from holdfast.retained.store.dialects.answers import Totals
 from holdfast.retained.store.dialects.statements import Statements
 from holdfast.retained.store.rows import message_of
@@ -51,19 +51,19 @@ class BoundedListing(BoundedRead):
         batch = self.batch(after, rows, rows, max_bytes)
         return Listing(self._entries, batch.after, batch.done)
 
-    def _slice(self, window: Window, limit: int, max_bytes: int, *, first: bool) -> tuple[Slice | None, bool]:
+    def _slice(self, part: Part, limit: int, max_bytes: int, *, first: bool) -> tuple[Slice | None, bool]:
         """List one slice.
 
         The returned slice has no packets, so the caller cannot count bytes: they are counted here.
         """
-        conditions = self._conditions(window, limit)
+        conditions = self._conditions(part, limit)
         weights = self._statements.weights(self._cursor, conditions, self._payloads, self._bound)
         if not weights:
             return None, True
         fitting = sum(1 for total in accumulate(weights) if total <= self._bytes_left) or int(first)
         if not fitting:
             return None, False
-        # One row more than weighed: if it exists, messages were stored in between, and the window is not exhausted.
+        # One row more than weighed: if it exists, messages were stored in between, and the part is not exhausted.
         complete = fitting == len(weights) < limit
         self._bound["limit"] = fitting + complete
         found = self._statements.entries(self._cursor, conditions, self._payloads, self._bound)

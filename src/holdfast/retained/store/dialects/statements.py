@@ -154,9 +154,9 @@ class Statements(ABC):
         """Return the conditions for the wanted rows of a range; the names bound are those of a Selection."""
         return _conditions(self.fragments, bounded, no_local, limited, version5, check)
 
-    def window(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> str | None:
+    def walk(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> str | None:
         """Walk ``offset`` topics on from the first one of a range; return the topic there, None behind the end."""
-        cursor.execute(_window(bounded), bound)
+        cursor.execute(_walk(bounded), bound)
         end: str | None = cursor.fetchone()[0]
         return end
 
@@ -295,7 +295,7 @@ def below(bounded: bool) -> str:
 
 
 @lru_cache
-def _window(bounded: bool) -> str:
+def _walk(bounded: bool) -> str:
     return f"SELECT ({FIRST} OFFSET :offset)".format(high=below(bounded))
 
 
