@@ -49,7 +49,7 @@ def archive(
 ) -> None:
     """Add new changes in the history to Parquet files in OUT/data, each change once, by date.
 
-    After the first run, the database forgets no change before it is archived.
+    From the first run on, the database forgets only archived changes.
     """
     signals = end_signals()
     if follow:
