@@ -166,7 +166,7 @@ def test_a_job_that_is_done_reads_nothing_and_says_so(spark: SparkSession, fille
     ("files", "told"),
     [
         (["empty"], "holds no table of Parquet files"),
-        (["data/date=2026-11-21/part-0.parquet", "archive.json"], "is an archive of a history; import what was"),
+        (["data/date=2026-11-21/part-0.parquet", "archive.json"], "is an archive of a history; first write the state"),
     ],
 )
 def test_a_source_without_a_table_is_refused_in_one_line(

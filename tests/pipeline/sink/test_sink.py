@@ -75,9 +75,7 @@ def test_bad_rows_are_reported_and_above_the_limit_nothing_is_merged(
     )
     with pytest.raises(Exception, match="rows are rejected") as caught:
         write(frame, filled, max_rejects=1)
-    assert failure_text(caught.value).startswith(
-        "2 rows are rejected (qos 1, topic 1), 1 are allowed, so that nothing was"
-    )
+    assert failure_text(caught.value).startswith("2 rows are rejected (qos 1, topic 1), 1 are allowed: nothing was")
     assert contents(spark, filled) == []
     write(frame, filled, max_rejects=2, rejects=str(tmp_path / "rejects"))
     assert [row[0] for row in contents(spark, filled)] == ["good"]
