@@ -1,4 +1,4 @@
-"""What the tests of single statements share: packets as bytes, refusals, Sessions that last, who may come in."""
+"""Helpers for the tests of single statements: packets as bytes, refusals, lasting Sessions, authorization."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode, encode_properti
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
 
-#: for Clients that are to be told no Reason Strings
+#: for Clients that want no Reason Strings
 TERSE = Properties(request_problem_information=0)
 
 VERSIONS = pytest.mark.parametrize("version", [3, 4, 5])
 
 
 def string(data: bytes) -> bytes:
-    """Return a field with its two-byte length, whatever it contains."""
+    """Return a field with its two-byte length. The content is not checked."""
     return len(data).to_bytes(2, "big") + data
 
 
@@ -43,7 +43,7 @@ def connect(version: int, flags: int = 2, payload: bytes = string(b"c"), name: b
 
 
 def refused(client: Client, reason: ReasonCode) -> None:
-    """The connection is closed, and in MQTT 5 DISCONNECT or CONNACK told why."""
+    """Expect that the connection is closed. In MQTT 5, DISCONNECT or CONNACK had this Reason Code."""
     answers = [one for one in client.packets() if isinstance(one, p.Disconnect | p.Connack)]
     assert client.network.closed
     assert [one.reason_code for one in answers] == ([reason] if client.version == 5 else [])
@@ -52,24 +52,24 @@ def refused(client: Client, reason: ReasonCode) -> None:
 def lasting(
     broker: MemoryBroker, client_id: str, version: int, properties: Properties = NO_PROPERTIES, **connect: Any
 ) -> Client:
-    """Return a Client whose Session outlives its connection, and is resumed."""
+    """Return a Client with a resumed Session that outlives its connection."""
     if version == 5:
         properties = attrs.evolve(properties, session_expiry_interval=1000)
     return broker.client(client_id, version, clean=False, properties=properties, **connect)
 
 
 def resent(client: Client) -> list[p.Publish]:
-    """Return the PUBLISH packets that came right behind CONNACK."""
+    """Return the PUBLISH packets directly after CONNACK."""
     return [one for one in client.backlog if isinstance(one, p.Publish)]
 
 
 def payloads(client: Client) -> list[bytes]:
-    """Return what arrives, acknowledging it."""
+    """Return the payloads that arrive, and acknowledge them."""
     return [payload for _, payload, _, _ in client.messages()]
 
 
 def codes(client: Client, *requests: p.SubscriptionRequest) -> tuple[int, ...]:
-    """Subscribe in one packet; return what its one SUBACK says."""
+    """Subscribe with one packet, and return the codes of its SUBACK."""
     client.send(p.Subscribe(77, requests))
     (suback,) = client.got(p.Suback)
     assert suback.packet_identifier == 77
@@ -78,7 +78,7 @@ def codes(client: Client, *requests: p.SubscriptionRequest) -> tuple[int, ...]:
 
 @implementer(IAuthenticator)
 class Door:
-    """Lets everyone in while ``answer`` is None, else refuses with it; remembers what was shown."""
+    """Admits all Clients if ``answer`` is None, else refuses them with it. Remembers their credentials."""
 
     def __init__(self, answer: ReasonCode | None = None) -> None:
         self.answer = answer
@@ -91,7 +91,7 @@ class Door:
 
 @implementer(IAuthorizer)
 class Forbidding(UnrestrictedAuthorizer):
-    """Denies whatever concerns these topics."""
+    """Denies all actions on these topics."""
 
     def __init__(self, *topics: str) -> None:
         self.topics = set(topics)

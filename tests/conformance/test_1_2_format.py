@@ -125,7 +125,7 @@ def test_a_byte_order_mark_is_a_character(version: int) -> None:
     ("size", "length"), [(127, 1), (128, 2), (16_383, 2), (16_384, 3), (2_097_151, 3), (2_097_152, 4)]
 )
 def test_lengths_are_sent_in_the_fewest_bytes(size: int, length: int) -> None:
-    """At every boundary, in what the broker forwards [MQTT5-1.5.5-1]."""
+    """At every boundary of the length, in forwarded messages [MQTT5-1.5.5-1]."""
     broker = MemoryBroker(limits=Limits(max_packet_size=1 << 22))
     client = broker.client("c", 5)
     client.subscribe("t")
@@ -140,7 +140,7 @@ def test_property_lengths_are_sent_in_the_fewest_bytes(size: int) -> None:
     """At every boundary, in a live message and in a retained one [MQTT5-1.5.5-1]."""
     client = MemoryBroker().client("c", 5)
     client.subscribe("t")
-    half = (size - 5) // 2  # of one User Property, or its value is the longest there is
+    half = (size - 5) // 2  # of one User Property, or its value has the greatest possible length
     name, value = ("n" * half, "v" * (size - 5 - half)) if size < 65_540 else ("", "v" * 65_535)
     client.publish("t", b"x", 0, True, Properties(user_properties=((name, value),)))
     expected = encode_variable_byte_integer(size) + b"\x26" + string(name.encode()) + string(value.encode()) + b"x"
@@ -172,7 +172,7 @@ WITH_FLAGS: dict[str, tuple[int, Callable[[int], bytes]]] = {
 @VERSIONS
 @pytest.mark.parametrize("kind", list(WITH_FLAGS))
 def test_reserved_flags_of_the_fixed_header_are_checked(version: int, kind: str) -> None:
-    """Any other value than the one laid down is malformed, and ends the connection.
+    """Any value but the specified one is malformed, and ends the connection.
 
     [MQTT5-2.1.3-1], [MQTT5-3.6.1-1], [MQTT5-3.8.1-1], [MQTT5-3.10.1-1], [MQTT5-3.14.1-1], [MQTT311-2.2.2-1],
     [MQTT311-2.2.2-2], [MQTT311-3.6.1-1], [MQTT311-3.8.1-1], [MQTT311-3.10.1-1], [MQTT311-3.14.1-1].
@@ -189,7 +189,7 @@ def test_reserved_flags_of_the_fixed_header_are_checked(version: int, kind: str)
 
 @VERSIONS
 def test_reserved_flags_of_connect_are_checked(version: int) -> None:
-    """All four are 0, else nobody comes in [MQTT5-2.1.3-1], [MQTT311-2.2.2-2]."""
+    """All four are 0, else the connection is refused [MQTT5-2.1.3-1], [MQTT311-2.2.2-2]."""
     for flags in range(1, 16):
         client = Client(MemoryBroker(), version)
         client.raw(bytes((0x10 | flags,)) + connect(version)[1:])
@@ -206,8 +206,8 @@ def test_reserved_flags_of_auth_are_checked() -> None:
 
 
 @VERSIONS
-def test_what_the_broker_sends_has_the_flags_laid_down(version: int) -> None:
-    """0010 for PUBREL, 0 for all others but PUBLISH [MQTT5-2.1.3-1], [MQTT311-2.2.2-1]."""
+def test_packets_of_the_broker_have_the_specified_flags(version: int) -> None:
+    """They are 0010 for PUBREL, and 0 for all other packets but PUBLISH [MQTT5-2.1.3-1], [MQTT311-2.2.2-1]."""
     broker = MemoryBroker()
     client = Client(broker, version)
     client.send(
@@ -230,7 +230,7 @@ def test_what_the_broker_sends_has_the_flags_laid_down(version: int) -> None:
 
 @VERSIONS
 def test_a_qos_0_message_has_no_packet_identifier(version: int) -> None:
-    """Neither the one that comes nor the one that goes out [MQTT5-2.2.1-2], [MQTT311-2.3.1-5]."""
+    """Neither an incoming message nor an outgoing one has it [MQTT5-2.2.1-2], [MQTT311-2.3.1-5]."""
     client = MemoryBroker().client("c", version)
     client.subscribe("t", qos=2)
     data = packet(0x30, string(b"t") + block(version) + b"payload")
@@ -255,7 +255,7 @@ def test_a_packet_identifier_is_not_0(version: int, kind: str) -> None:
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_the_broker_uses_no_packet_identifier_twice(version: int) -> None:
-    """All 65,535 in flight differ and none is 0; the one that becomes free is the next.
+    """All 65,535 identifiers in flight differ, and none is 0. The next identifier is the one that becomes free.
 
     [MQTT5-2.2.1-4], [MQTT5-4.3.2-1], [MQTT5-4.3.3-1], [MQTT311-2.3.1-4].
     """
@@ -275,7 +275,7 @@ def test_the_broker_uses_no_packet_identifier_twice(version: int) -> None:
 
 @VERSIONS
 def test_a_message_sent_again_keeps_its_packet_identifier(version: int) -> None:
-    """And the identifier is not used for another one before [MQTT311-2.3.1-4]."""
+    """Until then no other message uses the identifier [MQTT311-2.3.1-4]."""
     broker = MemoryBroker()
     client = lasting(broker, "c", version)
     client.subscribe("t", qos=1)
@@ -321,7 +321,7 @@ def test_suback_and_unsuback_carry_the_identifier_of_their_request(version: int)
 
 
 def test_no_properties_are_a_length_of_0() -> None:
-    """In SUBACK, UNSUBACK and PUBLISH [MQTT5-2.2.2-1]; a Client that leaves the length out is refused."""
+    """In SUBACK, UNSUBACK and PUBLISH [MQTT5-2.2.2-1]; a Client that omits the length is refused."""
     client = MemoryBroker().client("c", 5)
     client.send(p.Subscribe(1, (p.SubscriptionRequest("t"),)))
     assert client.network.take() == bytes.fromhex("90 04 0001 00 00")
@@ -333,7 +333,7 @@ def test_no_properties_are_a_length_of_0() -> None:
     refused(client, ReasonCode.MALFORMED_PACKET)
 
 
-#: every property with a good value, and the packets it may stand in, by the standard's table 2-4 (0 is the Will)
+#: every property with a valid value, and the packets that may have it, by the standard's table 2-4 (0 is the Will)
 PROPERTIES: dict[str, set[int]] = {
     "01 01": {0, 3},
     "02 00000009": {0, 3},
@@ -366,7 +366,7 @@ PROPERTIES: dict[str, set[int]] = {
 
 
 def _with_properties(kind: int, properties: bytes) -> bytes:
-    """Return a packet a Client sends, with these properties."""
+    """Return a packet of a Client with these properties."""
     inside = string_block(properties)
     if kind in (0, 1):
         will = string(b"c") + inside + string(b"w") + string(b"!")
@@ -389,7 +389,7 @@ def _with_properties(kind: int, properties: bytes) -> bytes:
 @pytest.mark.parametrize("kind", [0, 1, 3, 4, 5, 6, 7, 8, 10, 14, 15])
 @pytest.mark.parametrize("property_", list(PROPERTIES))
 def test_properties_stand_where_they_belong_and_once(property_: str, kind: int) -> None:
-    """One that is not valid for the packet makes it malformed [MQTT5-2.2.2.2]; a second one is a Protocol Error."""
+    """An invalid property makes its packet malformed [MQTT5-2.2.2.2]; a repeated one is a Protocol Error."""
     one = bytes.fromhex(property_)
     if kind not in PROPERTIES[property_]:
         refused(_send(5, kind < 2, _with_properties(kind, one)), ReasonCode.MALFORMED_PACKET)
@@ -409,7 +409,7 @@ def test_an_unknown_property_is_malformed() -> None:
 
 
 def test_user_properties_hold_any_characters() -> None:
-    """Names and values beyond ASCII, empty ones too, arrive as they were [MQTT5-1.5.7-1]."""
+    """Empty names and values, and those beyond ASCII, arrive unchanged [MQTT5-1.5.7-1]."""
     client = MemoryBroker().client("c", 5)
     client.subscribe("t")
     pairs = (("", ""), ("ключ", "値"), ("\ufeff", "\U0001f600"))
@@ -419,7 +419,7 @@ def test_user_properties_hold_any_characters() -> None:
 
 
 def test_the_broker_adds_no_user_properties() -> None:
-    """Whatever it answers, even where the request had some, so that none can exceed the Maximum Packet Size.
+    """No answer has any, even if the request had some: so they never exceed the Maximum Packet Size.
 
     [MQTT5-3.2.2-20], [MQTT5-3.4.2-3], [MQTT5-3.5.2-3], [MQTT5-3.6.2-3], [MQTT5-3.7.2-3], [MQTT5-3.9.2-2],
     [MQTT5-3.11.2-2], [MQTT5-3.14.2-4].

@@ -13,7 +13,7 @@ from tests.doubles import Client, MemoryBroker
 from tests.retained.store.delayed_store import DelayedStore
 from tests.wire.test_vectors import WRONG
 
-#: what a Server's DISCONNECT may say
+#: the Reason Codes of a Server's DISCONNECT
 CODES = {0x00, 0x80, 0x81, 0x82, 0x83, 0x87, 0x89, 0x8B, *range(0x8D, 0x91), *range(0x93, 0xA3)}
 
 
@@ -30,7 +30,7 @@ def test_no_disconnect_comes_before_connack() -> None:
 
 
 def ended() -> list[tuple[ReasonCode, Client]]:
-    """Return connections that the broker has ended, each for a reason of its own."""
+    """Return connections that the broker has ended, each for another reason."""
     limits = Limits(max_packet_size=1000, max_topic_alias=1, max_topic_levels=3, max_awaiting_rel=1)
     broker = MemoryBroker(limits=limits)
     found = []
@@ -61,7 +61,7 @@ def ended() -> list[tuple[ReasonCode, Client]]:
 
 
 def test_disconnect_has_a_reason_code_of_its_own_table() -> None:
-    """And no Session Expiry Interval, nor User Properties; it ends the connection.
+    """It has neither a Session Expiry Interval nor User Properties, and ends the connection.
 
     [MQTT5-3.14.2-1], [MQTT5-3.14.2-2], [MQTT5-3.14.4-2], [MQTT5-4.13.2-1].
     """
@@ -74,8 +74,8 @@ def test_disconnect_has_a_reason_code_of_its_own_table() -> None:
         assert client.network.closed
 
 
-def test_disconnect_leaves_its_reason_string_out_where_it_does_not_fit() -> None:
-    """The Reason Code is told in any case [MQTT5-3.14.2-3]."""
+def test_disconnect_omits_a_reason_string_that_does_not_fit() -> None:
+    """It always has the Reason Code [MQTT5-3.14.2-3]."""
     for size in (20, 1000):
         client = MemoryBroker().client("c", 5, properties=Properties(maximum_packet_size=size))
         client.send(p.Connect("c", 5))
@@ -87,7 +87,7 @@ def test_disconnect_leaves_its_reason_string_out_where_it_does_not_fit() -> None
 
 @VERSIONS
 def test_nothing_follows_the_end_of_a_connection(version: int) -> None:
-    """Neither answers nor messages; what the Client still sends is not acted on [MQTT5-3.14.4-1]."""
+    """The broker sends neither answers nor messages, and ignores later packets of the Client [MQTT5-3.14.4-1]."""
     broker = MemoryBroker()
     client = broker.client("c", version)
     client.subscribe("t")
@@ -101,7 +101,7 @@ def test_nothing_follows_the_end_of_a_connection(version: int) -> None:
 
 @pytest.mark.parametrize("reason", range(256))
 def test_a_client_uses_only_the_reason_codes_that_are_its_own(reason: int) -> None:
-    """A DISCONNECT with one of the Server's, or none at all, is no DISCONNECT [MQTT5-3.14.2-1]; the Will is due."""
+    """Reason Codes of the Server and unknown ones are malformed [MQTT5-3.14.2-1]. Then the Will is published."""
     own = {0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x90, *range(0x93, 0x9A)}
     broker = MemoryBroker()
     watcher = broker.client("w")
@@ -115,7 +115,7 @@ def test_a_client_uses_only_the_reason_codes_that_are_its_own(reason: int) -> No
 
 @VERSIONS
 def test_a_normal_disconnect_discards_the_will(version: int) -> None:
-    """For good [MQTT5-3.14.4-3], [MQTT311-3.14.4-3]."""
+    """It is never published [MQTT5-3.14.4-3], [MQTT311-3.14.4-3]."""
     broker = MemoryBroker()
     watcher = broker.client("w")
     watcher.subscribe("gone")
@@ -136,7 +136,7 @@ IN_PLACE = [case for case in WRONG if case[1] is not None]
     ("version", "raw", "reason"), [(c[1], c[2], c[4]) for c in IN_PLACE], ids=[c[0] for c in IN_PLACE]
 )
 def test_every_mistake_ends_the_connection(version: int, raw: str, reason: ReasonCode) -> None:
-    """MQTT 5 is told the Reason Code [MQTT5-4.13.1-1], [MQTT5-4.13.2-1], [MQTT311-4.8.0-1]."""
+    """MQTT 5 Clients get the Reason Code [MQTT5-4.13.1-1], [MQTT5-4.13.2-1], [MQTT311-4.8.0-1]."""
     client = MemoryBroker(limits=Limits(max_packet_size=1000)).client("c", version)
     client.raw(bytes.fromhex(raw))
     assert client.network.closed
@@ -144,7 +144,7 @@ def test_every_mistake_ends_the_connection(version: int, raw: str, reason: Reaso
         (disconnect,) = client.got(p.Disconnect)
         assert disconnect.reason_code in CODES
         expected = {reason}
-        if raw.startswith(("20", "90", "b0", "d0")):  # what only a Server sends is out of place, whatever is in it
+        if raw.startswith(("20", "90", "b0", "d0")):  # packets of a Server are a Protocol Error with any content
             expected.add(ReasonCode.PROTOCOL_ERROR)
         assert disconnect.reason_code in expected
     else:
@@ -153,8 +153,8 @@ def test_every_mistake_ends_the_connection(version: int, raw: str, reason: Reaso
 
 @VERSIONS
 @pytest.mark.parametrize("wrong", [p.Connack(False), p.Suback(1, (0,)), p.Unsuback(1, ()), p.Pingresp()])
-def test_what_only_a_server_sends_ends_the_connection(version: int, wrong: p.Packet) -> None:
-    """A Protocol Error [MQTT5-4.13.1-1], [MQTT311-4.8.0-1]."""
+def test_a_packet_of_a_server_ends_the_connection(version: int, wrong: p.Packet) -> None:
+    """This is a Protocol Error [MQTT5-4.13.1-1], [MQTT311-4.8.0-1]."""
     client = MemoryBroker().client("c", version)
     client.send(wrong)
     assert client.network.closed
@@ -163,7 +163,7 @@ def test_what_only_a_server_sends_ends_the_connection(version: int, wrong: p.Pac
 
 
 def test_a_transient_error_ends_an_mqtt_3_connection() -> None:
-    """Without acknowledging what could not be stored [MQTT311-4.8.0-2]."""
+    """A message that could not be stored is not acknowledged [MQTT311-4.8.0-2]."""
     for qos in (1, 2):
         broker = MemoryBroker(store=DelayedStore)
         client = broker.client("c")
@@ -183,7 +183,7 @@ def test_ping_is_answered_each_time(version: int) -> None:
 
 
 def test_the_parser_gives_up_after_the_first_mistake() -> None:
-    """What follows a malformed packet is not acted on [MQTT5-4.13.1-1]."""
+    """Packets after a malformed one are ignored [MQTT5-4.13.1-1]."""
     broker = MemoryBroker()
     client = broker.client("c", 5)
     client.raw(b"\xc1\x00" + encode(p.Publish("t", b"x", 0, True), 5))

@@ -35,7 +35,7 @@ def first(version: int, data: bytes) -> Client:
 @VERSIONS
 @pytest.mark.parametrize("name", [b"MQTX", b"mqtt", b"MQTT5", b"HTTP", b"MQIsdP"])
 def test_another_protocol_name_ends_the_connection(version: int, name: bytes) -> None:
-    """It is not taken for MQTT [MQTT5-3.1.2-1], [MQTT311-3.1.2-1]."""
+    """The packet is not a CONNECT of MQTT [MQTT5-3.1.2-1], [MQTT311-3.1.2-1]."""
     client = first(version, connect(version, name=name) + encode(p.Pingreq(), version))
     assert client.network.closed
     assert client.network.take() == b""
@@ -45,8 +45,8 @@ def test_another_protocol_name_ends_the_connection(version: int, name: bytes) ->
     ("level", "answer"),
     [(1, "20 02 00 01"), (2, "20 02 00 01"), (6, "20 03 00 84"), (7, "20 03 00 84"), (255, "20 03 00 84")],
 )
-def test_another_protocol_level_is_told_and_closed(level: int, answer: str) -> None:
-    """0x01 in the form of MQTT 3 below, 0x84 in that of MQTT 5 above [MQTT5-3.1.2-2], [MQTT311-3.1.2-2]."""
+def test_another_protocol_level_is_answered_and_closed(level: int, answer: str) -> None:
+    """Lower levels get 0x01 as in MQTT 3, higher ones 0x84 as in MQTT 5 [MQTT5-3.1.2-2], [MQTT311-3.1.2-2]."""
     client = first(4, connect(4, level=level))
     sent = client.network.take()
     assert sent[:1] + sent[2:4] == bytes.fromhex(answer)[:1] + bytes.fromhex(answer)[2:]
@@ -100,7 +100,7 @@ def test_a_session_of_a_clean_start_is_not_reused(version: int) -> None:
 
 @VERSIONS
 def test_a_session_is_resumed_with_its_subscriptions(version: int) -> None:
-    """What matches while the Client is away is kept for it.
+    """Matching messages are kept for a Client that is away.
 
     [MQTT5-3.1.2-5], [MQTT5-3.1.2-23], [MQTT311-3.1.2-4], [MQTT311-3.1.2-5].
     """
@@ -119,8 +119,8 @@ def test_a_session_is_resumed_with_its_subscriptions(version: int) -> None:
 
 
 @VERSIONS
-def test_a_session_is_created_where_there_is_none(version: int) -> None:
-    """Asking for a Session to go on is no mistake when it is the first time [MQTT5-3.1.2-6], [MQTT311-3.1.2-4]."""
+def test_a_missing_session_is_created(version: int) -> None:
+    """A new Client may ask for its Session, too [MQTT5-3.1.2-6], [MQTT311-3.1.2-4]."""
     broker = MemoryBroker()
     client = lasting(broker, "c", version)
     assert client.connack is not None
@@ -134,7 +134,7 @@ def test_a_session_is_created_where_there_is_none(version: int) -> None:
 @VERSIONS
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("retain", [False, True])
-def test_the_will_is_published_as_asked_for(version: int, qos: int, retain: bool) -> None:
+def test_the_will_is_published_as_requested(version: int, qos: int, retain: bool) -> None:
     """With its topic, payload, QoS and RETAIN, once the connection is lost.
 
     [MQTT5-3.1.2-7], [MQTT5-3.1.2-8], [MQTT5-3.1.2-9], [MQTT5-3.1.2-12], [MQTT5-3.1.2-14], [MQTT5-3.1.2-15],
@@ -172,7 +172,7 @@ def test_the_will_is_published_when_the_client_reports_an_error(reason: int, del
 
 
 def test_the_will_is_published_when_the_session_is_taken_over_and_begun_anew() -> None:
-    """Which ends the old Session at once, whatever the delay [MQTT5-3.1.2-8], [MQTT5-3.1.4-3]."""
+    """This ends the old Session at once, so the Will does not wait for its delay [MQTT5-3.1.2-8], [MQTT5-3.1.4-3]."""
     broker = MemoryBroker()
     watcher = broker.client("w", 5)
     watcher.subscribe("gone")
@@ -189,7 +189,7 @@ def test_the_will_is_published_when_the_session_is_taken_over_and_begun_anew() -
 
 @VERSIONS
 def test_the_will_is_published_when_the_broker_ends_the_connection(version: int) -> None:
-    """Because the Client broke the rules, or was silent [MQTT5-3.1.2-8], [MQTT5-3.1.2-22], [MQTT311-3.1.2-24]."""
+    """The Client has broken a rule, or has been silent [MQTT5-3.1.2-8], [MQTT5-3.1.2-22], [MQTT311-3.1.2-24]."""
     broker = MemoryBroker()
     watcher = broker.client("w")
     watcher.subscribe("gone")
@@ -204,8 +204,8 @@ def test_the_will_is_published_when_the_broker_ends_the_connection(version: int)
 
 
 @VERSIONS
-def test_a_keep_alive_of_0_is_none(version: int) -> None:
-    """A Client may be silent for as long as it likes [MQTT5-3.1.2-22], [MQTT311-3.1.2-24]."""
+def test_a_keep_alive_of_0_sets_no_limit(version: int) -> None:
+    """A Client may be silent for any time [MQTT5-3.1.2-22], [MQTT311-3.1.2-24]."""
     broker = MemoryBroker()
     client = broker.client("c", version, keep_alive=0)
     broker.advance(1_000_000)
@@ -215,7 +215,7 @@ def test_a_keep_alive_of_0_is_none(version: int) -> None:
 
 @VERSIONS
 def test_a_packet_on_its_way_is_no_silence(version: int) -> None:
-    """A large one may take longer than the Keep Alive; one that stops is noticed.
+    """A large packet may take longer than the Keep Alive. A packet that stops ends the connection.
 
     [MQTT5-3.1.2-22], [MQTT311-3.1.2-24].
     """
@@ -232,7 +232,7 @@ def test_a_packet_on_its_way_is_no_silence(version: int) -> None:
 
 @VERSIONS
 def test_a_will_is_published_once(version: int) -> None:
-    """It is gone from the Session with its publication, and with DISCONNECT [MQTT5-3.1.2-10], [MQTT311-3.1.2-10]."""
+    """Its publication removes it from the Session, as DISCONNECT does [MQTT5-3.1.2-10], [MQTT311-3.1.2-10]."""
     broker = MemoryBroker()
     watcher = broker.client("w")
     watcher.subscribe("gone")
@@ -248,7 +248,7 @@ def test_a_will_is_published_once(version: int) -> None:
 
 @VERSIONS
 def test_no_will_no_message(version: int) -> None:
-    """Nothing is published where the Will Flag was 0 [MQTT311-3.1.2-12]."""
+    """Nothing is published if the Will Flag was 0 [MQTT311-3.1.2-12]."""
     broker = MemoryBroker()
     watcher = broker.client("w")
     watcher.subscribe("#")
@@ -259,7 +259,7 @@ def test_no_will_no_message(version: int) -> None:
 @VERSIONS
 @pytest.mark.parametrize("flags", [0x0A, 0x12, 0x1A, 0x22])
 def test_will_flags_without_a_will_are_malformed(version: int, flags: int) -> None:
-    """Will QoS and Will Retain are 0 where the Will Flag is.
+    """Will QoS and Will Retain must be 0 if the Will Flag is 0.
 
     [MQTT5-3.1.2-11], [MQTT5-3.1.2-13], [MQTT311-3.1.2-11], [MQTT311-3.1.2-13], [MQTT311-3.1.2-15].
     """
@@ -278,8 +278,8 @@ WILL, NAME, PASSWORD = 4, 0x80, 0x40
 
 @VERSIONS
 @pytest.mark.parametrize("flags", [WILL, NAME, NAME | PASSWORD, WILL | NAME])
-def test_every_field_the_flags_announce_is_there(version: int, flags: int) -> None:
-    """A payload that ends before them is malformed.
+def test_every_announced_field_is_required(version: int, flags: int) -> None:
+    """A payload without one of these fields is malformed.
 
     [MQTT5-3.1.2-9], [MQTT5-3.1.2-17], [MQTT5-3.1.2-19], [MQTT311-3.1.2-9], [MQTT311-3.1.2-19], [MQTT311-3.1.2-21].
     """
@@ -299,8 +299,8 @@ def test_every_field_the_flags_announce_is_there(version: int, flags: int) -> No
 
 @VERSIONS
 @pytest.mark.parametrize("flags", [0, WILL, NAME, NAME | PASSWORD])
-def test_no_field_is_there_that_the_flags_do_not_announce(version: int, flags: int) -> None:
-    """What is left over is malformed.
+def test_no_other_field_is_allowed(version: int, flags: int) -> None:
+    """A payload with more fields is malformed.
 
     [MQTT5-3.1.2-16], [MQTT5-3.1.2-18], [MQTT311-3.1.2-11], [MQTT311-3.1.2-18], [MQTT311-3.1.2-20].
     """
@@ -314,14 +314,14 @@ def test_no_field_is_there_that_the_flags_do_not_announce(version: int, flags: i
 
 @VERSIONS
 def test_a_password_without_a_user_name(version: int) -> None:
-    """Is malformed in MQTT 3 [MQTT311-3.1.2-22], and allowed in MQTT 5."""
+    """It is malformed in MQTT 3 [MQTT311-3.1.2-22], and allowed in MQTT 5."""
     client = first(version, connect(version, 2 | PASSWORD, CLIENT + string(b"password")))
     assert client.network.closed is (version != 5)
 
 
 @VERSIONS
 def test_the_payload_is_read_in_its_order(version: int) -> None:
-    """Client Identifier, Will Properties, Will Topic, Will Message, User Name, Password.
+    """The order is Client Identifier, Will Properties, Will Topic, Will Message, User Name, Password.
 
     [MQTT5-3.1.3-1], [MQTT311-3.1.3-1].
     """
@@ -340,7 +340,7 @@ def test_the_payload_is_read_in_its_order(version: int) -> None:
 
 @VERSIONS
 def test_the_client_identifier_names_the_session(version: int) -> None:
-    """Each Client Identifier has its own, also where they differ only in case [MQTT5-3.1.3-2], [MQTT311-3.1.3-2]."""
+    """Each Client Identifier has its own Session, even if only the case differs [MQTT5-3.1.3-2], [MQTT311-3.1.3-2]."""
     broker = MemoryBroker()
     for name in ("a", "A"):
         client = lasting(broker, name, version)
@@ -355,7 +355,7 @@ def test_the_client_identifier_names_the_session(version: int) -> None:
 
 @VERSIONS
 def test_a_connect_without_a_client_identifier_field_is_malformed(version: int) -> None:
-    """The field is there even if it is empty [MQTT5-3.1.3-3], [MQTT311-3.1.3-3]."""
+    """The field is required, even if it is empty [MQTT5-3.1.3-3], [MQTT311-3.1.3-3]."""
     refused(first(version, connect(version, payload=b"")), ReasonCode.MALFORMED_PACKET)
     assert first(version, connect(version, payload=string(b""))).network.closed is (version == 3)
 
@@ -371,7 +371,7 @@ def test_short_plain_client_identifiers_are_allowed(version: int, name: str) -> 
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_a_client_without_a_name_gets_one_of_its_own(version: int) -> None:
-    """Unique, told in MQTT 5, and good for coming back to the Session.
+    """It is unique, MQTT 5 Clients get it in CONNACK, and it leads back to the Session.
 
     [MQTT5-3.1.3-6], [MQTT5-3.1.3-7], [MQTT5-3.2.2-16], [MQTT311-3.1.3-6].
     """
@@ -398,7 +398,7 @@ def test_a_client_without_a_name_gets_one_of_its_own(version: int) -> None:
 
 @pytest.mark.parametrize(("version", "flags"), [(4, 0), (3, 0), (3, 2)])
 def test_no_name_and_no_clean_session(version: int, flags: int) -> None:
-    """Return code 2 and a close in MQTT 3.1.1; MQTT 3.1 needs a name in any case.
+    """MQTT 3.1.1 gets return code 2 and a close. MQTT 3.1 always needs a name.
 
     [MQTT311-3.1.3-7], [MQTT311-3.1.3-8].
     """
@@ -408,7 +408,7 @@ def test_no_name_and_no_clean_session(version: int, flags: int) -> None:
 
 
 def test_user_properties_of_a_will_keep_their_order() -> None:
-    """They are published as they came [MQTT5-3.1.3-10]."""
+    """They are published unchanged [MQTT5-3.1.3-10]."""
     broker = MemoryBroker()
     watcher = broker.client("w", 5)
     watcher.subscribe("gone")
@@ -426,7 +426,7 @@ def test_user_properties_of_a_will_keep_their_order() -> None:
 @VERSIONS
 @pytest.mark.parametrize("cut", [1, 5, 9, 11])
 def test_a_connect_that_does_not_conform_is_closed(version: int, cut: int) -> None:
-    """And not answered in MQTT 3 [MQTT5-3.1.4-1], [MQTT311-3.1.4-1]."""
+    """In MQTT 3 it gets no answer [MQTT5-3.1.4-1], [MQTT311-3.1.4-1]."""
     whole = connect(version)
     data = bytes((0x10, len(whole) - 2 - cut)) + whole[2:-cut]
     client = first(version, data)
@@ -438,7 +438,7 @@ def test_a_connect_that_does_not_conform_is_closed(version: int, cut: int) -> No
 @VERSIONS
 @pytest.mark.parametrize("other", [3, 4, 5])
 def test_a_second_connection_takes_the_session_over(version: int, other: int) -> None:
-    """The first is told 0x8E and gets nothing more; what is in flight goes to the second, in whichever version.
+    """The first gets 0x8E and nothing more. The second gets the messages in flight, in any version.
 
     [MQTT5-3.1.4-3], [MQTT311-3.1.4-2].
     """
@@ -463,8 +463,8 @@ def test_a_second_connection_takes_the_session_over(version: int, other: int) ->
 
 
 @VERSIONS
-def test_who_may_not_come_in_is_closed(version: int) -> None:
-    """CONNACK tells, no Session is begun [MQTT5-3.1.4-2]."""
+def test_an_unauthorized_client_is_closed(version: int) -> None:
+    """CONNACK has the Reason Code, and no Session begins [MQTT5-3.1.4-2]."""
     broker = MemoryBroker(authenticator=Door(ReasonCode.NOT_AUTHORIZED))
     client = broker.client("c", version)
     assert client.connack is not None
@@ -475,7 +475,7 @@ def test_who_may_not_come_in_is_closed(version: int) -> None:
 
 @VERSIONS
 def test_nothing_is_processed_after_a_refused_connect(version: int) -> None:
-    """Even when it came in the same piece [MQTT5-3.1.4-6], [MQTT311-3.1.4-5]."""
+    """This is true of packets in the same segment, too [MQTT5-3.1.4-6], [MQTT311-3.1.4-5]."""
     door = Door()
     broker = MemoryBroker(authenticator=door)
     watcher = broker.client("w")
@@ -491,7 +491,7 @@ def test_nothing_is_processed_after_a_refused_connect(version: int) -> None:
 @pytest.mark.parametrize("how", ["live", "queued", "retained", "sent again"])
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_the_clients_maximum_packet_size_is_kept_to_the_byte(how: str, qos: int) -> None:
-    """A PUBLISH of that size is sent, a larger one is not: with all that the broker adds to it.
+    """A PUBLISH of that size is sent, a larger one is not. Properties that the broker adds count.
 
     [MQTT5-3.1.2-24], [MQTT5-3.1.2-25].
     """
@@ -527,7 +527,7 @@ def test_the_clients_maximum_packet_size_is_kept_to_the_byte(how: str, qos: int)
 
 @pytest.mark.parametrize(("size", "request_"), [(10, "connect"), (30, "subscribe"), (30, "unsubscribe")])
 def test_no_answer_exceeds_the_clients_maximum_packet_size(size: int, request_: str) -> None:
-    """CONNACK, SUBACK and UNSUBACK neither [MQTT5-3.1.2-24]."""
+    """CONNACK, SUBACK and UNSUBACK are never larger [MQTT5-3.1.2-24]."""
     client = Client(MemoryBroker(), 5)
     client.send(p.Connect("c", 5, properties=Properties(maximum_packet_size=size)))
     filters = tuple(f"t/{number}" for number in range(50))
@@ -539,7 +539,7 @@ def test_no_answer_exceeds_the_clients_maximum_packet_size(size: int, request_: 
 
 
 def test_a_message_too_large_counts_as_delivered() -> None:
-    """It does not hold up what follows, even with a window of one [MQTT5-3.1.2-25]."""
+    """It does not delay later messages, even with a window of one [MQTT5-3.1.2-25]."""
     broker = MemoryBroker()
     client = broker.client("c", 5, properties=Properties(maximum_packet_size=50, receive_maximum=1))
     client.subscribe("t", qos=2)
@@ -552,7 +552,7 @@ def test_a_message_too_large_counts_as_delivered() -> None:
 
 @pytest.mark.parametrize("most", [None, 0, 2])
 def test_topic_aliases_stay_within_the_clients_maximum(most: int | None) -> None:
-    """None without a Topic Alias Maximum; else no higher one, and never 0.
+    """Without a Topic Alias Maximum there are none. No alias is above it, and none is 0.
 
     [MQTT5-3.1.2-26], [MQTT5-3.1.2-27], [MQTT5-3.3.2-8], [MQTT5-3.3.2-11].
     """
@@ -575,15 +575,15 @@ def test_topic_aliases_stay_within_the_clients_maximum(most: int | None) -> None
 
 @pytest.mark.parametrize("asked", [None, 0, 1])
 def test_response_information_is_returned_only_when_asked_for(asked: int | None) -> None:
-    """Where there is some: not with 0, nor by default [MQTT5-3.1.2-28]."""
+    """The Client asks with the value 1, which is not the default [MQTT5-3.1.2-28]."""
     broker = MemoryBroker(limits=Limits(response_information="replies/"))
     connack = broker.client("c", 5, properties=Properties(request_response_information=asked)).connack
     assert connack is not None
     assert connack.properties.response_information == ("replies/" if asked else None)
 
 
-def test_no_problem_information_where_it_is_not_wanted() -> None:
-    """No Reason String or User Property but in CONNACK, DISCONNECT and what others publish [MQTT5-3.1.2-29]."""
+def test_no_problem_information_for_a_client_that_does_not_want_it() -> None:
+    """Only CONNACK, DISCONNECT and published messages may have a Reason String or User Properties [MQTT5-3.1.2-29]."""
     broker = MemoryBroker(authorizer=Forbidding("secret"))
     client = broker.client("c", 5, properties=TERSE)
     client.send(

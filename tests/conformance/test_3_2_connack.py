@@ -20,7 +20,7 @@ CODES = {0x00, *range(0x80, 0x8B), 0x8C, 0x90, 0x95, 0x97, 0x99, 0x9A, 0x9B, 0x9
 
 @VERSIONS
 def test_connack_comes_first(version: int) -> None:
-    """Before everything that waited for the Client, and before answers to what it sent at once.
+    """It comes before all waiting messages, and before answers to packets sent directly after CONNECT.
 
     [MQTT5-3.2.0-1], [MQTT5-3.1.4-5], [MQTT311-3.2.0-1], [MQTT311-3.1.4-4].
     """
@@ -39,7 +39,7 @@ def test_connack_comes_first(version: int) -> None:
 
 @VERSIONS
 def test_there_is_one_connack(version: int) -> None:
-    """Neither a second CONNECT nor anything else is answered with another [MQTT5-3.2.0-2]."""
+    """No other packet, such as a second CONNECT, gets a CONNACK [MQTT5-3.2.0-2]."""
     client = MemoryBroker().client("c", version)
     client.send(p.Pingreq(), p.Connect("c", version))
     assert client.got(p.Connack) == []
@@ -47,7 +47,7 @@ def test_there_is_one_connack(version: int) -> None:
 
 
 @VERSIONS
-def test_connack_flags_tell_nothing_but_session_present(version: int) -> None:
+def test_connack_flags_have_only_session_present(version: int) -> None:
     """Bits 7 to 1 are 0 [MQTT5-3.2.2-1]; the bit itself is reserved in MQTT 3.1."""
     broker = MemoryBroker()
     lasting(broker, "c", version).drop()
@@ -58,7 +58,7 @@ def test_connack_flags_tell_nothing_but_session_present(version: int) -> None:
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_session_present(version: int) -> None:
-    """1 only where the Client wants its Session to go on and there is one.
+    """It is 1 only if the Client asks for its Session and there is one.
 
     [MQTT5-3.2.2-2], [MQTT5-3.2.2-3], [MQTT311-3.2.2-1], [MQTT311-3.2.2-2], [MQTT311-3.2.2-3].
     """
@@ -75,8 +75,8 @@ def test_session_present(version: int) -> None:
 
 
 @VERSIONS
-def test_a_refusal_tells_no_session_and_closes(version: int) -> None:
-    """Even where there is one [MQTT5-3.2.2-6], [MQTT5-3.2.2-7], [MQTT311-3.2.2-4], [MQTT311-3.2.2-5]."""
+def test_a_refusal_has_no_session_present_and_closes(version: int) -> None:
+    """This is true even with a Session [MQTT5-3.2.2-6], [MQTT5-3.2.2-7], [MQTT311-3.2.2-4], [MQTT311-3.2.2-5]."""
     door = Door()
     broker = MemoryBroker(authenticator=door)
     lasting(broker, "c", version).drop()
@@ -92,7 +92,7 @@ def test_a_refusal_tells_no_session_and_closes(version: int) -> None:
 )
 @pytest.mark.parametrize("version", [3, 4])
 def test_a_refusal_mqtt_3_has_no_code_for_is_a_close(version: int, reason: ReasonCode) -> None:
-    """Without CONNACK [MQTT311-3.2.2-6]."""
+    """There is no CONNACK [MQTT311-3.2.2-6]."""
     client = Client(MemoryBroker(authenticator=Door(reason)), version)
     client.send(p.Connect("c", version))
     assert client.network.take() == b""
@@ -111,7 +111,7 @@ def test_a_refusal_mqtt_3_has_no_code_for_is_a_close(version: int, reason: Reaso
     ],
 )
 def test_connack_has_a_reason_code_of_its_own_table(asked: p.Connect, reason: ReasonCode) -> None:
-    """Whatever the reason of a refusal [MQTT5-3.2.2-8], [MQTT5-3.2.2-12], [MQTT5-3.2.2-13]."""
+    """This is true of every reason for a refusal [MQTT5-3.2.2-8], [MQTT5-3.2.2-12], [MQTT5-3.2.2-13]."""
     limits = Limits(max_clientid_len=3, max_qos_allowed=1, retain_available=False, max_topic_levels=3)
     client = Client(MemoryBroker(limits=limits), 5)
     client.send(asked)
@@ -124,8 +124,8 @@ def test_connack_has_a_reason_code_of_its_own_table(asked: p.Connect, reason: Re
 
 @VERSIONS
 @pytest.mark.parametrize("reason", [one for one in ReasonCode if one >= ReasonCode.UNSPECIFIED_ERROR])
-def test_every_refusal_is_told_in_the_terms_of_connack(version: int, reason: ReasonCode) -> None:
-    """Whatever an authenticator answers: with a code that CONNACK has, or not at all, and always with a close.
+def test_every_refusal_has_a_code_of_connack(version: int, reason: ReasonCode) -> None:
+    """For any answer of an authenticator: CONNACK has a code of its own or is left out, then comes a close.
 
     [MQTT5-3.2.2-8], [MQTT5-3.2.2-7], [MQTT5-4.13.2-1], [MQTT311-3.2.2-5], [MQTT311-3.2.2-6].
     """
@@ -142,14 +142,14 @@ def test_every_refusal_is_told_in_the_terms_of_connack(version: int, reason: Rea
 
 
 class SlowStates(MemorySessionStates):
-    """Wills whose commit takes until the end of time."""
+    """Wills with a commit that never ends."""
 
     def will_kept(self, principal: Principal, will: p.Will, delay: float, due_at: int | None) -> CommitTicket:
         return CommitTicket()
 
 
 @pytest.mark.parametrize("cause", ["taken over", "shut down"])
-def test_a_connection_ended_before_its_connack_is_told_in_its_terms(cause: str) -> None:
+def test_a_connection_ended_before_its_connack_gets_a_code_of_connack(cause: str) -> None:
     """0x8E and 0x8B belong to DISCONNECT, not to CONNACK [MQTT5-3.2.2-8]."""
     broker = MemoryBroker(states=SlowStates())
     client = Client(broker, 5)
@@ -167,7 +167,7 @@ def test_a_connection_ended_before_its_connack_is_told_in_its_terms(cause: str) 
 @VERSIONS
 @pytest.mark.parametrize("cause", ["lost", "taken over"])
 def test_a_connection_that_was_not_accepted_leaves_no_will(version: int, cause: str) -> None:
-    """Whatever ends it before its CONNACK [MQTT311-3.1.2-8], [MQTT5-3.1.4-6]."""
+    """This is true for every cause of its end [MQTT311-3.1.2-8], [MQTT5-3.1.4-6]."""
     broker = MemoryBroker(states=SlowStates())
     watcher = broker.client("w")
     watcher.subscribe("#")
@@ -182,8 +182,8 @@ def test_a_connection_that_was_not_accepted_leaves_no_will(version: int, cause: 
     assert watcher.messages() == []
 
 
-def test_the_highest_qos_is_told_and_kept() -> None:
-    """Maximum QoS; subscriptions are accepted with any QoS and granted no more; a higher PUBLISH ends the connection.
+def test_the_maximum_qos_is_announced_and_enforced() -> None:
+    """CONNACK has Maximum QoS. Subscriptions get no more than that, and a higher PUBLISH ends the connection.
 
     [MQTT5-3.2.2-9], [MQTT5-3.2.2-10], [MQTT5-3.2.2-11].
     """
@@ -198,8 +198,8 @@ def test_the_highest_qos_is_told_and_kept() -> None:
         refused(client, ReasonCode.QOS_NOT_SUPPORTED)
 
 
-def test_retain_is_refused_where_it_is_not_available() -> None:
-    """A Client that retains all the same is told 0x9A [MQTT5-3.2.2-14]."""
+def test_retain_is_refused_if_it_is_not_available() -> None:
+    """A Client that retains nevertheless gets 0x9A [MQTT5-3.2.2-14]."""
     client = MemoryBroker(limits=Limits(retain_available=False)).client("c", 5)
     assert client.connack is not None
     assert client.connack.properties.retain_available == 0
@@ -209,7 +209,7 @@ def test_retain_is_refused_where_it_is_not_available() -> None:
 
 @pytest.mark.parametrize(("most", "alias"), [(5, 6), (0, 1)])
 def test_a_topic_alias_above_the_maximum_ends_the_connection(most: int, alias: int) -> None:
-    """Also the first one where none are allowed, which CONNACK tells by leaving the maximum out.
+    """If no aliases are allowed, CONNACK omits the maximum, and the first alias ends the connection.
 
     [MQTT5-3.2.2-17], [MQTT5-3.2.2-18], [MQTT5-3.3.2-9].
     """
@@ -221,7 +221,7 @@ def test_a_topic_alias_above_the_maximum_ends_the_connection(most: int, alias: i
 
 
 def test_a_packet_above_the_servers_maximum_ends_the_connection() -> None:
-    """One of that size is taken [MQTT5-3.2.2-15]."""
+    """A packet of exactly that size is accepted [MQTT5-3.2.2-15]."""
     client = MemoryBroker(limits=Limits(max_packet_size=1000)).client("c", 5)
     assert client.connack is not None
     assert client.connack.properties.maximum_packet_size == 1000
@@ -232,7 +232,7 @@ def test_a_packet_above_the_servers_maximum_ends_the_connection() -> None:
     refused(client, ReasonCode.PACKET_TOO_LARGE)
 
 
-def test_a_refusal_leaves_its_reason_string_out_where_it_does_not_fit() -> None:
+def test_a_refusal_omits_a_reason_string_that_does_not_fit() -> None:
     """The Maximum Packet Size of CONNECT holds for its answer [MQTT5-3.2.2-19]."""
     broker = MemoryBroker(limits=Limits(max_clientid_len=3))
     for size in (20, 1000):
@@ -247,7 +247,7 @@ def test_a_refusal_leaves_its_reason_string_out_where_it_does_not_fit() -> None:
 
 @pytest.mark.parametrize("size", [20, 1000])
 def test_a_connect_that_cannot_be_read_is_refused_within_the_clients_maximum(size: int) -> None:
-    """As far as it is known: else there is no Reason String [MQTT5-3.2.2-19], [MQTT5-3.1.2-24]."""
+    """If the maximum is unknown, there is no Reason String [MQTT5-3.2.2-19], [MQTT5-3.1.2-24]."""
     asked = Properties(maximum_packet_size=size)
     for data in (
         encode(p.Connect("c", 5, will=p.Will("#", b""), properties=asked), 5),
@@ -267,7 +267,7 @@ def test_a_connect_that_cannot_be_read_is_refused_within_the_clients_maximum(siz
 
 @pytest.mark.parametrize("told", [None, 5, 20])
 def test_the_keep_alive_in_force(told: int | None) -> None:
-    """The Client's own, unless CONNACK tells another [MQTT5-3.2.2-21], [MQTT5-3.2.2-22]."""
+    """It is the value of the Client, unless CONNACK has another one [MQTT5-3.2.2-21], [MQTT5-3.2.2-22]."""
     broker = MemoryBroker(limits=Limits(server_keepalive=told))
     client = broker.client("c", 5, keep_alive=10)
     assert client.connack is not None

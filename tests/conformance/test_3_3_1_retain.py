@@ -29,7 +29,7 @@ def test_a_retained_message_is_stored_with_its_qos(connect: Connect, house: str,
 
 
 def test_a_new_subscription_gets_the_last_message_of_each_matching_topic(connect: Connect, house: str) -> None:
-    """[MQTT311-3.3.1-6]: for each matching Topic Name the last retained message, if any."""
+    """[MQTT311-3.3.1-6]: it gets the last retained message of each matching Topic Name."""
     publisher = connect()
     for value in ("old", "new"):
         for topic in ("a", "b", "c/d"):
@@ -52,7 +52,7 @@ def test_a_qos_0_message_replaces_the_retained_one(connect: Connect, house: str)
 
 
 def test_retain_is_1_for_a_new_subscription_and_0_for_an_established_one(connect: Connect, house: str) -> None:
-    """[MQTT311-3.3.1-8], [MQTT311-3.3.1-9], [MQTT5-3.3.1-12]: the flag tells replay from live."""
+    """[MQTT311-3.3.1-8], [MQTT311-3.3.1-9], [MQTT5-3.3.1-12]: the flag distinguishes replayed from live messages."""
     publisher, subscriber = connect(), connect()
     publisher.publish(f"{house}/t", "1", retain=True)
     subscriber.subscribe(f"{house}/t")
@@ -62,7 +62,7 @@ def test_retain_is_1_for_a_new_subscription_and_0_for_an_established_one(connect
 
 
 def test_an_empty_retained_message_clears_and_is_routed_as_normal(connect: Connect, house: str) -> None:
-    """[MQTT311-3.3.1-10], [MQTT5-3.3.1-6]: sent on with RETAIN 0, and future subscribers get nothing."""
+    """[MQTT311-3.3.1-10], [MQTT5-3.3.1-6]: it is forwarded with RETAIN 0, and future subscribers get nothing."""
     publisher, early, late = connect(), connect(), connect()
     early.subscribe(f"{house}/t")
     publisher.publish(f"{house}/t", "x", retain=True)
@@ -73,15 +73,15 @@ def test_an_empty_retained_message_clears_and_is_routed_as_normal(connect: Conne
 
 
 def test_an_empty_retained_message_is_not_stored(connect: Connect, house: str) -> None:
-    """[MQTT311-3.3.1-11], [MQTT5-3.3.1-7]: not even where nothing was retained before."""
+    """[MQTT311-3.3.1-11], [MQTT5-3.3.1-7]: even if nothing was retained before."""
     connect().publish(f"{house}/t", "", retain=True)
     subscriber = connect()
     subscriber.subscribe(f"{house}/#")
     assert subscriber.quiet()
 
 
-def test_a_message_without_retain_changes_nothing_that_is_retained(connect: Connect, house: str) -> None:
-    """[MQTT311-3.3.1-12], [MQTT5-3.3.1-8]: neither stored, nor removing, nor replacing."""
+def test_a_message_without_retain_changes_no_retained_message(connect: Connect, house: str) -> None:
+    """[MQTT311-3.3.1-12], [MQTT5-3.3.1-8]: it is not stored, and neither removes nor replaces a message."""
     publisher = connect()
     publisher.publish(f"{house}/t", "kept", retain=True)
     publisher.publish(f"{house}/t", "passing", retain=False)
@@ -120,7 +120,7 @@ def test_retain_handling_2_sends_nothing(connect: Connect, house: str) -> None:
 
 
 def test_retain_as_published_keeps_the_flag(connect: Connect, house: str) -> None:
-    """[MQTT5-3.3.1-13]: RETAIN of a live message equals that of the publish where the option asks for it."""
+    """[MQTT5-3.3.1-13]: with the option, a live message keeps the RETAIN flag of its PUBLISH."""
     publisher, subscriber = connect(version=5), connect(version=5)
     subscriber.subscribe(f"{house}/t", retainAsPublished=True)
     publisher.publish(f"{house}/t", "1", retain=True)
@@ -129,7 +129,7 @@ def test_retain_as_published_keeps_the_flag(connect: Connect, house: str) -> Non
 
 
 def test_a_shared_subscription_gets_no_retained_messages(connect: Connect, house: str) -> None:
-    """[MQTT5-3.8.4]: none when it is made first."""
+    """[MQTT5-3.8.4]: a new one gets none."""
     connect(version=5).publish(f"{house}/t", "x", retain=True)
     subscriber = connect(version=5)
     subscriber.subscribe(f"$share/group/{house}/#")
@@ -137,7 +137,7 @@ def test_a_shared_subscription_gets_no_retained_messages(connect: Connect, house
 
 
 def test_a_leading_wildcard_does_not_match_dollar_topics(connect: Connect) -> None:
-    """[MQTT311-4.7.2-1], [MQTT5-4.7.2-1]: neither live nor retained; an explicit $ filter does."""
+    """[MQTT311-4.7.2-1], [MQTT5-4.7.2-1]: no live and no retained messages match it; they match a filter with $."""
     publisher, subscriber = connect(), connect()
     publisher.publish("$holdfast-test/dollar", "x", retain=True)
     subscriber.subscribe("+/dollar")

@@ -1,4 +1,4 @@
-"""The timeline of a house's garage and room: who is told what, with which RETAIN flag, in both protocol versions."""
+"""The timeline of a house's garage and room: the messages and RETAIN flags of each subscriber, in both versions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Connect = Callable[..., PahoClient]
 
 
 def play(connect: Connect, house: str, retain_later: bool) -> dict[str, list[Seen]]:
-    """Play the timeline; return what each subscriber saw, in order."""
+    """Play the timeline; return the messages of each subscriber, in order."""
     garage, room = f"{house}/garage", f"{house}/room"
     s1, s2, s3, s4, publisher = (connect() for _ in range(5))
     seen: dict[str, list[Seen]] = {}

@@ -1,4 +1,4 @@
-"""PUBLISH but for the RETAIN flag: section 3.3 of both standards, and the acknowledgements, 3.4 to 3.7."""
+"""PUBLISH without the RETAIN flag: section 3.3 of both standards, and the acknowledgements, 3.4 to 3.7."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from tests.sessions.restartable import RestartableBroker
 
 @VERSIONS
 @pytest.mark.parametrize("qos", [1, 2])
-def test_dup_is_1_for_what_is_sent_again_and_only_then(version: int, qos: int) -> None:
-    """The first time 0, after reconnecting 1.
+def test_dup_is_1_only_for_repeated_messages(version: int, qos: int) -> None:
+    """DUP is 0 the first time, and 1 after a reconnection.
 
     [MQTT5-3.3.1-1], [MQTT5-4.3.2-2], [MQTT5-4.3.3-2], [MQTT311-3.3.1-1].
     """
@@ -46,7 +46,7 @@ def test_dup_is_1_for_what_is_sent_again_and_only_then(version: int, qos: int) -
 
 @VERSIONS
 def test_dup_is_0_at_qos_0(version: int) -> None:
-    """In what is sent; a Client that sets it is refused.
+    """The broker never sets it, and refuses a Client that does.
 
     [MQTT5-3.3.1-2], [MQTT5-4.3.1-1], [MQTT311-3.3.1-2], [MQTT311-4.3.1-1].
     """
@@ -60,8 +60,8 @@ def test_dup_is_0_at_qos_0(version: int) -> None:
 
 @VERSIONS
 @pytest.mark.parametrize("qos", [1, 2])
-def test_dup_of_what_comes_in_is_not_passed_on(version: int, qos: int) -> None:
-    """A repeated PUBLISH is a first one to the subscriber [MQTT5-3.3.1-3], [MQTT311-3.3.1-3]."""
+def test_dup_of_an_incoming_message_is_not_forwarded(version: int, qos: int) -> None:
+    """The subscriber gets a repeated PUBLISH with DUP 0 [MQTT5-3.3.1-3], [MQTT311-3.3.1-3]."""
     broker = MemoryBroker()
     client = broker.client("c", version)
     client.subscribe("t", qos=2)
@@ -92,7 +92,7 @@ def test_a_topic_name_has_no_wildcards(version: int, topic: str) -> None:
 
 @VERSIONS
 def test_a_message_arrives_under_its_own_topic_name(version: int) -> None:
-    """Whichever Topic Filter it matched, live or retained [MQTT5-3.3.2-3], [MQTT311-3.3.2-3]."""
+    """For any matching Topic Filter, live or retained [MQTT5-3.3.2-3], [MQTT311-3.3.2-3]."""
     broker = MemoryBroker()
     client = broker.client("c", version)
     client.subscribe("a/+/c", "d/#", "e")
@@ -178,7 +178,7 @@ def _left(came: list[p.Publish]) -> list[tuple[str, int | None]]:
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("qos", [1, 2])
 def test_messages_expire_in_the_queue_of_a_session(qos: int, restart: bool, tmp_path: Path) -> None:
-    """What is left of the Message Expiry Interval is passed on; with nothing left, the message is not.
+    """The subscriber gets the remaining Message Expiry Interval. An expired message is not sent.
 
     [MQTT5-3.3.2-5], [MQTT5-3.3.2-6].
     """
@@ -197,7 +197,7 @@ def test_messages_expire_in_the_queue_of_a_session(qos: int, restart: bool, tmp_
 @pytest.mark.parametrize(("waited", "left"), [(0.001, 100), (0.999, 100), (1, 99), (1.001, 99), (98.5, 2), (99.999, 1)])
 @pytest.mark.parametrize("how", ["queued", "sent again", "retained"])
 def test_whole_seconds_are_taken_off_the_expiry_interval(waited: float, left: int, how: str) -> None:
-    """What is passed on at once is passed on as it came, and 0 is never told [MQTT5-3.3.2-6]."""
+    """A message that is sent at once keeps its interval, and no interval is ever 0 [MQTT5-3.3.2-6]."""
     broker = MemoryBroker()
     client = lasting(broker, "c", 5)
     if how != "retained":
@@ -219,7 +219,7 @@ def test_whole_seconds_are_taken_off_the_expiry_interval(waited: float, left: in
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_retained_messages_expire(qos: int, restart: bool, tmp_path: Path) -> None:
-    """In whichever QoS they are asked for [MQTT5-3.3.2-5], [MQTT5-3.3.2-6]."""
+    """This is true of every QoS of the subscription [MQTT5-3.3.2-5], [MQTT5-3.3.2-6]."""
     broker = RestartableBroker(tmp_path / "h.db")
     _publish_expiring(broker.client("p", 5), 2, True)
     if restart:
@@ -231,7 +231,7 @@ def test_retained_messages_expire(qos: int, restart: bool, tmp_path: Path) -> No
 
 
 def test_messages_expire_behind_a_full_window() -> None:
-    """A Client that is connected may be too slow [MQTT5-3.3.2-5], [MQTT5-3.3.2-6]."""
+    """They wait because the connected Client is slow [MQTT5-3.3.2-5], [MQTT5-3.3.2-6]."""
     broker = MemoryBroker()
     client = broker.client("c", 5, properties=Properties(receive_maximum=1))
     client.subscribe("#", qos=1)
@@ -248,7 +248,7 @@ def test_messages_expire_behind_a_full_window() -> None:
 
 
 def test_the_expiry_interval_of_a_will_begins_with_its_publication() -> None:
-    """Not with CONNECT, nor with the end of the connection [MQTT5-3.3.2-6]."""
+    """It begins neither with CONNECT nor with the end of the connection [MQTT5-3.3.2-6]."""
     broker = MemoryBroker()
     client = lasting(broker, "c", 5)
     client.subscribe("gone", qos=1)
@@ -263,8 +263,8 @@ def test_the_expiry_interval_of_a_will_begins_with_its_publication() -> None:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_what_is_sent_again_tells_what_is_left(restart: bool, tmp_path: Path) -> None:
-    """[MQTT5-3.3.2-6]: it does not expire any more, having been sent once."""
+def test_a_repeated_message_has_the_remaining_expiry_interval(restart: bool, tmp_path: Path) -> None:
+    """[MQTT5-3.3.2-6]: a message that was sent once no longer expires."""
     broker = RestartableBroker(tmp_path / "h.db")
     client = lasting(broker, "c", 5)
     client.subscribe("#", qos=1)
@@ -279,7 +279,7 @@ def test_what_is_sent_again_tells_what_is_left(restart: bool, tmp_path: Path) ->
 
 
 def test_topic_aliases_end_with_the_connection() -> None:
-    """A resumed Session begins without any [MQTT5-3.3.2-7]."""
+    """A resumed Session begins without aliases [MQTT5-3.3.2-7]."""
     broker = MemoryBroker()
     client = lasting(broker, "c", 5)
     client.publish("t", properties=Properties(topic_alias=1))
@@ -299,7 +299,7 @@ def test_the_topic_alias_0_ends_the_connection() -> None:
 
 
 def test_every_topic_alias_up_to_the_maximum_is_taken() -> None:
-    """And may be given another Topic Name [MQTT5-3.3.2-12]."""
+    """Each can also get another Topic Name [MQTT5-3.3.2-12]."""
     client = MemoryBroker(limits=Limits(max_topic_alias=10)).client("c", 5)
     client.subscribe("#")
     for alias in range(1, 11):
@@ -311,8 +311,8 @@ def test_every_topic_alias_up_to_the_maximum_is_taken() -> None:
     assert [topic for topic, _, _, _ in client.messages()] == [f"t/{alias}" for alias in range(1, 11)]
 
 
-def test_a_topic_alias_is_set_by_a_message_that_is_not_handed_on() -> None:
-    """One that is not allowed, and one that came before [MQTT5-3.3.2-12]."""
+def test_a_message_that_is_not_forwarded_sets_its_topic_alias() -> None:
+    """This message was denied, or is a repetition [MQTT5-3.3.2-12]."""
     broker = MemoryBroker(authorizer=Forbidding("secret"))
     client = broker.client("c", 5)
     client.subscribe("t")
@@ -339,7 +339,7 @@ def test_a_response_topic_has_no_wildcards(topic: str) -> None:
 
 @VERSIONS
 def test_the_answer_follows_the_qos(version: int) -> None:
-    """None, PUBACK, PUBREC [MQTT5-3.3.4-1], [MQTT5-4.3.2-4], [MQTT5-4.3.3-8], [MQTT311-3.3.4-1]."""
+    """QoS 1 gets PUBACK, QoS 2 PUBREC [MQTT5-3.3.4-1], [MQTT5-4.3.2-4], [MQTT5-4.3.3-8], [MQTT311-3.3.4-1]."""
     broker = MemoryBroker()
     broker.client("s").subscribe("t")
     client = broker.client("c", version)
@@ -351,7 +351,7 @@ def test_the_answer_follows_the_qos(version: int) -> None:
 @VERSIONS
 @pytest.mark.parametrize("filters", [("a/b", "a/+", "#"), ("#", "a/+", "a/b"), ("a/+", "a/b", "#")])
 def test_overlapping_subscriptions_give_the_highest_qos(version: int, filters: tuple[str, ...]) -> None:
-    """In one copy, whichever was made first [MQTT5-3.3.4-2], [MQTT311-3.3.5-1]."""
+    """The message comes once, for any order of the subscriptions [MQTT5-3.3.4-2], [MQTT311-3.3.5-1]."""
     client = MemoryBroker().client("c", version)
     for topic_filter, qos in zip(filters, (1, 2, 0), strict=True):
         client.subscribe(topic_filter, qos=qos)
@@ -360,7 +360,7 @@ def test_overlapping_subscriptions_give_the_highest_qos(version: int, filters: t
 
 
 def test_subscription_identifiers_tell_which_subscriptions_matched() -> None:
-    """All of them in the one copy that is sent; only that of its own subscription in a retained message.
+    """A live message has all identifiers. A retained message has only that of its subscription.
 
     [MQTT5-3.3.4-3], [MQTT5-3.3.4-4].
     """
@@ -382,7 +382,7 @@ def test_a_client_sends_no_subscription_identifiers() -> None:
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_more_than_the_servers_receive_maximum_ends_the_connection(qos: int) -> None:
-    """Up to it every message is taken [MQTT5-3.3.4-7]."""
+    """Up to that number, every message is accepted [MQTT5-3.3.4-7]."""
     client = MemoryBroker(DelayedStore, limits=Limits(max_awaiting_rel=3)).client("c", 5)
     assert client.connack is not None
     assert client.connack.properties.receive_maximum == 3
@@ -394,7 +394,7 @@ def test_more_than_the_servers_receive_maximum_ends_the_connection(qos: int) -> 
 
 
 def test_the_servers_receive_maximum_counts_anew_on_each_connection() -> None:
-    """What a Client left unreleased before takes no room, and can be released [MQTT5-3.3.4-7]."""
+    """QoS 2 messages of an earlier connection do not count, and can be released [MQTT5-3.3.4-7]."""
     broker = MemoryBroker(limits=Limits(max_awaiting_rel=2))
     for round_ in range(3):
         client = lasting(broker, "c", 5, TERSE)
@@ -446,8 +446,8 @@ def test_no_more_than_the_clients_receive_maximum_is_unacknowledged(how: str) ->
     assert len(client.got(p.Publish)) == 1
 
 
-def test_a_lower_receive_maximum_holds_for_what_is_sent_again() -> None:
-    """A Client may come back with less room than before [MQTT5-3.3.4-9], [MQTT5-4.9.0-2]."""
+def test_a_lower_receive_maximum_limits_repeated_messages() -> None:
+    """A Client may come back with a smaller window [MQTT5-3.3.4-9], [MQTT5-4.9.0-2]."""
     broker = MemoryBroker()
     client = lasting(broker, "c", 5)
     client.subscribe("t", qos=1)
@@ -462,8 +462,8 @@ def test_a_lower_receive_maximum_holds_for_what_is_sent_again() -> None:
     assert [one.payload for one in client.got(p.Publish)] == [b"2", b"3"]
 
 
-def test_an_exhausted_window_holds_up_nothing_but_publish() -> None:
-    """Answers go out, and packets are acted on [MQTT5-3.3.4-10], [MQTT5-4.9.0-3]."""
+def test_an_exhausted_window_delays_only_publish() -> None:
+    """The broker still answers and handles packets [MQTT5-3.3.4-10], [MQTT5-4.9.0-3]."""
     broker = MemoryBroker()
     client = broker.client("c", 5, properties=Properties(receive_maximum=1))
     client.subscribe("t", qos=2)
@@ -484,8 +484,8 @@ def test_an_exhausted_window_holds_up_nothing_but_publish() -> None:
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
-def test_a_lower_receive_maximum_holds_up_no_pubrel(most: int) -> None:
-    """Sent again when the Session is resumed, in their order, however little room there is for PUBLISH.
+def test_a_lower_receive_maximum_delays_no_pubrel(most: int) -> None:
+    """A resumed Session repeats all PUBREL packets in order, even if the window for PUBLISH is smaller.
 
     [MQTT5-3.3.4-10], [MQTT5-4.9.0-3], [MQTT5-4.4.0-1].
     """
@@ -510,7 +510,7 @@ def test_a_lower_receive_maximum_holds_up_no_pubrel(most: int) -> None:
 @VERSIONS
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_a_message_that_is_not_allowed_is_acknowledged_and_dropped(version: int, qos: int) -> None:
-    """MQTT 3 has only a positive acknowledgement to give; MQTT 5 is told [MQTT311-3.3.5-2]."""
+    """MQTT 3 has only positive acknowledgements; MQTT 5 Clients get the Reason Code [MQTT311-3.3.5-2]."""
     broker = MemoryBroker(authorizer=Forbidding("secret"))
     client = broker.client("c", version, properties=TERSE)
     client.subscribe("#")
@@ -523,13 +523,13 @@ def test_a_message_that_is_not_allowed_is_acknowledged_and_dropped(version: int,
     assert broker.retained.statistics().count == 0
 
 
-#: what an acknowledgement may say: PUBACK and PUBREC, PUBREL and PUBCOMP
+#: the Reason Codes of acknowledgements: PUBACK and PUBREC, PUBREL and PUBCOMP
 ACKNOWLEDGED = {0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99}
 RELEASED = {0x00, 0x92}
 
 
 def test_acknowledgements_have_reason_codes_of_their_own_table() -> None:
-    """For every outcome a message can have [MQTT5-3.4.2-1], [MQTT5-3.5.2-1], [MQTT5-3.6.2-1], [MQTT5-3.7.2-1]."""
+    """For every outcome of a message [MQTT5-3.4.2-1], [MQTT5-3.5.2-1], [MQTT5-3.6.2-1], [MQTT5-3.7.2-1]."""
     broker = MemoryBroker(authorizer=Forbidding("secret"), retainer=RetainerLimits(max_payload_size=10))
     broker.client("s").subscribe("ok")
     client = broker.client("c", 5)
@@ -550,7 +550,7 @@ def test_acknowledgements_have_reason_codes_of_their_own_table() -> None:
 
 
 def test_acknowledgements_fit_the_clients_maximum_packet_size() -> None:
-    """A Reason String is left out where there is no room for it.
+    """A Reason String that does not fit is left out.
 
     [MQTT5-3.4.2-2], [MQTT5-3.5.2-2], [MQTT5-3.6.2-2], [MQTT5-3.7.2-2].
     """

@@ -27,7 +27,7 @@ Request = p.SubscriptionRequest
 @VERSIONS
 @pytest.mark.parametrize("first", [0x82, 0xA2])
 def test_a_request_names_at_least_one_topic_filter(version: int, first: int) -> None:
-    """Without one it is a Protocol Error.
+    """A request without a Topic Filter is a Protocol Error.
 
     [MQTT5-3.8.3-2], [MQTT5-3.10.3-2], [MQTT311-3.8.3-3], [MQTT311-3.10.3-2].
     """
@@ -37,7 +37,7 @@ def test_a_request_names_at_least_one_topic_filter(version: int, first: int) -> 
 
 
 def test_no_local_keeps_a_clients_own_messages_from_it() -> None:
-    """By its Client Identifier, over a reconnection too; those of others arrive [MQTT5-3.8.3-3]."""
+    """The Client Identifier counts, also after a reconnection. Messages of other Clients arrive [MQTT5-3.8.3-3]."""
     broker = MemoryBroker()
     client = lasting(broker, "c", 5)
     client.subscribe(Request("t", 1, no_local=True))
@@ -53,7 +53,7 @@ def test_no_local_keeps_a_clients_own_messages_from_it() -> None:
 
 @pytest.mark.parametrize("qos", [0, 1])
 def test_no_local_keeps_a_clients_own_retained_messages_from_it(qos: int) -> None:
-    """They are Application Messages like any other [MQTT5-3.8.3-3]; another subscription may ask for them."""
+    """Retained messages are Application Messages, too [MQTT5-3.8.3-3]; another subscription may ask for them."""
     broker = MemoryBroker()
     client = broker.client("c", 5)
     client.publish("t/own", b"own", qos, True)
@@ -67,8 +67,8 @@ def test_no_local_keeps_a_clients_own_retained_messages_from_it(qos: int) -> Non
     assert payloads(client) == [b"live"]
 
 
-def test_retain_handling_1_in_a_session_that_goes_on() -> None:
-    """A subscription that outlived its connection is there already; one given up is not.
+def test_retain_handling_1_in_a_resumed_session() -> None:
+    """A subscription of the resumed Session is not new. An unsubscribed one is new again.
 
     [MQTT5-3.3.1-10].
     """
@@ -88,8 +88,8 @@ def test_retain_handling_1_in_a_session_that_goes_on() -> None:
 
 @pytest.mark.parametrize("asked", [False, True])
 @pytest.mark.parametrize("how", ["live", "queued", "sent again", "shared"])
-def test_retain_as_published_holds_wherever_a_message_waits(how: str, asked: bool) -> None:
-    """Also for what is queued and sent again [MQTT5-3.3.1-12], [MQTT5-3.3.1-13]."""
+def test_retain_as_published_is_kept_while_a_message_waits(how: str, asked: bool) -> None:
+    """This includes messages that are queued and sent again [MQTT5-3.3.1-12], [MQTT5-3.3.1-13]."""
     broker = MemoryBroker()
     client = lasting(broker, "c", 5)
     topic_filter = "$share/g/t" if how == "shared" else "t"
@@ -133,7 +133,7 @@ def test_subscription_options_without_a_meaning_are_a_protocol_error(options: in
 
 @VERSIONS
 def test_the_same_topic_filter_again_replaces_the_subscription(version: int) -> None:
-    """One copy, with the new QoS, up or down [MQTT5-3.8.4-3], [MQTT311-3.8.4-3]."""
+    """The message comes once, with the new QoS, which may be higher or lower [MQTT5-3.8.4-3], [MQTT311-3.8.4-3]."""
     client = MemoryBroker().client("c", version)
     for qos in (1, 2, 0):
         assert codes(client, Request("t", qos)) == (qos,)
@@ -147,7 +147,7 @@ def test_the_same_topic_filter_again_replaces_the_subscription(version: int) -> 
 
 @VERSIONS
 def test_replacing_a_subscription_sends_retained_messages_again_and_loses_none(version: int) -> None:
-    """What is published in the same breath arrives, once [MQTT5-3.8.4-4], [MQTT311-3.8.4-3]."""
+    """A message published at the same moment arrives once [MQTT5-3.8.4-4], [MQTT311-3.8.4-3]."""
     client = MemoryBroker().client("c", version)
     client.publish("t", b"kept", retain=True)
     client.subscribe("t", qos=1)
@@ -162,8 +162,8 @@ def test_replacing_a_subscription_sends_retained_messages_again_and_loses_none(v
 
 
 @VERSIONS
-def test_many_topic_filters_are_as_many_requests_with_one_answer(version: int) -> None:
-    """Each on its own merits, in their order, the last word on a filter being the last.
+def test_many_topic_filters_are_separate_requests_with_one_answer(version: int) -> None:
+    """Each filter gets its own result, in order. The last request for a filter counts.
 
     [MQTT5-3.8.4-5], [MQTT5-3.8.4-6], [MQTT5-3.8.4-7], [MQTT5-3.9.3-1], [MQTT311-3.8.4-4], [MQTT311-3.8.4-5],
     [MQTT311-3.9.3-1].
@@ -186,7 +186,7 @@ def test_many_topic_filters_are_as_many_requests_with_one_answer(version: int) -
 
 @pytest.mark.parametrize("version", [3, 4])
 def test_suback_of_mqtt_3_has_four_return_codes(version: int) -> None:
-    """0, 1, 2 or 0x80, whatever the reason of a refusal [MQTT311-3.9.3-2], [MQTT311-3.8.3-2]."""
+    """0, 1, 2, or 0x80 for every refusal [MQTT311-3.9.3-2], [MQTT311-3.8.3-2]."""
     limits = Limits(wildcard_subscription=False, shared_subscription=False, max_subscriptions=3, max_topic_levels=3)
     client = MemoryBroker(authorizer=Forbidding("secret"), limits=limits).client("c", version)
     filters = ("a", "b", "c", "d", "a/#", "+", "$share/g/a", "$share/g", "$share/+/a", "secret", "x/x/x/x")
@@ -197,7 +197,7 @@ def test_suback_of_mqtt_3_has_four_return_codes(version: int) -> None:
 
 
 def test_suback_and_unsuback_have_reason_codes_of_their_own_table() -> None:
-    """For every outcome a request can have [MQTT5-3.9.3-2], [MQTT5-3.11.3-2]."""
+    """For every outcome of a request [MQTT5-3.9.3-2], [MQTT5-3.11.3-2]."""
     limits = Limits(max_subscriptions=3, max_topic_levels=3)
     client = MemoryBroker(authorizer=Forbidding("secret"), limits=limits).client("c", 5)
     filters = ("a", "b", "c", "d", "secret", "x/x/x/x", "$share/g/x/x/x/x")
@@ -217,7 +217,7 @@ def test_suback_and_unsuback_have_reason_codes_of_their_own_table() -> None:
         (Limits(subscription_identifiers=False), "a", (1,), ReasonCode.SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED),
     ],
 )
-def test_what_connack_told_is_not_available_is_a_protocol_error(
+def test_an_unavailable_feature_is_a_protocol_error(
     limits: Limits, topic_filter: str, identifiers: tuple[int, ...], reason: ReasonCode
 ) -> None:
     """Nothing of the SUBSCRIBE is granted [MQTT5-3.2.2.3.11], [MQTT5-3.2.2.3.12], [MQTT5-3.2.2.3.13]."""
@@ -241,7 +241,7 @@ def test_what_connack_told_is_not_available_is_a_protocol_error(
 
 @pytest.mark.parametrize("size", [30, 1000])
 def test_suback_and_unsuback_fit_the_clients_maximum_packet_size(size: int) -> None:
-    """A Reason String is left out where there is no room for it [MQTT5-3.9.2-1], [MQTT5-3.11.2-1]."""
+    """A Reason String that does not fit is left out [MQTT5-3.9.2-1], [MQTT5-3.11.2-1]."""
     broker = MemoryBroker(authorizer=Forbidding("secret"))
     client = broker.client("c", 5, properties=Properties(maximum_packet_size=size))
     client.send(p.Subscribe(1, (Request("secret"),)))
@@ -251,8 +251,8 @@ def test_suback_and_unsuback_fit_the_clients_maximum_packet_size(size: int) -> N
 
 
 @VERSIONS
-def test_unsubscribing_takes_exactly_the_topic_filter_named(version: int) -> None:
-    """Compared character by character, not matched [MQTT5-3.10.4-1], [MQTT311-3.10.4-1]."""
+def test_unsubscribing_removes_exactly_the_named_topic_filter(version: int) -> None:
+    """Filters are compared character by character, and not matched [MQTT5-3.10.4-1], [MQTT311-3.10.4-1]."""
     client = MemoryBroker().client("c", version)
     client.subscribe("a/b", "a/+")
     client.send(p.Unsubscribe(1, ("#", "a/#", "+/+", "A/b", "a/b/", "a/c")))
@@ -272,7 +272,7 @@ def test_unsubscribing_takes_exactly_the_topic_filter_named(version: int) -> Non
 
 @VERSIONS
 def test_nothing_new_is_added_after_unsubscribing(version: int) -> None:
-    """Not even for later, while the Client is away [MQTT5-3.10.4-2], [MQTT311-3.10.4-2]."""
+    """No message is kept for the Client while it is away, either [MQTT5-3.10.4-2], [MQTT311-3.10.4-2]."""
     broker = MemoryBroker()
     client = lasting(broker, "c", version)
     client.subscribe("t", qos=2)
@@ -284,8 +284,8 @@ def test_nothing_new_is_added_after_unsubscribing(version: int) -> None:
 
 
 @VERSIONS
-def test_what_has_been_begun_is_completed_after_unsubscribing(version: int) -> None:
-    """QoS 1 and 2, over a reconnection too [MQTT5-3.10.4-3], [MQTT311-3.10.4-3]."""
+def test_deliveries_that_have_begun_are_completed_after_unsubscribing(version: int) -> None:
+    """This is true of QoS 1 and 2, also after a reconnection [MQTT5-3.10.4-3], [MQTT311-3.10.4-3]."""
     broker = MemoryBroker()
     client = lasting(broker, "c", version)
     client.subscribe("t", qos=2)
@@ -305,8 +305,8 @@ def test_what_has_been_begun_is_completed_after_unsubscribing(version: int) -> N
 
 
 @VERSIONS
-def test_many_topic_filters_are_given_up_with_one_answer(version: int) -> None:
-    """Reason Codes in their order [MQTT5-3.10.4-6], [MQTT5-3.11.3-1], [MQTT311-3.10.4-6]."""
+def test_many_topic_filters_are_unsubscribed_with_one_answer(version: int) -> None:
+    """The Reason Codes have the order of the filters [MQTT5-3.10.4-6], [MQTT5-3.11.3-1], [MQTT311-3.10.4-6]."""
     client = MemoryBroker().client("c", version)
     client.subscribe("a", "b", "c")
     client.send(p.Unsubscribe(9, ("a", "none", "c", "a")))
@@ -320,7 +320,7 @@ def test_many_topic_filters_are_given_up_with_one_answer(version: int) -> None:
 @VERSIONS
 @pytest.mark.parametrize("granted", [0, 1, 2])
 def test_the_answer_shows_the_qos_granted(version: int, granted: int) -> None:
-    """Which is what is asked for, up to the broker's highest.
+    """It is the requested QoS, up to the broker's maximum.
 
     [MQTT5-3.8.4-7], [MQTT5-3.8.4-8], [MQTT311-3.8.4-5], [MQTT311-3.8.4-6].
     """

@@ -50,7 +50,7 @@ class Scram:
 
 
 def challenged(scram: Scram, broker: MemoryBroker | None = None) -> tuple[Client, p.Auth]:
-    """Return a Client that has sent CONNECT, and the AUTH it got."""
+    """Return a Client that has sent CONNECT, and the AUTH that it received."""
     client = Client(broker or scram_broker(), 5)
     client.send(p.Connect("c", 5, properties=scram.begin()))
     (challenge,) = client.packets()
@@ -71,7 +71,7 @@ def admitted(broker: MemoryBroker | None = None) -> Client:
 
 
 def test_an_exchange_that_succeeds() -> None:
-    """AUTH 0x18 there and back, then CONNACK; all with the method of CONNECT.
+    """Both sides send AUTH 0x18, then comes CONNACK, all with the method of CONNECT.
 
     [MQTT5-4.12.0-2], [MQTT5-4.12.0-3], [MQTT5-4.12.0-5], [MQTT5-3.15.2-1].
     """
@@ -89,14 +89,14 @@ def test_an_exchange_that_succeeds() -> None:
 
 
 def test_auth_carries_nothing_that_might_not_fit() -> None:
-    """Neither a Reason String nor User Properties [MQTT5-3.15.2-2], [MQTT5-3.15.2-3]."""
+    """It has neither a Reason String nor User Properties [MQTT5-3.15.2-2], [MQTT5-3.15.2-3]."""
     _, challenge = challenged(Scram())
     assert challenge.properties.reason_string is None
     assert challenge.properties.user_properties == ()
 
 
 def test_a_wrong_password_is_refused() -> None:
-    """With CONNACK and a close [MQTT5-4.12.0-4]."""
+    """The answer is CONNACK and a close [MQTT5-4.12.0-4]."""
     scram = Scram("wrong")
     client, challenge = challenged(scram)
     client.send(p.Auth(ReasonCode.CONTINUE_AUTHENTICATION, scram.go_on(challenge)))
@@ -116,7 +116,7 @@ def test_a_client_goes_on_with_0x18(step: ReasonCode) -> None:
 
 
 def test_another_method_within_the_exchange_is_refused() -> None:
-    """The method of CONNECT holds [MQTT5-4.12.0-5]."""
+    """Only the method of CONNECT is allowed [MQTT5-4.12.0-5]."""
     scram = Scram()
     client, challenge = challenged(scram)
     client.send(p.Auth(ReasonCode.CONTINUE_AUTHENTICATION, scram.go_on(challenge, "SCRAM-SHA-1")))
@@ -127,7 +127,7 @@ def test_another_method_within_the_exchange_is_refused() -> None:
     "early", [p.Publish("t", b"early"), p.Subscribe(1, (p.SubscriptionRequest("t"),)), p.Pingreq()]
 )
 def test_nothing_but_auth_and_disconnect_comes_before_connack(early: p.Packet) -> None:
-    """A Client that authenticates in steps waits with everything else [MQTT5-3.1.2-30]."""
+    """A Client must send other packets after the authentication [MQTT5-3.1.2-30]."""
     broker = scram_broker()
     watcher = admitted(broker)
     watcher.subscribe("#")
@@ -141,7 +141,7 @@ def test_nothing_but_auth_and_disconnect_comes_before_connack(early: p.Packet) -
 @pytest.mark.parametrize("broker", [MemoryBroker(), scram_broker()], ids=["none offered", "others offered"])
 @pytest.mark.parametrize("method", ["SCRAM-SHA-1", "SCRAM-SHA-256-PLUS", "scram-sha-256", "GS2-KRB5", ""])
 def test_an_unknown_method_is_refused(broker: MemoryBroker, method: str) -> None:
-    """CONNACK 0x8C and a close [MQTT5-4.12.0-1]."""
+    """The answer is CONNACK 0x8C and a close [MQTT5-4.12.0-1]."""
     client = broker.client("c", 5, properties=Properties(authentication_method=method))
     assert client.connack is not None
     assert client.connack.reason_code == ReasonCode.BAD_AUTHENTICATION_METHOD
@@ -149,8 +149,8 @@ def test_an_unknown_method_is_refused(broker: MemoryBroker, method: str) -> None
 
 
 @pytest.mark.parametrize("step", [ReasonCode.SUCCESS, ReasonCode.CONTINUE_AUTHENTICATION, ReasonCode.RE_AUTHENTICATE])
-def test_without_a_method_there_is_no_auth(step: ReasonCode) -> None:
-    """The broker sends none and no method in CONNACK; one from the Client is a Protocol Error.
+def test_there_is_no_auth_without_a_method(step: ReasonCode) -> None:
+    """The broker sends no AUTH, and no method in CONNACK. An AUTH of the Client is a Protocol Error.
 
     [MQTT5-4.12.0-6], [MQTT5-4.12.0-7].
     """
@@ -169,7 +169,7 @@ def again(client: Client, scram: Scram, method: str = METHOD) -> None:
 
 
 def test_a_client_authenticates_again() -> None:
-    """At any time, with the method it used at first [MQTT5-4.12.1-1]."""
+    """It can do so at any time, with its first method [MQTT5-4.12.1-1]."""
     client, scram = admitted(), Scram()
     again(client, scram)
     (challenge,) = client.packets()
@@ -182,14 +182,14 @@ def test_a_client_authenticates_again() -> None:
 
 
 def test_another_method_ends_the_connection() -> None:
-    """Authenticating again means by the same method [MQTT5-4.12.1-1]."""
+    """A re-authentication needs the same method [MQTT5-4.12.1-1]."""
     client = admitted()
     again(client, Scram(), "SCRAM-SHA-1")
     assert client.network.closed
 
 
 def test_failing_to_authenticate_again_ends_the_connection() -> None:
-    """DISCONNECT tells why [MQTT5-4.12.1-2]."""
+    """DISCONNECT has the Reason Code [MQTT5-4.12.1-2]."""
     client, scram = admitted(), Scram("wrong")
     again(client, scram)
     (challenge,) = client.packets()

@@ -30,7 +30,7 @@ Request = p.SubscriptionRequest
 
 @VERSIONS
 def test_a_session_lasts_as_long_as_its_connection(version: int) -> None:
-    """Whatever expiry was agreed on [MQTT5-4.1.0-1], [MQTT311-4.1.0-1], [MQTT311-4.1.0-2]."""
+    """This is true of every Session Expiry Interval [MQTT5-4.1.0-1], [MQTT311-4.1.0-1], [MQTT311-4.1.0-2]."""
     broker = MemoryBroker(limits=Limits(session_expiry_interval=1))
     client = lasting(broker, "c", version)
     client.subscribe("t", qos=1)
@@ -40,7 +40,7 @@ def test_a_session_lasts_as_long_as_its_connection(version: int) -> None:
 
 
 def test_a_session_is_discarded_when_its_expiry_interval_has_passed() -> None:
-    """Not before; and a Session that does not expire stays [MQTT5-4.1.0-2], [MQTT5-3.1.2-23]."""
+    """It is not discarded earlier. A Session without expiry stays [MQTT5-4.1.0-2], [MQTT5-3.1.2-23]."""
     broker = MemoryBroker(limits=Limits(session_expiry_interval=None))
     for name, interval in (("ten", 10), ("never", 0xFFFFFFFF)):
         broker.client(name, 5, properties=Properties(session_expiry_interval=interval)).drop()
@@ -68,7 +68,7 @@ def test_a_session_is_discarded_when_its_expiry_interval_has_passed() -> None:
 @VERSIONS
 @pytest.mark.parametrize("dup", [False, True])
 def test_the_identifier_of_an_acknowledged_message_begins_a_new_one(version: int, dup: bool) -> None:
-    """At QoS 1 after PUBACK, whatever DUP says [MQTT5-4.3.2-5], [MQTT311-4.3.2-2]."""
+    """At QoS 1 after PUBACK, with any value of DUP [MQTT5-4.3.2-5], [MQTT311-4.3.2-2]."""
     client = MemoryBroker().client("c", version)
     client.subscribe("t")
     for number in (b"1", b"2"):
@@ -80,7 +80,7 @@ def test_the_identifier_of_an_acknowledged_message_begins_a_new_one(version: int
 
 @VERSIONS
 def test_a_qos_1_message_is_unacknowledged_until_puback(version: int) -> None:
-    """It is sent again at every reconnection before, and not afterwards [MQTT5-4.3.2-3], [MQTT311-4.3.2-1]."""
+    """Until then, each reconnection repeats it; afterwards none does [MQTT5-4.3.2-3], [MQTT311-4.3.2-1]."""
     broker = MemoryBroker()
     client = lasting(broker, "c", version)
     client.subscribe("t", qos=1)
@@ -102,7 +102,7 @@ def test_a_qos_1_message_is_unacknowledged_until_puback(version: int) -> None:
 
 @VERSIONS
 def test_the_sending_side_of_qos_2(version: int) -> None:
-    """PUBLISH until PUBREC, then PUBREL until PUBCOMP, and never PUBLISH again.
+    """It repeats PUBLISH until PUBREC, then PUBREL until PUBCOMP, and never PUBLISH again.
 
     [MQTT5-4.3.3-4], [MQTT5-4.3.3-5], [MQTT5-4.3.3-6], [MQTT5-4.4.0-1], [MQTT311-4.3.3-1], [MQTT311-4.4.0-1].
     """
@@ -141,8 +141,8 @@ def test_pubcomp_does_not_stand_for_pubrec(version: int) -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_has_been_sent_does_not_expire(qos: int) -> None:
-    """The exchange is completed although the message has expired in between [MQTT5-4.3.3-7]."""
+def test_a_message_that_was_sent_does_not_expire(qos: int) -> None:
+    """The exchange is completed although the message expires meanwhile [MQTT5-4.3.3-7]."""
     broker = MemoryBroker()
     client = lasting(broker, "c", 5)
     client.subscribe("t", qos=2)
@@ -155,7 +155,7 @@ def test_what_has_been_sent_does_not_expire(qos: int) -> None:
 
 @VERSIONS
 def test_the_receiving_side_of_qos_2(version: int) -> None:
-    """PUBREC for each PUBLISH, PUBCOMP for each PUBREL, and the message handed on once.
+    """Each PUBLISH gets PUBREC, each PUBREL gets PUBCOMP, and the message is forwarded once.
 
     [MQTT5-4.3.3-10], [MQTT5-4.3.3-11], [MQTT311-4.3.3-2].
     """
@@ -179,7 +179,7 @@ def test_the_receiving_side_of_qos_2(version: int) -> None:
 @VERSIONS
 @pytest.mark.parametrize("dup", [False, True])
 def test_after_pubcomp_the_identifier_begins_a_new_message(version: int, dup: bool) -> None:
-    """Whatever DUP says [MQTT5-4.3.3-12], [MQTT311-4.3.3-2]."""
+    """This is true of any value of DUP [MQTT5-4.3.3-12], [MQTT311-4.3.3-2]."""
     broker = MemoryBroker()
     watcher = broker.client("w")
     watcher.subscribe("t", qos=2)
@@ -204,7 +204,7 @@ def test_after_a_failing_pubrec_the_identifier_begins_a_new_message() -> None:
 
 
 def test_an_exchange_goes_on_when_its_message_has_expired() -> None:
-    """PUBREL is answered; nobody gets what was too late [MQTT5-4.3.3-13]."""
+    """PUBREL is answered. The expired message is not sent [MQTT5-4.3.3-13]."""
     broker = MemoryBroker()
     away = lasting(broker, "away", 5)
     away.subscribe("t", qos=2)
@@ -223,7 +223,7 @@ def test_an_exchange_goes_on_when_its_message_has_expired() -> None:
 
 @VERSIONS
 def test_nothing_is_sent_again_on_the_same_connection(version: int) -> None:
-    """However long the Client takes [MQTT5-4.4.0-1]; MQTT 3 Clients do not need it either."""
+    """This is true however long the Client takes [MQTT5-4.4.0-1]. MQTT 3 Clients need no repetition either."""
     broker = MemoryBroker()
     client = lasting(broker, "c", version)
     client.subscribe("t", qos=2)
@@ -236,8 +236,8 @@ def test_nothing_is_sent_again_on_the_same_connection(version: int) -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_the_client_refuses_is_not_sent_again(qos: int) -> None:
-    """PUBACK or PUBREC with 0x80 or more acknowledges for good [MQTT5-4.4.0-2]."""
+def test_a_refused_message_is_not_sent_again(qos: int) -> None:
+    """PUBACK or PUBREC with 0x80 or more acknowledges it finally [MQTT5-4.4.0-2]."""
     broker = MemoryBroker()
     client = lasting(broker, "c", 5)
     client.subscribe("t", qos=2)
@@ -252,7 +252,7 @@ def test_what_the_client_refuses_is_not_sent_again(qos: int) -> None:
 
 @VERSIONS
 def test_a_message_is_kept_for_every_session_that_matches(version: int) -> None:
-    """Connected or not, each in its own time [MQTT5-4.5.0-1], [MQTT311-4.5.0-1]."""
+    """Connected and offline Clients get it, each when it can [MQTT5-4.5.0-1], [MQTT311-4.5.0-1]."""
     broker = MemoryBroker()
     names = [f"c{number}" for number in range(4)]
     clients = {name: lasting(broker, name, version) for name in names}
@@ -268,7 +268,7 @@ def test_a_message_is_kept_for_every_session_that_matches(version: int) -> None:
 
 @VERSIONS
 def test_messages_are_sent_again_in_their_order(version: int) -> None:
-    """QoS 1 and 2, and before what came later [MQTT311-4.6.0-1], [MQTT311-4.6.0-6]."""
+    """This is true of QoS 1 and 2. Later messages follow [MQTT311-4.6.0-1], [MQTT311-4.6.0-6]."""
     broker = MemoryBroker()
     client = lasting(broker, "c", version)
     client.subscribe("t", qos=2)
@@ -282,8 +282,8 @@ def test_messages_are_sent_again_in_their_order(version: int) -> None:
 
 
 @VERSIONS
-def test_acknowledgements_follow_the_order_of_what_they_answer(version: int) -> None:
-    """PUBACKs and PUBRECs that of PUBLISH, PUBRELs that of PUBREC.
+def test_acknowledgements_have_the_order_of_their_packets(version: int) -> None:
+    """PUBACK and PUBREC follow the order of PUBLISH; PUBREL follows the order of PUBREC.
 
     [MQTT311-4.6.0-2], [MQTT311-4.6.0-3], [MQTT311-4.6.0-4].
     """
@@ -302,7 +302,7 @@ def test_acknowledgements_follow_the_order_of_what_they_answer(version: int) -> 
 @VERSIONS
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_messages_keep_the_order_of_their_publisher(version: int, qos: int) -> None:
-    """For each topic and QoS, through a small window and a queue.
+    """This is true of each topic and QoS, with a small window and a queue.
 
     [MQTT5-4.6.0-5], [MQTT5-4.6.0-6], [MQTT311-4.6.0-5], [MQTT311-4.6.0-6].
     """
@@ -393,7 +393,7 @@ def test_topics_have_at_least_one_character(version: int, kind: str) -> None:
 
 @VERSIONS
 def test_topics_have_up_to_65535_bytes(version: int) -> None:
-    """And are told apart to the last one [MQTT5-4.7.3-3], [MQTT311-4.7.3-3]."""
+    """Topics that differ in the last byte are different [MQTT5-4.7.3-3], [MQTT311-4.7.3-3]."""
     client = MemoryBroker().client("c", version)
     longest = "é" * 32_767 + "x"
     client.subscribe(longest)
@@ -418,8 +418,8 @@ def test_topics_have_up_to_65535_bytes(version: int) -> None:
         ("a%20b", "a b"),
     ],
 )
-def test_topics_are_compared_as_they_are(version: int, topic_filter: str, other: str) -> None:
-    """No normalization of any kind [MQTT5-4.7.3-4], [MQTT311-4.7.3-4]."""
+def test_topics_are_compared_without_normalization(version: int, topic_filter: str, other: str) -> None:
+    """There is no normalization [MQTT5-4.7.3-4], [MQTT311-4.7.3-4]."""
     client = MemoryBroker().client("c", version)
     client.subscribe(topic_filter)
     client.publish(other)
@@ -430,7 +430,7 @@ def test_topics_are_compared_as_they_are(version: int, topic_filter: str, other:
 @VERSIONS
 @pytest.mark.parametrize("topic", ["$SYSTEM/a", "$x", "$"])
 def test_leading_wildcards_leave_dollar_topics_alone(version: int, topic: str) -> None:
-    """Live ones and retained ones [MQTT5-4.7.2-1], [MQTT311-4.7.2-1]."""
+    """This is true of live and retained messages [MQTT5-4.7.2-1], [MQTT311-4.7.2-1]."""
     client = MemoryBroker().client("c", version)
     client.subscribe("#", "+/a", "+", "+/#")
     client.publish(topic, retain=True)
@@ -465,14 +465,14 @@ def test_a_shared_subscription_has_a_share_name_and_a_topic_filter(topic_filter:
 
 @pytest.mark.parametrize("topic_filter", ["$share/g/t", "$share/g//", "$share/$/#", "$share/é/+", "$share/$share/a/b"])
 def test_a_share_name_holds_any_other_characters(topic_filter: str) -> None:
-    """All but / + and # [MQTT5-4.8.2-1], [MQTT5-4.8.2-2]."""
+    """Only / + and # are not allowed [MQTT5-4.8.2-1], [MQTT5-4.8.2-2]."""
     _is_a_topic_filter(5, topic_filter, True)
 
 
 @pytest.mark.parametrize("version", [3, 4])
 @pytest.mark.parametrize("topic_filter", ["$share/", "$share/g", "$share//t", "$share/+/t"])
-def test_what_is_no_shared_subscription_is_refused_in_mqtt_3(version: int, topic_filter: str) -> None:
-    """There it is a Topic Filter like any other, so that asking for it is no mistake [MQTT311-3.9.3-2]."""
+def test_an_invalid_shared_subscription_is_refused_in_mqtt_3(version: int, topic_filter: str) -> None:
+    """SUBACK has 0x80. The connection stays, since MQTT 3 does not forbid such a filter [MQTT311-3.9.3-2]."""
     client = MemoryBroker().client("c", version)
     assert codes(client, Request(topic_filter)) == (0x80,)
     client.send(p.Unsubscribe(2, (topic_filter,)))
@@ -480,7 +480,7 @@ def test_what_is_no_shared_subscription_is_refused_in_mqtt_3(version: int, topic
 
 
 def test_each_member_gets_its_own_granted_qos() -> None:
-    """Not that of another member [MQTT5-4.8.2-3]."""
+    """It does not get that of another member [MQTT5-4.8.2-3]."""
     broker = MemoryBroker()
     members = [broker.client(f"c{qos}", 5) for qos in (0, 1, 2)]
     for qos, member in enumerate(members):
@@ -492,7 +492,7 @@ def test_each_member_gets_its_own_granted_qos() -> None:
 
 
 def shared(qos: int) -> tuple[MemoryBroker, dict[str, Client], str, p.Publish]:
-    """Return two members of a group, the name of the one that has got a message, and the message."""
+    """Return two members of a group, the name of the member with a message, and the message."""
     broker = MemoryBroker()
     members = {name: lasting(broker, name, 5) for name in ("one", "two")}
     for member in members.values():
@@ -524,7 +524,7 @@ def test_a_qos_2_message_of_a_group_stays_with_its_member(released: bool) -> Non
 
 
 def test_a_qos_2_message_of_a_group_ends_with_its_members_session() -> None:
-    """It is not sent to another member, since the first may have had it [MQTT5-4.8.2-5]."""
+    """No other member gets it, since the first may have received it [MQTT5-4.8.2-5]."""
     broker, members, chosen, _ = shared(2)
     other = next(name for name in members if name != chosen)
     members[chosen].drop()
@@ -534,7 +534,7 @@ def test_a_qos_2_message_of_a_group_ends_with_its_members_session() -> None:
 
 
 @pytest.mark.parametrize("qos", [1, 2])
-def test_what_a_member_refuses_is_offered_to_no_other(qos: int) -> None:
+def test_a_message_refused_by_a_member_goes_to_no_other_member(qos: int) -> None:
     """PUBACK or PUBREC with 0x80 or more discards the message [MQTT5-4.8.2-6]."""
     broker, members, chosen, publish = shared(qos)
     answer = p.Puback if qos == 1 else p.Pubrec

@@ -1,4 +1,4 @@
-"""docs/mqtt-support.md and the tests are in step: what it claims is tested, and what is tested is on it."""
+"""docs/mqtt-support.md and the tests agree: each claim has a test, and the page lists each tested statement."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sections() -> dict[str, str]:
 
 
 def rows() -> list[tuple[str, str, str]]:
-    """Return (citation, what is done, shown by) of every row of the page."""
+    """Return (citation, behaviour, shown by) of every row of the page."""
     return [
         (f"{standard}-{row['number']}", row["what"], row["shown"])
         for standard, text in sections().items()
@@ -66,8 +66,8 @@ def test_every_statement_is_on_the_page_once() -> None:
 
 
 @pytest.mark.parametrize(("citation", "what", "shown"), rows(), ids=lambda value: str(value)[:20])
-def test_what_the_page_claims_is_tested(citation: str, what: str, shown: str) -> None:
-    """Each row names a test that exists and cites the statement, or says why there is none."""
+def test_every_claim_of_the_page_is_tested(citation: str, what: str, shown: str) -> None:
+    """Each row names a test that exists and cites the statement, or gives the reason why there is none."""
     assert what.strip()
     if shown.startswith(("not applicable: ", "refused: ")):
         return
@@ -78,7 +78,7 @@ def test_what_the_page_claims_is_tested(citation: str, what: str, shown: str) ->
     assert f"[{citation}]" in tests[found["name"]], f"{shown} does not cite [{citation}]"
 
 
-def test_what_is_tested_is_on_the_page() -> None:
+def test_every_tested_statement_is_on_the_page() -> None:
     """Every statement that a test cites has its row."""
     listed = {citation for citation, _, _ in rows()}
     cited = {
