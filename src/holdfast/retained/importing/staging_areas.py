@@ -7,6 +7,7 @@ have left, and areas older than a day, and removes them.
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 import sqlite3
@@ -90,6 +91,8 @@ class StagingFolder:
                 if _is_stale(other.name, self.name):
                     shutil.rmtree(other, ignore_errors=True)
             self._path.mkdir(mode=0o700)
+            self._give_away(Path(self.folder))
+            self._give_away(self._path)
 
     def put(self, attempt: int, rows: Iterable[Row]) -> None:
         """Write a file. It gets its name when it is complete."""
@@ -108,6 +111,7 @@ class StagingFolder:
             connection.executemany(FILE_INSERT, rows)
             connection.execute("COMMIT")
         with self._explained():
+            self._give_away(unfinished)
             unfinished.rename(self._file(attempt))
 
     def named(self, attempts: Sequence[int]) -> dict[str, Any]:
@@ -124,6 +128,15 @@ class StagingFolder:
 
     def _file(self, attempt: int) -> Path:
         return self._path / f"{attempt}.db"
+
+    def _give_away(self, path: Path) -> None:
+        """Give a file that root made to the user who has the folder around the staging folder: the broker's user.
+
+        Root may use the control socket of any broker, but the broker reads the files as its own user.
+        """
+        if os.geteuid() == 0:
+            around = Path(self.folder).parent.stat()
+            os.chown(path, around.st_uid, around.st_gid)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
