@@ -13,7 +13,7 @@ from tests.processes import BrokerProcess
 
 @pytest.fixture
 def broker_in(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
-    """Prepare brokers on this test's folder; whatever still runs is killed after it."""
+    """Prepare brokers in the folder of this test. Brokers that still run after it are killed."""
     brokers: list[BrokerProcess] = []
 
     def prepare(*options: str, listen: bool = True) -> BrokerProcess:
@@ -28,7 +28,7 @@ def broker_in(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def storage(request: pytest.FixtureRequest) -> Iterator[tuple[str, ...]]:
-    """The options that name the database, for what holds on both makes."""
+    """The options that name the database, for tests of both makes."""
     if request.param == "sqlite":
         yield ()
         return

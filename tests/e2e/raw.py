@@ -20,7 +20,7 @@ class RawClient:
         self.greet(p.Connect(client_id, version, clean))
 
     def greet(self, connect: p.Connect) -> None:
-        """Send CONNECT, and see that it is accepted."""
+        """Send CONNECT, and expect that it is accepted."""
         self.send(connect)
         connack = next(self.packets())
         assert isinstance(connack, p.Connack)

@@ -1,4 +1,4 @@
-"""Many light Clients in one event loop, each with a persistent Session to which it comes back when it is cut off."""
+"""Many light Clients in one event loop, each with a persistent Session. A Client that is cut off reconnects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from holdfast.wire import PacketParser, Properties, encode
 from holdfast.wire import packets as p
 
-#: seconds everything together may take on a slow machine
+#: seconds that a whole test may take on a slow machine
 PATIENCE = 60.0
 
 #: seconds of the first and of the longest pause before a Client tries again
@@ -60,7 +60,7 @@ class Member:
     def __init__(self, port: int, number: int, changed: Callable[[], None]) -> None:
         self.topic = f"swarm/{number}"
         self.received: set[bytes] = set()
-        self.resumed = 0  #: how often it was admitted to the Session it had
+        self.resumed = 0  #: how often it resumed its Session
         self.online = False
         self._version = 4 + number % 2
         properties = Properties(session_expiry_interval=3600) if self._version == 5 else Properties()
@@ -74,7 +74,7 @@ class Member:
         self._welcome.set()
 
     async def live(self) -> None:
-        """Be online, and come back after each end with growing pauses."""
+        """Be online, and reconnect after each end with growing pauses."""
         while True:
             await self._welcome.wait()
             with contextlib.suppress(OSError):
@@ -122,7 +122,7 @@ class Member:
 
 
 class Swarm:
-    """So many Clients, and what they are to receive."""
+    """A number of Clients, and the messages that they must receive."""
 
     def __init__(self, port: int, count: int) -> None:
         self._port = port
@@ -145,7 +145,7 @@ class Swarm:
             assert isinstance(ended, asyncio.CancelledError), ended
 
     async def publish(self, rounds: int) -> None:
-        """Publish so many messages to each member with QoS 1, until all are acknowledged or the connection ends."""
+        """Publish ``rounds`` messages to each member with QoS 1, until all are acknowledged or the connection ends."""
         topics = [member.topic for member in self.members] * rounds
         in_flight: dict[int, tuple[str, bytes]] = {}
         waiting = iter(topics)
@@ -171,16 +171,16 @@ class Swarm:
                         return
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until something has come true."""
+        """Wait until a condition is true."""
         async with asyncio.timeout(PATIENCE):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()
 
     def all_online(self) -> bool:
-        """Tell whether everyone is admitted and subscribed."""
+        """Tell whether all members are admitted and subscribed."""
         return all(member.online for member in self.members)
 
     def nothing_missing(self) -> bool:
-        """Tell whether everyone has received everything that was acknowledged."""
+        """Tell whether all members have received all acknowledged messages."""
         return all(self.acknowledged[member.topic] <= member.received for member in self.members)

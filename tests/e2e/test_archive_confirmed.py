@@ -1,4 +1,4 @@
-"""A running broker is told how far its history is archived."""
+"""An archive confirms its last entry to a running broker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.processes import BrokerProcess
 
 
 def test_an_archive_confirms_over_the_control_socket(tmp_path: Path) -> None:
-    """The file is the broker's while it runs: the broker writes it, and refuses what is not in its history."""
+    """A running broker owns its database file: it writes the file, and refuses entries beyond its history."""
     configuration = tmp_path / "history.toml"
     configuration.write_text("[retainer.history]\nenable = true\n")
     broker = BrokerProcess(tmp_path, "--config", str(configuration)).start()

@@ -1,4 +1,4 @@
-"""``holdfast-pipeline archive --follow`` beside a broker that is published to."""
+"""``holdfast-pipeline archive --follow`` beside a broker that receives messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.paho import PahoClient
 from tests.pipeline.commands import COMMAND, environment
 from tests.processes import BrokerProcess
 
-#: Seconds a command may take to get anywhere on a slow machine.
+#: Seconds that one step of a command may take on a slow machine.
 _PATIENCE = 240.0
 
 
@@ -34,7 +34,7 @@ def started(log: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def ended(process: subprocess.Popen[str], log: Path) -> str:
-    """Wait until a command has ended well, and return what it said."""
+    """Wait until a command has ended with status 0, and return its output."""
     try:
         said, _ = process.communicate(timeout=_PATIENCE)
         assert process.returncode == 0, log.read_text()
@@ -51,7 +51,7 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 
 def await_that(what: Callable[[], bool], process: subprocess.Popen[str], log: Path) -> None:
-    """Wait until something is so, or the command ends."""
+    """Wait until a condition is true, or the command ends."""
     deadline = time.monotonic() + _PATIENCE
     while not what():
         assert process.poll() is None, log.read_text()
@@ -60,7 +60,7 @@ def await_that(what: Callable[[], bool], process: subprocess.Popen[str], log: Pa
 
 
 def places(database: Path) -> tuple[int, int, int | None]:
-    """Return how many changes are recorded, the place of the last one, and how far the archive has confirmed."""
+    """Return the number of recorded changes, the ``seq`` of the last one, and the last confirmed ``seq``."""
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         ((entries,),) = connection.execute("SELECT count(*) FROM retained_history").fetchall()
         ((last, archived),) = connection.execute("SELECT last_seq, archived_seq FROM retained_history_state").fetchall()
@@ -70,8 +70,8 @@ def places(database: Path) -> tuple[int, int, int | None]:
 @pytest.mark.e2e
 @pytest.mark.spark
 @pytest.mark.slow
-def test_an_archive_that_follows_ends_when_asked_and_has_each_change_once(tmp_path: Path) -> None:
-    """By Ctrl-C, by SIGTERM, and killed with all its processes in a batch; the next run makes it whole."""
+def test_an_archive_that_follows_ends_by_a_signal_and_has_each_change_once(tmp_path: Path) -> None:
+    """It ends by Ctrl-C, by SIGTERM, or by kill -9 in a batch. The next run completes the archive."""
     configuration, out, log = tmp_path / "history.toml", tmp_path / "archive", tmp_path / "driver.log"
     configuration.write_text('[node]\ndata_dir = "data"\n[retainer.history]\nenable = true\n')
     broker = BrokerProcess(tmp_path, "--config", str(configuration)).start()
@@ -101,7 +101,7 @@ def test_an_archive_that_follows_ends_when_asked_and_has_each_change_once(tmp_pa
                 await_that(lambda kind=kind, upto=before + 2: batches(kind) >= upto, process, log)  # type: ignore[misc]
                 if ending is signal.SIGTERM:
                     process.send_signal(ending)
-                else:  # a terminal sends it to all of them, and so does whoever means it
+                else:  # a terminal sends the signal to all processes, too
                     os.killpg(process.pid, ending)
                 if ending is signal.SIGKILL:
                     process.communicate()

@@ -62,7 +62,7 @@ class Login(RawClient):
         self.exchange(lambda data: p.Auth(ReasonCode.RE_AUTHENTICATE, self.properties(data)))
 
     def exchange(self, begin: Callable[[bytes], p.Packet]) -> None:
-        """Go through an exchange, and see that the server proves who it is."""
+        """Complete an exchange. The server must prove its identity."""
         scram = ScramClient([METHOD], self.user, self.password)
         self.send(begin(scram.get_client_first().encode()))
         self.challenge = self.said()
@@ -97,7 +97,7 @@ def set_user(folder: Path, user: str, password: str) -> None:
 
 @pytest.fixture
 def closed(broker_in: Brokers, tmp_path: Path) -> BrokerProcess:
-    """A broker that knows alice, not started yet."""
+    """A broker with the user alice, not started yet."""
     file = tmp_path / "holdfast.toml"
     file.write_text(CONFIGURATION)
     set_user(tmp_path, "alice", "p\u00e4ncil\u2168")
@@ -105,15 +105,15 @@ def closed(broker_in: Brokers, tmp_path: Path) -> BrokerProcess:
 
 
 def refused_after(broker: BrokerProcess, user: str, password: str) -> str:
-    """See that a login is refused as every other; return what was asked before."""
+    """Expect that a login is refused like all others; return the challenge."""
     with pytest.raises(Refused) as caught:
         Login(broker.port, user, password)
     assert caught.value.reason == ReasonCode.NOT_AUTHORIZED
     return caught.value.challenge
 
 
-def test_users_come_in_with_their_password_and_nobody_else(closed: BrokerProcess) -> None:
-    """And are known by their names in the database."""
+def test_users_are_admitted_only_with_their_password(closed: BrokerProcess) -> None:
+    """The database has the user of each message."""
     broker = closed.start()
     client = Login(broker.port, "alice", "p\u00e4ncilIX")
     client.send(p.Publish("t", b"x", 1, True, False, 1))
@@ -130,8 +130,8 @@ def test_users_come_in_with_their_password_and_nobody_else(closed: BrokerProcess
 
 
 @needs_mqttjs
-def test_mqtt_js_with_nodes_cryptography(closed: BrokerProcess) -> None:
-    """A client that shares no code with the broker: in, and once more while it is connected."""
+def test_mqtt_js_authenticates_with_the_cryptography_of_node_js(closed: BrokerProcess) -> None:
+    """A client without code of the broker authenticates, and once more while it is connected."""
     set_user(closed.directory, "carol", "pencil")
     broker = closed.start()
     script = str(Path(__file__).parent / "scram.js")
@@ -147,8 +147,8 @@ def test_mqtt_js_with_nodes_cryptography(closed: BrokerProcess) -> None:
 
 
 @needs_mosquitto
-def test_clients_that_name_no_method_come_in_by_some_listeners_only(closed: BrokerProcess) -> None:
-    """In every version; also with a user's name and password, which are not asked for."""
+def test_clients_without_a_method_are_admitted_by_some_listeners_only(closed: BrokerProcess) -> None:
+    """This is true of every version, also if the client sends an unneeded user name and password."""
     broker = closed.start()
     message = ("-t", "t", "-m", "x", "-q", "1", "-r")
     for version in ("mqttv31", "mqttv311", "5"):
@@ -163,7 +163,7 @@ def test_clients_that_name_no_method_come_in_by_some_listeners_only(closed: Brok
         assert connection.execute("SELECT topic, username FROM retained_messages").fetchall() == [("t", None)]
 
 
-def test_users_come_and_go_while_it_runs(closed: BrokerProcess) -> None:
+def test_users_change_while_the_broker_runs(closed: BrokerProcess) -> None:
     """A removed user stays connected until it has to authenticate again."""
     broker, folder = closed.start(), closed.directory
     alice = Login(broker.port, "alice", "p\u00e4ncilIX")
@@ -182,8 +182,8 @@ def test_users_come_and_go_while_it_runs(closed: BrokerProcess) -> None:
     bob.again()
 
 
-def test_a_file_that_is_broken_while_it_runs_changes_nothing(closed: BrokerProcess) -> None:
-    """The log says what is wrong, with its line."""
+def test_an_invalid_file_changes_nothing_while_the_broker_runs(closed: BrokerProcess) -> None:
+    """The log names the mistake with its line."""
     broker = closed.start()
     with (broker.directory / "users.scram").open("a") as file:
         file.write("bob\n")
@@ -192,8 +192,8 @@ def test_a_file_that_is_broken_while_it_runs_changes_nothing(closed: BrokerProce
     Login(broker.port, "alice", "p\u00e4ncilIX")
 
 
-def test_nobody_can_tell_which_users_there_are(closed: BrokerProcess) -> None:
-    """Asked again, also after a restart, the salt of an unknown user is the same, as that of a known one is."""
+def test_refusals_do_not_reveal_the_existing_users(closed: BrokerProcess) -> None:
+    """The salt of an unknown user stays the same, even after a restart, like that of a known user."""
     salts = []
     for _ in range(2):
         broker = closed.start()
@@ -206,8 +206,8 @@ def test_nobody_can_tell_which_users_there_are(closed: BrokerProcess) -> None:
     assert {(len(salt), iterations) for salt, iterations in salts} == {(len("s=") + 24, "i=4096")}
 
 
-def test_a_broken_file_stops_the_start(closed: BrokerProcess) -> None:
-    """Every mistake with its line, on stderr; nothing listens, and what is in the file is not shown."""
+def test_an_invalid_file_stops_the_start(closed: BrokerProcess) -> None:
+    """stderr has every mistake with its line, but no content of the file. No listener is opened."""
     users = closed.directory / "users.scram"
     users.write_text(f"{users.read_text()}bob:secret\nalice:secret\n")
     closed.launch()

@@ -67,7 +67,7 @@ def test_every_malformed_packet_closes_its_connection_and_no_other(broker: Broke
 
 
 def test_a_packet_in_single_bytes_is_understood(broker: BrokerProcess) -> None:
-    """The speed of its arrival does not change a packet."""
+    """The broker accepts a packet at any speed."""
     with socket.create_connection(("127.0.0.1", broker.port), timeout=30) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for byte in encode(p.Connect("slow", 5), 5) + encode(p.Pingreq(), 5):

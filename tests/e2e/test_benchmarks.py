@@ -20,7 +20,7 @@ from benchmarks.wire import Wire
 pytestmark = pytest.mark.e2e
 
 TINY = Scale((200,), 0.05, 300, 1)
-#: what differs from one run to the next, whoever writes the rows
+#: columns that differ in every run, for any writer of the rows
 _ROWS = (
     "SELECT topic, levels, qos, size, expires_at, tombstone, client_id LIKE 'bench-%', username, prefix3, prefix5, "
     "properties5, properties_json, payload FROM retained ORDER BY topic"
@@ -29,7 +29,7 @@ _TOTALS = "SELECT node, retained_count, retained_bytes, largest_packet, revision
 
 
 def stored(broker: Broker) -> list[list[Any]]:
-    """Return what is in the database of a broker that has ended: rows, totals, level counts."""
+    """Return the contents of the database of a stopped broker: rows, totals, level counts."""
     url = broker.postgres or f"sqlite:///{broker.directory}/data/holdfast.db"
     engine = create_engine(url)
     with engine.connect() as connection:
@@ -46,8 +46,8 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
     return Site.here(str(tmp_path), Wire(4), postgres=request.param == "postgres")
 
 
-def test_filling_makes_the_rows_that_publishing_makes(site: Site) -> None:
-    """On either database, in one go or in two."""
+def test_filling_and_publishing_write_the_same_rows(site: Site) -> None:
+    """This is true of either database, in one step or in two."""
     found = []
     for how in ("published", "filled"):
         broker = start("holdfast", site)
@@ -76,7 +76,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_scenario_runs(broker: Broker, name: str) -> None:
-    """Every case has its figures, and nothing is lost."""
+    """Every case has its figures, and no message is lost."""
     result = Result(broker, 30.0)
     SCENARIOS[name](broker, result, TINY)
     assert not result.failed
@@ -86,7 +86,7 @@ def test_every_scenario_runs(broker: Broker, name: str) -> None:
     ] == []
 
 
-def test_a_filled_broker_starts_again_with_what_was_filled(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_filled_broker_keeps_its_messages_after_a_restart(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The scenarios go on with the same broker."""
     monkeypatch.setattr("benchmarks.scenarios.seeding._WORTH_FILLING", 100)
     before = broker.retained

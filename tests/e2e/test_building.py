@@ -1,4 +1,4 @@
-"""``python -m examples.building``: the day is played to a real broker, and nothing of it is lost."""
+"""``python -m examples.building``: the day is played to a real broker, which loses nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def play(*arguments: str) -> subprocess.Popen[str]:
 
 
 def test_the_history_has_each_message_that_was_published(tmp_path: Path) -> None:
-    """And each topic the last one, unless it has expired; Wills and expiries are the broker's own."""
+    """Each topic retains its last message, unless that has expired. The broker adds Wills and expiries."""
     folder = tmp_path / "building"
     process = play("--out", str(folder), "--scale", "0.005", "--seed", "3")
     said, errors = process.communicate(timeout=PATIENCE)
@@ -50,8 +50,8 @@ def test_the_history_has_each_message_that_was_published(tmp_path: Path) -> None
     assert len((folder / "hours.txt").read_text().splitlines()) == HOURS
 
 
-def test_interrupted_it_ends_its_broker_and_says_so(tmp_path: Path) -> None:
-    """Nothing is left running; the folder, which is not complete, is not taken for another day."""
+def test_an_interruption_ends_the_broker_with_a_message(tmp_path: Path) -> None:
+    """No process still runs. Another day refuses the incomplete folder."""
     folder = tmp_path / "building"
     process = play("--out", str(folder), "--scale", "1")
     assert process.stdout is not None
@@ -62,7 +62,7 @@ def test_interrupted_it_ends_its_broker_and_says_so(tmp_path: Path) -> None:
     assert "interrupted: the broker has ended" in errors
     assert not re.search("Traceback", errors)
     with closing(sqlite3.connect(folder / "data" / "holdfast.db")) as connection:
-        connection.execute("BEGIN EXCLUSIVE")  # nobody else has it
+        connection.execute("BEGIN EXCLUSIVE")  # the lock is free
     again = play("--out", str(folder))
     _, errors = again.communicate(timeout=PATIENCE)
     assert (again.returncode, errors) == (

@@ -20,7 +20,7 @@ Connect = Callable[..., RealClient]
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """One broker for all of them, which has nothing to complain of in the end."""
+    """One broker for all makes. Its log must have no complaints in the end."""
     broker = BrokerProcess(tmp_path_factory.mktemp("clients")).start()
     yield broker
     status, errors = broker.stop()
@@ -52,7 +52,7 @@ def connect(broker: BrokerProcess, make: type[RealClient], version: int, topic: 
 
 @makes(3, 4, 5)
 def test_every_qos_both_ways(connect: Connect, topic: str) -> None:
-    """What is published with QoS 0, 1 and 2 arrives with that QoS, or with the lower one of the Subscription."""
+    """Messages with QoS 0, 1 and 2 arrive with that QoS, or with the lower one of the Subscription."""
     subscribers = [connect(f"{topic}/#", qos=qos) for qos in (0, 1, 2)]
     publisher = connect()
     for number in range(3):
@@ -66,8 +66,8 @@ def test_every_qos_both_ways(connect: Connect, topic: str) -> None:
 
 
 @makes(3, 4, 5)
-def test_a_will_is_published_when_the_connection_just_ends(connect: Connect, topic: str) -> None:
-    """With its QoS and retained; after DISCONNECT it is not, unless that asks for it."""
+def test_a_will_is_published_when_the_connection_ends_without_disconnect(connect: Connect, topic: str) -> None:
+    """It has its QoS and RETAIN 1. After DISCONNECT it is published only if DISCONNECT asks for it."""
     watcher = connect(f"{topic}/#")
     will = Message(f"{topic}/dropped", b"gone", 1, True)
     leaver = connect(will=Message(f"{topic}/closed", b"gone", 2))
@@ -80,10 +80,10 @@ def test_a_will_is_published_when_the_connection_just_ends(connect: Connect, top
 
 
 @makes(3, 4, 5)
-def test_a_session_is_resumed_with_what_it_missed(connect: Connect, topic: str) -> None:
-    """A Client that did not subscribe again gets what it missed once, in order, with QoS 1 and with QoS 2.
+def test_a_resumed_session_gets_its_missed_messages(connect: Connect, topic: str) -> None:
+    """A Client that does not subscribe again gets each missed message once, in order, with QoS 1 and with QoS 2.
 
-    It knows nothing of Holdfast but what the standards say [MQTT5-7.0.0-2], [MQTT311-7.0.0-2].
+    It relies only on the standards [MQTT5-7.0.0-2], [MQTT311-7.0.0-2].
     """
     connect(f"{topic}/#", client_id="keeper", persistent=True).drop()
     publisher = connect()
@@ -120,7 +120,7 @@ def test_a_shared_subscription_is_fair(connect: Connect, topic: str) -> None:
 
 @makes(3, 4, 5)
 def test_retained_messages_are_replayed(connect: Connect, topic: str) -> None:
-    """With RETAIN 1 to a new Subscription; live ones have RETAIN 0; those that were cleared are gone."""
+    """A new Subscription gets them with RETAIN 1. Live messages have RETAIN 0. Cleared messages are gone."""
     publisher = connect(f"{topic}/#")
     kept = [Message(f"{topic}/{qos}", b"kept %d" % qos, qos, True) for qos in (0, 1, 2)]
     cleared = [Message(f"{topic}/gone", b"x", 1, True), Message(f"{topic}/gone", b"", 1, True)]
@@ -136,7 +136,7 @@ def test_retained_messages_are_replayed(connect: Connect, topic: str) -> None:
 
 @makes(5)
 def test_user_properties_keep_their_order(connect: Connect, topic: str) -> None:
-    """Names and values as they came, in order, also where a name is repeated; live and retained."""
+    """Names and values arrive unchanged and in order, even if a name is repeated, live and retained."""
     pairs = (("zone", "1"), ("area", "2"), ("area", "0"), ("Ärea", "ß"), ("m", "x"))
     message = Message(f"{topic}/t", b"x", 1, True, pairs)
     subscriber = connect(f"{topic}/#")
@@ -147,7 +147,7 @@ def test_user_properties_keep_their_order(connect: Connect, topic: str) -> None:
 
 @makes(5)
 def test_a_request_is_answered(connect: Connect, topic: str) -> None:
-    """The responder answers to the Response Topic with the Correlation Data, which come as they were sent."""
+    """The responder answers to the Response Topic with the Correlation Data. Both arrive unchanged."""
     responder = connect(f"{topic}/request")
     requester = connect(f"{topic}/answers/+")
     for number in range(3):
@@ -171,7 +171,7 @@ def test_a_request_is_answered(connect: Connect, topic: str) -> None:
 
 @needs_mosquitto
 def test_mosquitto_rr_gets_its_answer(broker: BrokerProcess) -> None:
-    """A responder of another make answers what mosquitto_rr asks, knowing only the request's properties."""
+    """A responder of another make answers the request of mosquitto_rr by its properties alone."""
     responder = PahoRealClient(Options(broker.port, 5, "responder", ("rr/request",)))
     command = ["mosquitto_rr", "-h", "127.0.0.1", "-p", str(broker.port), "-V", "mqttv5", "-q", "1", "-W", "30"]
     command += ["-t", "rr/request", "-e", "rr/answer", "-D", "publish", "correlation-data", "42"]

@@ -87,7 +87,7 @@ def test_ten_kills_during_a_storm_lose_nothing_acknowledged(
                 total += 1
                 possible = storm.published[topic]
                 kept = found.get(topic)
-                if kept is None:  # cleared: by the last acknowledged, or by one published after it
+                if kept is None:  # cleared by the last acknowledged message, or by a later one
                     assert value % 10 == 0 or possible > value, (topic, value)
                 else:
                     assert value <= kept <= possible, (topic, value, kept)

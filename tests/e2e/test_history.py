@@ -1,4 +1,4 @@
-"""The history survives what the retained messages survive, and agrees with them."""
+"""The history survives the same faults as the retained messages, and agrees with them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def rows(broker: BrokerProcess, query: str) -> list[tuple[Any, ...]]:
     return found
 
 
-def test_plain_sql_tells_who_set_what(broker: BrokerProcess) -> None:
-    """While the broker runs, and after a restart."""
+def test_plain_sql_shows_the_client_of_each_change(broker: BrokerProcess) -> None:
+    """The query works while the broker runs, and after a restart."""
     broker.start()
     client = PahoClient(broker.port, 5, "sensor-1")
     for payload in ("1", "2", ""):
@@ -54,8 +54,8 @@ def test_plain_sql_tells_who_set_what(broker: BrokerProcess) -> None:
     assert rows(broker, "SELECT count(*) FROM retained_history_periods WHERE complete_since > 0") == [(1,)]
 
 
-def test_kill_9_leaves_what_is_retained_and_its_history_in_step(broker: BrokerProcess) -> None:
-    """Each acknowledged change is recorded once, and the newest of each topic is what is retained."""
+def test_retained_messages_and_history_agree_after_kill_9(broker: BrokerProcess) -> None:
+    """Each acknowledged change is recorded once, and each topic retains its newest change."""
     for cycle in range(3):
         broker.start()
         storms = [Storm(broker.port, f"{cycle}-{number}", cycle * 10 + number) for number in range(2)]

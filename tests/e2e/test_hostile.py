@@ -1,4 +1,4 @@
-"""Hostile bytes against a live broker: the right answer, nobody else disturbed, and nothing left behind."""
+"""Hostile bytes to a running broker get the right answer, disturb no other client, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.wire.hostile import CASES, Hostile
 
 pytestmark = pytest.mark.e2e
 
-#: rounds until the allocator has taken what it needs, and rounds that are measured
+#: rounds until the allocator has enough memory, and measured rounds
 WARM_UP, ROUNDS = 40, 60
-#: what those may leave behind of the broker's memory: a leak of 3 KB for each case would be more
+#: bytes that the broker may grow in the measured rounds: a leak of 3 KB in each case would be more
 TOLERATED = 4 << 20
 
 
@@ -30,7 +30,7 @@ def anonymous_memory(pid: int) -> int:
 
 
 def before_connect(port: int, data: bytes) -> list[p.Packet]:
-    """Send bytes on a new connection, and return what comes until the broker closes it."""
+    """Send bytes on a new connection, and return the answer until the broker closes it."""
     with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
         connection.sendall(data)
         parser = PacketParser(1 << 16, 4)
@@ -44,7 +44,7 @@ def before_connect(port: int, data: bytes) -> list[p.Packet]:
 
 
 def behind_connect(port: int, case: Hostile) -> None:
-    """Send bytes from a Client that is connected, and see that it is answered as the case says."""
+    """Send bytes from a connected Client, and expect the answer of the case."""
     assert case.version is not None
     client = RawClient(port, version=case.version)
     try:
@@ -78,7 +78,7 @@ def round_of_cases(port: int) -> None:
 
 
 def test_hostile_bytes_are_answered_and_leave_nothing_behind(broker: BrokerProcess) -> None:
-    """Whatever is sent, and however often: a bystander goes on, no failure is logged, memory stays flat."""
+    """After any number of any cases, another client still works, no failure is logged, and memory does not grow."""
     bystander = RawClient(broker.port, "bystander")
     bystander.send(p.Subscribe(1, (p.SubscriptionRequest("alive"),)))
     for _ in range(WARM_UP):
@@ -97,7 +97,7 @@ def test_hostile_bytes_are_answered_and_leave_nothing_behind(broker: BrokerProce
 
 
 def test_announced_lengths_are_not_allocated(broker: BrokerProcess) -> None:
-    """A hundred connections that announce 256 MB each, before CONNECT or behind it, cost nothing."""
+    """A hundred connections that announce 256 MB each, before or after CONNECT, cost no memory."""
     RawClient(broker.port).close()
     before = anonymous_memory(broker.pid)
     held = [socket.create_connection(("127.0.0.1", broker.port), timeout=30) for _ in range(50)]

@@ -1,4 +1,4 @@
-"""Large imports next to a running broker and without one: killed at any point, and seen by subscribers meanwhile."""
+"""Large imports with and without a running broker: killed at any point, and read by subscribers meanwhile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.e2e
 
 Brokers = Callable[..., BrokerProcess]
 
-#: What a job does once everything is staged; it tells how many are imported after each chunk.
+#: The merge of a staged job. It prints the number of imported messages after each chunk.
 DRIVER = """
 import json, sys
 from holdfast.pipeline.sink.merging import Target
@@ -45,7 +45,7 @@ def rows(value: bytes, stored_at: int) -> list[Row]:
 
 
 def staged(url: str, job: str, found: list[Row]) -> tuple[StagingArea, dict[str, Any]]:
-    """Stage rows as two tasks would, with a third that does not count since it was tried again."""
+    """Stage rows like two tasks. A third one does not count, because it was repeated."""
     stage = staging_area_for(url, job, None)
     stage.open()
     stage.put(1, found[::2])
@@ -70,10 +70,10 @@ def finish(process: subprocess.Popen[str]) -> dict[str, int]:
 
 @pytest.mark.crash
 @pytest.mark.parametrize("running", [True, False], ids=["next to a broker", "without a broker"])
-def test_a_job_killed_in_the_middle_of_its_merge_ends_the_same_when_run_again(
+def test_a_job_killed_during_its_merge_has_the_same_result_when_repeated(
     broker_in: Brokers, storage: tuple[str, ...], running: bool
 ) -> None:
-    """Each message once, counts as of one run, whatever was staged again."""
+    """Each message is imported once, and the counts are those of one run, also if rows are staged again."""
     broker = broker_in(*storage).start()
     folder = broker.directory / "data"
     url = storage[1] if storage else f"sqlite:///{folder / 'holdfast.db'}"
@@ -98,7 +98,7 @@ def test_a_job_killed_in_the_middle_of_its_merge_ends_the_same_when_run_again(
 
 
 def test_subscribers_get_every_topic_once_while_all_of_them_are_imported(broker_in: Brokers) -> None:
-    """A replay that runs meanwhile has the older value or the newer one, none twice and none missing."""
+    """A replay during the import has the older or the newer value of each topic, once."""
     broker = broker_in().start()
     url = f"sqlite:///{broker.directory / 'data' / 'holdfast.db'}"
     stage, named = staged(url, "old", rows(b"old", NOW))

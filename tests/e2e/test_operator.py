@@ -43,7 +43,7 @@ def without_revisions(exported: bytes) -> list[dict[str, object]]:
 
 
 def test_export_wipe_import_running_and_stopped(broker_in: Brokers, storage: tuple[str, ...]) -> None:
-    """Published messages come back byte for byte, and clients receive them; with a running broker and without."""
+    """Clients get the imported messages byte for byte, with and without a running broker."""
     broker = broker_in(*storage).start()
     folder = broker.directory
     control = folder / "data" / "control.sock"
@@ -117,7 +117,7 @@ def test_commands_work_after_the_broker_was_killed(broker: BrokerProcess) -> Non
 
 
 def test_the_broker_can_stop_during_an_export(broker: BrokerProcess) -> None:
-    """Even if the reader takes nothing. The reader notices that the export is incomplete."""
+    """This is true even if the reader takes nothing. The reader notices that the export is incomplete."""
     folder = broker.directory
     lines = b"".join(
         json.dumps({"topic": f"t/{number}", "payload": "eHh4" * 2500}).encode() + b"\n" for number in range(1000)

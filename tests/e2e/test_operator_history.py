@@ -1,4 +1,4 @@
-"""Operators and the past: who changed what, and getting it back, with the broker and without, on both databases."""
+"""Operators find past changes and restore messages, with and without a running broker, on both databases."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ def options(tmp_path: Path, storage: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def moment_between() -> str:
-    """Return a moment after all that was, and before all that comes."""
+    """Return a moment after all earlier changes and before all later ones."""
     at = time.time_ns() // 1_000_000 + 1
     while time.time_ns() // 1_000_000 <= at:
         pass
     return str(at)
 
 
-def test_who_changed_what_and_how_to_get_it_back(
+def test_finding_the_client_of_a_change_and_restoring_messages(
     broker_in: Brokers, storage: tuple[str, ...], options: tuple[str, ...]
 ) -> None:
-    """Present subscribers hear of a restore; without a broker it holds for the next one."""
+    """Present subscribers get a restore live. A restore without a broker is kept for the next broker."""
     broker = broker_in(*options[:2], *storage).start()
     folder = broker.directory
     alice, bob = PahoClient(broker.port, 5, "alice"), PahoClient(broker.port, 5, "bob")
@@ -86,7 +86,7 @@ def test_who_changed_what_and_how_to_get_it_back(
 
 
 def test_settings_and_replays_of_a_running_broker(broker: BrokerProcess) -> None:
-    """A rate set while the broker runs holds at once, for a replay that has begun too; a cancelled one is gone."""
+    """A changed rate counts at once, even for a running replay. A cancelled replay is gone."""
     folder = broker.directory
     lines = b"".join(json.dumps({"topic": f"t/{number}", "payload": "eA=="}).encode() + b"\n" for number in range(300))
     said(folder, "retainer", "import", "-", given=lines)

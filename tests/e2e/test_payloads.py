@@ -1,4 +1,4 @@
-"""Large Application Messages arrive as they were published."""
+"""Large Application Messages arrive unchanged."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def tolerant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess
 
 
 def check(message: Message, topic: str, payload: bytes, qos: int) -> None:
-    """The message is what was published."""
+    """Expect the published message."""
     assert (message.topic, message.qos, len(message.payload)) == (topic, qos, len(payload))
-    intact = message.payload == payload  # not in the assertion, which would explain megabytes of difference
+    intact = message.payload == payload  # not in the assertion, because pytest would print megabytes of difference
     assert intact
 
 
 @makes(4, 5)
 def test_ten_megabytes_arrive_intact(tolerant: BrokerProcess, make: type[RealClient], version: int) -> None:
-    """With QoS 0, 1 and 2, where mqtt.max_packet_size allows it."""
+    """This is true of QoS 0, 1 and 2, if mqtt.max_packet_size allows it."""
     name = f"{make.name}-{version}"
     subscriber = make(Options(tolerant.port, version, f"{name}-subscriber", (f"{name}/+",)))
     publisher = make(Options(tolerant.port, version, f"{name}-publisher"))
@@ -52,7 +52,7 @@ def test_ten_megabytes_arrive_intact(tolerant: BrokerProcess, make: type[RealCli
 
 @pytest.mark.crash
 def test_ten_megabytes_in_a_queue_survive_a_kill(broker_in: Callable[..., BrokerProcess], tmp_path: Path) -> None:
-    """What was acknowledged for a Session whose Client is away is there, intact, after kill -9."""
+    """Acknowledged messages of an offline Session are complete after kill -9."""
     (tmp_path / "holdfast.toml").write_text(CONFIG)
     broker = broker_in("--config", "holdfast.toml").start()
     PahoRealClient(Options(broker.port, 5, "subscriber", ("large",), persistent=True)).drop()

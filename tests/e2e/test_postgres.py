@@ -88,7 +88,7 @@ def test_retained_messages_and_sessions_survive_kill_9(broker_in: Callable[..., 
     assert broker.stop() == (0, "")
 
 
-def test_a_server_that_is_away_delays_but_loses_nothing(
+def test_an_outage_of_the_server_delays_but_loses_nothing(
     broker_in: Callable[..., BrokerProcess], server: PostgresServer
 ) -> None:
     """Live messages go on. Changes are acknowledged, and replays begin, when the server is back."""
@@ -117,7 +117,7 @@ def test_a_server_that_is_away_delays_but_loses_nothing(
     assert broker.stop()[0] == 0
 
 
-def test_a_server_that_cannot_be_reached_is_told_at_start(broker_in: Callable[..., BrokerProcess], url: str) -> None:
+def test_an_unreachable_server_is_reported_at_start(broker_in: Callable[..., BrokerProcess], url: str) -> None:
     """The exit status is 1, and one message shows no password."""
     wrong = url.replace("postgres:", "postgres:secret").replace("host=", "host=/nowhere")
     broker = broker_in("--storage", wrong)

@@ -18,7 +18,7 @@ MANY = 100_000
 
 
 def seed(port: int, count: int) -> None:
-    """Retain that many messages with QoS 1, some in flight at a time, and wait for every PUBACK."""
+    """Retain ``count`` messages with QoS 1, some in flight at a time, and wait for every PUBACK."""
     client = RawClient(port, "seeder")
     answered = 0
     for first in range(0, count, 5000):
@@ -37,7 +37,7 @@ def seed(port: int, count: int) -> None:
 
 
 def replay(client: RawClient, qos: int, pause: float = 0) -> set[str]:
-    """Subscribe to everything; return the topics that came, each once, until nothing is missing."""
+    """Subscribe to ``#``, and wait for all messages. Return the topics, each once."""
     client.send(p.Subscribe(1, (p.SubscriptionRequest("#", qos),)))
     topics: set[str] = set()
     for number, packet in enumerate(client.packets()):
@@ -80,7 +80,7 @@ def test_a_replay_is_complete(seeded: Callable[[], BrokerProcess], version: int,
 
 
 def test_others_are_served_while_a_stalled_client_waits(seeded: Callable[[], BrokerProcess]) -> None:
-    """A client that subscribes to everything and reads nothing holds up nobody, and gets all when it reads again."""
+    """A client that subscribes to ``#`` and reads nothing delays no other client. It gets all when it reads again."""
     port = seeded().port
     stalled = RawClient(port, "stalled")
     stalled.send(p.Subscribe(1, (p.SubscriptionRequest("#"),)))

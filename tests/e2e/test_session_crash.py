@@ -1,4 +1,4 @@
-"""Kill -9 in the middle of QoS 1 and QoS 2 exchanges: the Sessions of publisher and subscriber make up for it."""
+"""Kill -9 in the middle of QoS 1 and QoS 2 exchanges: the Sessions of both sides complete them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ END = b"that is all"
 
 
 def lasting(port: int, version: int, client_id: str) -> PahoClient:
-    """Return a client with a Session that comes back when it is told to.
+    """Return a client with a Session that reconnects when the test says so.
 
-    By itself it would try while the broker is away, and with the second try paho 2.2 forgets that it has sent PUBREL:
-    it sends PUBLISH again, which the standard forbids, since the broker cannot tell that from a new message.
+    Otherwise it would try while the broker is away. After the second try paho 2.2 forgets that it has sent PUBREL, and
+    sends PUBLISH again. The standard forbids this, since the broker cannot distinguish it from a new message.
     """
     return PahoClient(port, version, client_id, clean=False, expiry=600, comes_back=False)
 
 
 class Publisher:
-    """Publishes numbers with one QoS, always so many at a time, as long as it is not told to stop.
+    """Publishes numbers with one QoS, always :data:`WINDOW` at a time, until the test stops it.
 
     All but the first are published from paho's own thread when an exchange is completed, so that they leave in order.
     """
@@ -57,12 +57,12 @@ class Publisher:
             self._publish()
 
     def reach(self, completed: int) -> None:
-        """Wait until so many exchanges are completed."""
+        """Wait until this many exchanges are completed."""
         with self._progress:
             assert self._progress.wait_for(lambda: self.completed >= completed, PATIENCE)
 
     def finish(self) -> None:
-        """Publish nothing more; wait until every exchange is completed, and say so to the subscriber."""
+        """Stop publishing; wait until every exchange is completed, then send the subscriber the last message."""
         self._stopping = True
         with self._progress:
             assert self._progress.wait_for(lambda: self.completed == self.published, PATIENCE)
@@ -84,7 +84,7 @@ def received(subscriber: PahoClient, topics: set[str]) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_what_was_acknowledged_arrives_despite_kills(
+def test_acknowledged_messages_arrive_despite_kills(
     broker_in: Callable[..., BrokerProcess], storage: tuple[str, ...], version: int
 ) -> None:
     """QoS 1: at least once, and the first time in order. QoS 2: exactly once, in order."""

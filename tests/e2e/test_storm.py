@@ -1,4 +1,4 @@
-"""Everybody comes back at once: nobody is turned away for good, and nothing that was acknowledged is lost."""
+"""All clients reconnect at once: each is admitted in the end, and no acknowledged message is lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MEMBERS = 500
 
 
 async def storm(broker: BrokerProcess, port: int, killed: bool) -> None:
-    """Cut off all members while messages for them are published, and see them all resume their Sessions."""
+    """Cut off all members while messages for them are published. All must resume their Sessions."""
     async with Swarm(port, MEMBERS) as swarm:
         await swarm.until(swarm.all_online)
         away = swarm.members[::2]
@@ -40,9 +40,9 @@ async def storm(broker: BrokerProcess, port: int, killed: bool) -> None:
 
 @pytest.mark.parametrize("killed", [False, True], ids=["dropped", "killed"])
 def test_500_clients_come_back_at_once(broker_in: Callable[..., BrokerProcess], killed: bool) -> None:
-    """After losing their Network Connections, or after kill -9, with the port and the data as they were.
+    """They come back after a loss of their Network Connections, or after kill -9, on the same port and data.
 
-    All Sessions are resumed, and all that was acknowledged before, during and after the storm is received.
+    All Sessions are resumed, and all messages acknowledged before, during and after the storm arrive.
     """
     port = lasting_port()
     broker = broker_in("--listen", f"tcp:{port}:interface=127.0.0.1", listen=False).start()

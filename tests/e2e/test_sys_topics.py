@@ -21,7 +21,7 @@ pytestmark = [
 
 
 def watch(broker: BrokerProcess, seconds: int, *options: str) -> list[tuple[str, str, str, str]]:
-    """Subscribe to $SYS/# for so long; return RETAIN, QoS, topic and payload of what came."""
+    """Subscribe to $SYS/# for some seconds; return RETAIN, QoS, topic and payload of each message."""
     command = ["mosquitto_sub", "-p", str(broker.port), "-t", "$SYS/#", "-q", "2", "-W", str(seconds)]
     done = subprocess.run([*command, "-F", "%r|%q|%t|%p", *options], capture_output=True, text=True, check=False)
     lines = [line.split("|", 3) for line in done.stdout.splitlines()]
@@ -32,7 +32,7 @@ def watch(broker: BrokerProcess, seconds: int, *options: str) -> list[tuple[str,
 def test_names_and_formats_are_mosquitto_s(
     broker_in: Callable[..., BrokerProcess], tmp_path: Path, version: str
 ) -> None:
-    """All present values come at once with RETAIN 1; then those that change, at each interval."""
+    """All present values come at once with RETAIN 1. Changed values follow at each interval."""
     (tmp_path / "holdfast.toml").write_text('sys_topics.sys_msg_interval = "1s"\n')
     broker = broker_in("--config", "holdfast.toml").start()
     run("mosquitto_pub", "-p", str(broker.port), "-t", "t", "-m", "hello", "-r", "-q", "1")
@@ -55,6 +55,6 @@ def test_names_and_formats_are_mosquitto_s(
 
 
 def test_disabled(broker_in: Callable[..., BrokerProcess], tmp_path: Path) -> None:
-    """There is nothing to see."""
+    """No topic has a value."""
     (tmp_path / "holdfast.toml").write_text('sys_topics.sys_msg_interval = "disabled"\n')
     assert watch(broker_in("--config", "holdfast.toml").start(), 2) == []

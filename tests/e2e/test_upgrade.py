@@ -34,8 +34,8 @@ def db(folder: Path, *arguments: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def test_what_was_retained_by_an_older_version_is_served_after_the_upgrade(broker_in: Brokers, tmp_path: Path) -> None:
-    """The broker refuses it with one message that names the command, which does what is needed."""
+def test_retained_messages_of_an_older_version_are_served_after_the_upgrade(broker_in: Brokers, tmp_path: Path) -> None:
+    """The broker refuses the old database with one message. The command in the message upgrades it."""
     (tmp_path / "data").mkdir()
     old_file(tmp_path / "data")
     broker = broker_in()
@@ -65,7 +65,7 @@ def test_what_was_retained_by_an_older_version_is_served_after_the_upgrade(broke
 def test_sessions_and_wills_of_an_older_version_go_on(
     broker_in: Brokers, tmp_path: Path, make: str, shape: str
 ) -> None:
-    """What is retained and has not expired, what was in flight and queued, and the Will that nobody has sent yet."""
+    """Retained messages that have not expired, messages in flight and in queues, and an unpublished Will are kept."""
     (tmp_path / "data").mkdir()
     with old.empty(make, tmp_path / "data") as (url, database):
         old.left_by(database, shape)
@@ -95,8 +95,8 @@ def test_sessions_and_wills_of_an_older_version_go_on(
 
 
 @pytest.mark.parametrize("make", old.MAKES)
-def test_upgrades_at_the_same_time_end_in_one(tmp_path: Path, make: str) -> None:
-    """Whoever comes second waits, or is told in one line; every row is there, once."""
+def test_one_of_several_simultaneous_upgrades_succeeds(tmp_path: Path, make: str) -> None:
+    """A second process waits, or fails with one line. Every row exists once."""
     (tmp_path / "data").mkdir()
     with old.empty(make, tmp_path / "data") as (url, database):
         old.left_by(database, "0001")
@@ -122,7 +122,7 @@ def test_upgrades_at_the_same_time_end_in_one(tmp_path: Path, make: str) -> None
 
 
 def test_a_running_broker_is_not_disturbed(broker: BrokerProcess) -> None:
-    """Neither in its data directory nor where only the database is named; a check may run beside it."""
+    """An upgrade is refused by the data directory and by the database alone. A check may run meanwhile."""
     client = PahoClient(broker.port)
     client.publish("t", b"kept", retain=True)
     path = broker.directory / "data" / "holdfast.db"
@@ -143,7 +143,7 @@ def test_a_running_broker_is_not_disturbed(broker: BrokerProcess) -> None:
 
 
 def test_a_database_of_a_newer_version_is_refused(broker_in: Brokers, tmp_path: Path) -> None:
-    """With both revisions, and what to do."""
+    """The message has both revisions and the remedy."""
     (tmp_path / "data").mkdir()
     with old.empty("sqlite", tmp_path / "data") as (_, database):
         old.left_by(database, newest_version())

@@ -1,4 +1,4 @@
-"""Wills of Clients that were connected when the broker went away: published unless they come back in time."""
+"""Wills of Clients that were connected when the broker ended: published unless the Client returns in time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.crash]
 
 
 def device(port: int, version: int, name: str) -> PahoClient:
-    """Return a device that has told it is online, and whose Will tells that it is not; in MQTT 5 its Session lasts."""
+    """Return a device that has published "online". Its Will says that it is offline. In MQTT 5 its Session lasts."""
     topic = f"state/{name}/{version}"
     client = PahoClient(
         port,
@@ -34,7 +34,7 @@ def device(port: int, version: int, name: str) -> PahoClient:
 def test_devices_that_do_not_come_back_are_offline(
     broker_in: Callable[..., BrokerProcess], storage: tuple[str, ...], tmp_path: Path, number: signal.Signals
 ) -> None:
-    """After mqtt.will_restart_grace their retained Wills are published; not those of devices that came back by then."""
+    """After mqtt.will_restart_grace their retained Wills are published. Wills of devices that returned are not."""
     (tmp_path / "holdfast.toml").write_text('mqtt.will_restart_grace = "2s"\n')
     port = lasting_port()
     options = (*storage, "--config", "holdfast.toml", "--listen", f"tcp:{port}:interface=127.0.0.1")

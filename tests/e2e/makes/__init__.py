@@ -1,4 +1,4 @@
-"""Real clients of different makes behind one face, so that a promise can be tested with each of them."""
+"""Real clients of different makes with one interface, so that a promise can be tested with each of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ needs_mqttjs = pytest.mark.skipif(
     reason="Node.js or the npm package mqtt is not installed",
 )
 
-#: each make with what it needs beyond Python packages, and the protocol levels it speaks
+#: each make with its needs beyond Python packages, and its protocol levels
 MAKES: list[tuple[type[RealClient], tuple[int, ...], tuple[pytest.MarkDecorator, ...]]] = [
     (PahoRealClient, (3, 4, 5), ()),
     (AiomqttClient, (4, 5), ()),
@@ -33,7 +33,7 @@ MAKES: list[tuple[type[RealClient], tuple[int, ...], tuple[pytest.MarkDecorator,
 
 
 def makes(*versions: int) -> pytest.MarkDecorator:
-    """Make a test with every make of client in each of these versions that it speaks."""
+    """Run a test with every make of client in each of these versions that the make supports."""
     return pytest.mark.parametrize(
         ("make", "version"),
         [

@@ -44,7 +44,7 @@ class AiomqttClient(RealClient):
             await self._client.subscribe([(topic_filter, options.qos) for topic_filter in options.topic_filters])
 
     async def _read(self) -> None:
-        with contextlib.suppress(aiomqtt.MqttError):  # its way to say that the Network Connection has ended
+        with contextlib.suppress(aiomqtt.MqttError):  # this means that the Network Connection has ended
             async for message in self._client.messages:
                 assert isinstance(message.payload, bytes)
                 self._arrived.put(

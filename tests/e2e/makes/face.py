@@ -1,4 +1,4 @@
-"""What a test asks of a real client, whatever its make."""
+"""The interface of a real client for tests, the same for every make."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PATIENCE = 30.0
 
 @frozen(order=True)
 class Message:
-    """An Application Message as it is published, or as it has arrived."""
+    """A published or received Application Message."""
 
     topic: str
     payload: bytes
@@ -26,7 +26,7 @@ class Message:
 
 @frozen
 class Options:
-    """How a client connects, and to what it subscribes before anything else."""
+    """The options of a client's connection, and its first subscriptions."""
 
     port: int
     version: int
@@ -38,10 +38,10 @@ class Options:
 
 
 class RealClient(ABC):
-    """Connects and subscribes on creation; collects what arrives."""
+    """Connects and subscribes on creation; collects the received messages."""
 
     name: str
-    asks_for_its_will = False  #: says goodbye with Reason Code 0x04
+    asks_for_its_will = False  #: sends DISCONNECT with Reason Code 0x04
 
     def __init__(self, options: Options) -> None:
         self._arrived: queue.Queue[Message] = queue.Queue()
@@ -64,12 +64,12 @@ class RealClient(ABC):
         return self._arrived.get(timeout=PATIENCE)
 
     def close(self) -> None:
-        """Say goodbye, if the client is still connected."""
+        """Send DISCONNECT if the client is still connected."""
         if not self._gone:
             self._gone = True
             self._disconnect()
 
     def drop(self) -> None:
-        """Vanish without a word."""
+        """Close the connection without DISCONNECT."""
         self._gone = True
         self._abort()

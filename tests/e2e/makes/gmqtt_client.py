@@ -1,4 +1,4 @@
-"""gmqtt: asyncio, written from the standards alone."""
+"""gmqtt: asyncio, with its own implementation of the standards."""
 
 from __future__ import annotations
 

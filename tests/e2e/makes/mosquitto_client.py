@@ -25,7 +25,7 @@ def run(*command: str, stdin: bytes = b"") -> str:
 class MosquittoClient(RealClient):
     """One mosquitto_sub.
 
-    It keeps to itself when it has subscribed, and flushes its stdout for messages only: a retained message tells it.
+    It does not report its subscription, and flushes stdout only for messages. So a retained message reports it.
     """
 
     name = "mosquitto"
@@ -85,7 +85,7 @@ class MosquittoClient(RealClient):
         run(*command, stdin=message.payload)
 
     def _disconnect(self) -> None:
-        self._process.terminate()  # it says goodbye first
+        self._process.terminate()  # it sends DISCONNECT first
         self._end()
 
     def _abort(self) -> None:

@@ -21,7 +21,7 @@ def _text(data: bytes) -> str:
 
 
 def _properties(message: Message) -> dict[str, Any]:
-    """Return the properties of PUBLISH; values of one name stand together, which is all that MQTT.js can say."""
+    """Return the properties of PUBLISH. Values with one name are grouped, because MQTT.js has no other form."""
     properties: dict[str, Any] = {}
     for name, value in message.user_properties:
         properties.setdefault("userProperties", {}).setdefault(name, []).append(value)
@@ -33,7 +33,7 @@ def _properties(message: Message) -> dict[str, Any]:
 
 
 class MqttJsClient(RealClient):
-    """One ``node mqttjs.js``, told what to publish on its stdin."""
+    """One ``node mqttjs.js``, which reads the messages to publish from stdin."""
 
     name = "mqttjs"
 

@@ -70,5 +70,5 @@ class PahoRealClient(RealClient):
     def _abort(self) -> None:
         connection = self._client.socket()
         assert isinstance(connection, socket.socket)
-        connection.shutdown(socket.SHUT_RDWR)  # which the thread notices at once
+        connection.shutdown(socket.SHUT_RDWR)  # the thread notices this at once
         self._client.loop_stop()

@@ -1,4 +1,4 @@
-"""MQTT 5 properties in paho-mqtt's words, which aiomqtt uses too."""
+"""MQTT 5 properties in the form of paho-mqtt, which aiomqtt uses, too."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def of_connect(options: Options) -> Properties | None:
 
 
 def of_publish(message: Message) -> Properties | None:
-    """Return the properties of PUBLISH, None where there are none."""
+    """Return the properties of PUBLISH, or None without properties."""
     properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
     if message.user_properties:
         properties.UserProperty = list(message.user_properties)
@@ -33,7 +33,7 @@ def of_publish(message: Message) -> Properties | None:
 
 
 def arrived(topic: str, payload: bytes, qos: int, retain: bool, properties: Properties | None) -> Message:
-    """Return a message as it has arrived."""
+    """Return a received message."""
     return Message(
         topic,
         payload,

@@ -1,4 +1,4 @@
-"""What has been published and cleared in one example, numbered in order, and what must be retained in the end."""
+"""The numbered publications and clears of one example, and the messages that must be retained in the end."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.e2e.never_stale.plan import Kind
 
 @frozen
 class Publication:
-    """One publication. Values rise over all topics; a topic cleared by a tool has one that nobody is sent.
+    """One publication. Values rise over all topics. A clear by a tool has a value too, but is sent to no Client.
 
-    ``numbered`` tells that the value is found in the packet, which an empty payload of MQTT 3.1.1 has no place for.
+    ``numbered``: the packet contains the value. An empty message of MQTT 3.1.1 cannot contain it.
     """
 
     value: int
@@ -28,7 +28,7 @@ class Publication:
 
 @frozen
 class Cleaning:
-    """A tool at work: its value, the filter, and the topics whose newest value had been accepted before."""
+    """A clear by a tool: its value, the filter, and the topics whose newest value was stored before."""
 
     value: int
     topic_filter: str
@@ -37,14 +37,14 @@ class Cleaning:
 
 @define
 class Ledger:
-    """The truth about an example. Topics have one publisher at a time, so that values are accepted in order."""
+    """The facts of an example. A topic has one publisher at a time, so its values are accepted in order."""
 
     publications: dict[int, Publication]
-    #: the newest change of what is retained, by topic
+    #: the newest retained change, by topic
     newest: dict[str, Publication]
     #: the newest value known to be accepted by a node, by node and topic
     accepted: dict[int, dict[str, int]]
-    #: the newest value known to be stored, whatever the node
+    #: the newest value known to be stored, by topic
     stored: dict[str, int]
     #: topics that a tool may or may not have cleared after their newest value
     racing: set[str]
@@ -53,11 +53,11 @@ class Ledger:
 
     @classmethod
     def of_nodes(cls, nodes: int) -> Ledger:
-        """Return an empty one."""
+        """Return an empty ledger."""
         return cls({}, {}, {node: {} for node in range(nodes)}, {}, set())
 
     def publish(self, topic: str, kind: Kind, qos: int, publisher: str, node: int, numbered: bool) -> Publication:
-        """Take note of what is about to be published."""
+        """Note a publication before it is sent."""
         self.value += 1
         made = Publication(self.value, topic, kind, qos, publisher, node, numbered)
         self.publications[made.value] = made
@@ -69,7 +69,7 @@ class Ledger:
         return made
 
     def accept(self, value: int, stored: bool) -> None:
-        """Take note that a publication is accepted by its node, and perhaps stored."""
+        """Note that the node has accepted a publication, and perhaps stored it."""
         made = self.publications[value]
         if made.kind is Kind.PASSING:
             return
@@ -77,11 +77,11 @@ class Ledger:
             known[made.topic] = max(value, known.get(made.topic, 0))
 
     def is_accepted(self, made: Publication) -> bool:
-        """Tell whether a publication is known to be accepted by its node."""
+        """Tell whether the node is known to have accepted a publication."""
         return self.accepted[made.node].get(made.topic, 0) >= made.value
 
     def clean_begins(self, topic_filter: str) -> None:
-        """A tool is about to be told to clear what matches."""
+        """Note that a tool is about to clear the matching topics."""
         assert self.cleaning is None
         settled = frozenset(
             topic
@@ -92,7 +92,7 @@ class Ledger:
         self.cleaning = Cleaning(self.value, topic_filter, settled)
 
     def clean_ended(self, node: int) -> None:
-        """The tool says that it is done."""
+        """Note that the tool has finished."""
         cleaning = self.cleaning
         assert cleaning is not None
         self.cleaning = None
@@ -105,18 +105,18 @@ class Ledger:
             cleared = Publication(cleaning.value, topic, Kind.CLEAR, 0, "", node, False)
             self.publications[cleaning.value] = self.newest[topic] = cleared
             self.stored[topic] = cleaning.value
-            if made.kind is Kind.SET and topic not in self.racing:  # else there may have been nothing left to clear
+            if made.kind is Kind.SET and topic not in self.racing:  # else the topic may have been empty already
                 self.accepted[node][topic] = cleaning.value
             self.racing.discard(topic)
 
     def clears(self, topic: str) -> Iterator[Publication]:
-        """Yield what was published to clear a topic, in order."""
+        """Yield the published clears of a topic, in order."""
         for made in self.publications.values():
             if made.topic == topic and made.kind is Kind.CLEAR and made.publisher:
                 yield made
 
     def outcomes(self, topic: str) -> set[int | None]:
-        """Return the values that may be retained in the end, None for nothing; what expires has expired by then."""
+        """Return the values that may be retained in the end, None for no message. Expiring messages have expired."""
         made = self.newest[topic]
         outcomes: set[int | None] = {made.value if made.kind is Kind.SET else None}
         return outcomes | {None} if topic in self.racing else outcomes

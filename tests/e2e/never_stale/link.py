@@ -12,7 +12,7 @@ from holdfast.wire import packets as p
 
 
 class Link(asyncio.Protocol):
-    """Hands packets to ``take`` as they come, and tells ``ended`` when the broker closes the connection."""
+    """Passes each packet to ``take``, and calls ``ended`` when the broker closes the connection."""
 
     def __init__(self, version: int, take: Callable[[p.Packet], None], ended: Callable[[str], None]) -> None:
         self.version = version
@@ -56,7 +56,7 @@ class Link(asyncio.Protocol):
             self._transport.pause_reading()
 
     def abort(self) -> None:
-        """End without a word, dropping what is unread."""
+        """Close the connection without DISCONNECT, and drop unread data."""
         assert self._transport is not None
         self.closed = True
         self._transport.abort()

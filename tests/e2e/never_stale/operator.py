@@ -1,4 +1,4 @@
-"""An operator who retains numbers through a node's API: they are replayed, and handed to nobody live."""
+"""An operator who retains numbers through a node's API. Clients get them by replays, never live."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Operator:
         self._work: asyncio.Task[None] | None = None
 
     async def put(self, topics: Sequence[str], rounds: int, qos: int) -> None:
-        """Begin to retain new values, so many of each topic, one after the other."""
+        """Begin to retain ``rounds`` new values of each topic, one after the other."""
         await self.settle("")
 
         async def work() -> None:

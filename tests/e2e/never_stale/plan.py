@@ -1,4 +1,4 @@
-"""What an example does, as a value that can be printed: who publishes, clears, subscribes, stalls, leaves, rejoins."""
+"""The steps of an example, as a printable value: publish, clear, subscribe, stall, leave, rejoin."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ else:
 PUBLISHERS = 3
 SUBSCRIBERS = 4
 
-#: topics are ``PREFIX/BRANCH/NUMBER``, in so many branches
+#: the number of branches; topics are ``PREFIX/BRANCH/NUMBER``
 BRANCHES = 4
 
 #: Topic Filters below the prefix: overlapping, with wildcards and without
@@ -24,7 +24,7 @@ FILTERS = ("#", "+/+", "0/#", "1/+", "+/003", "2/006", "1/005")
 
 
 class Kind(Enum):
-    """What a published message does to what is retained."""
+    """The effect of a published message on the retained messages."""
 
     SET = "set"
     CLEAR = "clear"
@@ -37,7 +37,7 @@ class Kind(Enum):
 
 @frozen
 class Burst:
-    """A publisher publishes to so many of its topics, one after the other, from the ``first`` on, several rounds."""
+    """A publisher publishes to ``count`` of its topics in order, from the ``first`` on, in several rounds."""
 
     publisher: int
     first: int
@@ -49,7 +49,7 @@ class Burst:
 
 @frozen
 class HandOver:
-    """Topics get another publisher, perhaps on another node, once all that was published to them is stored."""
+    """Topics get another publisher, perhaps on another node, once all their messages are stored."""
 
     publisher: int
     first: int
@@ -65,7 +65,7 @@ class Settle:
 
 @frozen
 class Clean:
-    """A tool clears what matches; ``racing`` against publishers, or once all that was published is stored."""
+    """A tool clears the matching topics: ``racing`` against publishers, or once all messages are stored."""
 
     filter: str
     node: int
@@ -74,7 +74,7 @@ class Clean:
 
 @frozen
 class Put:
-    """A tool takes topics over, once all that was published to them is stored, and retains new values meanwhile."""
+    """A tool takes topics over once all their messages are stored, and retains new values during later steps."""
 
     node: int
     first: int
@@ -85,7 +85,7 @@ class Put:
 
 @frozen
 class Join:
-    """A subscriber connects: with a new Session or, if there is one, its old one; over its old connection or not."""
+    """A subscriber connects, to a new Session or to its old one. It may take over its own connection."""
 
     subscriber: int
     clean: bool
@@ -93,18 +93,18 @@ class Join:
 
 @frozen
 class Leave:
-    """A subscriber goes, with or without DISCONNECT."""
+    """A subscriber disconnects, with or without DISCONNECT."""
 
     subscriber: int
     goodbye: bool
 
 
 class Manner(Enum):
-    """How a subscriber goes on from SUBSCRIBE."""
+    """The behaviour of a subscriber after SUBSCRIBE."""
 
     AS_BEFORE = "as before"
-    HOLDING = "holding"  #: it acknowledges no more
-    STALLED = "stalled"  #: it reads no more
+    HOLDING = "holding"  #: it stops acknowledging
+    STALLED = "stalled"  #: it stops reading
 
     def __repr__(self) -> str:
         return f"Manner.{self.name}"
@@ -131,14 +131,14 @@ class Unsubscribe:
 
 @frozen
 class GoOn:
-    """A subscriber reads, and sends the acknowledgements it has held back."""
+    """A subscriber reads, and sends its delayed acknowledgements."""
 
     subscriber: int
 
 
 @frozen
 class RoundTrips:
-    """A subscriber sends PINGREQ and waits for PINGRESP, several times: time for the broker to go on."""
+    """A subscriber sends PINGREQ and waits for PINGRESP, several times. Meanwhile the broker continues."""
 
     subscriber: int
     count: int
@@ -149,7 +149,7 @@ Step = Burst | HandOver | Settle | Clean | Put | Join | Leave | Subscribe | Unsu
 
 @frozen
 class Habit:
-    """What a subscriber is like; what MQTT 3.1.1 cannot say is left out. ``receive_buffer`` is in bytes."""
+    """The options of a subscriber. MQTT 3.1.1 ignores those that it lacks. ``receive_buffer`` is in bytes."""
 
     version: int
     lasting: bool
@@ -161,7 +161,7 @@ class Habit:
 
 @frozen
 class Plan:
-    """An example. ``padding`` is the length of the payloads of what is retained from the start, in bytes."""
+    """An example. ``padding`` is the payload length of the first retained messages, in bytes."""
 
     topics: int
     padding: int
@@ -178,7 +178,7 @@ _PLACE = st.integers(0, 150)
 
 
 def _changes(kinds: st.SearchStrategy[Kind]) -> st.SearchStrategy[Step]:
-    """What changes what is retained."""
+    """Generate steps that change retained messages."""
     return st.one_of(
         st.builds(Burst, _PUBLISHER, _PLACE, st.integers(1, 60), st.integers(1, 3), kinds, _QOS),
         st.builds(Burst, _PUBLISHER, st.just(0), st.just(60), st.just(1), kinds, _QOS),
@@ -190,7 +190,7 @@ def _changes(kinds: st.SearchStrategy[Kind]) -> st.SearchStrategy[Step]:
 
 
 def _moves(subscriber: int) -> st.SearchStrategy[Step]:
-    """What a subscriber does."""
+    """Generate the steps of a subscriber."""
     own = st.just(subscriber)
     return st.one_of(
         st.builds(Join, own, st.just(False)),
@@ -204,7 +204,7 @@ def _moves(subscriber: int) -> st.SearchStrategy[Step]:
 
 
 def _interrupted(subscriber: int, changes: st.SearchStrategy[Step]) -> st.SearchStrategy[tuple[Step, ...]]:
-    """A replay that is held up, and what happens meanwhile."""
+    """Generate a delayed replay, and the steps meanwhile."""
     own = st.just(subscriber)
     held = st.sampled_from([Manner.HOLDING, Manner.STALLED])
     first = st.tuples(
@@ -244,7 +244,7 @@ _HABITS = st.builds(
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    """Plans of some ten replays that are interrupted; with expiry, for which the end has to wait, in one of eight."""
+    """Plans of about ten interrupted replays. One plan in eight has expiring messages, and must wait for them."""
     episodes = draw(_EXPIRING if draw(st.integers(0, 7)) == 7 else _LASTING)
     return Plan(
         draw(st.integers(20, 160)),

@@ -1,4 +1,4 @@
-"""A Client that publishes numbers, and watches with No Local what others publish."""
+"""A Client that publishes numbers, and receives the messages of other Clients with No Local."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WINDOW = 500
 
 
 class Publisher(Subscriber):
-    """Stays connected from beginning to end. Only with MQTT 5 it says which clear is which, and is a watcher."""
+    """Stays connected from beginning to end. Only with MQTT 5 it numbers its clears and receives messages."""
 
     def __init__(
         self, client_id: str, prefix: str, version: int, node: int, port: int, ledger: Ledger, conduct: Conduct

@@ -1,4 +1,4 @@
-"""A plan carried out against running brokers, and what must hold when all is quiet again."""
+"""Carries out a plan with running brokers, and checks the final state."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 else:
     from attrs import define as frozen
 
-#: seconds anything may take on a slow machine
+#: seconds that any step may take on a slow machine
 PATIENCE = 60.0
-#: seconds between two looks at what nobody tells of: the end of replays, and expiry
+#: seconds between two checks for events without a notice: the end of replays, and expiry
 _PAUSE = 0.02
 
 _numbers = itertools.count(1)
@@ -73,11 +73,11 @@ class Scene:
 
     @property
     def messages(self) -> int:
-        """How many messages have been judged."""
+        """The number of judged messages."""
         return sum(client.messages for client in (*self._publishers, *self._subscribers))
 
     async def play(self) -> None:
-        """Carry the plan out, wait for quiet, and check; raises the first violation."""
+        """Carry the plan out, wait until all messages have come, and check. Raises the first violation."""
         async with asyncio.timeout(4 * PATIENCE):
             try:
                 await self._begin()
@@ -132,7 +132,7 @@ class Scene:
             case steps.RoundTrips():
                 for _ in range(step.count):
                     await self._round_trip(self._subscribers[step.subscriber])
-        await asyncio.sleep(0)  # let what has come be read
+        await asyncio.sleep(0)  # lets the links read received packets
 
     async def _publish(self, burst: steps.Burst) -> None:
         publisher = self._publishers[burst.publisher]
@@ -146,7 +146,7 @@ class Scene:
                 await publisher.publish(topic, kind, burst.qos)
 
     async def _hand_over(self, first: int, count: int, to: Publisher | Operator) -> Sequence[str]:
-        """Give topics to another owner, once all that was published to them is stored; return them."""
+        """Give topics to another owner once all their messages are stored; return the topics."""
         topics = [self._topics[(first + n) % len(self._topics)] for n in range(min(count, len(self._topics)))]
         for owner in {self._owners[topic].client_id: self._owners[topic] for topic in topics}.values():
             await self._settle(owner)
@@ -201,7 +201,7 @@ class Scene:
             await self._until(answered.is_set, f"no PINGRESP for {client.client_id}")
 
     async def _become_quiet(self) -> None:
-        """Let everybody read, acknowledge and come back; wait for what is promised, and for what nobody asked for."""
+        """Let all Clients read, acknowledge and reconnect; wait for promised and for unexpected messages."""
         await self._cleaned()
         await self._settle_all()
         for subscriber in self._subscribers:
@@ -222,7 +222,7 @@ class Scene:
         self._check()
 
     async def _check_what_is_retained(self) -> None:
-        """New subscribers are sent exactly what is retained, on every node, and once more when all has expired."""
+        """Check on every node that new subscribers get exactly the retained messages, before and after expiry."""
         expiring = {topic for topic, made in self.ledger.newest.items() if made.kind is Kind.EXPIRING}
         owner = self._publishers[0]
         end = f"{self._prefix}~"
@@ -243,7 +243,7 @@ class Scene:
                 raise Violation(f"node {number} has something else retained:\n" + "\n".join(wrong))
 
     async def _retained(self, number: int, node: Node, end: str) -> dict[str, int]:
-        """Return the retained value of every topic, as a new subscriber is told."""
+        """Return the retained value of every topic, as a new subscriber gets it."""
         habit = Habit(4 + number % 2, False, 65_535, 1 << 18, False, False)
         found: dict[str, int] = {}
 
@@ -261,12 +261,12 @@ class Scene:
         return found
 
     async def _end(self) -> None:
-        """Leave nothing behind: no connections, no Sessions, no retained messages."""
+        """Remove all connections, Sessions and retained messages."""
         if self._cleaning is not None:
             with contextlib.suppress(Exception):  # the example has failed already
                 await self._cleaning
         for operator in self._operators:
-            with contextlib.suppress(Exception):  # likewise
+            with contextlib.suppress(Exception):  # the example has failed already
                 await operator.settle("")
         for subscriber in self._subscribers:
             if subscriber.kept and not self._conduct.violations:
@@ -276,7 +276,7 @@ class Scene:
         await self._nodes[0].tool.clean(self._prefix + "#")
 
     async def _until(self, holds: Callable[[], bool], otherwise: str, client: Subscriber | None = None) -> None:
-        """Wait until something has come true."""
+        """Wait until a condition is true."""
         try:
             async with asyncio.timeout(PATIENCE):
                 while not holds():

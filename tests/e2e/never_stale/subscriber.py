@@ -1,4 +1,4 @@
-"""A Client that subscribes, stalls, leaves and rejoins; it knows what it has been promised."""
+"""A Client that subscribes, stalls, leaves and rejoins. It knows the messages that it must get."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tests.e2e.never_stale.link import Link
 from tests.e2e.never_stale.plan import Habit, Kind
 from tests.e2e.never_stale.witness import Violation, Witness
 
-#: seconds for which a Session that lasts is kept
+#: Session Expiry Interval of a lasting Session, in seconds
 _LASTING = 1000
 
 
 @define
 class Subscription:
-    """A subscription and what it promises.
+    """A subscription and its promises.
 
-    ``qos`` is the lowest it had since its replay began, ``replayed`` whether there is one. ``granted`` is the last
-    value when SUBACK came (None before), ``stored`` what was stored when SUBSCRIBE was sent.
+    ``qos`` is the lowest QoS since the replay began. ``replayed`` tells whether there is a replay. ``granted`` is the
+    last published value when SUBACK came (None before), ``stored`` the stored values when SUBSCRIBE was sent.
     """
 
     qos: int
@@ -38,19 +38,19 @@ class Subscription:
 
 @define
 class Conduct:
-    """What goes wrong, and where to tell it: the first violation ends the example."""
+    """Collects the violations. The first one ends the example."""
 
     violations: list[Exception] = field(factory=list)
     changed: asyncio.Event = field(factory=asyncio.Event)
 
     def complain(self, violation: Exception) -> None:
-        """A promise was broken."""
+        """Note a broken promise."""
         self.violations.append(violation)
         self.changed.set()
 
 
 class Subscriber:
-    """One Client, over one Network Connection after the other."""
+    """One Client, with one Network Connection after the other."""
 
     def __init__(
         self, client_id: str, prefix: str, habit: Habit, node: int, port: int, ledger: Ledger, conduct: Conduct
@@ -78,9 +78,9 @@ class Subscriber:
         self._welcome: asyncio.Future[p.Connack] | None = None
 
     async def join(self, clean: bool) -> None:
-        """Connect, in place of the connection there is."""
+        """Connect. An existing connection is replaced."""
         self._cut_off()
-        old, self.link = self.link, None  # its end is no surprise, whoever brings it about
+        old, self.link = self.link, None  # the end of the old connection is no violation
         clean = clean or not self.habit.lasting
         if clean or not self.kept:
             self.subscriptions.clear()
@@ -116,7 +116,7 @@ class Subscriber:
         self.kept = not clean
 
     def leave(self, goodbye: bool) -> None:
-        """Go, with or without DISCONNECT."""
+        """Disconnect, with or without DISCONNECT."""
         link = self.link
         if link is None:
             return
@@ -164,17 +164,17 @@ class Subscriber:
             self.link.send(p.Unsubscribe(self._asks(full), (full,)))
 
     def stall(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         if self.link is not None and self._reading:
             self._reading = False
             self.link.read(False)
 
     def hold(self) -> None:
-        """Acknowledge no more."""
+        """Stop acknowledging."""
         self._answering = False
 
     def go_on(self) -> None:
-        """Read, and send the acknowledgements that were held back."""
+        """Read, and send the delayed acknowledgements."""
         self._answering = True
         if self.link is None:
             return
@@ -186,12 +186,12 @@ class Subscriber:
             self.link.send(*answers)
 
     def probe(self) -> None:
-        """Begin a round trip, after which nothing may be replayed that is known to be outdated now."""
+        """Begin a round trip. After it, no replayed message may be older than the values accepted now."""
         if self.link is not None:
             self.link.ping(partial(self.witness.raise_floors, dict(self.ledger.accepted[self.node])))
 
     def ping(self, answered: Callable[[], None]) -> bool:
-        """Begin a round trip, if there is a connection that is read from."""
+        """Begin a round trip if there is a connection and it is read."""
         if self.link is None or not self._reading:
             return False
         self.probe()
@@ -199,11 +199,11 @@ class Subscriber:
         return True
 
     def has_everything(self) -> bool:
-        """Tell whether all that was promised has come."""
+        """Tell whether all promised messages have come."""
         return next(self.missing(), None) is None
 
     def missing(self) -> Iterator[str]:
-        """Yield the topics whose newest value has been promised and has not come."""
+        """Yield the topics whose newest value was promised and has not come."""
         if self.link is None:
             return
         for topic, newest in self.ledger.newest.items():
@@ -211,14 +211,14 @@ class Subscriber:
                 yield topic
 
     def received(self, packet: p.Publish, value: int) -> None:
-        """A message has come, and was judged."""
+        """Take a judged message."""
 
     @property
     def _no_local(self) -> bool:
         return False
 
     def _is_promised(self, newest: Publication) -> bool:
-        """Tell whether some subscription must have brought the newest value, live or by its replay."""
+        """Tell whether a subscription must deliver the newest value, live or by its replay."""
         if self._no_local and newest.publisher == self.client_id:
             return False
         own = newest.node == self.node
@@ -242,7 +242,7 @@ class Subscriber:
         return packet_identifier
 
     def _cut_off(self) -> None:
-        """Nobody knows whether what was asked and not answered has been done."""
+        """Note that unanswered requests may or may not have had an effect."""
         for topic_filters in self._asked.values():
             for topic_filter in topic_filters:
                 self.subscriptions.pop(topic_filter, None)

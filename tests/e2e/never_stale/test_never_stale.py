@@ -17,10 +17,10 @@ from tests.processes import BrokerProcess
 
 pytestmark = pytest.mark.e2e
 
-#: a quarter of those that need no broker: one takes half a second
+#: a quarter of the number for tests without a broker: an example takes half a second
 _EXAMPLES = settings().max_examples // 4
 
-#: small numbers, so that boundaries of batches and windows are met all the time
+#: small numbers, so that an example reaches many limits of batches and windows
 _CONFIG = """
 node.id = {id}
 mqtt.max_inflight = 9
@@ -33,7 +33,7 @@ flow_control.batch_deliver_number = 3
 
 
 def started(directory: Path, number: int, sweep: str, *options: str) -> BrokerProcess:
-    """Start a broker in a folder of its own, which sweeps what has expired so often."""
+    """Start a broker in a folder of its own, with this interval between sweeps of expired messages."""
     own = directory / str(number)
     own.mkdir()
     (own / "holdfast.toml").write_text(_CONFIG.format(id=number, sweep=sweep))
@@ -44,7 +44,7 @@ def started(directory: Path, number: int, sweep: str, *options: str) -> BrokerPr
 def nodes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
     """One broker on SQLite, or two on one Postgres database, for all examples.
 
-    What has expired is swept on SQLite, and found by readers on Postgres.
+    On SQLite the sweep removes expired messages. On Postgres the readers find them.
     """
     directory = tmp_path_factory.mktemp("never-stale")
     brokers: list[BrokerProcess] = []
@@ -69,26 +69,26 @@ def nodes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def judged() -> Iterator[list[int]]:
-    """How many messages were judged in each example; pytest shows it with ``-s``."""
+    """The number of judged messages of each example; pytest shows it with ``-s``."""
     counts: list[int] = []
     yield counts
     print(f"\n{len(counts)} examples, {sum(counts)} messages judged")
 
 
-# What goes wrong in a race may go right the next time: shrinking would look for an example that fails, not the reason.
+# A race may fail once and pass the next time: shrinking would find examples that fail again, not the reason.
 @settings(max_examples=_EXAMPLES, phases=(Phase.explicit, Phase.generate))
 @given(plan=plans())
 def test_never_stale_after_fresh_never_resurrected(nodes: list[Node], judged: list[int], plan: Plan) -> None:
     """Publishers count up, subscribers with all kinds of options join, stall, leave and rejoin, tools clear.
 
-    On one connection no RETAIN=1 value is older than one seen before it, nor than what was known to be retained when
-    the connection or a round trip on it began (DUP=1 excepted); live values rise by topic and QoS; what is promised
-    comes; and in the end what is retained is the newest, or nothing where it was cleared, by whatever means.
+    On one connection, no value with RETAIN 1 is older than an earlier received value, or than the values known to be
+    retained when the connection or a round trip on it began (except with DUP 1). Live values rise by topic and QoS. All
+    promised messages come. In the end, each topic retains its newest message, or none after any kind of clear.
     """
     scene = Scene(nodes, plan)
     try:
         asyncio.run(scene.play())
     except Exception as failure:
-        failure.add_note(f"the plan was {plan}")  # also where it goes well the second time
+        failure.add_note(f"the plan was {plan}")  # even if it passes the second time
         raise
     judged.append(scene.messages)

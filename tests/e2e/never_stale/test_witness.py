@@ -1,4 +1,4 @@
-"""The judge of the test is right: what it lets pass, and what it does not."""
+"""The witness of the test accepts correct messages, and reports each violation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.e2e.never_stale.witness import Violation, Witness
 
 
 def judge(*sent: Publish, version: int = 5, floor: int = 0, rap: bool = False) -> None:
-    """Judge what is sent of a topic with the values 1, 2, 4 and 5; 3 clears it, and 6 is published with RETAIN 0."""
+    """Judge messages of a topic with the values 1, 2, 4 and 5; 3 is a clear, and 6 was published with RETAIN 0."""
     ledger = Ledger.of_nodes(1)
     for kind, qos in zip([Kind.SET, Kind.SET, Kind.CLEAR, Kind.SET, Kind.SET, Kind.PASSING], [1, 1, 1, 1, 0, 1],
                          strict=True):  # fmt: skip
@@ -51,8 +51,8 @@ UNNUMBERED = Publish("t", b"", 1)
         (replayed(1), replayed(4), live(5, 0)),
     ],
 )
-def test_what_is_allowed(sent: Sequence[Publish]) -> None:
-    """Newer ones, other QoS, and repeats marked so."""
+def test_allowed_messages(sent: Sequence[Publish]) -> None:
+    """Newer messages, other QoS, and repetitions with DUP."""
     judge(*sent)
 
 
@@ -72,21 +72,21 @@ def test_what_is_allowed(sent: Sequence[Publish]) -> None:
         ((Publish("t", b"1 ", properties=Properties(subscription_identifiers=(8,))),), "another Subscription"),
     ],
 )
-def test_what_is_not_allowed(sent: Sequence[Publish], why: str) -> None:
-    """Each is a violation of its own."""
+def test_violations(sent: Sequence[Publish], why: str) -> None:
+    """Each sequence is another violation."""
     with pytest.raises(Violation, match=why):
         judge(*sent)
 
 
-def test_what_was_outdated_before_is_not_replayed() -> None:
-    """The floor is what was accepted before the connection, or a round trip on it, began."""
+def test_outdated_values_are_not_replayed() -> None:
+    """The floor is the value accepted before the connection, or a round trip on it, began."""
     judge(replayed(4), floor=4)
     with pytest.raises(Violation, match="replayed after it was known to be outdated"):
         judge(replayed(2), floor=3)
 
 
-def test_an_empty_message_without_a_number_is_the_earliest_it_can_be() -> None:
-    """That of MQTT 3.1.1: here there is only one, which 2 cannot follow with RETAIN 1, nor itself."""
+def test_an_empty_message_without_a_number_is_the_earliest_possible_clear() -> None:
+    """In MQTT 3.1.1 it has no number. The only clear here is 3: neither a replayed 2 nor another 3 may follow."""
     judge(live(2), UNNUMBERED, replayed(4), version=4)
     with pytest.raises(Violation, match="a stale value after a fresh one"):
         judge(live(2), UNNUMBERED, replayed(2), version=4)
@@ -95,14 +95,14 @@ def test_an_empty_message_without_a_number_is_the_earliest_it_can_be() -> None:
 
 
 def test_live_messages_with_retain_1_are_in_order() -> None:
-    """With Retain As Published they look like replayed ones, but may come after newer ones of another QoS."""
+    """With Retain As Published they look like replayed messages, but may follow newer messages of another QoS."""
     judge(live(5, 0, retain=True), live(4, retain=True), rap=True)
     with pytest.raises(Violation, match="a stale value after a fresh one"):
         judge(live(4, retain=True), live(2, retain=True), rap=True)
 
 
-def test_what_must_be_retained_in_the_end() -> None:
-    """The newest, nothing, or either where a tool raced with its publisher."""
+def test_values_that_may_be_retained_in_the_end() -> None:
+    """The newest message or none; both are allowed if a tool raced with the publisher."""
     ledger = Ledger.of_nodes(1)
     ledger.publish("set", Kind.SET, 1, "p", 0, True)
     ledger.publish("settled", Kind.SET, 1, "p", 0, True)

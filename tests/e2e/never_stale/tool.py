@@ -18,7 +18,7 @@ class Tool:
         self._path = data_dir / SOCKET_NAME
 
     async def clean(self, topic_filter: str) -> None:
-        """Clear what matches, as ``holdfast retainer clean`` does; return when it is done."""
+        """Clear the matching topics like ``holdfast retainer clean``; return when they are cleared."""
         await self._call("DELETE", f"/messages?topic={quote(topic_filter, safe='')}")
 
     async def put(self, topic: str, payload: str, qos: int) -> None:
@@ -26,7 +26,7 @@ class Tool:
         await self._call("POST", "/messages", json.dumps({"topic": topic, "payload": payload, "qos": qos}).encode())
 
     async def replays(self) -> int:
-        """Return how many replays are not over."""
+        """Return the number of running replays."""
         info = await self._call("GET", "/info")
         replays: int = info["replays"]
         return replays

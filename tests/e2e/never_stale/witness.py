@@ -1,4 +1,4 @@
-"""What one Network Connection is sent, judged packet by packet against the ledger."""
+"""Judges the messages of one Network Connection, packet by packet, by the ledger."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ else:
 
 
 class Violation(AssertionError):
-    """A promise was broken; the text says which, and what the connection was sent of the topic."""
+    """A broken promise. The text names it, and lists the messages of the topic on this connection."""
 
 
 @frozen
 class Sent:
-    """A message as it came."""
+    """A received message."""
 
     value: int
     qos: int
@@ -37,9 +37,9 @@ class Sent:
 class Witness:
     """Judges one Network Connection of a Client on a node.
 
-    ``since`` is what had been accepted, by topic, when the Session began; ``floors`` what had been when the connection
-    did, and rises with every round trip: nothing older is replayed. ``identifiers`` maps each Subscription Identifier
-    the Session has used to its Topic Filter. ``no_local`` and ``retain_as_published`` are those of all subscriptions.
+    ``since`` has the accepted values, by topic, when the Session began, ``floors`` those when the connection began.
+    ``floors`` rises with every round trip: no older value is replayed. ``identifiers`` has the Topic Filter of each
+    Subscription Identifier of the Session. All subscriptions have the same ``no_local`` and ``retain_as_published``.
     """
 
     ledger: Ledger
@@ -51,20 +51,20 @@ class Witness:
     identifiers: Mapping[int, str]
     no_local: bool = False
     retain_as_published: bool = False
-    seen: dict[str, int] = field(factory=dict)  #: the newest change of what is retained, by topic
+    seen: dict[str, int] = field(factory=dict)  #: the newest retained change, by topic
     log: dict[str, list[Sent]] = field(factory=dict)
     count: int = 0
     _live: dict[tuple[str, int, int], int] = field(factory=dict)
     _replayed: dict[str, int] = field(factory=dict)  #: values of this node
-    _changes: dict[tuple[str, int, int], int] = field(factory=dict)  #: likewise, without what had RETAIN 0
+    _changes: dict[tuple[str, int, int], int] = field(factory=dict)  #: values of this node, without RETAIN 0
 
     def raise_floors(self, accepted: Mapping[str, int]) -> None:
-        """Nothing older than this may be replayed from now on."""
+        """From now on, no replayed message may be older than these values."""
         for topic, value in accepted.items():
             self.floors[topic] = max(value, self.floors.get(topic, 0))
 
     def take(self, packet: Publish) -> Publication:
-        """Judge a message, and return what it is; raises :class:`Violation`."""
+        """Judge a message, and return its publication. Raises :class:`Violation`."""
         topic = packet.topic
         self.count += 1
         made = self._publication(packet)
@@ -101,7 +101,7 @@ class Witness:
             if own:
                 self._replayed[topic] = value
             return
-        else:  # it may as well be a replay, which follows what was published with RETAIN 0 in no order
+        else:  # this may be a replay, which has no order with messages published with RETAIN 0
             self._require(value >= self._changes.get(order, 0), topic, "a stale value after a fresh one")
         self._live[order] = max(value, self._live.get(order, 0))
         if made.kind is not Kind.PASSING:
@@ -116,7 +116,7 @@ class Witness:
         return self._unnumbered_clear(packet)
 
     def _unnumbered_clear(self, packet: Publish) -> Publication:
-        """Return the earliest clear it can be: in a Session that began before it, and after what it must follow."""
+        """Return the earliest clear that this message can be, by its Session and by the messages before it."""
         topic = packet.topic
         for made in self.ledger.clears(topic):
             in_order = packet.dup or made.value > self._live.get((topic, made.qos, packet.qos), 0)
