@@ -1,4 +1,4 @@
-"""The broker's time of day: the machine's time at the start, then a monotonic clock.
+"""The broker's time of day: the machine's time at the start, plus a monotonic clock.
 
 Messages are stored with the time of day at which they expire. If the broker read the machine's clock each time, then
 setting that clock would make messages expire too early, or would bring expired messages back.

@@ -1,4 +1,4 @@
-"""Limiting the log lines about a fault that lasts."""
+"""Limits the log lines about a fault that lasts."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class OpenConnections:
         self._open.add(protocol)
 
     def remove(self, protocol: MQTTServerProtocol) -> None:
-        """Count a connection no more: it is lost."""
+        """Stop counting a connection, because it is lost."""
         self._open.discard(protocol)
         if not self._open and self._all_closed is not None:
             self._all_closed.callback(None)

@@ -19,11 +19,11 @@ class Rate:
 
 
 def slower(*rates: Rate | None) -> Rate | None:
-    """Return the slowest rate; None stands for no limit."""
+    """Return the slowest rate; None means no limit."""
     return min((rate for rate in rates if rate is not None), key=lambda rate: rate.per_second, default=None)
 
 
-#: tokens may come earlier by these seconds: timers are not more exact
+#: tokens may come this many seconds earlier, because timers are not more exact
 _PRECISION = 1e-6
 
 
@@ -51,7 +51,7 @@ class TokenBucket:
         self._level -= count
 
     def change(self, rate: Rate, now: float) -> None:
-        """Continue with another rate. The tokens stay, as far as the new amount allows."""
+        """Continue with another rate. The tokens stay, up to the new amount."""
         self._fill(now)
         self.rate = rate
         self._level = min(self._level, float(rate.amount))

@@ -1,4 +1,4 @@
-"""Calls of the API, whoever answers them."""
+"""Calls of the API, answered by a broker or by its stand-in."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A stand-in for the broker: opens the store in this process and answers the calls of the API at once.
 
-The parts are the broker's. Only time differs: a fake clock runs the calls that wait for the end of a reactor turn, and
-each change is committed before the call returns. No reactor runs.
+The parts are the broker's. Only the clock differs: a fake clock runs the calls that wait for the end of a reactor turn,
+and each change is committed before the call returns. No reactor runs.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class StandIn:
         return results[0]
 
     def _is_due(self) -> bool:
-        """Tell whether a call waits for the end of the turn. The writer does, to gather a batch."""
+        """Tell whether a call waits for the end of the turn. The writer does, to gather a commit group."""
         return any(call.getTime() <= self._clock.seconds() for call in self._clock.getDelayedCalls())
 
 

@@ -10,7 +10,7 @@ from holdfast.times import BadTime, moment_of
 from holdfast.topics import InvalidTopicFilter, check_topic_filter
 
 _MOST_LEVELS = 65_536
-#: All numbers of so many digits fit in 64 bits.
+#: All numbers with this many digits fit in 64 bits.
 _MOST_DIGITS = 18
 
 

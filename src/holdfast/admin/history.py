@@ -30,7 +30,7 @@ _ORDERS = ("oldest", "newest")
 class HistoryCalls:
     """Answers calls about the history.
 
-    ``now`` returns milliseconds since the epoch; ``pause`` fires when the reactor has served everybody else.
+    ``now`` returns milliseconds since the epoch; ``pause`` fires after the reactor has run its other work.
     """
 
     _log = Logger()

@@ -29,7 +29,7 @@ from holdfast.tickets import StorageFailure
 
 #: The most lines of one call to import.
 MOST_LINES = 10_000
-#: The reactor serves others after so many lines, or so many bytes of them.
+#: The reactor does its other work after this many lines, or this many bytes.
 ROWS = 500
 BYTES = 1 << 20
 _MOST = 2**53

@@ -19,7 +19,7 @@ from holdfast.topics import EVERY_TOPIC
 
 #: The most messages of a page, as in EMQX.
 MOST_LISTED = 10_000
-#: A page ends after so many bytes of messages, without payloads.
+#: A page ends after this many bytes of messages, without payloads.
 _PAGE_BYTES = 8 << 20
 _MOST = 2**53
 

@@ -16,7 +16,7 @@ from holdfast.config.reader import Reader
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.retained.fields import ascii_only
 
-#: keys that may be changed while the broker runs; the name of a table stands for all its keys
+#: keys that may be changed while the broker runs; the name of a table includes all its keys
 CHANGEABLE = ("delivery_rate", "max_concurrent_replays", "max_publish_rate", "flow_control")
 #: the field of an answer that lists the keys whose values differ from the file; a request with this field is accepted
 UNTIL_RESTART = "until_restart"

@@ -45,7 +45,7 @@ def _rewrite(path: Path, username: str, entry: str | None) -> bool:
             if entry is not None:
                 lines.insert(len(lines) if position is None else position, entry.encode())
             _replace(path, b"".join(line + b"\n" for line in lines))
-            os.fsync(folder)  # the rename is in the folder: without this, a power loss could undo it
+            os.fsync(folder)  # the folder holds the rename: without this sync, a power loss could undo the rename
             return position is not None
     except OSError as error:
         raise problem(name, None, f"cannot be written: {error.strerror}") from None

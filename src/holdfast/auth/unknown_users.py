@@ -5,7 +5,7 @@ for an unknown user, everybody could find out the names of the users. So an unkn
 Asked twice, the server must answer the same, also after a restart; the counts must be as frequent as those of real
 users; and adding a user must not change the answers for other names.
 
-The users stand on a ring, in the order of a digest of their names. An unknown name has a position on the ring too, and
+The users form a ring, in the order of a digest of their names. An unknown name has a position on the ring too, and
 copies the iteration count of the next user; its salt is a digest of the position. A new user changes the answers for
 few names only: those between its predecessor and itself.
 """

@@ -1,6 +1,6 @@
 """``holdfast run``: starts the broker as ``twistd -n --pidfile= holdfast`` does, where twistd cannot find the plugin.
 
-Twistd finds the plugin by looking for folders ``twisted/plugins`` on Python's path. A plain ``pip install -e`` puts no
+Twistd looks for the plugin in folders ``twisted/plugins`` on Python's path. A plain ``pip install -e`` puts no
 such folder there (see CONTRIBUTING.md). This command hands the plugin to twistd's own code, so that options, log,
 printed lines, signals and exit statuses are the same.
 """

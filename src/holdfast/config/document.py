@@ -139,7 +139,7 @@ class Config(Section):
         return shlex.join(words)
 
     def zone(self, name: str) -> Zone:
-        """Return the options for a zone; the empty name stands for the general ones. Raises KeyError."""
+        """Return the options for a zone; the empty name means the general options. Raises KeyError."""
         if not name:
             return Zone(self.mqtt, self.force_shutdown, self.retainer)
         overrides = self.zones[name]

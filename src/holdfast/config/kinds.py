@@ -50,7 +50,7 @@ class Flag:
 
 @frozen
 class Integer:
-    """A whole number within limits, or one of some words that stand for a special value."""
+    """A whole number within limits, or one of some words with a special meaning."""
 
     minimum: int
     maximum: int | None = None
@@ -134,7 +134,7 @@ class Text:
 class Duration:
     """Seconds, written with a unit: ``"30s"``, ``"1h30m"``, ``"500ms"``; ``"infinity"``, where allowed, is None.
 
-    Other words may stand for special values.
+    Other words may have special values.
     """
 
     minimum: str

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from holdfast.config.toml.text import dotted
 
-#: Keys of EMQX that Holdfast does not have (yet). ``*`` stands for the name of a zone or listener.
+#: Keys of EMQX that Holdfast does not have (yet). ``*`` is any name of a zone or listener.
 _EMQX = frozenset(
     f"{table}.{key}" if table else key
     for table, keys in {

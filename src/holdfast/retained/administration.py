@@ -1,7 +1,7 @@
 """Operators' work with retained messages: list, set, and clear by filter, in parts of bounded size.
 
-Every change is stamped before the read that it depends on. So a message that a client publishes after the stamp
-prevails.
+Administration stamps a change before it reads the store. So a message that a client publishes after the stamp has a
+higher revision, and prevails.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Cleared:
 
 
 class Administration:
-    """The retained messages as operators work with them.
+    """The operators' access to the retained messages.
 
-    ``pause`` fires when the reactor has served everybody else. ``now`` returns milliseconds since the epoch.
+    ``pause`` fires after the reactor has run its other work. ``now`` returns milliseconds since the epoch.
     """
 
     _log = Logger()
@@ -135,7 +135,7 @@ class Administration:
         return Cleared(count, after, done)
 
     def _decided(self, message: ApplicationMessage) -> Generator[Deferred[Any], Any, None]:
-        """Wait until the quotas are known that decide about the message."""
+        """Wait until the totals of the message's quotas are known."""
         waiting = self._retained.undecided(message, by_operator=True)
         if waiting is not None:
             yield waiting

@@ -18,8 +18,8 @@ from holdfast.wire.property_codec import decode_properties, encode_properties
 
 #: The year 10000, in milliseconds since the epoch.
 LATEST = 253_402_300_800_000
-#: A message may be stored this long (milliseconds) from now. A later one was stamped by a wrong clock, and would
-#: prevail over everything published until then.
+#: A message may be stored this long (milliseconds) from now. A later time comes from a wrong clock, and the message
+#: would prevail over all messages published until that time.
 FUTURE = 86_400_000
 HIGHEST_REVISION = 2**63 - 1
 _LONGEST_STRING = 65_535
@@ -141,7 +141,7 @@ class Fields:
         return Fields(value or {}, f"{name}.")
 
     def finish(self) -> None:
-        """Refuse fields that are left: nobody would read them."""
+        """Refuse unknown fields: no code would read them."""
         for name in self._left:
             raise self.bad(name[:_LONGEST_NAME_SHOWN], "there is no such key")
 

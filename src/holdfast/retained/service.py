@@ -196,7 +196,7 @@ class RetainedMessages(Service):
             self._ledger.suspend()
 
     def merged(self, topics: Sequence[str], revision: int) -> None:
-        """Announce such changes once they are committed. ``topics`` is empty if they failed."""
+        """Announce the changes of a merge once they are committed. ``topics`` is empty if the merge failed."""
         if self._ledger is not None:
             self._ledger.resume()
         if len(self.feed):
@@ -288,7 +288,7 @@ class RetainedMessages(Service):
     def _check(self, message: ApplicationMessage, origin: ChangeOrigin) -> None:
         """Count the message against all limits. Raises :class:`RetainRefused` without counting it.
 
-        The publish rate is for clients only: operators' calls have a pace of their own.
+        The publish rate is for clients only, not for operators' calls.
         """
         by_operator = origin in _BY_OPERATORS
         refusal = self._refusal(message, by_operator)

@@ -1,6 +1,6 @@
 """The sweep: it removes expired messages and old tombstones, and adapts stored messages to changed limits.
 
-Every statement is bounded to some rows, so that it never holds up the writer for long.
+Every statement is bounded to some rows, so the writer is never blocked for long.
 """
 
 from __future__ import annotations

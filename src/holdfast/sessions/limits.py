@@ -8,7 +8,7 @@ from attrs import frozen
 
 
 class WhenFull(Enum):
-    """The treatment of a message whose receiver is away and has a full queue."""
+    """The treatment of a message for a Client that is away and whose queue is full."""
 
     DROP_OLDEST = "drop_oldest"
     DROP_NEWEST = "drop_newest"

@@ -33,7 +33,7 @@ class Durability(Enum):
     ASYNC = "async"
 
     def loss_window(self, flush_interval: float) -> str:
-        """Say which acknowledged changes can be lost; ``flush_interval`` (seconds) matters to ``async`` only."""
+        """Describe which acknowledged changes can be lost; only ``async`` uses ``flush_interval`` (seconds)."""
         if self is Durability.FULL:
             return "acknowledged once committed and synced to disk: no loss when killed, none when power fails"
         if self is Durability.PROCESS:
@@ -42,7 +42,7 @@ class Durability(Enum):
 
 
 class Database(ABC):
-    """A database of either make. Its connections are those of the driver, in autocommit mode.
+    """A database, SQLite or Postgres. Its connections are those of the driver, in autocommit mode.
 
     It implements :class:`holdfast.storage.driver.WritableDatabase` for the writer.
     """
@@ -53,9 +53,9 @@ class Database(ABC):
     dialect: ClassVar[str]
     #: the base class of the driver's exceptions
     errors: ClassVar[type[Exception]]
-    #: whether a network is between the broker and the data: reads then need a thread, and the database can be away
+    #: whether a network is between the broker and the database: then reads need a thread, and the database can be away
     remote: ClassVar[bool]
-    #: the driver's errors that are the fault of a row: written again, it would fail again
+    #: the driver's errors that a row itself causes: the same row would fail again
     row_errors: ClassVar[tuple[type[Exception], ...]]
 
     #: why nothing may be written any more: stored data is damaged

@@ -49,8 +49,8 @@ class ThreadExecutor:
     def call(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
         """Queue the work for the thread."""
         if self._thread is None:
-            # A daemon: if the start of the broker fails later, nothing stops this thread, and the process must still
-            # end.
+            # A daemon thread does not keep the process from ending: if the start of the broker fails later, nothing
+            # stops this thread.
             self._thread = Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
         self._jobs.put((work, done))

@@ -11,7 +11,7 @@ Postgres is read in threads (:class:`ThreadedReaders`), because each read is a n
 threads, each with its own connection:
 
     read(a), read(b), read(c)    a and b run in the two threads, c waits in the queue
-    b is done                    its Deferred fires; c runs in the thread that b has left
+    b is done                    its Deferred fires; c runs in the thread of b
     c fails, the server is away  c goes back to the head of the queue; nothing else starts
     0.5 s later                  c is tried again with a new connection, then the rest of the queue
 

@@ -9,8 +9,8 @@ A revision has three parts, ``milliseconds << 20 | counter << 8 | node``. Node 1
 Invariants: a node's revisions strictly increase, also across restarts and when the machine's clock is set back. Two
 nodes never use the same revision. A higher revision wins, whatever the order of arrival.
 
-Left out: a plain counter. It would need a round trip to the database to be unique among nodes, and would not tell when
-a change was made.
+Left out: a plain counter. A counter that is unique among nodes would need a round trip to the database, and would not
+tell the time of a change.
 """
 
 from __future__ import annotations

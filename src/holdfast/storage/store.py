@@ -48,11 +48,10 @@ class OpenStore:
 class DurableStore:
     """Opens and closes the durable store, and tells its users when it is open.
 
-    ``node`` is 1..255, ``now`` returns milliseconds since the epoch. ``flush_interval`` (seconds) matters to durability
-    "async" only, ``max_pending`` is in bytes (0: the default). ``on_pressure`` is called with True to pause publishers
-    and with False to resume them. While the database is away, reads wait for ``patience`` seconds (None: without end).
-    Messages about an older schema tell the operator to run ``upgrade_command``. ``on_corruption`` matters to SQLite
-    only.
+    ``node`` is 1..255, ``now`` returns milliseconds since the epoch. Only durability "async" uses ``flush_interval``
+    (seconds); ``max_pending`` is in bytes (0: the default). ``on_pressure`` is called with True to pause publishers and
+    with False to resume them. While the database is away, reads wait for ``patience`` seconds (None: without end).
+    Messages about an older schema tell the operator to run ``upgrade_command``. Only SQLite uses ``on_corruption``.
     """
 
     _log = Logger()

@@ -253,7 +253,8 @@ pipeline_jobs = Table(
     sqlite_with_rowid=False,
 )
 
-#: The views are the stable interface for plain SQL. They are apart because the schema comparison knows tables only.
+#: The views are the stable interface for plain SQL. They are not among the tables, because the schema comparison knows
+#: tables only.
 views = MetaData()
 
 #: The present retained messages, without tombstones and expired messages.

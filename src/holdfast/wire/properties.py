@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.hot_values import hot_frozen
 
-#: stands for a packet type: the properties of the Will Message, which are in CONNECT's payload
+#: used like a packet type, for the properties of the Will Message, which are in CONNECT's payload
 WILL = 0
 
 

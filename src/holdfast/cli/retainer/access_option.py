@@ -38,7 +38,7 @@ def _with(command: Callable[..., None], given: Callable[[Access, Config], tuple[
                 command(*given(access, loaded), **options)
         except (ConfigError, DirectoryUnusable, StoreUnusable, Inaccessible) as error:
             fail(context, error)
-        except BrokenPipeError:  # the reader of standard output, such as head, has read enough
+        except BrokenPipeError:  # the reader of standard output, such as head, has closed it
             sys.stdout = None  # else Python complains when it flushes stdout at its end
             context.exit(1)
         except OSError as error:

@@ -10,7 +10,7 @@ from holdfast.config.kinds import Duration
 
 @frozen
 class SysTopicsConfig(Section):
-    """The interval at which the broker publishes its own topics. 0 stands for never."""
+    """The interval at which the broker publishes its own topics. 0 means never."""
 
     sys_msg_interval: float = option(
         Duration("1s", "1d", zero="off", words={"disabled": 0.0}),

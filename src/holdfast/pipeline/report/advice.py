@@ -121,7 +121,7 @@ def _client_rate(found: FilterDeliveries, costliest: FilterDelivery, flow: FlowS
     proposed = Rate(max(1, _rounded(rate.per_second / 10)), 1.0)
     lasts = seconds_at(proposed, costliest.messages) or 0
     return Advice(
-        "ListedMessage replay that takes the most",
+        "One replay that takes the most",
         f"A subscription to {_called(costliest)} receives {number(costliest.messages)} messages: at"
         f" {number(rate.per_second)} messages a second for all clients, it takes the whole rate for"
         f" {span(costliest.messages / rate.per_second)}.",

@@ -8,7 +8,7 @@ from holdfast.retained.history.periods import Period, advance, read_periods, tak
 from holdfast.storage.driver import Cursor
 
 _NEXT = "SELECT topic, size FROM retained WHERE topic > ? ORDER BY topic LIMIT ?"
-#: Topics that have an entry in this period need no other: a change has recorded their message.
+#: A topic with an entry in this period needs no baseline entry: a change has recorded its message.
 _WANTED = (
     "FROM retained WHERE topic > :after AND topic <= :upto AND tombstone = 0 AND NOT EXISTS (SELECT 1 "
     "FROM retained_history AS entry WHERE entry.topic = retained.topic AND entry.seq > :first)"

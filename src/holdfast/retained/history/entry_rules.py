@@ -1,7 +1,7 @@
-"""What an entry of the history says about its topic: the rules that the broker and the pipeline share.
+"""The rules that tell a topic's retained message from its entries; the broker and the pipeline share them.
 
-Each rule stands here once, as a Python function or as SQL text. The broker's databases and Spark both understand the
-SQL. An example, with revisions cut to their time::
+Each rule is written once, here, as a Python function or as SQL text. The broker's databases and Spark both understand
+the SQL. An example, with revisions cut to their time::
 
     seq  topic  op      origin    changed_at  expires_at  revision
       7  a      set     baseline       9_000        NULL     5_000

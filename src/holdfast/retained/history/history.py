@@ -125,7 +125,7 @@ class RetainedHistory(Service):
     Without ``limits.enable``, old entries are kept and pruned as before. ``now`` returns milliseconds since the epoch;
     ``flushed`` returns a ticket that is settled when all changes accepted before are stored. Only a broker begins and
     ends periods; tools pass ``keeping=False``. Create the history before all parts that write when the store opens:
-    from then on the writer has the database for itself.
+    from then on, only the writer uses the database.
     """
 
     _log = Logger()

@@ -11,12 +11,12 @@ entry 10::
      14  b      clear   12:00:09
 
 The moment 12:00:08 is the position 13, found by bisection. For each topic, the newest entry from 11 to 13 decides:
-``a`` has the message of entry 13, ``b`` that of entry 12. At 12:00:10 ``b`` has none.
+``a`` has the message of entry 13, ``b`` the message of entry 12. At 12:00:10 ``b`` has none.
 
 The invariant: from the time when its baseline is complete, a period has an entry for every topic with a retained
 message, and pruning keeps the newest entry of each topic before the horizon. So entries of the period alone give the
 answer, and no read of the table ``retained`` is needed. A read pages through topics while pruning continues: each page
-ends with :func:`check_moment`, and a moment that pruning has passed fails instead of giving holes.
+ends with :func:`check_moment`, and a moment that pruning has passed fails, so no answer lacks topics.
 
 The reads walk from topic to topic with one index search each, however many entries a topic has. Grouping all entries
 by topic would read a million entries for a topic that changes every second. Full snapshots at intervals were left out:
@@ -112,7 +112,7 @@ def find_moment(cursor: Cursor, at: int, now: int) -> Moment:
 
 
 def check_moment(cursor: Cursor, moment: Moment) -> None:
-    """Raise :class:`HistoryUnavailable` if pruning has passed a moment: the entries read may have holes."""
+    """Raise :class:`HistoryUnavailable` if pruning has passed a moment: some of its entries may be missing."""
     periods = read_periods(cursor)
     if not any(period.first_seq == moment.first_seq and period.answers_for(moment.at) for period in periods):
         raise _refusal(periods, moment.at)

@@ -13,9 +13,9 @@ The invariants: a change and its entry are committed together. ``seq`` is the or
 nodes: a writer first updates the row of ``retained_history_state``, and so waits for the other's transaction.
 ``changed_at`` never decreases, even if the clocks of two nodes disagree, so bisection finds a moment.
 
-The outcome of a commit may be unknown; the writer then repeats it. A row may be written twice, an entry may not. So the
-recorder looks up changes that are not above the highest revision it has recorded. Looking up all changes would cost a
-read for each write, and a unique index on (topic, revision) would slow down every append.
+The outcome of a commit may be unknown; the writer then repeats the commit. It may write a row twice, but not an entry.
+So the recorder looks up changes that are not above the highest revision it has recorded. Looking up all changes would
+cost a read for each write, and a unique index on (topic, revision) would slow down every append.
 """
 
 from __future__ import annotations

@@ -44,10 +44,10 @@ Publish = Callable[[ApplicationMessage, ChangeOrigin], CommitTicket]
 class Restored:
     """The result of a restore, or of a dry run, in numbers of topics.
 
-    ``restored`` topics have the older message again. ``cleared`` and ``kept`` topics had no message then; the second
-    ones still have their present message. ``unchanged`` topics have the same message as then. The older message of
-    ``expired`` topics has expired. ``changed`` topics were changed by others during the restore, and stay. A limit
-    stood in the way of ``refused`` topics; ``reason`` is that of the first one. The next part begins after the topic
+    ``restored`` topics have the older message again. ``cleared`` and ``kept`` topics had no message then; ``kept``
+    topics still have their present message. ``unchanged`` topics have the same message as then. The older message of
+    ``expired`` topics has expired. ``changed`` topics were changed by others during the restore, and stay. Limits
+    refused the messages of ``refused`` topics; ``reason`` names the first limit. The next part begins after the topic
     ``after``, unless ``done``.
     """
 

@@ -67,7 +67,7 @@ class _PresentRow:
     tombstone: int
 
     def is_like(self, row: Row) -> bool:
-        """Tell whether a staged row is the same, as far as one can tell without the payload."""
+        """Tell whether a staged row is the same, apart from the payload, which is not compared here."""
         return (
             self.size == row.size
             and self.stored_at == row.stored_at
@@ -85,7 +85,8 @@ class MergedChunk:
 
     ``stamps`` are made before the transaction begins. So a change that a client makes in the meantime has a higher
     revision, and prevails. After the transaction, ``job`` and ``rejects`` describe the result, ``taken`` is the number
-    of staged rows, and ``held`` the seconds for which the writer was kept, without the commit. ``done`` fires then.
+    of staged rows, and ``held`` the seconds for which the chunk kept the writer busy, without the commit. ``done``
+    fires then.
     """
 
     request: ImportJob

@@ -9,7 +9,7 @@ HOLD = 0.003
 
 
 class ChunkSize:
-    """The number of rows of the next chunk, from the time that the last chunk has kept the writer.
+    """The number of rows of the next chunk, from the time for which the last chunk kept the writer busy.
 
     ``rows`` is the size of the first chunk; ``hold`` is in seconds, None to keep the first size.
     """

@@ -1,9 +1,9 @@
 """Merging a staging area into the retained messages, chunk by chunk.
 
-How it works. All imports take the same way: the pipeline, ``holdfast retainer import`` and the API's ``/import`` first
-stage rows, then a job merges them. A job takes the staged rows in topic order, some hundred at a time. Each chunk is
-one transaction in the writer's thread, which reads the present rows, judges each staged row, writes the rows that
-prevail under new revisions, appends to the history, and records the job's position. An example, with ``newer``::
+How it works. The pipeline, ``holdfast retainer import`` and the API's ``/import`` all first stage rows; then a job
+merges the rows. A job takes the staged rows in topic order, some hundred at a time. Each chunk is one transaction in
+the writer's thread, which reads the present rows, judges each staged row, writes the rows that prevail under new
+revisions, appends to the history, and records the job's position. An example, with ``newer``::
 
     staged   topic  stored_at        present  topic  stored_at          verdict
              a      100                       a      90                 imported
@@ -15,11 +15,11 @@ The job's row in ``pipeline_jobs`` then says: position ``d``, 2 imported, 1 kept
 
 The invariant: rows, history and position are committed together. So a job that was killed continues after its last
 chunk, repeats nothing, and counts nothing twice; a job that is done does nothing. Between two chunks the reactor and
-the writer serve everybody else, and a chunk keeps the writer for about 3 ms (:mod:`.chunk_size`).
+the writer do other work. A chunk keeps the writer busy for about 3 ms (:mod:`.chunk_size`).
 
-Two other ways were left. An earlier engine decided in the reactor's thread: a client's change could come between its
-read and its write, and its rules differed from those of the pipeline. One transaction for a whole import would delay
-all publishers until its end, and leave nothing if it fails.
+Two other ways were tried and left out. An earlier engine decided in the reactor's thread: a client's change could come
+between its read and its write, and its rules differed from those of the pipeline. One transaction for a whole import
+would delay all publishers until its end, and leave nothing if it fails.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from holdfast.tickets import StorageFailure
 
 #: The number of rows in the first chunk.
 ROWS = 250
-#: A chunk is tried this often: with several nodes, a transaction fails when another one has changed the same topics.
+#: How often a chunk is tried: with several nodes, a transaction fails when another one has changed the same topics.
 _ATTEMPTS = 5
 
 
@@ -58,7 +58,7 @@ class Merger:
     """Merges staging areas, ``rows`` rows at a time.
 
     With ``hold``, the size of a chunk adapts so that each one keeps the writer for about so many seconds, by the clock
-    ``seconds``. ``now`` is in milliseconds since the epoch; ``pause`` fires when the reactor has served everybody else.
+    ``seconds``. ``now`` is in milliseconds since the epoch; ``pause`` fires after the reactor has run its other work.
     """
 
     _log = Logger()

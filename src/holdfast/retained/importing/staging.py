@@ -2,8 +2,8 @@
 
 A staging area is a list in memory, a set of SQLite files, or a table of Postgres. Tasks that may fail and be repeated
 write it (:mod:`holdfast.retained.importing.staging_areas`), so a merge names the task attempts that count. The
-``revision`` of a staged row is that of the row's origin, 0 for none. If a topic is staged more than once, the newest
-row counts: the highest (``stored_at``, ``revision``, ``payload``).
+``revision`` of a staged row comes from its source, 0 for none. If a topic is staged more than once, the newest row
+counts: the highest (``stored_at``, ``revision``, ``payload``).
 """
 
 from __future__ import annotations

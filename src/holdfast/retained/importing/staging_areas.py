@@ -193,7 +193,7 @@ class StagingTable:
             self._run(lambda connection: connection.execute(f"DROP TABLE IF EXISTS {self.name}"))
 
     def _run(self, work: Callable[[Any], object]) -> None:
-        import psycopg  # an extra: users of SQLite do without it
+        import psycopg  # psycopg is an extra, which users of SQLite need not install
 
         try:
             with psycopg.connect(self.url) as connection:
@@ -205,7 +205,7 @@ class StagingTable:
 
 
 def _mark(job: str) -> str:
-    """Return the digits that stand for a job in the names of its areas."""
+    """Return the digits that identify a job in the names of its areas."""
     return blake2s(job.encode(), digest_size=_JOB_DIGITS // 2).hexdigest()
 
 

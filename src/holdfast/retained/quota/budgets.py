@@ -31,8 +31,9 @@ _NONE = Growth(0, 0)
 class Budget:
     """The use of one quota: of one client's messages, of topics that match a Topic Filter, or of all messages.
 
-    ``read_at`` is when (seconds) the store was read for it last, None if its use is not known. While a read is under
-    way, ``since`` holds the charges made meanwhile, and ``exact`` tells that they replaced nothing unknown.
+    ``read_at`` is when (seconds) the store was read for it last, None if its use is not known. During a read, ``since``
+    holds the charges made since the read began, and ``exact`` tells that none of them replaced a message that the read
+    did not know.
     """
 
     quota: Quota
@@ -121,7 +122,7 @@ class Budgets:
     ) -> Iterator[tuple[Budget, Growth]]:
         """Yield how much each budget grows by a payload of ``size`` bytes in place of the topic's message ``before``.
 
-        For the quota of a client, another client's message in the topic counts for nothing: the new one is one more.
+        For the quota of a client, a message that replaces another client's message counts as a new one.
         """
         new = Growth(1, size)
         changed = new if before is None else Growth(0, size - before.bytes)

@@ -2,10 +2,10 @@
 
 How replays share. The in-flight window of one client is shared by its replays and its live messages; that rule is in
 ``sessions/delivery/window.py``, and a replay sees it only as ``IDelivery.room()``. Here all replays share the broker:
-one step per reactor turn (``turns``), so many replays at once (``concurrency``), and so many messages per second, of
-one client and of all clients.
+one step per reactor turn (``turns``), a number of replays at once (``concurrency``), and a number of messages per
+second, of one client and of all clients.
 
-A replay that may not go on stands in one queue at a time and is told when it may: no replay polls. Tokens are taken
+A replay that must wait is in one queue at a time, and the queue wakes it: no replay polls. Tokens are taken
 only for messages that the client has room for, so a client without room holds none. Without any rate, no limiter is
 asked (``is_limited``).
 
@@ -59,7 +59,7 @@ class FlowControl:
         return self.settings.delivery_rate is not None or self.settings.client_rate is not None
 
     def change(self, settings: FlowSettings) -> None:
-        """Use other settings: the rates at once, the rest from the next read or replay on.
+        """Use other settings: the rates at once, the other settings from the next read or replay on.
 
         A lower number of concurrent replays ends no running replay.
         """
@@ -79,7 +79,7 @@ class FlowControl:
             client.forgetting = None
 
     def remove_client(self, client_id: str) -> None:
-        """Forget the limiter of a client without replays, but not before the tokens that it took are back.
+        """Forget the limiter of a client without replays, but only when the tokens that it took are back.
 
         Otherwise a client would get a full bucket with every SUBSCRIBE.
         """

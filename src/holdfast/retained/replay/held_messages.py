@@ -4,14 +4,14 @@ How it works. At most two reads of the store count: the *current* one, whose sli
 *next* one, which is under way or answered. An answer to any other read is ignored: the replay has given it up.
 
 A topic that changed while the replay runs is *marked*. A slice loses its copies of marked topics before it is
-delivered, because the client has been sent the newer message live. A mark may go once its change is committed and no
-read that began before that commit is held:
+delivered, because the client has been sent the newer message live. A mark is dropped once its change is committed and
+no read that began before that commit is held:
 
     read 1 begins            plant/a, plant/b, plant/c
     plant/b changes          marked; the copy of read 1 is stale
     the change is committed
     read 2 begins            the statement sees the change: read 2 needs no mark
-    read 2 becomes current   nothing of read 1 is held any more; the mark goes
+    read 2 becomes current   nothing of read 1 is held any more; the mark is dropped
 
 The invariant: if a held copy is older than a change that the client was sent live, its topic is marked.
 A failed commit leaves its mark to the end of the replay: the client may have been sent a message that no row has.
@@ -86,7 +86,7 @@ class HeldMessages:
         return sum(piece.count for piece in (*self.slices, *ahead))
 
     def __bool__(self) -> bool:
-        """Tell whether anything would be lost by giving up: messages, or a read under way."""
+        """Tell whether there is anything to give up: messages, or a read under way."""
         return bool(self.slices) or self._next is not None
 
     def read_began(self, read: BatchRead) -> None:
@@ -117,7 +117,7 @@ class HeldMessages:
         # Delivered bytes cannot be given up any more, so a slice of large messages is delivered in portions.
         for piece in read.batch.slices:
             self.slices.extend(portions(piece, _PORTION_BYTES, read.protocol_version))
-        # Only now may these marks go: until here, slices of an older read were held.
+        # These marks are dropped only now: until here, slices of an older read were held.
         self.forget(read.committed)
         self.pass_delivered()
 
@@ -159,7 +159,8 @@ class HeldMessages:
     def may_be_older(self, other: HeldMessages) -> bool:
         """Tell whether a message held here may be older than the messages that another replay is about to deliver.
 
-        That is so unless the read here began after the other's had ended, or the reads have no topics in common.
+        False only if the read here began after the other replay's read had ended, or if the reads have no topics in
+        common.
         """
         # Of two reads held here, the one that began first decides.
         read = self._current if self.slices else self._next

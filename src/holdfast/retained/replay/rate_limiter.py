@@ -1,4 +1,4 @@
-"""The limiter of a rate: waiters get tokens first in, first out, and none is turned away."""
+"""The limiter of a rate: waiters get tokens first in, first out, and no waiter is refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Waiter(Protocol):
 class RateLimiter:
     """Grants tokens at a rate (None for any number), in the order in which the waiters asked.
 
-    One timer runs, for the moment at which the first waiter's tokens are there; the other waiters cost nothing. A
+    One timer runs until the tokens of the first waiter are there; the other waiters need no timer. A
     waiter that was told to proceed stays first until it asks again or leaves, so no other waiter passes it.
     """
 

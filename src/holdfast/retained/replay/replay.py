@@ -29,15 +29,16 @@ change feed from its first moment on, in every state. Say ``c`` subscribes to ``
   reads include the row. Until the commit the held copy counts and may be delivered; after the commit the held batch is
   read again. ``c`` gets 107, perhaps 50 before it, never 50 after it.
 - As before, but with QoS 2: a copy (50) delivered now would leave after the *next* commit, which is the operator's.
-  So it is not delivered while that change is on its way (``_would_leave_late``).
+  So it is not delivered before that change is committed (``_would_leave_late``).
 - Another node writes ``plant/b``: its changes are not in this feed. A later read finds the row, of any revision.
   When two replays of one client overlap, the one that read earlier reads again (``_reread_if_older``), and neither
   delivers while an earlier message of the other still waits to leave (``_would_overtake``).
 
 The invariant: for every topic, the messages that leave for the client have rising revisions.
 
-**Expiry** is checked three times: by the statement that reads, here before a slice is delivered (``_has_expired``),
-and for each message when the delivery rewrites its packet.
+**Expiry** is checked three times: by the statement that reads (``retained/store/dialects/statements.py``), here before
+a slice is delivered (``_has_expired``), and for each message when its packet is rewritten
+(``sessions/replays/replay_delivery.py``).
 
 Tried and left out: messages in the order of publication (one more index over all rows, and positions that move);
 reading in a thread for SQLite (slower by an order of magnitude); waking replays by polling.
@@ -63,7 +64,7 @@ from holdfast.topics import matches, overlap
 
 
 class IReplayRegistry(Protocol):
-    """The list of all replays, as one of them sees it."""
+    """The methods of the list of all replays that a replay calls."""
 
     def others(self, replay: Replay) -> Iterable[Replay]:
         """Return the other replays of the same client that are not over."""
@@ -103,7 +104,7 @@ class Replay:
         self._registry = registry
         self._now = now
         self._began = now()
-        #: revisions and topics (None for any) of changes on their way that this client is not sent live
+        #: revisions and topics (None for any) of uncommitted changes that this client is not sent live
         self._unsent: set[tuple[int, str | None]] = set()
         self._start = store.next_revision()
         self._state = ReplayState.COMMITTING
@@ -145,7 +146,7 @@ class Replay:
             self._get_ready()
 
     def proceed(self) -> None:
-        """Go on: a place or the tokens that the replay waited for are there."""
+        """Continue: the replay has got the place or the tokens that it waited for."""
         if self._state in (ReplayState.WAITING, ReplayState.THROTTLED):
             self._get_ready()
 
@@ -187,13 +188,13 @@ class Replay:
             self.wake()
 
     def cancel(self) -> None:
-        """End at once, and end the Network Connection: the client must not take the messages so far for all."""
+        """End at once, and end the Network Connection: otherwise the client would think that the replay is complete."""
         if not self._is_over:
             self.stop()
             self._delivery.cancelled()
 
     def stop(self) -> None:
-        """End at once: the replay reads and delivers nothing more, and leaves nothing behind."""
+        """End at once: the replay reads and delivers nothing more, and frees everything that it holds."""
         if self._is_over:
             return
         self._state = ReplayState.OVER
@@ -277,7 +278,7 @@ class Replay:
         return True
 
     def _would_overtake(self) -> bool:
-        """Tell whether the next slice may hold another node's newer message of a topic that has still to leave."""
+        """Tell whether the next slice may hold a newer message of a topic whose older message still waits to leave."""
         return self._store.shared and self._delivery.is_leaving(self.cursor, self.held.slices[0].last)
 
     def _would_leave_late(self) -> bool:
@@ -288,7 +289,7 @@ class Replay:
         return any(topic is None or self.cursor < topic <= last for _, topic in self._unsent)
 
     def _reread_if_older(self, other: Replay, last: str) -> None:
-        """Read again unless the held messages are certainly not older than those another replay of this client has.
+        """Read again if the held messages may be older than the messages that another replay of this client holds.
 
         The other one is about to deliver messages up to the topic ``last``, which may match this Topic Filter too.
         """
@@ -357,7 +358,7 @@ class Replay:
         held = self.held
         held.marks[topic] = change
         if len(held.marks) > MOST_MARKS:
-            # The next read sees all committed changes, so that their marks can go.
+            # The next read sees all committed changes, so their marks are dropped.
             self.reread()
             held.forget(held.committed())
 

@@ -1,4 +1,4 @@
-"""Replays that wait for room: after a second each gives up its held messages and the memory of these.
+"""Replays that wait for room: after a second, each frees its held messages.
 
 A client that reads nothing then costs only the bytes that its transport holds, however large the messages are.
 """
@@ -11,7 +11,7 @@ from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-#: Seconds without room after which held messages are given up. A client that is merely slow has room again sooner.
+#: Seconds without room after which held messages are given up. A slow client that still reads has room again sooner.
 PATIENCE = 1.0
 
 

@@ -18,7 +18,7 @@ class Stepper(Protocol):
 class ReplayTurns:
     """A first-in first-out queue of the replays that are ready for a step.
 
-    One step is taken per reactor turn, so live messages wait for at most one step however many replays run.
+    One step is taken per reactor turn, so live messages wait for at most one step, even if many replays run.
     """
 
     def __init__(self, clock: IReactorTime) -> None:

@@ -3,21 +3,20 @@
 How it works
 ------------
 The plan of the Topic Filter has ranges of topics, and perhaps a pattern that the topics must also match. A read goes
-through the ranges from a cursor, the last topic of the read before. Two ways lead through a range:
+through the ranges from a cursor, the last topic of the read before. There are two ways to read a range:
 
 * *Direct*: without a pattern (``site/#``), nearly every topic of a range is a match. One statement reads "the next 500
-  messages" and is told no other end. Sometimes it passes over many rows first: tombstones, expired messages, or
-  messages of the client itself (No Local). After a quarter of the read's time it is interrupted, and the read becomes
-  a search.
+  messages", without another bound. Sometimes it passes over many rows first: tombstones, expired messages, or messages
+  of the client itself (No Local). After a quarter of the read's time it is interrupted, and the read becomes a search.
 * *Search*: with a pattern (``site/+/temp``), matches can be rare. Each step looks at a bounded number of topics, the
   *part*, then reads the matches of this part.
 
 To find the next part, a search compares two ways in one statement, a *leap*. With topics ``site/1/a`` ..
 ``site/1/z``, ``site/2/a`` .. and the filter ``site/+/temp``, a *jump* from ``site/1/a`` seeks ``site/1/temp`` and then
 the topics after ``site/1``. Eight jumps reach ``site/4``. A *walk* of 1024 topics reaches, say, ``site/40``. If the
-jumps went further than 64 topics for each jump, they were cheaper: the matches are among the topics that they reached,
-and these are read by name. Otherwise the part is the walk, read with the pattern. The winning way doubles its size
-(:mod:`holdfast.retained.wildcards.scan_size`).
+jumps went further than 64 topics for each jump, they were cheaper: all matches are among the topics that the jumps
+reached, and the read takes these topics by name. Otherwise the part is the walk, read with the pattern. The winning way
+doubles its size (:mod:`holdfast.retained.wildcards.scan_size`).
 
 Invariants: a batch never skips a match. ``after`` is either the topic of the last message, or a topic up to which no
 match is left. A read without matches still makes progress, so a client never waits for one statement through a
@@ -57,7 +56,7 @@ class Bounds:
 class Part:
     """A part of a range, to read next.
 
-    ``end`` is the topic up to which nothing is left after that, None for the end of the plan's range. ``topics`` are
+    After this part, no match is left up to the topic ``end``; None means the end of the plan's range. ``topics`` are
     all matches of the part, None if they are not compared with the filter yet.
     """
 
@@ -157,7 +156,7 @@ class BoundedRead:
                     self._scan_size.filled()
             if found is not None and self._plan.single:
                 break
-            # A next message that does not fit ends the batch: it leads the next one.
+            # A message that does not fit ends the batch. The next batch begins with this message.
             stuck = found is None and not exhausted
             if rest is not None and (stuck or rows <= 0 or max_bytes <= 0 or seconds() >= deadline):
                 return Batch(slices, after, False)
@@ -207,7 +206,7 @@ class BoundedRead:
     def _slice(self, part: Part, limit: int, max_bytes: int, *, first: bool) -> tuple[Slice | None, bool]:
         """Read one slice, and tell whether the part is exhausted.
 
-        The first slice of a batch has at least one message, even if that is longer than ``max_bytes``.
+        The first slice of a batch has at least one message, even one longer than ``max_bytes``.
         """
         selection, bound = self._selection, self._bound
         conditions = self._conditions(part, limit)

@@ -52,7 +52,7 @@ class MemoryRetainedStore:
         return self._clock.next_revision()
 
     def put(self, change: RetainedChange) -> CommitTicket:
-        """Keep a change unless a newer one is present. The ticket is settled at once: memory is all there is."""
+        """Keep a change unless a newer one is present. The ticket is settled at once, since there is no database."""
         try:
             row = row_of(change)
         except ValueError as error:
@@ -85,7 +85,7 @@ class MemoryRetainedStore:
                     break
                 wanted.append(row)
                 max_bytes -= size
-            after = topic  # also for a topic that is left out: the next read need not scan it again
+            after = topic  # also after a topic that is left out: the next read need not scan that topic again
         slices = [
             _slice(wanted[first : first + slice_rows], selection, detailed)
             for first in range(0, len(wanted), slice_rows)

@@ -14,7 +14,7 @@ part             example                     content
 
 ``prefix5 || topic || properties5 || payload`` is the packet, so the database itself concatenates a slice, and a replay
 writes it to the socket without decoding a message. The Message Expiry Interval is not stored in ``properties5``: it
-depends on the time of delivery. The price is a few bytes in each row, and two prefixes for two protocols.
+depends on the time of delivery. This costs a few bytes in each row, because a row has two prefixes for two protocols.
 """
 
 from __future__ import annotations

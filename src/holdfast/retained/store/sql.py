@@ -61,7 +61,7 @@ from holdfast.storage.writing.node_totals import add_to_totals, raise_revision_m
 from holdfast.storage.writing.writes import Write
 from holdfast.tickets import CommitTicket, FailureKind, StorageFailure
 
-#: The bytes of memory that a waiting row is assumed to take beside its payload.
+#: The assumed memory of a waiting row without its payload, in bytes.
 _ROW_OVERHEAD = 400
 #: The Topic Filters whose scan sizes are kept between reads.
 _SCAN_SIZES = 1024

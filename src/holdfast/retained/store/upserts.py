@@ -85,7 +85,7 @@ class RetainedUpserts:
             self._usage.change(cursor, watched, topics)
         else:
             self._statements.write(cursor, rows, self._node, change)
-        # Level counts are only ever added. One that no topic has any more costs a term in a pattern, and nothing else.
+        # Level counts are never removed. A level count that no topic has any more only costs a term in a pattern.
         new = change.levels - self.totals.levels
         if new:
             self._statements.add_levels(cursor, new)

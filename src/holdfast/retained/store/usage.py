@@ -8,7 +8,7 @@ transaction; ``counted_to`` is the last counted topic, None when all are counted
 change of a topic up to ``counted_to`` corrects the sum; a later topic is left to the count.
 
 Example: the quota on ``site/#`` has counted to ``site/4``. A new message of ``site/2`` adds 1 and its bytes. A new
-message of ``site/7`` adds nothing: the count will come there and find it.
+message of ``site/7`` adds nothing: the count will find it later.
 
 All methods run in the writer's thread, inside its transactions. Without quotas they cost nothing.
 """

@@ -35,7 +35,7 @@ class Slice:
     ``qos`` holds each message's stored QoS (one byte of value 0, 1 or 2 per packet) and ``expires_at`` each message's
     expiry in milliseconds since the epoch (0 for never). Both are empty if the reader did not ask for them *and* no
     packet has an expiry that must be rewritten. ``soonest_expiry`` is the time (milliseconds since the epoch, 0 for
-    never) at which the first message of the slice expires: from then on the slice is not delivered as it is.
+    never) at which the first message of the slice expires: from then on the slice must be read again.
     """
 
     last: str

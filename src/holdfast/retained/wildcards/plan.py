@@ -19,7 +19,7 @@ A topic contains no U+0000, so ``a\\x01`` is the first string behind the topic `
 
 A pattern in SQL knows no levels: in GLOB, ``a/*/c`` also matches ``a/b/b/c``. So a topic is checked for its number of
 levels too. If both agree, each ``*`` stands for exactly one level. A filter with ``#`` needs one such term for each
-level count that topics have at all; that is why the database keeps these counts.
+level count that occurs among the topics, so the database keeps these counts.
 
 :meth:`Plan.successor` lets a search jump. For the filter ``a/+/c`` and the topic ``a/1/d`` it returns ``a/10``: the
 first string behind the topics below ``a/1``. Nothing between the two can match.
@@ -134,12 +134,12 @@ class Plan:
     def candidate(self, topic: str) -> str | None:
         """Return the first string, from this topic of the ranges on, that can be a match; None if there is none.
 
-        It need not be a match, but no topic before it is one. The topic itself is returned if it can be a match.
+        The string need not match, but no topic before it matches. The topic itself is returned if it can be a match.
         """
         if self.levels is None:
             return topic
         levels = topic.split("/")
-        passed = -1  # the position of the last "+" so far: only there, a later topic can differ
+        passed = -1  # the position of the last "+" so far: a later match can differ only there
         for position, wanted in enumerate(self.levels):
             if position == len(levels):
                 return topic

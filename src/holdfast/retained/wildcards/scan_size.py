@@ -3,9 +3,9 @@
 How it works
 ------------
 A jump costs about as much as a walk over fifty topics, so jumps pay if they pass over at least ``topics_per_jump``
-(64) topics each. Whether they do depends on the stored topics, and no statistics tell it. So the search tries both
+(64) topics each. Whether jumps pay depends on the stored topics, and no statistics tell that. So the search tries both
 ways in each statement, and the winning way doubles its size for the next statement. The losing way starts again with
-its smallest size, so it never costs much more than the winning one:
+its smallest size, so a search never costs much more than with the winning way alone:
 
 ======================  =====  ======
 statement               jumps  topics
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from attrs import define, field
 
-#: The jumps of a first attempt: few, because an attempt in vain costs time.
+#: The jumps of a first attempt: few, because an unsuccessful attempt costs time.
 FEWEST_JUMPS = 8
 #: The topics of a first walk.
 FEWEST_TOPICS = 1024

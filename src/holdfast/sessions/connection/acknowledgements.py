@@ -1,7 +1,7 @@
-"""Answers to one Client. Each waits until the change that it acknowledges is committed, and for all earlier answers.
+"""Answers to one Client. Each waits for the commit of the change that it acknowledges, and for all earlier answers.
 
-How it works. A PUBACK promises that the message is durable, so it is sent only when the commit ticket of the message
-is settled. PUBACKs and PUBRECs must also leave in the order in which the PUBLISH packets came [MQTT5-4.6.0-2],
+How it works. A PUBACK promises that the message is durable, so the broker sends it only when the commit ticket of the
+message is settled. PUBACKs and PUBRECs must also leave in the order in which the PUBLISH packets came [MQTT5-4.6.0-2],
 [MQTT5-4.6.0-3]. So the answers form a queue, and only its head may leave. An example with three messages:
 
     PUBLISH 1 (retained)      ticket open      PUBACK 1 waits for the commit
@@ -46,7 +46,7 @@ class Acknowledgements:
         self.unacknowledged_publishes = 0
 
     def send_when_committed(self, ticket: CommitTicket, packet: bytes, refusal: Refusal, counted: bool = False) -> None:
-        """Send ``packet`` once the ticket is settled and all earlier answers are out."""
+        """Send ``packet`` once the ticket is settled and all earlier answers are sent."""
         if ticket.settled and ticket.failure is None and not self._entries:
             if not self._closed:
                 self._send(packet)
@@ -64,7 +64,7 @@ class Acknowledgements:
         ticket.when_settled(settled)
 
     def call_after_answers(self, call: Callable[[], None]) -> None:
-        """Call this function once all present answers are out; never, if the connection ends before."""
+        """Call this function once all present answers are sent; never, if the connection ends before."""
         if self._closed:
             return
         if not self._entries:

@@ -8,14 +8,14 @@ from holdfast.sessions.connection.client_link import IClientLink
 
 
 class Pressure:
-    """Holds connections while the store is behind, and releases them in the order in which they were held."""
+    """Holds connections while too many changes wait for their commit, and then releases them in the same order."""
 
     def __init__(self) -> None:
         self.active = False
         self._held: deque[IClientLink] = deque()
 
     def change(self, active: bool) -> None:
-        """Note that the store is behind, or has caught up."""
+        """Note that too many changes wait for their commit, or that few wait again."""
         self.active = active
         while self._held and not self.active:
             self._held.popleft().release()

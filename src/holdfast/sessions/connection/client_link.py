@@ -98,7 +98,7 @@ class IClientLink(Protocol):
         """Act on the packets that waited, in their order."""
 
     def wait_for(self, answer: Deferred[T], otherwise: T, then: Callable[[T], None]) -> None:
-        """Hold until the answer arrives, then act on it. After an error act on ``otherwise``."""
+        """Hold until the answer arrives, then act on the answer. After an error act on ``otherwise``."""
 
     def when_answered(self, answer: Deferred[T], otherwise: T, then: Callable[[T], None]) -> Deferred[None]:
         """Act on the answer when it arrives, without a hold. After an error act on ``otherwise``."""

@@ -7,7 +7,7 @@ their commit; and this class keeps the phase, the timer and the limits for unsen
 The actions change with the phase (:class:`Phase`):
 
     NEW          CONNECT only. Its action calls ``admit``, which the creator of the connection has given to it.
-    ADMITTING    nothing, or AUTH and DISCONNECT during enhanced authentication. ``admit`` answers sooner or later:
+    ADMITTING    nothing, or AUTH and DISCONNECT during enhanced authentication. ``admit`` answers now or later:
                  it attaches the Client's exchange and calls ``establish``, or it calls ``finish`` with a refusal.
     ESTABLISHED  the actions of the attached exchange.
     CLOSED       nothing. The exchange has left the Session.
@@ -98,7 +98,7 @@ class Connection:
             counters=counters,
             refuse=self._refuse,
         )
-        # Called for every piece of bytes, and by the parts above: given on directly.
+        # These methods are called for every piece of bytes, so no method of this class is in between.
         self.receive = self._order.receive
         self.hold = self._order.hold
         self.release = self._order.release
@@ -134,7 +134,7 @@ class Connection:
     # --- waiting for answers
 
     def wait_for(self, answer: Deferred[T], otherwise: T, then: Callable[[T], None]) -> None:
-        """Hold until the answer arrives, then act on it. After an error act on ``otherwise``."""
+        """Hold until the answer arrives, then act on the answer. After an error act on ``otherwise``."""
         self.hold()
         self.when_answered(answer, otherwise, then).addCallback(lambda _: self.release())
 
@@ -295,7 +295,7 @@ class Connection:
             self.close(error.reason, str(error))
 
     def _end(self, will: p.Will | None) -> None:
-        """Leave the Session, once. Nothing of this connection stays behind."""
+        """Leave the Session, once. Timers, packets and answers of this connection are dropped."""
         if self._phase is Phase.CLOSED:
             return
         self._phase = Phase.CLOSED

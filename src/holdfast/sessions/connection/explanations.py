@@ -46,7 +46,7 @@ class Explanations:
     def encode(self, packet: Explained, text: str) -> bytes:
         """Encode a packet that reports a failure, with ``text`` as its Reason String where one may be sent."""
         if text and self.protocol_version == 5 and (self._wanted or isinstance(packet, p.Connack | p.Disconnect)):
-            # Encoded to learn the size: the Client is better off with the bare code than with no answer.
+            # The packet is encoded to learn its size. If it is too large, the Client gets the code without the text.
             properties = attrs.evolve(packet.properties, reason_string=text[:LONGEST])
             explained = encode(attrs.evolve(packet, properties=properties), 5)
             if self.fits(explained):
@@ -56,7 +56,7 @@ class Explanations:
     def refusal(self, reason: ReasonCode, text: str) -> bytes:
         """Return the CONNACK that refuses a connection, or b"" where no CONNACK may be sent [MQTT311-3.2.2-6].
 
-        A reason that CONNACK cannot carry is replaced by the nearest that it can.
+        A reason that CONNACK may not carry is replaced by the nearest reason that it may carry.
         """
         if self.protocol_version != 5:
             code = connect_return_code(reason)

@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IReactorTime
 class FlushSchedule:
     """Runs each scheduled flush once: after the packets just received have been handled, or in the next turn.
 
-    All PUBACKs and messages that one read of a socket causes leave in one write per connection.
+    Each connection writes all PUBACKs and messages that one read of a socket causes in one piece.
     """
 
     def __init__(self, clock: IReactorTime) -> None:

@@ -1,4 +1,4 @@
-"""The packets that one Network Connection still has to send: joined once per turn, and never more than accounted for.
+"""The packets that one Network Connection still has to send: joined once per turn, and counted exactly.
 
 How it works. ``send`` only collects a packet and schedules one ``flush`` for the end of the turn, which joins the
 collected packets and writes them in one piece. If the transport takes the whole piece, nothing is left in this process.
@@ -15,7 +15,7 @@ from holdfast.sessions.connection.flush_schedule import FlushSchedule
 from holdfast.sessions.connection.network import INetworkConnection
 from holdfast.sessions.counters import Counters
 
-#: replays rest while at least so many bytes wait to be sent
+#: replays rest while at least this many bytes wait to be sent
 LOW_WATER = 64 * 1024
 
 
@@ -31,7 +31,7 @@ class Outbox:
     """
 
     __slots__ = (
-        "_chunks",
+        "_collected",
         "_counters",
         "_extra",
         "_flushes",
@@ -49,9 +49,9 @@ class Outbox:
         self._network = network
         self._flushes = flushes
         self._counters = counters
-        self._chunks: list[bytes] = []
-        # A chunk may hold several packets, or an uncounted packet. Of the present chunks: the number of packets minus
-        # the number of chunks; the number of packets that are not messages; the bytes of those packets.
+        self._collected: list[bytes] = []
+        # An element may be several packets, or an uncounted packet. Of all elements: the number of packets minus the
+        # number of elements; the number of packets that are not messages; the bytes of those packets.
         self._extra = self._others = self._other_bytes = 0
         self._scheduled = False
         self._writing = False
@@ -64,7 +64,7 @@ class Outbox:
         """Queue a PUBLISH, or ``count`` of them, joined."""
         if count != 1:
             self._extra += count - 1
-        self._chunks.append(packets)
+        self._collected.append(packets)
         self.bytes += len(packets)
         if not (self._scheduled or self._writing):
             self._scheduled = True
@@ -84,12 +84,12 @@ class Outbox:
     def flush(self) -> None:
         """Write the collected packets, unless the transport still has bytes of the last piece."""
         self._scheduled = False
-        if self._writing or not self._chunks:
+        if self._writing or not self._collected:
             return
-        chunks = self._chunks
-        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        collected = self._collected
+        data = collected[0] if len(collected) == 1 else b"".join(collected)
         self._count(len(data))
-        chunks.clear()
+        collected.clear()
         if self._network.write(data):
             self.bytes = self.messages = 0
             if len(data) >= LOW_WATER:  # a replay may have paused because of them
@@ -103,9 +103,9 @@ class Outbox:
         if not self._writing:
             return
         self._writing = False
-        if self._chunks:
-            self.bytes = sum(map(len, self._chunks))
-            self.messages = len(self._chunks)
+        if self._collected:
+            self.bytes = sum(map(len, self._collected))
+            self.messages = len(self._collected)
             self.flush()
         else:
             self.bytes = self.messages = 0
@@ -117,16 +117,16 @@ class Outbox:
         if last:
             self._others += 1
             self._other_bytes += len(last)
-            self._chunks.append(last)
-        data = b"".join(self._chunks)
+            self._collected.append(last)
+        data = b"".join(self._collected)
         self._count(len(data))
-        self._chunks.clear()
+        self._collected.clear()
         return data
 
     def _count(self, size: int) -> None:
-        """Count the present chunks, which have this size together and leave now."""
+        """Count the collected packets, which have this size together and leave now."""
         counters = self._counters
-        packets = len(self._chunks) + self._extra
+        packets = len(self._collected) + self._extra
         counters.packets_sent += packets
         counters.messages_sent += packets - self._others
         counters.bytes_sent += size

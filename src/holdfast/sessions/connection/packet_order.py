@@ -6,8 +6,8 @@ the bytes of SUBSCRIBE and PINGREQ arrive together, and the authorizer answers S
 calls ``hold``, PINGREQ stays in the parser, and SUBACK and PINGRESP leave in this order after ``release``.
 
 Bytes that arrive during a hold stay in the parser. At :data:`READ_AHEAD` bytes the transport is paused, so that a
-Client that does not wait for its answers costs little memory. A paused Client cannot be heard, so its Keep Alive
-stands still.
+Client that does not wait for its answers costs little memory. The broker cannot hear a paused Client, so the time of
+the pause does not count against its Keep Alive.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ class _Reading(Enum):
 
 
 class PacketOrder:
-    """The received packets of one Client. ``actions`` are the due packet types; any other is a Protocol Error.
+    """The received packets of one Client.
 
-    ``refuse`` is called when the Client breaks the rules of the standard.
+    ``actions`` has the packet types that the Client may send now; any other type is a Protocol Error. ``refuse`` is
+    called when the Client breaks the rules of the standard.
     """
 
     __slots__ = (
@@ -92,7 +93,7 @@ class PacketOrder:
             self._flushes.end()
 
     def hold(self) -> None:
-        """Act on no further packet until released as often."""
+        """Act on no further packet until :meth:`release` has been called as often."""
         self._holds += 1
 
     def release(self) -> None:

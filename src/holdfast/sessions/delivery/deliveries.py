@@ -1,4 +1,4 @@
-"""The deliveries of one Session: numbered in order, and stored as far as they must survive the process."""
+"""The deliveries of one Session: numbered in order, and stored if they must survive the process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.tickets import COMMITTED, CommitTicket
 
 @define(eq=False)
 class Delivery:
-    """One message on its way to one Session, apart from its packet.
+    """The delivery of one message to one Session, without its packet.
 
     ``message`` is the stored copy, None where nothing is stored. ``outgoing`` is kept for shared subscriptions only,
     for which another member may have to take the message. ``noted`` tells that the store has a row for the delivery.
@@ -59,14 +59,15 @@ class Deliveries:
         return Delivery(self._seq, qos, retain, identifiers, message, shared_filter, redeliverable)
 
     def restored(self, delivery: Delivery) -> None:
-        """Note a delivery of the process before. New deliveries get higher numbers."""
+        """Note a delivery that an earlier process has stored. New deliveries get higher numbers."""
         self._seq = max(self._seq, delivery.seq)
 
     def note(self, delivery: Delivery, packet_identifier: int) -> CommitTicket:
         """Store a delivery: queued (Packet Identifier 0), or sent under a Packet Identifier."""
         if delivery.message is None:
             return COMMITTED
-        # Queued and then sent: two notes of one row. The writer may still have the first one, and merges both.
+        # A message that is queued and then sent writes its row twice. The writer merges both writes if the first one is
+        # not committed yet.
         fresh = not delivery.noted
         delivery.noted = True
         return self._record.delivering(delivery.state(packet_identifier), fresh)

@@ -1,8 +1,8 @@
 """Messages sent to a Client with QoS 1 or 2 and not yet acknowledged [MQTT5-4.3], [MQTT5-4.4].
 
 How it works. Every such message is an :class:`Inflight`, and its ``state`` is one of :class:`InflightState`. The tables
-:data:`QOS_1` and :data:`QOS_2` name every event that may change the state. A pair that is missing is not allowed: the
-Session ignores the packet. The normal ways are
+:data:`QOS_1` and :data:`QOS_2` name every event that may change the state. The tables have no other pairs: for them,
+the Session ignores the packet. The normal sequences are
 
     QoS 1:  SENT --PUBACK--> OVER
     QoS 2:  AWAITS_COMMIT --COMMIT_ENDED--> SENT --PUBREC--> RELEASED --PUBCOMP--> OVER
@@ -54,7 +54,7 @@ class InflightEvent(Enum):
     PUBCOMP = "PUBCOMP has come"
 
 
-# Module constants: a global name is cheaper to read than a member of an Enum, and these are read for every message.
+# Module constants, because every message reads them: a global name is faster to read than a member of an Enum.
 AWAITS_COMMIT, SENT, RELEASED, OVER = InflightState
 
 #: QoS 1: the next state for a state and an event
@@ -73,7 +73,7 @@ QOS_2 = {
 
 @define(eq=False)
 class Inflight:
-    """One PUBLISH on its way, or the PUBREL that follows it.
+    """One PUBLISH that is not acknowledged, or the PUBREL that follows it.
 
     ``packet`` is the PUBLISH as first sent, with DUP 0, encoded for ``protocol_version``. ``expires_at`` is in
     milliseconds since the epoch (0 for never). ``replayed`` tells that a replay sent this retained message.

@@ -79,7 +79,7 @@ class InflightMessages:
         if entry.qos == 1:
             link.send_message(entry.packet)
             return
-        if ticket is COMMITTED:  # otherwise the delivery was noted after that change, and is committed after it
+        if ticket is COMMITTED:  # otherwise the delivery was noted after that change, and so is committed later
             ticket = after
         if ticket.settled and ticket.failure is None:
             link.send_message(entry.packet)

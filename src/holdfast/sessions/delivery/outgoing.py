@@ -1,4 +1,4 @@
-"""An Application Message on its way to subscribers: encoded once per form, not once per subscriber.
+"""An Application Message for its subscribers: encoded once per form, not once per subscriber.
 
 How it works. The form of a PUBLISH depends on the protocol version, the QoS, RETAIN and the Subscription Identifiers.
 A thousand subscribers with the same four share one encoding; only the Packet Identifier differs, so the encoding is

@@ -14,7 +14,7 @@ class PacketIdentifiers:
         self._last = 0
 
     def next(self, used: Container[int]) -> int:
-        """Return a free Packet Identifier. There always is one: no window is larger than their number."""
+        """Return a free Packet Identifier. One is always free, because the window limits the messages in flight."""
         candidate = self._last
         while True:
             candidate = candidate + 1 if candidate < 65535 else 1

@@ -56,7 +56,7 @@ class MessageQueue:
         return queued
 
     def remove(self, queued: Queued) -> bool:
-        """Take this message out. Return False if it has left already."""
+        """Remove this message. Return False if it is not in the queue any more."""
         if queued not in self._messages:
             return False
         self._messages.remove(queued)

@@ -49,5 +49,5 @@ class ReceivedIdentifiers:
         return len(old)
 
     def restore(self, times: Mapping[int, int]) -> None:
-        """Take over the messages that the process before has stored."""
+        """Take over the messages that an earlier process has stored."""
         self._times.update(times)

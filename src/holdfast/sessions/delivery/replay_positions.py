@@ -43,7 +43,7 @@ class ReplayPosition:
 
 
 class ReplayPositions:
-    """The replays of one Session by Topic Filter: their positions, and the cursors of those cut off."""
+    """The replays of one Session by Topic Filter: their positions, and the cursors of interrupted replays."""
 
     __slots__ = ("_positions", "_suspended")
 
@@ -68,16 +68,16 @@ class ReplayPositions:
         self._positions.pop(topic_filter, None)
 
     def restore(self, topic_filter: str, after: str) -> None:
-        """Take over a position that the process before has stored."""
+        """Take over a position that an earlier process has stored."""
         self._suspended[topic_filter] = after
         self._positions[topic_filter] = ReplayPosition(after)
 
     def suspend(self, topic_filter: str, cursor: str) -> None:
-        """Note that a disconnect has cut a replay off behind this topic."""
+        """Note that a disconnect has interrupted a replay after this topic."""
         self._suspended[topic_filter] = cursor
 
     def take_suspended(self) -> dict[str, str]:
-        """Return the cursors of the replays that were cut off, by Topic Filter, and forget them."""
+        """Return the cursors of the interrupted replays, by Topic Filter, and forget them."""
         suspended, self._suspended = self._suspended, {}
         return suspended
 

@@ -15,8 +15,8 @@ replay. A replay uses the whole window when no live message waits, since live me
 that comes then waits for one acknowledgement. Live messages do not use the replay's half even if the replay is slow:
 the replay asks for room only when it has read a batch, and would find none.
 
-A replay shares the window only from the time on when all messages queued before it have been sent. ``replaying`` says
-so for all replays of the Session together.
+A replay begins to share the window when all messages queued before it have been sent. ``replaying`` tells whether any
+replay of the Session shares the window.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ class Loading:
     """All Sessions and Wills of a store, or of one ``node`` if several nodes share the store.
 
     ``orphans`` are messages that no delivery refers to. ``superseded`` are Sessions that a later one of the same Client
-    has replaced. Such rows remain if the broker ended before it could repeat a failed write. The caller deletes them.
+    has replaced. Rows of both kinds remain if the broker ended before it could repeat a failed write. The caller
+    deletes them.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ def subscription_row(session: int, topic_filter: str, subscription: Subscription
 
 
 def subscription_of(row: Row) -> tuple[Subscription, str | None]:
-    """Return the subscription of a row of ``session_subscriptions``, and the topic its replay goes on after, if any."""
+    """Return the subscription of a row of ``session_subscriptions``, and the topic after which its replay continues."""
     _, topic_filter, qos, no_local, as_published, retain_handling, identifier, replay_after = row
     group, inner = split_shared(topic_filter)
     subscription = Subscription(inner, qos, bool(no_local), bool(as_published), retain_handling, identifier, group)

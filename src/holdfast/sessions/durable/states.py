@@ -44,7 +44,7 @@ _AGAIN = 1.0
 
 @implementer(ISessionStates)
 class DurableSessionStates:
-    """Session State in a durable store, usable while that is open."""
+    """Session State in a durable store, usable while the store is open."""
 
     def __init__(self, store: DurableStore, clock: IReactorTime) -> None:
         self._clock = clock
@@ -107,7 +107,7 @@ class DurableSessionStates:
     def submit(self, kind: RowKind, key: Hashable, row: object, size: int, fresh: bool = False) -> CommitTicket:
         """Write a row, or delete it (None). Returns the ticket of the commit."""
         if kind.unwritten and kind.unwritten.pop(key, None) is not None:
-            fresh = False  # an older write of this key failed: it may still have reached the database
+            fresh = False  # an older write of this key failed, but may still have reached the database
         return self._parts.writer.submit(Write(kind, key, row, size, 0, fresh))
 
     def add(self, kind: RowKind, key: Hashable, row: object, fresh: bool = False) -> None:

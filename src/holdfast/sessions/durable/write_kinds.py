@@ -7,7 +7,7 @@ How failed writes are repeated. Memory is ahead of the database when a commit fa
 exists. Say the row of delivery (7, 3) cannot be written because the disk is full:
 
     the commit fails          the write is kept in ``unwritten`` under its key (7, 3)
-    a newer write of (7, 3)   replaces it: once that one is committed, the old one is forgotten
+    a newer write of (7, 3)   replaces it: once the newer one is committed, the old one is forgotten
     a second later            ``DurableSessionStates`` submits all of ``unwritten`` again
 
 The invariant: for each key, the database has the last write, or the last write is pending or in ``unwritten``.
@@ -56,7 +56,7 @@ class RowKind:
             self.unwritten.pop(key, None)
 
     def failed(self, writes: Sequence[Write], failure: StorageFailure) -> None:
-        """Keep the writes for later if the database could not take them. A row that it refuses is given up."""
+        """Keep the writes for later, except writes that the database refuses because of their row."""
         if failure.kind is not FailureKind.REFUSED:
             self.unwritten.update((write.key, write) for write in writes)
             self._when_failed()

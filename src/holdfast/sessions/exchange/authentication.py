@@ -83,7 +83,7 @@ class _Dialogue:
 
     def _step(self, exchange: IAuthenticationExchange, data: bytes | None) -> None:
         self._due = {}
-        # A step may answer at once, answer with a Deferred, or raise. maybeDeferred makes one case of the three.
+        # A step may answer at once, answer with a Deferred, or raise. maybeDeferred turns all three into a Deferred.
         step = cast("Callable[[bytes | None], Deferred[AuthenticationStep]]", exchange.step)
         self._wait_for(maybeDeferred(step, data), lambda answer: self._stepped(exchange, answer))
 

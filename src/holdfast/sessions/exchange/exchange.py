@@ -53,7 +53,7 @@ class Exchange:
         }
 
     def begin(self) -> None:
-        """Resume the Session: messages in flight, then queued messages, then the replays that were cut off."""
+        """Resume the Session: messages in flight, then queued messages, then the interrupted replays."""
         self._session.attach(self._link, self.replays.wake)
         if not self._link.is_closed:  # the resumed messages may have been too many for a slow connection
             self.replays.resume()

@@ -1,11 +1,12 @@
 """PUBLISH and PUBREL of one Client: checks, authorization, routing, acknowledgement.
 
 How it works. A PUBLISH is checked against the limits, the authorizer allows it, the router retains and delivers it, and
-its PUBACK or PUBREC leaves once everything it promises is durable. That waiting is the work of
-:meth:`Acknowledgements.send_when_committed`; this module only gives it the commit ticket.
+its PUBACK or PUBREC leaves once everything it promises is durable. :meth:`Acknowledgements.send_when_committed` waits
+for that; this module only passes the commit ticket on.
 
 With QoS 2 the Packet Identifier, the retained message and the messages queued for other Clients are committed
-together. Until that commit nothing of the message leaves with QoS 2: so it arrives once, also after a crash.
+together. Until that commit the broker sends the message to no Client with QoS 2, so it arrives once, also after a
+crash.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ class Publishing:
     def _wait_to_retain(self, undecided: Deferred[None], message: ApplicationMessage, identifier: int) -> None:
         """Hold the Client's later packets until the quota is known.
 
-        If the Client is gone by then, a QoS 0 message is taken all the same; the Client sends other messages again.
+        If the Client is gone by then, a QoS 0 message is still accepted; the Client sends other messages again.
         """
 
         def known(_: None) -> None:

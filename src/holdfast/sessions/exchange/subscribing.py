@@ -1,9 +1,9 @@
 """SUBSCRIBE and UNSUBSCRIBE of one Client: checks, authorization, the answer, and the replays that they begin or stop.
 
 How it works. A SUBSCRIBE is answered in three steps. First every Topic Filter is checked against the limits; a filter
-that is not well formed ends the connection. Then the authorizer is asked about each; the Client's later packets wait
-for its answers. Then all granted subscriptions are stored and take effect together, SUBACK waits for that commit, and
-the replays begin. A replay may deliver before SUBACK leaves: the standard allows that.
+that is not well formed ends the connection. Then the authorizer is asked about each filter; the Client's later packets
+wait for the answers. Then all granted subscriptions are stored and take effect together, SUBACK waits for that commit,
+and the replays begin. A replay may deliver before SUBACK leaves: the standard allows that.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Subscribing:
 
     def unsubscribe(self, packet: Unsubscribe) -> None:
         """Remove subscriptions, stop their replays, answer with UNSUBACK [MQTT5-3.10.4]."""
-        # All filters are checked before the first change: a malformed one ends the connection without any.
+        # All filters are checked before the first change: a malformed one ends the connection before any change.
         for topic_filter in packet.topic_filters:
             self._parsed(topic_filter)
         if not self._can_answer(Unsuback(packet.packet_identifier, (0,) * len(packet.topic_filters))):

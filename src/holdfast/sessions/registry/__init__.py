@@ -1,4 +1,4 @@
-"""All Sessions by Client Identifier: take-over, expiry, the end of each, and their restoring after a restart.
+"""All Sessions by Client Identifier: take-over, expiry, the end of each Session, and restoring after a restart.
 
 May import ``routing``, ``session``, ``delivery``, ``state`` and ``connection``.
 """

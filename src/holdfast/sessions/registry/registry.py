@@ -67,9 +67,10 @@ class SessionRegistry:
         return iter(self._sessions.values())
 
     def restore(self, limits_of: Callable[[str], Limits]) -> None:
-        """Take over every Session and Will of the process before. ``limits_of`` returns the limits of a listener.
+        """Take over every Session and Will that an earlier process has stored.
 
-        The time of expiry stays as it was stored. A Client that was connected then counts as disconnected now.
+        ``limits_of`` returns the limits of a listener. The time of expiry stays as it was stored. A Client
+        that was connected then counts as disconnected now.
         """
         now = self._now()
         sessions, wills = self._states.load()

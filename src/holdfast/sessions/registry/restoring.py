@@ -1,4 +1,4 @@
-"""Makes Sessions from the rows that the process before has stored."""
+"""Makes Sessions from the rows that an earlier process has stored."""
 
 from __future__ import annotations
 

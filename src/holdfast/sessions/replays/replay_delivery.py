@@ -54,7 +54,7 @@ _UNLIMITED = 1 << 30
 
 
 class IReplays(Protocol):
-    """All replays of the Client, as one of them sees them."""
+    """The methods of all replays of a Client that one replay calls."""
 
     def save(self) -> None:
         """Store the positions of the replays."""
@@ -71,7 +71,8 @@ class ReplayDelivery:
     """Takes one replay for one subscription of a connected Session.
 
     With QoS 2 the delivery of every message is stored, and with it the position of the replay: otherwise a replay that
-    continues after a crash would send the message a second time. ``begun`` tells whether the replay shares the window.
+    continues after a crash would send the message a second time. ``begun`` tells whether the replay shares the window
+    already.
     """
 
     _log = Logger()
@@ -133,7 +134,7 @@ class ReplayDelivery:
 
     def is_leaving(self, after: str, last: str) -> bool:
         """Tell whether an earlier message of a topic in this range still awaits its commit."""
-        # It comes from another replay, or from this one before it began again.
+        # That message comes from another replay, or from this replay before it began again.
         leaving = any(
             after < topic <= last and matches(self._topic_filter, topic)
             for topic in self._session.inflight.replayed_topics_awaiting_commit()
@@ -168,12 +169,12 @@ class ReplayDelivery:
         self._replays.finished(self._topic_filter)
 
     def failed(self, error: BaseException) -> None:
-        """End the connection: the replay cannot continue, and the Client must not take it for complete."""
+        """End the connection: the replay cannot continue, and the Client must not think that it is complete."""
         self._log.error("a replay to {client!r} failed: {error}", client=self.client_id, error=error)
         self._link.close(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, "retained messages cannot be read now")
 
     def cancelled(self) -> None:
-        """End the connection: an operator has ended the replay, and the Client must not take it for complete."""
+        """End the connection: an operator has ended the replay, and the Client must not think that it is complete."""
         self._link.close(ReasonCode.ADMINISTRATIVE_ACTION, "the replay of retained messages was cancelled")
 
     def _subscription(self) -> Subscription:
@@ -237,7 +238,7 @@ class ReplayDelivery:
         options = DeliveryOptions(subscription.qos, True, identifiers)
         parser = PacketParser(len(messages.packets), self._link.protocol_version)
         parser.receive_data(messages.packets)
-        # Allowed messages take the way of live messages: the queue bounds them, since the authorizer may take long.
+        # Allowed messages are delivered like live messages: the queue bounds them, since the authorizer may take long.
         for qos, expires_at in zip(messages.qos, messages.expires_at, strict=True):
             publish = parser.next_packet()
             assert isinstance(publish, Publish)

@@ -64,14 +64,14 @@ class Replays:
             running.replay.reread()
 
     def resume(self) -> None:
-        """Continue the replays that a disconnect has cut off, each where it was."""
+        """Continue the replays that a disconnect has interrupted, each after its last topic."""
         for topic_filter, cursor in self._session.replay_positions.take_suspended().items():
             if topic_filter in self._session.subscriptions:
                 self._start(topic_filter, cursor)
         self.share_window()
 
     def suspend(self) -> None:
-        """Stop all replays because the connection is gone, and remember where they were."""
+        """Stop all replays because the connection is gone, and remember their cursors."""
         # Saved once more, since the positions may be up to SAVE_INTERVAL old.
         self.save()
         if self._saving is not None:

@@ -1,4 +1,4 @@
-"""The routing table: all subscriptions, and the route of each Topic Name to the Sessions that they lead to.
+"""The routing table: all subscriptions, and for each Topic Name the route to its Sessions.
 
 How it works. A *route* has one entry for each Session with matching subscriptions, with their options merged, and the
 groups of the matching shared subscriptions. To find a route, the table walks two trees. The table remembers the
@@ -34,8 +34,8 @@ class Match:
 
 Route = tuple[tuple[Match, ...], tuple[SharedGroup, ...]]
 
-#: The route of a topic without subscribers. It is not remembered: it is found as fast, and a million retained topics
-#: without subscribers must not fill the memory of the others.
+#: The route of a topic without subscribers. The table does not remember it: finding it again is as fast, and a million
+#: topics without subscribers must not displace the remembered routes.
 _NOWHERE: Route = ((), ())
 #: the most Topic Names whose routes are remembered, and the most characters of such a name
 _MOST_ROUTES = 65_536

@@ -38,7 +38,7 @@ class SharedGroup:
                 break
             if chosen is None:
                 chosen = session, subscription
-        if chosen is not None:  # its next turn comes after all other members'
+        if chosen is not None:  # its next turn comes after the turns of all other members
             del self._members[chosen[0]]
             self._members[chosen[0]] = chosen[1]
         return chosen

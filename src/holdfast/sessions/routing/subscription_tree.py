@@ -15,7 +15,7 @@ Subscriber = TypeVar("Subscriber", bound=Hashable)
 
 
 class _Node(Generic[Subscriber]):
-    """One level of the Topic Filters that begin alike. ``here`` end at this level, ``multi`` end in ``#`` below it."""
+    """One level of filters with the same beginning. Filters in ``here`` end at it, filters in ``multi`` in ``#``."""
 
     __slots__ = ("children", "here", "multi")
 

@@ -195,7 +195,7 @@ class Wills:
     def _route(self, message: ApplicationMessage, will: Will) -> None:
         """Publish the Will. One commit deletes the stored Will and stores its effects.
 
-        A Will over a limit is delivered only: there is no publisher to tell.
+        A Will over a limit is delivered, but not retained: no publisher waits for an answer.
         """
         assert message.client_id is not None
         self._forget(message.client_id, will)

@@ -1,4 +1,4 @@
-"""One Session: its subscriptions, and the messages on their way to its Client [MQTT5-4.1].
+"""One Session: its subscriptions, and the messages for its Client [MQTT5-4.1].
 
 How it works. Every message for a Session comes to :meth:`Session.deliver`. With QoS 0 it is sent at once or dropped.
 With QoS 1 or 2 it is sent if the :class:`Window` has room and no message waits, and is queued otherwise. Every
@@ -167,7 +167,7 @@ class Session:
         delivery = None
         if self._durable or shared_filter is not None:
             delivery = self._deliveries.begin(outgoing, qos, retain, options.identifiers, shared_filter)
-        # Not past the queue, even if the window has room: messages leave in their order.
+        # A message does not pass the queue, even if the window has room: messages leave in their order.
         if link is not None and not self.queue and self.window.live_room(len(self.inflight.entries)) > 0:
             self._send(link, outgoing, qos, retain, options.identifiers, delivery)
         else:
@@ -251,7 +251,7 @@ class Session:
     def restore(
         self, deliveries: Iterable[tuple[Delivery, OutgoingMessage | None, int, bool]], received: Mapping[int, int]
     ) -> None:
-        """Take over, in order, the deliveries that the process before has stored.
+        """Take over, in order, the deliveries that an earlier process has stored.
 
         Each comes with its message, its Packet Identifier (0: it was queued) and whether PUBREC had come. A message
         in flight is encoded for MQTT 5, and encoded again if its Client comes back with another version.
@@ -328,7 +328,7 @@ class Session:
             self.link.queued()
             return
         while self.queue and self.queue.exceeds(self.limits.max_mqueue_len, self.limits.max_mqueue_bytes):
-            dropped = self.queue.pop()  # the oldest: a Client that comes back needs the newest messages most
+            dropped = self.queue.pop()  # drop the oldest: a Client that comes back needs the newest messages most
             self._counters.messages_dropped_queue_full += 1
             if dropped.delivery is not None:
                 self._deliveries.forget(dropped.delivery)

@@ -1,7 +1,7 @@
 """Columns of values as arrays in Postgres's binary format: one parameter for any number of rows.
 
-The driver's own conversion of lists looks at each value several times, in Python. It took more of the time of a commit
-than the database.
+The driver's own conversion of lists looks at each value several times, in Python. It took longer than the database's
+part of the commit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _text(value: str) -> bytes:
 
 
 class Array:
-    """An encoded array (``data``); None stands for NULL. There is a class for each type of elements.
+    """An encoded array (``data``); None becomes NULL. There is a class for each type of elements.
 
     Raises UnicodeEncodeError for a text that is not valid Unicode, struct.error for an integer out of its type's range.
     """

@@ -46,7 +46,7 @@ _AWAY = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTra
 class Cursor(psycopg.Cursor[Any]):
     """A cursor that takes the parameters of the rest of the program, ``?`` or ``:name``.
 
-    Its results are binary: most results are bytes, which would be twice as long as text.
+    Its results are binary, because most results are bytes, which would be twice as long as text.
     """
 
     def __init__(self, connection: psycopg.Connection[Any], *, row_factory: RowFactory[Any] | None = None) -> None:

@@ -1,5 +1,6 @@
 """The SQLite database: how it is opened, checked, backed up and repaired.
 
-Code that is true of SQLite only is in this package.
-May import ``storage.database``, ``storage.schema``, ``storage.tables`` and ``storage.writing.bulk``; not ``postgres``.
+All code that only SQLite needs is in this package, except its statements about retained messages.
+May import ``storage.database``, ``storage.driver``, ``storage.schema``, ``storage.tables`` and
+``storage.writing.bulk``; not ``postgres``.
 """

@@ -1,4 +1,4 @@
-"""Checkpoints in a thread of their own: they move a long write-ahead log into the SQLite file while commits go on.
+"""Checkpoints in a thread of their own: they move a long write-ahead log into the SQLite file while the writer commits.
 
 How it works
 ============
@@ -39,10 +39,11 @@ from holdfast.storage.sqlite.page_counts import is_logged
 #: The length of the log, in pages, that begins a checkpoint. With a shorter log, a page that changes often would be
 #: moved more often.
 PAGES = 8_000
-#: So many pages may be left to the writer, which moves them while a commit waits.
+#: This many pages may be left to the writer, which moves them while a commit waits.
 _REST = 500
 _MOST_PASSES = 8
-#: Seconds between two checks of the length of the log: a check takes a tenth of the time of a small commit.
+#: Seconds between two checks of the length of the log: a check takes a tenth of the time of a small commit, so it is
+#: not made after each commit.
 _PERIOD = 0.05
 
 

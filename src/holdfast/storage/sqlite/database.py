@@ -22,7 +22,7 @@ from holdfast.tickets import StorageFailure
 #: Python's own statement cache: enough for every shape of the hot statements.
 _CACHED_STATEMENTS = 256
 #: The page cache of a connection. A larger cache made nothing faster, measured with a million topics: a replay reads
-#: each page once, writes are scattered over all pages, and the page cache of the system is as near.
+#: each page once, writes are scattered over all pages, and the system's page cache is as fast.
 _READER_CACHE_KIB = 4_096
 _WRITER_CACHE_KIB = 8_192
 #: If the checkpoint thread does not keep up, the writer moves the log itself at this length: a start reads all of it.

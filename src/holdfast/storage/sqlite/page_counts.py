@@ -31,7 +31,8 @@ def missing_pages(path: Path) -> int:
     if len(header) < _HEADER_LENGTH:
         return 1 if header else 0
     length = page_size(header)
-    counted = header[24:28] == header[92:96]  # else an old version of SQLite changed the file and not the count
+    # Otherwise an old version of SQLite has changed the file, but not the count.
+    counted = header[24:28] == header[92:96]
     if not length or not counted:
         return 0  # SQLite itself will find a bad page size
     pages = int.from_bytes(header[28:32], "big")

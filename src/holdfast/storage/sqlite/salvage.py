@@ -1,8 +1,8 @@
 """Salvage: copies all readable data of a damaged database into a new one.
 
-Retained messages are copied one by one, if they are sound. Session State is copied as a whole or not at all: a Session
-without some of its messages would break its promises, but a Client that is told that it has no Session begins anew. The
-history must not have gaps, so it is not copied.
+Retained messages are copied one by one, if they are sound. Session State is copied as a whole or not at all. A Session
+without some of its messages would break its promises; a Client without a Session subscribes again. The history must not
+have gaps, so it is not copied.
 
 How it works
 ============
@@ -24,11 +24,11 @@ no known topic is left in it:
 Invariants: SQLite itself reads every row, so a row that is no longer in the table never comes back, although its bytes
 may still be in a page. A row is copied only if its columns agree with each other, because pages have no checksums.
 
-A topic with a damaged letter can look sound and stand far from its place in the order. If the position of a walk were
-the topic of the last row, one such row would hide everything up to its false place. So the position follows only topics
-that are in order, one row later (:class:`_WalkPosition`).
+A topic with a damaged letter can look sound and be far from its place in the order. If the position of a walk were the
+topic of the last row, one such row would hide all rows up to its false place. So the position advances one row later,
+and only by topics in order (:class:`_WalkPosition`).
 
-Left out: reading rows from the raw pages. It would bring back deleted rows. SQLite's own ``.recover`` does that.
+Left out: reading rows from the raw pages. That would bring back deleted rows, as SQLite's own ``.recover`` does.
 """
 
 from __future__ import annotations

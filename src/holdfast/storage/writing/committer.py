@@ -1,7 +1,7 @@
 """The part of the writer that runs in its thread: one transaction for a whole commit group.
 
-A group is one transaction, because the price of a commit is nearly the same for one row and for a thousand. So one bad
-row makes the whole transaction fail, although the other rows are fine. The committer finds it by bisection:
+A group is one transaction, because a commit of one row takes nearly as long as a commit of a thousand. But then one bad
+row makes the whole transaction fail. The committer finds the bad row by bisection:
 
     transaction of a, b, c, d      fails: REFUSED (a CHECK constraint, for example)
     transaction of a, b            commits
@@ -12,15 +12,15 @@ row makes the whole transaction fail, although the other rows are fine. The comm
 Invariant: each write of the group is in exactly one of three sets at the end: committed, refused or failed, left for
 later. The halves are done in order, so writes of the same group are never reordered across a commit.
 
-Other failures are not the fault of a row, so halving is no use:
+No row causes the other failures, so the group is not halved:
 
 - *conflict* (Postgres: another node was in the way): the same transaction again, at most ten times in a group;
 - *away* (the server is gone, another program locks the file): the connection is closed, everything that is not
   committed yet is left, and the writer tries again later;
 - all others (disk full, damage): everything that is not committed yet fails now.
 
-Savepoints, one for each row, would find the bad row without bisection. They would cost every group, and bad rows are
-rare.
+Savepoints, one for each row, would find the bad row without bisection. But every group would pay for them, and bad rows
+are rare.
 """
 
 from __future__ import annotations

@@ -271,7 +271,7 @@ class Writer:
     # --- when a commit begins -----------------------------------------------------------------------------------------
 
     def _arrange(self) -> None:
-        """See to it that a change in the queue will be committed; called for each change."""
+        """Begin a commit, or wait for the turn's end or the flush interval; called for each queued change."""
         if self.pending_bytes > self._max_pending:
             self._urgent = True
             self._update_pressure()
@@ -341,14 +341,16 @@ class Writer:
             away = outcome.away is not None and self._put_back(group, outcome)
             if not away:
                 self._attempts = 0
-        # Only now: changes that a kind or a hook has submitted above must not begin a commit too early.
+        # The state changes only now: changes that a kind or a hook has submitted above must not begin a commit too
+        # early.
         self._enter(_AWAY if away else _IDLE)
         if away:
             delay = min(_LONGEST_DELAY, _FIRST_DELAY * 2**self._attempts)
             self._attempts += 1
             self._timer = self._reactor.callLater(delay, self._timer_fired)
         self._finished.append((group, outcome))
-        if self._settling:  # a callback, or a synchronous executor, has led here: the loop below goes on
+        # A ticket's callback, or a synchronous executor, has called this again: the outer call's loop continues.
+        if self._settling:
             return
         self._settling = True
         try:
@@ -361,7 +363,7 @@ class Writer:
 
     def _account(self, group: CommitGroup, outcome: CommitOutcome | BaseException) -> CommitOutcome:
         """Report the outcome to the kinds and count it; the tickets come later."""
-        if isinstance(outcome, BaseException):  # an error of this program: the database's are inside a CommitOutcome
+        if isinstance(outcome, BaseException):  # an error of this program; those of the database are inside an outcome
             failure = StorageFailure(FailureKind.UNAVAILABLE, f"the writer failed: {outcome!r}")
             outcome = CommitOutcome([], dict.fromkeys(group.writes, failure))
         for kind, result in outcome.results:

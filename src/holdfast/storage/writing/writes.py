@@ -1,4 +1,4 @@
-"""Writes: durable changes on their way to the database, whatever tables they belong to."""
+"""Writes: durable changes that wait for their commit, for any table."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Write:
 
     If two writes with the same kind and key wait for the same commit, the one with the higher ``rank`` is written. If
     the ranks are equal, the later one is written. ``fresh`` promises that the database has no row with this key, and
-    that no commit in progress writes one. If such a write is deleted while it waits, both are forgotten and never reach
-    the disk.
+    that no commit in progress writes one. If its key is deleted while it waits, the write and the deletion are
+    forgotten and never reach the disk.
     """
 
     kind: IWriteKind

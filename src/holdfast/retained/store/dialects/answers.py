@@ -38,7 +38,7 @@ class Totals:
 
 @frozen
 class Leap:
-    """The answer of one leap: where jumps came to, and where a walk from topic to topic came to.
+    """The answer of one leap: the topics that jumps reached, and the topic that a walk from topic to topic reached.
 
     ``visited`` are the topics that the jumps reached. Each is the first topic from the successor of the one before, so
     every match up to the last one is among them. ``complete`` tells that no match follows them. ``break_even`` is the

@@ -71,7 +71,7 @@ class PostgresStatements(Statements):
         details="array_agg(qos ORDER BY topic), array_agg(coalesce(expires_at, 0) ORDER BY topic)",
         numbers="array_agg(length ORDER BY topic)",
         matches_pattern="topic LIKE :pattern",
-        # Nodes lock rows in the same order, so that none waits for a row while it has the row the other waits for.
+        # All nodes lock rows in the same order, so two nodes never wait for each other.
         lock=" ORDER BY {} FOR UPDATE",
         lock_free=" FOR UPDATE SKIP LOCKED",
     )

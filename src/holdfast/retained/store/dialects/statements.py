@@ -1,4 +1,4 @@
-"""The statements about retained messages, as far as both dialects share them.
+"""The statements about retained messages that both dialects share.
 
 A statement is built once for each shape (bounded or not, with or without No Local, ...), and the text is kept: the
 drivers prepare a text once for each connection. Values are always bound, never part of the text.
