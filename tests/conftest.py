@@ -1,4 +1,4 @@
-"""What holds for every test: Hypothesis profiles, no logged failure left behind, and skips that are counted."""
+"""For all tests: the profiles of Hypothesis, a check for logged failures, and a count of skipped tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ settings.register_profile(
     "holdfast", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=100
 )
 settings.register_profile("soak", settings.get_profile("holdfast"), max_examples=5000, stateful_step_count=80)
-# A change is judged by the same examples each time; new ones are looked for by `make test` and by long runs.
+# A change is judged by the same examples each time; `make test` and long runs look for new ones.
 settings.register_profile("ci", settings.get_profile("holdfast"), derandomize=True)
 settings.load_profile("holdfast")
 
@@ -25,9 +25,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before the workers look at groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where several workers run, keep the tests that share the one Spark session on one of them, and begin with them.
+    """With several workers, run the tests that share the Spark session on one worker, and begin with them.
 
-    Together they take longer than any other.
+    Together they take longer than all other tests of a worker.
     """
     if config.pluginmanager.has_plugin("xdist"):
         sharing = [item for item in items if "spark" in getattr(item, "fixturenames", ())]
@@ -50,7 +50,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """Undo what pytest-twisted does to a Hypothesis test, else the next parameter set of it is wrapped twice."""
+    """Remove pytest-twisted's wrapper from a Hypothesis test, else the next parameter set is wrapped twice."""
     hypothesis = getattr(pyfuncitem.obj, "hypothesis", None)
     inner = getattr(hypothesis, "inner_test", None)
     try:

@@ -1,4 +1,4 @@
-"""What mosquitto 2.0.11 publishes below $SYS/broker/, recorded: every topic and the format of its value."""
+"""The topics of mosquitto 2.0.11 below $SYS/broker/, as recorded, with the formats of their values."""
 
 from __future__ import annotations
 

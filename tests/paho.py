@@ -18,7 +18,7 @@ Seen = tuple[str, bytes, int, bool]
 
 
 class PahoClient:
-    """Connects on creation; collects what arrives."""
+    """Connects on creation; collects the received messages."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class PahoClient:
         self.session_present = flags.session_present
 
     def reconnect(self) -> None:
-        """Connect again and resume what was in flight, after the connection was lost and ``comes_back`` is false."""
+        """Connect again after a loss of the connection, and resume messages in flight. Needs ``comes_back`` false."""
         self.client.loop_stop()
         self.client.reconnect()
         self.client.loop_start()
@@ -97,7 +97,7 @@ class PahoClient:
         return [(m.topic, bytes(m.payload), m.qos, m.retain) for m in (self.next_message() for _ in range(count))]
 
     def quiet(self, seconds: float = 0.3) -> bool:
-        """Tell whether nothing arrives for a while."""
+        """Tell whether no message arrives for a while."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if not self._arrived.empty():

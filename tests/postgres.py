@@ -1,4 +1,4 @@
-"""A real Postgres server, for the whole test run: one that is named, or one from a wheel."""
+"""A real Postgres server, for the whole test run: the one in the environment, or one from a wheel."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def url_of(name: str) -> str:
 
 
 def drop(url: str) -> None:
-    """Drop a database, whoever is connected."""
+    """Drop a database, even with open connections."""
     administer(f"DROP DATABASE IF EXISTS {make_url(url).database} WITH (FORCE)")
 
 

@@ -142,10 +142,10 @@ class BrokerProcess:
 
 
 def lasting_port() -> int:
-    """Return a free port for a broker that is started again where it was.
+    """Return a free port for a broker that is started again on the same port.
 
-    The port is outside the range of outgoing connections. Else a client that tries to connect while the broker is away
-    could get this very port as its own, and connect to itself.
+    The port is outside the range of outgoing connections. Otherwise a client that connects while the broker is away
+    could get the same port as its own, and connect to itself.
     """
     while True:
         port = random.randrange(10_000, 30_000)

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for what MQTT is made of."""
+"""Hypothesis strategies for topics, properties and packets of MQTT."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from twisted.logger import ILogObserver, LogEvent, Logger, formatEvent
 from holdfast.log_throttle import LogThrottle
 
 
-def test_a_subject_is_logged_once_per_interval_and_what_was_left_out_is_counted() -> None:
+def test_a_subject_is_logged_once_per_interval_and_omitted_entries_are_counted() -> None:
     events: list[LogEvent] = []
     clock = Clock()
     throttle = LogThrottle(Logger(observer=cast(ILogObserver, events.append)), clock.seconds, interval=10.0)

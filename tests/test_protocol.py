@@ -11,7 +11,7 @@ from holdfast.protocol import MQTTServerFactory, OpenConnections
 
 
 class Transport(StringTransport):
-    """A TCP transport in memory, whose end the test decides."""
+    """A TCP transport in memory. The test decides when it ends."""
 
     aborted = False
 

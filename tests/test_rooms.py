@@ -19,7 +19,7 @@ def graph() -> grimp.ImportGraph:
 
 
 def test_no_rooms_of_a_package_import_each_other_in_a_circle(graph: grimp.ImportGraph) -> None:
-    """This includes imports for type checking only: whoever reads a module must read those too."""
+    """This includes imports for type checking only: a reader of a module must read those modules, too."""
     packages = [module for module in graph.modules if graph.find_children(module)]
     assert len(packages) > 20
     for package in packages:

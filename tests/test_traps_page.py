@@ -11,7 +11,7 @@ PAGE = TESTS.parent / "docs" / "developer" / "testing.md"
 
 
 def test_every_test_on_the_page_is_there() -> None:
-    """In the file named last before it; this is how a renamed test is noticed."""
+    """A test is in the last file named before it. So a renamed test is noticed."""
     section = PAGE.read_text().partition("## Traps")[2].partition("## Migrations")[0]
     rows = [line for line in section.splitlines() if line.startswith("| ") and "test_" in line]
     assert len(rows) > 10

@@ -70,7 +70,7 @@ def test_a_socket_left_behind_is_removed(tmp_path: Path) -> None:
         left.bind(address.text)
         address.close()
     control(tmp_path, Reactor()).open()
-    assert (tmp_path / "control.sock").is_file()  # what the double makes
+    assert (tmp_path / "control.sock").is_file()  # the double makes a plain file
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])

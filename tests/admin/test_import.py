@@ -126,7 +126,7 @@ def test_limits_hold_for_an_import_too(make: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", MAKES)
-def test_nothing_is_imported_where_the_retainer_is_disabled(make: str, tmp_path: Path) -> None:
+def test_nothing_is_imported_if_the_retainer_is_disabled(make: str, tmp_path: Path) -> None:
     with stored_desk(make, tmp_path, retainer=RetainerLimits(enable=False)) as desk:
         refused = desk.refused("POST", "/import", line("a"))
         assert refused == (400, "EXCEED_LIMIT", "retainer.enable is false")
@@ -134,7 +134,7 @@ def test_nothing_is_imported_where_the_retainer_is_disabled(make: str, tmp_path:
 
 @pytest.mark.parametrize("merge", ["newer", "replace", "keep"])
 def test_of_a_topic_in_several_lines_the_newest_line_counts(stored: Desk, merge: str) -> None:
-    """By ``stored_at``, whatever the order of the lines. A limit names the line that counts."""
+    """By ``stored_at``, for any order of the lines. A limit names the newest line."""
     body = line("t", b"1", stored_at=1) + line("t", b"3", stored_at=3) + line("t", b"2", stored_at=2)
     told = stored.ask("POST", "/import", body + line("#") + line("s" * 3000, stored_at=2), merge=merge)
     assert told["imported"] == 1
@@ -193,7 +193,7 @@ def test_an_import_that_cannot_be_stored_fails_as_a_whole(stored: Desk, monkeypa
 
 
 @pytest.mark.parametrize("make", MAKES)
-def test_a_running_replay_sees_what_the_api_changes(make: str, tmp_path: Path) -> None:
+def test_a_running_replay_sees_changes_by_the_api(make: str, tmp_path: Path) -> None:
     """A batch that was read before the change is read again: never a value from before the change."""
     with stored_desk(make, tmp_path, flow=SMALL, limits=Limits(max_inflight=2)) as desk:
         for number in range(8):

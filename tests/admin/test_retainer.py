@@ -38,7 +38,7 @@ def test_a_listed_message_has_emqx_s_fields_and_more() -> None:
 
 
 def test_pages_by_number_and_by_cursor() -> None:
-    """In topic order. The page after a cursor begins after the cursor's topic, whatever changes before it."""
+    """In topic order. The page after a cursor begins after the cursor's topic, also if earlier topics change."""
     desk = Desk()
     for number in range(7):
         desk.retain(f"t/{number}")
@@ -54,7 +54,7 @@ def test_pages_by_number_and_by_cursor() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 29), st.booleans()), max_size=30), st.integers(1, 5))
-def test_a_message_that_stays_is_listed_once_whatever_changes_between_pages(
+def test_an_unchanged_message_is_listed_once_despite_changes_between_pages(
     changes: list[tuple[int, bool]], limit: int
 ) -> None:
     """A page begins after the last topic of the page before."""
@@ -186,7 +186,7 @@ def test_limits_hold_for_the_api_too() -> None:
     desk.ask("POST", "/messages", {"topic": "a", "payload": "1"})
 
 
-def test_nothing_is_retained_where_the_retainer_is_disabled() -> None:
+def test_nothing_is_retained_if_the_retainer_is_disabled() -> None:
     desk = Desk(retainer=RetainerLimits(enable=False))
     assert desk.refused("POST", "/messages", {"topic": "a", "payload": "1"})[:2] == (400, "EXCEED_LIMIT")
 

@@ -43,7 +43,7 @@ def test_an_unknown_command_has_status_2() -> None:
     ("arguments", "expected"),
     [([], render_toml()), (["--format", "toml"], render_toml()), (["--format", "markdown"], render_markdown())],
 )
-def test_the_reference_is_printed_as_it_is(arguments: list[str], expected: str) -> None:
+def test_the_reference_is_printed_unchanged(arguments: list[str], expected: str) -> None:
     result = CliRunner().invoke(main, ["config", "reference", *arguments])
     assert (result.exit_code, result.stdout, result.stderr) == (0, expected, "")
 

@@ -89,7 +89,7 @@ def test_a_damaged_database(broker_in: Brokers, tmp_path: Path) -> None:
     assert database.read_bytes().startswith(b"this is not")
 
 
-def test_a_bad_configuration_tells_every_problem(broker_in: Brokers, tmp_path: Path) -> None:
+def test_every_problem_of_a_configuration_is_reported(broker_in: Brokers, tmp_path: Path) -> None:
     """FILE:LINE: KEY: message for each, and status 1."""
     file = tmp_path / "bad.toml"
     file.write_text("[mqtt]\nmax_qos_allowed = 7\nmax_inflihgt = 3\n[nonsense]\n")

@@ -1,4 +1,4 @@
-"""The day of a building, before anything is sent: the same each time, of the size asked for, complete."""
+"""The day of a building before it is sent: complete, of the given size, and the same each time."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def test_a_seed_gives_the_same_day(small: list[Event]) -> None:
     assert day(0.05, seed=2) != small
 
 
-def test_the_scale_decides_how_many_topics_there_are(small: list[Event]) -> None:
-    """In proportion, and a building of any size has all of it: there are always two floors."""
+def test_the_scale_determines_the_number_of_topics(small: list[Event]) -> None:
+    """The number is in proportion to the scale. A building of any size has all kinds, and two floors at least."""
     topics = {event.topic for event in small if isinstance(event, Message)}
     assert len(topics) == pytest.approx(2500, rel=0.1)
     building = Building.of(0.0001, 1)
     assert (building.rooms, building.floors, building.nodes) == (4, 2, 2)
 
 
-def test_each_hour_is_in_order_and_who_is_away_says_nothing() -> None:
-    """From the moment the connection is lost until the client is back."""
+def test_each_hour_is_in_order_and_an_offline_client_publishes_nothing() -> None:
+    """It is silent from the loss of its connection until its return."""
     building = Building.of(0.4, 1)
     away: set[str] = set()
     befell = Counter[str]()
@@ -57,7 +57,7 @@ def test_each_hour_is_in_order_and_who_is_away_says_nothing() -> None:
     assert {event.client for event in building.first_values()} <= {one.client_id for one in building.clients()}
 
 
-def test_it_has_numbers_json_clears_expiries_and_what_is_malformed(small: list[Event]) -> None:
+def test_the_day_has_numbers_json_clears_expiries_and_malformed_payloads(small: list[Event]) -> None:
     messages = [event for event in small if isinstance(event, Message)]
     kinds = Counter(message.kind for message in messages)
     assert set(kinds) == set(Kind)
@@ -73,7 +73,7 @@ def test_it_has_numbers_json_clears_expiries_and_what_is_malformed(small: list[E
     assert 10 < min(temperatures) < max(temperatures) < 30
 
 
-def test_sparkplug_payloads_are_what_its_schema_says() -> None:
+def test_sparkplug_payloads_follow_the_schema() -> None:
     """By hand from the fields' numbers: timestamp 1, metrics 2, seq 3; of a metric name 1, alias 2, ..."""
     assert payload(1, 0, []) == bytes.fromhex("0801 1800")
     assert payload(300, 2, [Metric(7, "a", 5)]) == bytes.fromhex("08ac02 120c 0a0161 1005 18ac02 2004 5807 1802")

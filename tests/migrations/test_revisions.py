@@ -28,7 +28,7 @@ from tests.migrations.old import (
 pytestmark = pytest.mark.parametrize("make", MAKES)
 
 
-def test_every_revision_is_looked_at_here(make: str) -> None:
+def test_every_revision_is_tested_here(make: str) -> None:
     assert REVISIONS[-1] == schema.newest_version()
     assert ["0001", *(revision for revision, _ in schema.steps_from("0001"))] == list(REVISIONS)
 

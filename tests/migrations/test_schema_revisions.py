@@ -89,7 +89,7 @@ def test_upgrading_a_current_database_changes_nothing(upgraded: Connection) -> N
     assert upgraded.execute(text("SELECT revision_mark FROM nodes")).scalar_one() == 5
 
 
-def test_an_upgrade_that_is_broken_off_leaves_the_database_as_it_was(engine: Engine) -> None:
+def test_an_aborted_upgrade_does_not_change_the_database(engine: Engine) -> None:
     with engine.connect() as connection, connection.begin() as transaction:
         schema.upgrade(connection)
         transaction.rollback()

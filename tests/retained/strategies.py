@@ -1,4 +1,4 @@
-"""Topics, Topic Filters and messages for Hypothesis, rich in what confuses ranges, GLOB, LIKE and SQL."""
+"""Topics, Topic Filters and messages for Hypothesis, with characters that are special in ranges, GLOB, LIKE and SQL."""
 
 from __future__ import annotations
 

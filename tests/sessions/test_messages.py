@@ -51,7 +51,7 @@ def test_a_repeated_qos_2_publish_is_not_delivered_again(broker: MemoryBroker) -
     assert client.messages() == [("t", b"once", 2, False)]
 
 
-def test_an_unknown_pubrel_is_told_in_mqtt_5() -> None:
+def test_an_unknown_pubrel_gets_a_reason_code_in_mqtt_5() -> None:
     """PUBCOMP 0x92, Packet Identifier not found."""
     client = MemoryBroker().client("c", 5, properties=TERSE)
     client.send(p.Pubrel(9))
@@ -318,7 +318,7 @@ def test_a_message_above_the_clients_maximum_packet_size_is_dropped(broker: Memo
     assert broker.counters.messages_dropped_too_large == 1
 
 
-def test_no_subscriber_is_told_in_mqtt_5() -> None:
+def test_a_message_without_subscribers_gets_a_reason_code_in_mqtt_5() -> None:
     """PUBACK and PUBREC 0x10, No matching subscribers."""
     client = MemoryBroker().client("c", 5)
     client.publish("t", qos=1)

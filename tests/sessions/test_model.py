@@ -297,6 +297,6 @@ class Machine(RuleBasedStateMachine):
         self.see_what_is_retained("#")
 
 
-def test_the_broker_does_what_the_model_says() -> None:
+def test_the_broker_agrees_with_the_model() -> None:
     """No acknowledged message is lost and none comes twice, whenever the broker is killed."""
     run_state_machine_as_test(Machine)

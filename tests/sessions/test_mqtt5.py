@@ -44,7 +44,7 @@ def publish_packet(topic: bytes, properties: bytes) -> bytes:
 # --- capabilities in CONNACK
 
 
-def test_connack_tells_only_limits_that_differ_from_the_default() -> None:
+def test_connack_has_only_limits_that_differ_from_the_default() -> None:
     """See [MQTT5-3.2.2.3.4], [MQTT5-3.2.2.3.5], [MQTT5-3.2.2.3.11] to 13."""
     told = connack(MemoryBroker().client("c", 5)).properties
     assert (told.maximum_qos, told.retain_available) == (None, None)
@@ -109,7 +109,7 @@ def test_a_will_beyond_the_capabilities_refuses_the_connection(version: int, wil
 
 
 @VERSIONS
-def test_retain_ends_the_connection_where_it_is_not_available(version: int) -> None:
+def test_retain_ends_the_connection_if_it_is_not_available(version: int) -> None:
     """MQTT 5 gets DISCONNECT 0x9A [MQTT5-3.2.2-14]. An empty payload is no exception. Nothing is delivered."""
     broker = MemoryBroker(limits=Limits(retain_available=False))
     watcher = broker.client("w")
@@ -272,7 +272,7 @@ def test_connack_stays_within_the_maximum_packet_size(broker: MemoryBroker) -> N
     assert broker.registry.session_count == 2
 
 
-def test_a_refusal_leaves_out_its_reason_string_where_it_does_not_fit() -> None:
+def test_a_refusal_leaves_out_a_reason_string_that_does_not_fit() -> None:
     """CONNACK with 0x85 and nothing else [MQTT5-3.2.2-19]."""
     properties = Properties(maximum_packet_size=30)
     refused = connack(MemoryBroker(limits=Limits(max_clientid_len=23)).client("c" * 24, 5, properties=properties))

@@ -47,7 +47,9 @@ def test_an_existing_file_keeps_its_mode(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("durability", "synchronous"), [(Durability.FULL, 2), (Durability.PROCESS, 1), (Durability.ASYNC, 1)]
 )
-def test_the_writers_connection_is_as_durable_as_told(tmp_path: Path, durability: Durability, synchronous: int) -> None:
+def test_the_writers_connection_has_the_configured_durability(
+    tmp_path: Path, durability: Durability, synchronous: int
+) -> None:
     writer = opened(tmp_path / "x.db", durability).connect()
     assert pragma(writer, "journal_mode") == "wal"
     assert pragma(writer, "synchronous") == synchronous

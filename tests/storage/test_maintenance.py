@@ -85,7 +85,7 @@ def test_steps_come_in_their_order() -> None:
     assert schema.steps_from(schema.newest_version()) == []
 
 
-def test_a_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Path) -> None:
+def test_a_migration_that_fails_does_not_change_the_database(tmp_path: Path) -> None:
     """A table of the next migration exists already, because another program has changed the schema."""
     path = old_file(tmp_path)
     connection = sqlite3.connect(path)
@@ -223,8 +223,8 @@ def test_an_empty_one_has_no_version(tmp_path: Path) -> None:
     assert examine(database(tmp_path / "x.db")).version is None
 
 
-def test_a_look_beside_a_broker_that_writes(tmp_path: Path) -> None:
-    """The backup has all committed changes, and does not delay the writer."""
+def test_a_check_while_a_broker_writes(tmp_path: Path) -> None:
+    """The check finds a sound database, and does not delay the writer."""
     path = fresh_file(tmp_path)
     writer = database(path).connect()
     writer.execute("BEGIN IMMEDIATE")
@@ -236,7 +236,7 @@ def test_a_look_beside_a_broker_that_writes(tmp_path: Path) -> None:
     writer.close()
 
 
-def test_damage_inside_is_found_where_sqlite_finds_it(tmp_path: Path) -> None:
+def test_a_check_finds_the_damage_that_sqlite_finds(tmp_path: Path) -> None:
     """It finds an index without a row, and a row with a missing parent."""
     path = old_file(tmp_path)
     connection = sqlite3.connect(path, isolation_level=None)
@@ -252,7 +252,7 @@ def test_damage_inside_is_found_where_sqlite_finds_it(tmp_path: Path) -> None:
     assert condition.faults["foreign_key_check"] == ["row 1 of child refers to no row of parent"]
 
 
-def test_a_look_needs_no_right_to_write(tmp_path: Path) -> None:
+def test_a_check_needs_no_permission_to_write(tmp_path: Path) -> None:
     path = fresh_file(tmp_path)
     onlooker = database(path).connect_read_only()
     with pytest.raises(sqlite3.OperationalError, match="readonly"):

@@ -42,7 +42,7 @@ class ThreadedClock(Clock):
         raise AssertionError("it does not come true")
 
 
-def test_users_are_told_once_the_store_is_open(tmp_path: Path) -> None:
+def test_callbacks_run_once_the_store_is_open(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "new" / "store.db")
     told: list[OpenStore] = []
     bench.store.when_open(told.append)

@@ -107,7 +107,7 @@ def test_damaged_packets_raise_only_the_two_errors(version: int, data: st.DataOb
 
 
 @given(st.integers(0, 268_435_455), st.binary(max_size=5), st.binary(max_size=5))
-def test_an_integer_is_read_where_it_stands(value: int, before: bytes, after: bytes) -> None:
+def test_an_integer_is_read_at_its_position(value: int, before: bytes, after: bytes) -> None:
     """The reader returns the value and the position after it, with any bytes around the integer."""
     encoded = encode_variable_byte_integer(value)
     end = len(before) + len(encoded)

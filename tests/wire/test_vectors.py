@@ -171,7 +171,7 @@ def test_wrong_bytes_are_refused_with_their_reason(
         assert caught.value.reason == reason  # type: ignore[attr-defined]
 
 
-def test_an_error_in_connect_tells_the_protocol_level() -> None:
+def test_an_error_in_connect_has_the_protocol_level() -> None:
     """The refusal needs them."""
     parser = PacketParser(1000)
     parser.receive_data(bytes.fromhex("10 11 0004 4d515454 05 02 003c 03 21 0000 0001 61"))

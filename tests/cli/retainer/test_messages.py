@@ -72,7 +72,7 @@ def test_set_get_topics_clean() -> None:
     assert refused("get", "a/b") == "a/b: has no retained message"
 
 
-def test_an_export_is_imported_as_it_was(folder: Path) -> None:
+def test_an_export_is_imported_unchanged(folder: Path) -> None:
     """Also after everything was cleared, with --merge. A second import changes nothing."""
     for number in range(3):
         ok("set", f"t/{number}", "--file", "-", "--user-property", "a=b", given=bytes(range(256)))

@@ -105,7 +105,7 @@ def test_complete_days_are_compacted_once(
     rows = [(row.topic, row.seq) for row in spark.read.parquet(str(file)).collect()]
     assert rows == sorted(rows)
     assert compact(spark, out, silver) == Compacted([], 0, 41, SECOND)
-    (tmp_path / "silver/archive.json").unlink()  # as if killed between the files and what tells of them
+    (tmp_path / "silver/archive.json").unlink()  # as if killed after the files and before their record
     file.unlink()
     half = tmp_path / "silver/data/.spark-staging-1/date=2023-11-14"
     half.mkdir(parents=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from holdfast.pipeline import Source
 from holdfast.pipeline.archive.entries import read_archive

@@ -50,7 +50,7 @@ def test_asof_gives_the_same_as_a_dictionary_of_the_changes(spark: SparkSession,
 
 @pytest.mark.spark
 def test_the_pipeline_and_the_broker_agree_about_any_moment(spark: SparkSession, recorded: Filled) -> None:
-    """Both see the same messages, whatever wrote the entries: a baseline, clients, imports, overrides of expiry."""
+    """Both see the same messages for all kinds of entries: baseline, clients, imports, overrides of expiry."""
     chance, topics = random.Random(11), [f"t/{number}" for number in range(10)]
     before = Past(recorded.url, limits=HistoryLimits()).open(started=False)
     for topic in topics[:5]:

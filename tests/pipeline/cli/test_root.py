@@ -71,7 +71,7 @@ def test_the_script_for_spark_submit_is_there() -> None:
     assert "main()" in Path(result.stdout.strip()).read_text()
 
 
-def test_a_command_gives_way_to_the_broker_unless_it_was_given_a_priority() -> None:
+def test_a_command_has_a_lower_priority_than_the_broker_unless_it_was_given_one() -> None:
     """A priority that the user has set is kept."""
     ours = os.getpriority(os.PRIO_PROCESS, 0)
     code = (

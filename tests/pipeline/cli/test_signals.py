@@ -23,7 +23,7 @@ def not_ignored() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_the_first_signal_ends_what_runs(number: signal.Signals) -> None:
+def test_the_first_signal_ends_the_running_work(number: signal.Signals) -> None:
     """With the status that shells expect; the earlier handlers are restored."""
     before = signal.getsignal(number)
     signals = EndSignals()

@@ -64,7 +64,7 @@ def test_a_template_that_misspells_a_name_or_shows_nothing_fails() -> None:
 
 
 def test_templates_quote_each_attribute_and_never_declare_text_safe() -> None:
-    """An attribute without quotes ends at a space, whatever is escaped in it."""
+    """An attribute without quotes ends at a space, even if its value is escaped."""
     for file in files("holdfast.pipeline.report").joinpath("templates").iterdir():
         if file.name.endswith(".html"):
             text = file.read_text("utf-8")

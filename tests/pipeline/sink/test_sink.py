@@ -1,4 +1,4 @@
-"""``df.write.format("retained")``: rows that were read can be written again, once, whatever fails."""
+"""``df.write.format("retained")``: rows that were read can be written again, exactly once despite failures."""
 
 from __future__ import annotations
 

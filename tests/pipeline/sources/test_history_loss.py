@@ -82,7 +82,7 @@ def test_entries_pruned_before_the_stream_began_are_not_a_loss(ten: Filled) -> N
         reader.partitions(start, {"seq": 11, "pruned": 5})
 
 
-def test_a_stream_begins_where_it_is_told(ten: Filled) -> None:
+def test_a_stream_begins_at_the_given_entry(ten: Filled) -> None:
     """With the next entry or a given one; a pruned one is refused."""
     latest = reader_of(ten, starting_seq="latest")
     start = latest.initialOffset()

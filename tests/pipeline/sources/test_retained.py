@@ -58,7 +58,7 @@ def test_cleared_and_expired_messages_are_left_out(spark: SparkSession, filled: 
 @pytest.mark.parametrize(
     "topic_filter", ["", "#", "+", "a/#", "a/+", "+/a", "a/b", "$SYS/#", "+/b/#", "100%_\\x/+", "a*b?[c]/+"]
 )
-def test_a_topic_filter_selects_what_the_broker_would_send(
+def test_a_topic_filter_selects_the_same_topics_as_in_the_broker(
     spark: SparkSession, filled: Filled, topic_filter: str
 ) -> None:
     """The option ``filter`` selects the topics that SUBSCRIBE selects, with any number of partitions."""

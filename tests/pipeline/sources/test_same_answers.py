@@ -23,7 +23,7 @@ from tests.pipeline.sink.test_sink import contents
 from tests.pipeline.stores import NOW, Filled, database, message
 
 FULL = {"qos": 2, "client_id": "c", "username": "u", "expires_at": 2**42}
-#: What is retained before: of some topics something newer, of some something older, and one was cleared.
+#: The retained messages before the import: newer ones and older ones than the lines, and a cleared topic.
 BEFORE = [message("newer", b"here"), message("older", b"here"), message("same", b"x"), message("gone", b"here")]
 LINES = [
     line_of(message("new/grün", b"\x00\xff", properties=Properties(content_type="t"), **FULL)),

@@ -20,7 +20,7 @@ FILTERS = (
 
 
 @pytest.mark.parametrize("topic_filter", FILTERS)
-def test_a_pattern_matches_what_the_filter_does(topic_filter: str) -> None:
+def test_a_pattern_matches_the_same_topics_as_the_filter(topic_filter: str) -> None:
     """Wildcards, empty levels, topics with $ and special characters of regular expressions."""
     found = {topic for topic in TOPICS if re.fullmatch(pattern(topic_filter), topic)}
     assert found == {topic for topic in TOPICS if matches(topic_filter, topic)}

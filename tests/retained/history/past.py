@@ -1,4 +1,4 @@
-"""A retained store with its history, and a model that keeps every state there ever was."""
+"""A retained store with its history, and a model that keeps every past state."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ class Past:
         return self
 
     def close(self) -> None:
-        """Commit what waits, and close."""
+        """Commit waiting changes, and close."""
         self.executor.manual = False
         while self.executor.waiting:
             self.executor.step()
         result_of(self.durable.close())
 
     def finish(self, work: Any) -> Any:
-        """Let reactor turns pass until a Deferred has fired; return what with."""
+        """Let reactor turns pass until a Deferred has fired; return its result."""
         for _ in range(10_000):
             if work.called:
                 break
@@ -110,7 +110,7 @@ class Past:
         return self.store.put(RetainedChange(topic, revision, self.wall.now, message))
 
     def expire(self) -> list[str]:
-        """Remove what has expired."""
+        """Remove expired messages."""
         return list(self.finish(self.store.expire(self.wall.now, 1000)))
 
     def events(self, topic_filter: str = "#", **options: Any) -> list[HistoryEvent]:
@@ -130,7 +130,7 @@ class Past:
         return moment
 
     def messages(self, at: int, topic_filter: str = "#") -> list[HistoryEvent]:
-        """Read what was retained at a moment, page by page."""
+        """Read the messages of a moment, page by page."""
         moment = self.moment(at)
         found: list[HistoryEvent] = []
         after, done = "", False
@@ -142,7 +142,7 @@ class Past:
         return found
 
     def as_of(self, at: int, topic_filter: str = "#") -> dict[str, bytes]:
-        """Return topics and payloads of what was retained at a moment, which must come in order."""
+        """Return topics and payloads of the messages of a moment, which must come in order."""
         found = self.messages(at, topic_filter)
         assert [one.topic for one in found] == sorted(one.topic for one in found)
         return {one.topic: one.payload for one in found}
@@ -170,7 +170,7 @@ class Past:
             connection.close()
 
     def in_step(self) -> bool:
-        """Tell whether the newest entry of each topic is what is retained, byte for byte."""
+        """Tell whether the newest entry of each topic equals its retained message, byte for byte."""
         lasting = f"(expires_at IS NULL OR expires_at > {self.wall.now}) ORDER BY topic"
         live = self.query(f"SELECT topic, payload FROM retained WHERE tombstone = 0 AND {lasting}")
         newest = self.query(
@@ -183,7 +183,7 @@ class Past:
 
 @contextmanager
 def sqlite() -> Iterator[Callable[..., Past]]:
-    """Yield how to make a node on an empty SQLite file; those left open are closed."""
+    """Yield a function that makes nodes on an empty SQLite file. Open nodes are closed at the end."""
     with TemporaryDirectory() as directory:
         path = fresh_file(Path(directory))
         yield from _nodes(f"sqlite:///{path}")
@@ -196,7 +196,7 @@ def _postgres() -> str:
 
 @contextmanager
 def postgres() -> Iterator[Callable[..., Past]]:
-    """Yield how to make a node on an empty Postgres database; those left open are closed."""
+    """Yield a function that makes nodes on an empty Postgres database. Open nodes are closed at the end."""
     with psycopg.connect(_postgres().replace("+psycopg", ""), autocommit=True) as connection:
         connection.execute(
             "TRUNCATE retained, retained_levels, nodes, retained_history, retained_history_periods, "
@@ -221,9 +221,9 @@ def _nodes(url: str) -> Iterator[Callable[..., Past]]:
 
 @define
 class Model:
-    """What the history should say: every change in the order of commits, each with the moment it counts from.
+    """The expected history: every change in the order of commits, each with the moment of its effect.
 
-    ``ended_at`` is the first moment it does not say anything about.
+    ``ended_at`` is the first moment after the history.
     """
 
     ended_at: int | None = None
@@ -232,16 +232,16 @@ class Model:
 
     @property
     def since(self) -> int:
-        """The first moment it says something about."""
+        """The first moment of the history."""
         return self.changes[0][0]
 
     def change(self, at: int, topic: str, payload: bytes | None, expires_at: int | None = None) -> None:
-        """Take note of a change; None for the payload of what was cleared."""
+        """Note a change. The payload of a clear is None."""
         self.last_at = max(self.last_at, at)
         self.changes.append((self.last_at, topic, payload, expires_at))
 
     def as_of(self, moment: int) -> dict[str, bytes]:
-        """Return topics and payloads of what was retained at a moment."""
+        """Return topics and payloads of the messages of a moment."""
         found: dict[str, tuple[bytes | None, int | None]] = {}
         for at, topic, payload, expires_at in self.changes:
             if at <= moment:

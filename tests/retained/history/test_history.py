@@ -520,7 +520,7 @@ class TestSeveralNodes:
             yield made
 
     def test_places_are_in_the_order_of_commits(self, make: Make) -> None:
-        """Whatever the clocks say: the newest entry is the one that is retained."""
+        """With any clocks, the newest entry equals the retained message."""
         one, two = make(node=1).open(), make(node=2, wall=Wall(START - 10_000)).open()
         for number in range(4):
             one.set("t", b"one %d" % number)
@@ -533,7 +533,7 @@ class TestSeveralNodes:
         assert two.as_of(START) == {"t": b"two 3"}
         assert one.in_step()
 
-    def test_while_one_does_not_record_there_is_a_gap(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_there_is_a_gap_while_a_node_does_not_record(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         """It begins when a node opens without history, and ends when all record again."""
         one = make(node=1).open()
         one.set("a", b"1")
@@ -555,7 +555,7 @@ class TestSeveralNodes:
         two = make(node=2, wall=Wall(START + 400)).open()
         assert two.as_of(START + 400) == {"a": b"2", "b": b"2", "c": b"3"}
 
-    def test_what_one_records_before_all_do_is_forgotten(self, make: Make) -> None:
+    def test_changes_recorded_before_all_nodes_record_are_forgotten(self, make: Make) -> None:
         two = make(node=2, limits=OFF).open()
         one = make(node=1).open()
         one.set("a", b"1")
@@ -610,7 +610,7 @@ def check(make: Make, actions: list[Any], keep: float | None, topic_filter: str)
     past = make(limits=HistoryLimits(enable=True, keep=keep)).open()
     live: dict[str, tuple[bytes | None, int | None]] = {}
     periods = [Model(last_at=START)]
-    latest = START  # what was pruned by a clock that was ahead does not come back
+    latest = START  # entries that were pruned by a fast clock do not come back
 
     def change(topic: str, payload: bytes | None, expires_at: int | None = None) -> None:
         live[topic] = payload, expires_at

@@ -117,7 +117,7 @@ def test_every_path_is_recorded(make: Make) -> None:
     step()
     finish(broker, broker.restorer.restore("#", before, clear=True))
     step()
-    for days in (30, 1):  # what is stored is to expire sooner than it said, at the next start
+    for days in (30, 1):  # the next start gives stored messages an earlier expiry
         broker = make(RetainerLimits(msg_expiry_interval_override=days * 86400.0, allow_never_expire=False))
         broker.advance(0)
         step()

@@ -105,7 +105,7 @@ class Desk:
     def merge(
         self, staging: Staging, merge: Merge = Merge.NEWER, job: str = "j"
     ) -> tuple[dict[str, int], list[Reject]]:
-        """Merge all; return what is not zero of the counts, and the rejects."""
+        """Merge all; return the counts that are not zero, and the rejects."""
         rejects: list[Reject] = []
         for _ in range(10_000):
             progress = result_of(self.merger.step(ImportJob(job, staging, merge)))

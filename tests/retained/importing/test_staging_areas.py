@@ -1,4 +1,4 @@
-"""Staging areas: what an import prepares is readable for the broker that merges it."""
+"""Staging areas: the broker that merges an import can read the files of the import."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Scene:
 
     @property
     def retained(self) -> dict[str, bytes]:
-        """What a new subscriber is sent."""
+        """The messages that a new subscriber gets."""
         return retained(self.broker)
 
 
@@ -91,10 +91,10 @@ def without_text(packets: list[p.Packet]) -> list[p.Packet]:
 @over
 @versions
 @all_qos
-def test_reject_tells_a_publisher_that_can_be_told(
+def test_reject_sends_a_reason_code_in_acknowledgements_that_have_one(
     limits: RetainerLimits, limit: Limit, topic: str, payload: bytes, version: int, qos: int
 ) -> None:
-    """MQTT 5 with QoS 1 and 2: 0x97, not delivered. Others: delivered live only. Always counted, by limit."""
+    """MQTT 5 with QoS 1 and 2 gets 0x97. Other messages are delivered live only. All refusals are counted, by limit."""
     scene = Scene(limits, OnLimit.REJECT, version)
     answer = scene.publish(topic, payload, qos)
     told = version == 5 and qos > 0
@@ -279,7 +279,7 @@ steps = st.lists(
 )
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_acknowledged_messages_are_retained_and_no_limit_is_exceeded(steps: list[Any], limits: RetainerLimits) -> None:
-    """Whatever publishers do while commits come at any time.
+    """Publishers do anything, and commits come at any time.
 
     Each topic retains its last accepted message, a refused message leaves no trace, and no message is refused that
     would not have exceeded a limit.

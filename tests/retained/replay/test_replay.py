@@ -58,7 +58,7 @@ def test_all_messages_arrive_once_in_topic_order(version: int, qos: int) -> None
 def test_the_qos_is_the_lower_of_the_message_s_and_the_subscription_s(
     version: int, topic_filter: str, granted: int
 ) -> None:
-    """With wildcards and without, whatever QoS earlier replays had. The stored message keeps its QoS."""
+    """With and without wildcards, and after replays with any QoS. The stored message keeps its QoS."""
     broker = MemoryBroker(flow=SMALL)
     publisher = broker.client("p")
     for published in (0, 1, 2):

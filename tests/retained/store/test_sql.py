@@ -353,7 +353,7 @@ def test_a_grown_packet_does_not_break_the_byte_bound(monkeypatch: pytest.Monkey
         for topic in "abc":
             put(store, topic, b"x" * 50)
         assert bench.store.parts is not None
-        # what a commit not yet accounted for looks like: packets larger than any known
+        # as after a commit that the totals do not include yet: its packets are larger than the known ones
         monkeypatch.setattr(store._upserts.totals, "largest_packet", 1)
         for slice_rows, max_bytes, counts in (
             (1000, 120, [[2], [1]]),

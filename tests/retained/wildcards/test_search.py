@@ -178,7 +178,7 @@ def found_in(key_range: Any, topic: str) -> bool:
 
 @searching
 @given(data=st.data())
-def test_postgres_jumps_where_the_plan_says(data: st.DataObject) -> None:
+def test_postgres_jumps_to_the_same_topic_as_the_plan(data: st.DataObject) -> None:
     """The SQL expression and the plan's method have the same results."""
     topic_filter, names = data.draw(topic_filters()), data.draw(st.lists(topics, min_size=1, max_size=30))
     planned = plan(topic_filter)
@@ -233,7 +233,7 @@ def test_scan_sizes_stay_within_their_limits(
         assert 2 <= size.jumps <= max(2, most / topics_per_jump)
 
 
-# --- what a search costs
+# --- the cost of a search
 
 
 class Meter:

@@ -78,7 +78,7 @@ def test_a_client_reads_the_rewritten_stream_as_the_original(
 
 
 @given(st.lists(st.sampled_from([f"topic/{number}" for number in range(6)]), max_size=60), st.integers(1, 5))
-def test_the_least_recently_used_is_given_away(topics: list[str], most: int) -> None:
+def test_the_least_recently_used_alias_is_reused(topics: list[str], most: int) -> None:
     """A topic is sent by its alias if and only if it is among the ``most`` used last."""
     aliases = OutgoingAliases(most, None)
     recent: list[str] = []
@@ -100,7 +100,7 @@ def test_short_topics_are_left_alone() -> None:
     assert len(first) + len(second) <= 2 * len(long)
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_the_memory_for_topic_names_is_bounded() -> None:
     """Neither direction keeps more than some megabytes of Topic Names, with any number of aliases."""
     count = MOST_BYTES // 65535 + 2
     names = [f"{number:05}".ljust(65535, "x") for number in range(count)]
@@ -136,10 +136,8 @@ def sent(receiver: Client) -> list[tuple[str, int | None]]:
     ("asked", "allowed", "aliases"),
     [(None, 65535, [None, None]), (0, 65535, [None, None]), (5, 0, [None, None]), (1, 65535, [1, 1]), (9, 1, [1, 1])],
 )
-def test_aliases_are_used_where_both_sides_want_them(
-    asked: int | None, allowed: int, aliases: list[int | None]
-) -> None:
-    """The lesser of the Client's Topic Alias Maximum and mqtt.max_topic_alias [MQTT5-3.1.2-26], [MQTT5-3.1.2-27]."""
+def test_aliases_are_used_if_both_sides_allow_them(asked: int | None, allowed: int, aliases: list[int | None]) -> None:
+    """The limit is the lesser of Topic Alias Maximum and mqtt.max_topic_alias [MQTT5-3.1.2-26], [MQTT5-3.1.2-27]."""
     broker = MemoryBroker(limits=Limits(max_topic_alias=allowed))
     receiver = client(broker, asked)
     receiver.subscribe("#", qos=1)

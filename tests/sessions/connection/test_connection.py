@@ -24,7 +24,7 @@ def test_connect_is_answered_with_connack(version: int) -> None:
     assert (client.connack.reason_code, client.connack.session_present) == (0, False)
 
 
-def test_connack_tells_the_limits() -> None:
+def test_connack_has_the_limits() -> None:
     """MQTT 5 Clients learn the limits of the Server [MQTT5-3.2.2.3]."""
     limits = Limits(max_qos_allowed=1, retain_available=False, max_packet_size=5000, server_keepalive=30)
     connack = MemoryBroker(limits=limits).client("", 5).connack
@@ -35,7 +35,7 @@ def test_connack_tells_the_limits() -> None:
     assert properties.assigned_client_identifier
 
 
-def test_an_unknown_protocol_level_is_told(broker: MemoryBroker) -> None:
+def test_an_unknown_protocol_level_gets_a_refusal(broker: MemoryBroker) -> None:
     """CONNACK 0x84, in the form of MQTT 5 for a level above it [MQTT5-3.1.2-2]."""
     client = Client(broker)
     client.raw(b"\x10\x0e\x00\x04MQTT\x06\x02\x00\x00\x00\x02ab")
@@ -131,7 +131,7 @@ def test_a_session_needs_a_client_identifier_in_mqtt_3() -> None:
 
 
 @pytest.mark.parametrize(("version", "code"), [(4, 2), (5, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)])
-def test_a_client_identifier_too_long_is_told(version: int, code: int) -> None:
+def test_a_client_identifier_that_is_too_long_is_refused(version: int, code: int) -> None:
     """mqtt.max_clientid_len, in bytes; CONNACK, then a close [MQTT5-3.1.3-8], [MQTT311-3.1.3-9]."""
     broker = MemoryBroker(limits=Limits(max_clientid_len=23))
     for name in ("x" * 24, "é" * 12):
@@ -150,7 +150,7 @@ def test_a_packet_above_max_packet_size_is_refused() -> None:
     assert client.got(p.Disconnect)[0].reason_code == ReasonCode.PACKET_TOO_LARGE
 
 
-def test_will_retain_is_refused_where_retain_is_not_available() -> None:
+def test_will_retain_is_refused_if_retain_is_not_available() -> None:
     """CONNACK 0x9A [MQTT5-3.2.2-13]."""
     client = MemoryBroker(limits=Limits(retain_available=False)).client("c", 5, will=p.Will("w", b"", 0, True))
     assert client.connack is not None
@@ -197,7 +197,7 @@ def test_packets_wait_for_authentication_in_order() -> None:
     assert kinds == ["Connack", "Suback", "Publish", "Publish"]
 
 
-def test_refused_credentials_are_told() -> None:
+def test_refused_credentials_get_a_reason_code() -> None:
     """The authenticator's Reason Code goes into CONNACK."""
     slow = SlowAuthenticator()
     broker = MemoryBroker(authenticator=slow)
@@ -364,7 +364,7 @@ def test_a_delayed_will_goes_out_when_the_session_ends(broker: MemoryBroker) -> 
     assert watcher.messages() == [("gone", b"!", 0, False)]
 
 
-def test_shutting_down_tells_every_client(broker: MemoryBroker) -> None:
+def test_a_shutdown_ends_every_connection(broker: MemoryBroker) -> None:
     """MQTT 5 Clients get DISCONNECT 0x8B, MQTT 3 Clients a close. The next process publishes the Wills."""
     old, new = broker.client("a", 4), broker.client("b", 5, will=p.Will("gone", b"!", 0, True))
     broker.registry.shut_down()

@@ -85,8 +85,8 @@ def admitted(*later: AuthenticationStep) -> tuple[MemoryBroker, Client, Method]:
     return broker, client, method
 
 
-def test_as_many_steps_as_the_method_wants() -> None:
-    """None, one or several AUTH packets each way. CONNACK carries the last Authentication Data."""
+def test_a_method_may_have_any_number_of_steps() -> None:
+    """An exchange has none, one or several AUTH packets each way. CONNACK carries the last Authentication Data."""
     method = Method(Challenge(b"1"), Challenge(None), passed(b"bye"))
     _, client = begun(method, username="bob", password=b"secret")
     assert client.packets() == [auth(CONTINUE, b"1")]
@@ -150,7 +150,7 @@ def test_an_answer_for_a_client_that_is_gone_changes_nothing() -> None:
     assert broker.registry.session_count == broker.registry.connection_count == 0
 
 
-def test_a_method_that_fails_does_not_open_the_door() -> None:
+def test_a_method_that_fails_admits_no_client() -> None:
     method = Method()
     broker, client = begun(method)
     method.asked[0].errback(RuntimeError("backend away"))
@@ -185,7 +185,7 @@ def test_a_client_that_takes_too_long_is_closed() -> None:
     "packet",
     [p.Auth(), p.Auth(CONTINUE), p.Auth(CONTINUE, Properties(authentication_method="riddles")), auth(AGAIN)],
 )
-def test_auth_that_is_out_of_place_ends_it(packet: p.Auth) -> None:
+def test_an_unexpected_auth_ends_the_authentication(packet: p.Auth) -> None:
     """AUTH without the method, with another method, or with a new beginning before the end."""
     _, client = begun(Method(Challenge(b"1")))
     client.packets()
@@ -204,7 +204,7 @@ def test_an_auth_the_client_cannot_take_is_not_sent() -> None:
         assert broker.registry.session_count == 0
 
 
-def test_the_will_is_judged_once_it_is_known_who_asks() -> None:
+def test_the_will_is_authorized_after_the_authentication() -> None:
     broker = MemoryBroker(authorizer=Forbidding("secret"), enhanced_authenticator=Method(Challenge(None), passed()))
     client = Client(broker, 5)
     client.send(p.Connect("c", 5, will=p.Will("secret", b"x"), properties=riddle()))
@@ -213,7 +213,7 @@ def test_the_will_is_judged_once_it_is_known_who_asks() -> None:
     refused(client, ReasonCode.NOT_AUTHORIZED)
 
 
-def test_the_session_is_that_of_the_user_who_has_authenticated() -> None:
+def test_the_session_belongs_to_the_authenticated_user() -> None:
     method = Method(passed(username="alice"))
     broker, _ = begun(method, username="mallory")
     (session,) = broker.registry
@@ -226,7 +226,7 @@ def test_mqtt_3_has_no_auth() -> None:
     assert client.network.closed
 
 
-def test_authenticating_again_goes_on_beside_everything_else() -> None:
+def test_re_authentication_runs_beside_other_packets() -> None:
     _, client, method = admitted()
     client.subscribe("t")
     client.send(auth(AGAIN, b"hello again"), p.Publish("t", b"meanwhile"), p.Pingreq())
@@ -241,7 +241,7 @@ def test_authenticating_again_goes_on_beside_everything_else() -> None:
     assert method.heard[1:] == [b"hello again", b"one"]
 
 
-def test_it_can_be_done_again_and_again() -> None:
+def test_a_client_may_re_authenticate_many_times() -> None:
     """Each re-authentication has its own time limit, and leaves no timer behind."""
     steps: list[AuthenticationStep] = [Challenge(None), passed()]
     broker, client, _ = admitted(*steps * 3)
@@ -255,7 +255,7 @@ def test_it_can_be_done_again_and_again() -> None:
     assert not client.network.closed
 
 
-def test_it_has_to_be_completed_in_time() -> None:
+def test_re_authentication_has_a_time_limit() -> None:
     broker, client, _ = admitted(Challenge(None))
     client.send(auth(AGAIN))
     client.packets()
@@ -265,7 +265,7 @@ def test_it_has_to_be_completed_in_time() -> None:
     refused(client, ReasonCode.NOT_AUTHORIZED)
 
 
-def test_it_cannot_make_another_user_of_a_client() -> None:
+def test_re_authentication_cannot_change_the_user() -> None:
     _, client, _ = admitted(passed(username="mallory"))
     client.send(auth(AGAIN))
     refused(client, ReasonCode.NOT_AUTHORIZED)
@@ -279,7 +279,7 @@ def test_it_cannot_make_another_user_of_a_client() -> None:
         (ReasonCode.SUCCESS, ReasonCode.NOT_AUTHORIZED),
     ],
 )
-def test_failing_again_is_told_in_terms_of_disconnect_and_publishes_the_will(
+def test_a_failed_re_authentication_gets_a_code_of_disconnect_and_publishes_the_will(
     answer: ReasonCode, told: ReasonCode
 ) -> None:
     """See [MQTT5-4.12.1-2]."""
@@ -293,7 +293,7 @@ def test_failing_again_is_told_in_terms_of_disconnect_and_publishes_the_will(
     assert payloads(watcher) == [b"gone"]
 
 
-def test_a_method_that_fails_then_ends_the_connection() -> None:
+def test_a_method_that_fails_in_re_authentication_ends_the_connection() -> None:
     broker, client, method = admitted()
     client.send(auth(AGAIN))
     method.asked[0].errback(RuntimeError("backend away"))
@@ -313,14 +313,14 @@ def test_an_answer_after_the_end_changes_nothing(logged_failures: list[LogEvent]
 
 
 @pytest.mark.parametrize("reason", [CONTINUE, ReasonCode.SUCCESS])
-def test_only_re_authenticate_begins_it(reason: ReasonCode) -> None:
+def test_only_re_authenticate_begins_a_re_authentication(reason: ReasonCode) -> None:
     _, client, _ = admitted()
     client.send(auth(reason))
     refused(client, ReasonCode.PROTOCOL_ERROR)
 
 
 @pytest.mark.parametrize("reason", [AGAIN, CONTINUE])
-def test_nothing_is_due_while_the_server_thinks(reason: ReasonCode) -> None:
+def test_auth_is_refused_while_the_answer_of_the_server_is_pending(reason: ReasonCode) -> None:
     _, client, _ = admitted()
     client.send(auth(AGAIN))
     client.send(auth(reason))

@@ -203,7 +203,7 @@ def test_retained_and_replayed_messages(broker: MemoryBroker) -> None:
     assert told("set clear expire bytes") == ["4", "1", "1", "2"]
 
 
-def test_memory_is_measured_where_the_system_tells_it(tmp_path: Path) -> None:
+def test_memory_is_measured_if_the_system_reports_it(tmp_path: Path) -> None:
     status = tmp_path / "status"
     assert resident_memory(status) == {}
     status.write_text("Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n")
@@ -340,7 +340,7 @@ def test_the_maximum_packet_size_is_kept(broker: MemoryBroker) -> None:
 # --- counted apart
 
 
-def test_watching_the_broker_does_not_change_what_it_counts(broker: MemoryBroker) -> None:
+def test_subscriptions_to_the_counters_do_not_change_them(broker: MemoryBroker) -> None:
     watcher = broker.client("w")
     watcher.subscribe("$SYS/#")
     broker.advance(INTERVAL)

@@ -23,7 +23,7 @@ def filters(draw: st.DrawFn) -> str:
 
 @given(st.lists(filters(), max_size=12, unique=True), TOPICS)
 def test_the_tree_equals_the_plain_matcher(wanted: list[str], topic: str) -> None:
-    """Whatever is subscribed, a topic finds exactly the filters that match it."""
+    """With any subscriptions, a topic finds exactly the matching filters."""
     tree: SubscriptionTree[str] = SubscriptionTree()
     for topic_filter in wanted:
         tree.add("one", Subscription(topic_filter, 0))

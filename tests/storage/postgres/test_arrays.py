@@ -45,7 +45,7 @@ def connection() -> Iterator[Connection]:
 
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda array: array.element)
 @given(data=st.data())
-def test_every_value_arrives_as_it_was(array: type[Any], connection: Connection, data: st.DataObject) -> None:
+def test_every_value_arrives_unchanged(array: type[Any], connection: Connection, data: st.DataObject) -> None:
     """This is true of every type, NULLs, the empty array and repeated values."""
     kind = _VALUES[array]
     values = data.draw(st.lists(kind) | st.builds(lambda value, count: [value] * count, kind, st.integers(2, 9)))

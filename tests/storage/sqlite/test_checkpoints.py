@@ -127,8 +127,8 @@ def test_a_reader_keeps_its_snapshot(log: Log) -> None:
     assert log.connection.execute("SELECT count(*) FROM t").fetchone() == (9,)
 
 
-def test_a_log_that_has_begun_anew_is_as_soon_moved_as_any(log: Log) -> None:
-    """This is true although a reader kept an earlier log from being moved: it was moved by another connection since."""
+def test_a_log_that_has_begun_anew_is_moved_at_the_usual_length(log: Log) -> None:
+    """A reader had delayed the checkpoint of the earlier log, which another connection has completed since."""
     log.write(1)
     with reading(log):
         for _ in range(6):
@@ -165,7 +165,7 @@ def test_a_failed_checkpoint_is_logged_and_no_commit_fails(log: Log) -> None:
     assert log.rows_of_file()
 
 
-def test_the_writer_has_it_done(tmp_path: Path) -> None:
+def test_the_writer_starts_checkpoints(tmp_path: Path) -> None:
     """Nothing is lost when a store is closed during a checkpoint."""
     database = SQLiteDatabase(tmp_path / "a.db", Durability.FULL)
     batches = Committer(database, 1)

@@ -95,7 +95,9 @@ def files(path: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_it_is_refused_by_default_with_a_remedy_and_not_changed(path: Path, damage: Callable[[Path], None]) -> None:
+def test_a_damaged_database_is_refused_by_default_with_a_remedy_and_not_changed(
+    path: Path, damage: Callable[[Path], None]
+) -> None:
     """Each start refuses it."""
     damage(path)
     before = files(path)
@@ -149,7 +151,7 @@ def test_files_in_quarantine_are_never_overwritten(path: Path) -> None:
     assert len(quarantine.quarantined(path)) == 3
 
 
-def test_its_log_goes_with_it(path: Path) -> None:
+def test_the_log_goes_into_quarantine_with_its_file(path: Path) -> None:
     """The write-ahead log goes with the file."""
     emptied_beside_its_log(path)
     store(path).open()
@@ -218,7 +220,9 @@ def test_an_unusable_but_undamaged_database_is_always_refused(path: Path) -> Non
     assert quarantine.quarantined(path) == []
 
 
-def test_where_there_is_no_room_for_another_it_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_database_is_refused_if_its_replacement_does_not_fit(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The file is not changed."""
     marked(path)
 
@@ -239,7 +243,7 @@ def put_one(retained: SQLRetainedStore, topic: str) -> CommitTicket:
     return retained.put(RetainedChange(topic, stored.revision, NOW, stored))
 
 
-def test_damage_that_is_met_later_stops_all_writing_and_is_remembered(path: Path, errors: list[LogEvent]) -> None:
+def test_damage_found_later_stops_all_writing_and_is_remembered(path: Path, errors: list[LogEvent]) -> None:
     """Damage is logged once and shown in the health; changes are refused; reads go on; the next start knows."""
 
     page = leaves(path)[20]
@@ -271,7 +275,7 @@ def test_damage_that_is_met_later_stops_all_writing_and_is_remembered(path: Path
     assert "another" in found
 
 
-def test_damage_met_in_writing_refuses_the_batch_and_all_later_ones(path: Path) -> None:
+def test_damage_found_in_a_commit_refuses_its_changes_and_all_later_ones(path: Path) -> None:
     """No damaged page is overwritten."""
 
     for page in leaves(path)[5:-5]:  # a start reads the ends

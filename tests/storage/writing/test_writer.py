@@ -778,7 +778,7 @@ def test_writes_without_tickets_are_stored(path: Path) -> None:
     assert desk.stored() == {"a": "v"}
 
 
-def test_kinds_are_told_which_of_their_writes_failed(path: Path) -> None:
+def test_each_kind_gets_its_failed_writes(path: Path) -> None:
     """They are told once, with the kind of failure, before the tickets are settled."""
     desk = Desk(path)
     desk.submit("a", POISON)
