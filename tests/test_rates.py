@@ -28,7 +28,7 @@ def test_a_changed_rate_keeps_the_tokens() -> None:
     bucket.take(6, 0.0)
     bucket.change(Rate(100, 1), 0.0)  # 4 are there
     assert [bucket.wait(4, 0.0), bucket.wait(5, 0.0)] == pytest.approx([0.0, 0.01])
-    bucket.change(Rate(2, 1), 0.0)  # of which 2 may be kept
+    bucket.change(Rate(2, 1), 0.0)  # 2 of them may be kept
     assert bucket.wait(2, 0.0) == 0
     bucket.take(2, 0.0)
     assert bucket.wait(1, 0.0) == pytest.approx(0.5)

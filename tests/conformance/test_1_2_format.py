@@ -94,7 +94,7 @@ def _send(version: int, first: bool, data: bytes) -> Client:
     "text", [b"\xed\xa0\x80", b"\xed\xbf\xbf", b"\xc1\x81", b"a\x80", b"\xf5\x80\x80\x80", b"\xe2\x82"]
 )
 def test_strings_that_are_not_utf_8_end_the_connection(version: int, first: bool, make: Place, text: bytes) -> None:
-    """In every field; surrogates are no characters.
+    """This is true of every field. A surrogate is no character.
 
     [MQTT5-1.5.4-1], [MQTT5-1.5.7-1], [MQTT5-3.1.3-4], [MQTT5-3.1.3-11], [MQTT5-3.1.3-12], [MQTT5-3.3.2-1],
     [MQTT5-3.3.2-13], [MQTT5-3.3.2-19], [MQTT5-3.8.3-1], [MQTT5-3.10.3-1], [MQTT311-1.4.0-1], [MQTT311-3.1.3-4],
@@ -106,7 +106,7 @@ def test_strings_that_are_not_utf_8_end_the_connection(version: int, first: bool
 
 @EVERYWHERE
 def test_strings_with_the_null_character_end_the_connection(version: int, first: bool, make: Place) -> None:
-    """In every field [MQTT5-1.5.4-2], [MQTT5-4.7.3-2], [MQTT311-1.4.0-2], [MQTT311-4.7.3-2]."""
+    """This is true of every field [MQTT5-1.5.4-2], [MQTT5-4.7.3-2], [MQTT311-1.4.0-2], [MQTT311-4.7.3-2]."""
     refused(_send(version, first, make(version, b"a\0b")), ReasonCode.MALFORMED_PACKET)
 
 
@@ -125,7 +125,7 @@ def test_a_byte_order_mark_is_a_character(version: int) -> None:
     ("size", "length"), [(127, 1), (128, 2), (16_383, 2), (16_384, 3), (2_097_151, 3), (2_097_152, 4)]
 )
 def test_lengths_are_sent_in_the_fewest_bytes(size: int, length: int) -> None:
-    """At every boundary of the length, in forwarded messages [MQTT5-1.5.5-1]."""
+    """Forwarded messages with a length at every boundary [MQTT5-1.5.5-1]."""
     broker = MemoryBroker(limits=Limits(max_packet_size=1 << 22))
     client = broker.client("c", 5)
     client.subscribe("t")
@@ -137,7 +137,7 @@ def test_lengths_are_sent_in_the_fewest_bytes(size: int, length: int) -> None:
 
 @pytest.mark.parametrize("size", [127, 128, 16_383, 16_384, 65_540])
 def test_property_lengths_are_sent_in_the_fewest_bytes(size: int) -> None:
-    """At every boundary, in a live message and in a retained one [MQTT5-1.5.5-1]."""
+    """Live and retained messages with a length at every boundary [MQTT5-1.5.5-1]."""
     client = MemoryBroker().client("c", 5)
     client.subscribe("t")
     half = (size - 5) // 2  # of one User Property, or its value has the greatest possible length
@@ -150,7 +150,7 @@ def test_property_lengths_are_sent_in_the_fewest_bytes(size: int) -> None:
 
 
 def test_a_length_in_more_bytes_than_needed_is_malformed() -> None:
-    """In a Remaining Length and in a Property Length [MQTT5-1.5.5-1]."""
+    """The length is a Remaining Length or a Property Length [MQTT5-1.5.5-1]."""
     for data in (b"\xc0\x80\x00", packet(0x30, string(b"t") + b"\x80\x00")):
         client = MemoryBroker().client("c", 5)
         client.raw(data)
@@ -308,7 +308,7 @@ def test_acknowledgements_carry_the_identifier_of_their_publish(version: int) ->
 
 @VERSIONS
 def test_suback_and_unsuback_carry_the_identifier_of_their_request(version: int) -> None:
-    """Even where nothing was granted or removed.
+    """This is true even if nothing was granted or removed.
 
     [MQTT5-2.2.1-6], [MQTT5-3.8.4-1], [MQTT5-3.8.4-2], [MQTT5-3.10.4-4], [MQTT5-3.10.4-5], [MQTT311-2.3.1-7],
     [MQTT311-3.8.4-1], [MQTT311-3.8.4-2], [MQTT311-3.10.4-4], [MQTT311-3.10.4-5].
@@ -321,7 +321,7 @@ def test_suback_and_unsuback_carry_the_identifier_of_their_request(version: int)
 
 
 def test_no_properties_are_a_length_of_0() -> None:
-    """In SUBACK, UNSUBACK and PUBLISH [MQTT5-2.2.2-1]; a Client that omits the length is refused."""
+    """SUBACK, UNSUBACK and PUBLISH have it [MQTT5-2.2.2-1]; a Client that omits the length is refused."""
     client = MemoryBroker().client("c", 5)
     client.send(p.Subscribe(1, (p.SubscriptionRequest("t"),)))
     assert client.network.take() == bytes.fromhex("90 04 0001 00 00")
@@ -401,7 +401,7 @@ def test_properties_stand_where_they_belong_and_once(property_: str, kind: int) 
 
 
 def test_an_unknown_property_is_malformed() -> None:
-    """Each number without a meaning, in one byte and in two [MQTT5-2.2.2.2]."""
+    """All numbers without a meaning are tried, in one byte and in two [MQTT5-2.2.2.2]."""
     known = {bytes.fromhex(one)[0] for one in PROPERTIES}
     for number in {*range(128), 128, 300} - known:
         data = encode_variable_byte_integer(number) + b"\0\0\0\0"

@@ -135,7 +135,7 @@ def test_a_missing_session_is_created(version: int) -> None:
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("retain", [False, True])
 def test_the_will_is_published_as_requested(version: int, qos: int, retain: bool) -> None:
-    """With its topic, payload, QoS and RETAIN, once the connection is lost.
+    """It has its topic, payload, QoS and RETAIN, and is published when the connection is lost.
 
     [MQTT5-3.1.2-7], [MQTT5-3.1.2-8], [MQTT5-3.1.2-9], [MQTT5-3.1.2-12], [MQTT5-3.1.2-14], [MQTT5-3.1.2-15],
     [MQTT311-3.1.2-8], [MQTT311-3.1.2-9], [MQTT311-3.1.2-14], [MQTT311-3.1.2-16], [MQTT311-3.1.2-17].

@@ -80,7 +80,7 @@ def test_there_is_no_qos_3(version: int) -> None:
 @VERSIONS
 @pytest.mark.parametrize("topic", ["a/+", "+", "#", "a/#", "a+b", "a#"])
 def test_a_topic_name_has_no_wildcards(version: int, topic: str) -> None:
-    """In PUBLISH and in a Will [MQTT5-3.3.2-2], [MQTT5-4.7.0-1], [MQTT311-3.3.2-2], [MQTT311-4.7.1-1]."""
+    """This is true of PUBLISH and Wills [MQTT5-3.3.2-2], [MQTT5-4.7.0-1], [MQTT311-3.3.2-2], [MQTT311-4.7.1-1]."""
     broker = MemoryBroker()
     client = broker.client("c", version)
     client.publish(topic)
@@ -92,7 +92,7 @@ def test_a_topic_name_has_no_wildcards(version: int, topic: str) -> None:
 
 @VERSIONS
 def test_a_message_arrives_under_its_own_topic_name(version: int) -> None:
-    """For any matching Topic Filter, live or retained [MQTT5-3.3.2-3], [MQTT311-3.3.2-3]."""
+    """This is true of any matching Topic Filter, live or retained [MQTT5-3.3.2-3], [MQTT311-3.3.2-3]."""
     broker = MemoryBroker()
     client = broker.client("c", version)
     client.subscribe("a/+/c", "d/#", "e")
@@ -106,7 +106,7 @@ def test_a_message_arrives_under_its_own_topic_name(version: int) -> None:
 
 @pytest.mark.parametrize("how", ["live", "queued", "retained"])
 def test_properties_arrive_unaltered(how: str) -> None:
-    """Also from the queue of a Session and from the retained messages.
+    """This includes queued and retained messages.
 
     [MQTT5-3.3.2-4], [MQTT5-3.3.2-15], [MQTT5-3.3.2-16], [MQTT5-3.3.2-17], [MQTT5-3.3.2-18], [MQTT5-3.3.2-20].
     """
@@ -327,7 +327,7 @@ def test_a_message_that_is_not_forwarded_sets_its_topic_alias() -> None:
 
 @pytest.mark.parametrize("topic", ["a/+", "#", "a+"])
 def test_a_response_topic_has_no_wildcards(topic: str) -> None:
-    """In PUBLISH and in a Will [MQTT5-3.3.2-14]."""
+    """This is true of PUBLISH and Wills [MQTT5-3.3.2-14]."""
     properties = Properties(response_topic=topic)
     client = MemoryBroker().client("c", 5)
     client.publish("t", properties=properties)
@@ -374,7 +374,7 @@ def test_subscription_identifiers_tell_which_subscriptions_matched() -> None:
 
 
 def test_a_client_sends_no_subscription_identifiers() -> None:
-    """One in a PUBLISH from a Client ends the connection [MQTT5-3.3.4-6]."""
+    """A PUBLISH of a Client with one ends the connection [MQTT5-3.3.4-6]."""
     client = MemoryBroker().client("c", 5)
     client.publish("t", properties=Properties(subscription_identifiers=(1,)))
     refused(client, ReasonCode.PROTOCOL_ERROR)
@@ -447,7 +447,7 @@ def test_no_more_than_the_clients_receive_maximum_is_unacknowledged(how: str) ->
 
 
 def test_a_lower_receive_maximum_limits_repeated_messages() -> None:
-    """A Client may come back with a smaller window [MQTT5-3.3.4-9], [MQTT5-4.9.0-2]."""
+    """A Client may reconnect with a smaller window [MQTT5-3.3.4-9], [MQTT5-4.9.0-2]."""
     broker = MemoryBroker()
     client = lasting(broker, "c", 5)
     client.subscribe("t", qos=1)
@@ -529,7 +529,7 @@ RELEASED = {0x00, 0x92}
 
 
 def test_acknowledgements_have_reason_codes_of_their_own_table() -> None:
-    """For every outcome of a message [MQTT5-3.4.2-1], [MQTT5-3.5.2-1], [MQTT5-3.6.2-1], [MQTT5-3.7.2-1]."""
+    """Every outcome of a message is tried [MQTT5-3.4.2-1], [MQTT5-3.5.2-1], [MQTT5-3.6.2-1], [MQTT5-3.7.2-1]."""
     broker = MemoryBroker(authorizer=Forbidding("secret"), retainer=RetainerLimits(max_payload_size=10))
     broker.client("s").subscribe("ok")
     client = broker.client("c", 5)

@@ -197,7 +197,7 @@ def test_suback_of_mqtt_3_has_four_return_codes(version: int) -> None:
 
 
 def test_suback_and_unsuback_have_reason_codes_of_their_own_table() -> None:
-    """For every outcome of a request [MQTT5-3.9.3-2], [MQTT5-3.11.3-2]."""
+    """Every outcome of a request is tried [MQTT5-3.9.3-2], [MQTT5-3.11.3-2]."""
     limits = Limits(max_subscriptions=3, max_topic_levels=3)
     client = MemoryBroker(authorizer=Forbidding("secret"), limits=limits).client("c", 5)
     filters = ("a", "b", "c", "d", "secret", "x/x/x/x", "$share/g/x/x/x/x")

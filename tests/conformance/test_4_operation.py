@@ -68,7 +68,7 @@ def test_a_session_is_discarded_when_its_expiry_interval_has_passed() -> None:
 @VERSIONS
 @pytest.mark.parametrize("dup", [False, True])
 def test_the_identifier_of_an_acknowledged_message_begins_a_new_one(version: int, dup: bool) -> None:
-    """At QoS 1 after PUBACK, with any value of DUP [MQTT5-4.3.2-5], [MQTT311-4.3.2-2]."""
+    """This is true of QoS 1 after PUBACK, with any value of DUP [MQTT5-4.3.2-5], [MQTT311-4.3.2-2]."""
     client = MemoryBroker().client("c", version)
     client.subscribe("t")
     for number in (b"1", b"2"):
@@ -480,7 +480,7 @@ def test_an_invalid_shared_subscription_is_refused_in_mqtt_3(version: int, topic
 
 
 def test_each_member_gets_its_own_granted_qos() -> None:
-    """It does not get that of another member [MQTT5-4.8.2-3]."""
+    """The granted QoS of another member does not count [MQTT5-4.8.2-3]."""
     broker = MemoryBroker()
     members = [broker.client(f"c{qos}", 5) for qos in (0, 1, 2)]
     for qos, member in enumerate(members):

@@ -84,7 +84,7 @@ class Member:
             self._pause = min(2 * self._pause, PAUSES[1])
 
     def vanish(self, come_back: bool) -> None:
-        """Cut the Network Connection; come back at once or when :meth:`return_` says so."""
+        """Cut the Network Connection; reconnect at once or after :meth:`return_`."""
         if not come_back:
             self._welcome.clear()
         self.online = False
@@ -93,7 +93,7 @@ class Member:
             link.writer.transport.abort()
 
     def return_(self) -> None:
-        """Come back."""
+        """Reconnect."""
         self._welcome.set()
 
     async def _visit(self) -> None:

@@ -112,7 +112,7 @@ class Kept:
     least: dict[str, int] = field(factory=dict)
 
     def wrongs(self, found: dict[str, int]) -> tuple[list[str], list[str]]:
-        """Return the lost values, and the cleared ones that have come back."""
+        """Return the lost values, and the cleared values that are retained again."""
         lost: list[str] = []
         resurrected: list[str] = []
         published: dict[str, list[int]] = {}

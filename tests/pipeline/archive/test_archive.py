@@ -78,7 +78,7 @@ def test_changes_of_another_database_are_refused(
         PipelineError, match="entries up to 3, but the history ends at 1: the database has been replaced"
     ):
         archive(spark, source, out, lambda _seq: None)
-    recorded.put(*(message(f"c/{number}") for number in range(9)), at=NOW + 1)  # it goes on, and gets further
+    recorded.put(*(message(f"c/{number}") for number in range(9)), at=NOW + 1)  # the archive continues with them
     with pytest.raises(PipelineError, match="ends at entry 3, but this entry in the database is younger"):
         archive(spark, source, out, lambda _seq: None)
     assert require_coverage(out).last_seq == 3

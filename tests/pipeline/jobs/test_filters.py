@@ -103,7 +103,7 @@ def test_all_deliveries_are_written(spark: SparkSession, filled: Filled, tmp_pat
 def test_the_command_lists_invalid_filters_and_ends_with_status_3(
     spark: SparkSession, filled: Filled, tmp_path: Path
 ) -> None:
-    """It prints a table, or one line of JSON. The valid filters are counted all the same."""
+    """It prints a table, or one line of JSON. The valid filters are still counted."""
     filled.put(message("a/b", b"xyz"), message("evil\x1b[2J/x"))
     file = tmp_path / "filters.txt"
     file.write_text("# mine\n#\na/#/b\n")

@@ -24,7 +24,7 @@ from tests.pipeline.stores import Filled, database, message
 #: Seconds a driver may take to get anywhere on a slow machine.
 _PATIENCE = 240.0
 COUNT = 1200
-#: The import, which stops for good at a point that is named, and says so with a file.
+#: The import. It stops at the named point for ever, and makes a file there.
 SCRIPT = """
 import sys, time
 from pathlib import Path

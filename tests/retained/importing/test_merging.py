@@ -61,7 +61,7 @@ class Place:
     files: int = 0
 
     def stage(self, *attempts: Sequence[Row]) -> Staging:
-        """Stage rows as so many task attempts would have, all of which count."""
+        """Stage the rows of several task attempts, which all count."""
         self.files += 1
         if self.filled.url.startswith("sqlite"):
             paths = []

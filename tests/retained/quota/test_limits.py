@@ -28,7 +28,7 @@ CLIENT_BYTES = Quota("retainer.client_quota.", max_bytes=6)
 TOPIC = Quota("retainer.topic_quotas.q.", max_messages=1)
 TOPIC_BYTES = Quota("retainer.topic_quotas.q.", max_bytes=6)
 
-#: limits, the one that refuses, a topic and payload over it once "old" holds b"old", and whether that may be "old"
+#: limits, the limit that refuses, and a topic and payload above it while "old" retains b"old" (the topic may be "old")
 OVER: list[tuple[RetainerLimits, Limit, str, bytes]] = [
     (RetainerLimits(max_payload_size=10), Limit.PAYLOAD_SIZE, "old", b"x" * 11),
     (RetainerLimits(max_topic_length=10), Limit.TOPIC_LENGTH, "t" * 11, b"new"),

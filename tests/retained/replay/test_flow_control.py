@@ -210,7 +210,7 @@ def test_a_replay_that_waits_for_its_clients_rate_delays_no_other_client() -> No
 @pytest.mark.parametrize("rate", [None, Rate(20, 1), Rate(3, 1)])
 @pytest.mark.parametrize("qos", [0, 1])
 def test_ten_replays_have_fair_shares(rate: Rate | None, qos: int) -> None:
-    """Each client ends within twice the steps of the quickest, and none stands still while others go on."""
+    """Each client ends within twice the steps of the quickest, and none stops while others continue."""
     broker = filled(60, attrs.evolve(PAIRS, delivery_rate=rate))
     clients = [broker.client(f"c{number}", 5) for number in range(10)]
     for client in clients:
@@ -361,7 +361,7 @@ def test_filters_with_too_few_levels_get_live_messages_only(version: int) -> Non
 
 
 def test_only_a_replay_that_would_begin_counts_as_denied() -> None:
-    """Not that of a shared subscription or of Retain Handling 2. The broker's own topics are sent in any case."""
+    """Shared subscriptions and Retain Handling 2 do not count. The broker's own topics are always sent."""
     broker = filled(1, PAIRS, limits=Limits(min_replay_levels=2), sys_msg_interval=10)
     client = broker.client("c", 5)
     client.subscribe("$share/g/#", p.SubscriptionRequest("#", 0, retain_handling=2))

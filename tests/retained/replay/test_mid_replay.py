@@ -31,7 +31,7 @@ STATES = pytest.mark.parametrize("state", list(HELD_UP))
 
 
 class Scene:
-    """A broker with retained messages, and a client whose replay is held up in a given state."""
+    """A broker with retained messages, and a client with a replay that is delayed in a given state."""
 
     def __init__(self, broker: MemoryBroker, state: ReplayState, version: int, clean: bool = False) -> None:
         self.broker = broker

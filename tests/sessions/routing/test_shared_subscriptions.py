@@ -33,7 +33,7 @@ def payloads(client: Client) -> list[bytes]:
 @VERSIONS
 @pytest.mark.parametrize("clean", [True, False])
 def test_qos_1_in_flight_to_a_member_that_disconnects_is_redelivered(version: int, clean: bool) -> None:
-    """Another online member gets it, whether the Session ends or not. That one gets it without DUP."""
+    """Another online member gets it, whether the Session ends or not, without DUP."""
     broker = MemoryBroker()
     first, second = member(broker, "a", version, clean), member(broker, "b", version, clean)
     broker.client("p").publish("t", b"1", qos=1)
@@ -70,7 +70,7 @@ def test_a_session_that_ends_leaves_its_messages_to_offline_members() -> None:
 
 
 def test_queued_messages_of_a_member_are_redelivered_in_order() -> None:
-    """Messages that wait behind a full window go to other members. So do QoS 2 messages, which have not been sent."""
+    """Messages that wait behind a full window go to other members, also with QoS 2: they have not been sent."""
     broker = MemoryBroker(limits=Limits(max_inflight=1))
     first = member(broker, "a")
     for number in range(5):

@@ -244,7 +244,7 @@ def put_one(retained: SQLRetainedStore, topic: str) -> CommitTicket:
 
 
 def test_damage_found_later_stops_all_writing_and_is_remembered(path: Path, errors: list[LogEvent]) -> None:
-    """Damage is logged once and shown in the health; changes are refused; reads go on; the next start knows."""
+    """Damage is logged once and shown in the health; changes are refused; reads still work; the next start knows it."""
 
     page = leaves(path)[20]
     garble(path, page)
