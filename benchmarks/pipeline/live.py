@@ -22,7 +22,7 @@ from benchmarks.pipeline.figures import Figure
 from benchmarks.results import percentile
 from benchmarks.subscriber import ByteCounter
 from benchmarks.wire import PACKET_ID_OFFSET, Wire
-from holdfast.pipeline.sink.rows import ready
+from holdfast.pipeline.sink.rows import row_of_fields
 from holdfast.retained.importing.staging_areas import StagingArea, staging_area_for
 from holdfast.retained.store.rows import Row
 
@@ -99,7 +99,7 @@ def _staged(broker: Broker, rows: int) -> Iterator[subprocess.Popen[str]]:
     stage: StagingArea = staging_area_for(url, "bench", None)
     stage.open()
     stage.put(1, (_row(number) for number in range(rows)))
-    named = json.dumps(stage.named([1]))
+    named = json.dumps(stage.prepare_merge([1]))
     command = [sys.executable, "-c", _MERGE, url, str(configuration), f"bench-{time.time_ns()}", named]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -114,7 +114,7 @@ def _staged(broker: Broker, rows: int) -> Iterator[subprocess.Popen[str]]:
 
 
 def _row(number: int) -> Row:
-    return ready({"topic": topic_of(number), "payload": b"%0120d" % number, "stored_at": _NOW}, _NOW)
+    return row_of_fields({"topic": topic_of(number), "payload": b"%0120d" % number, "stored_at": _NOW}, _NOW)
 
 
 def _measured(broker: Broker, qos: int, retain: int, process: subprocess.Popen[str] | None) -> list[float]:

@@ -14,7 +14,7 @@ import pytest
 from holdfast.access.stand_in import standing_in
 from holdfast.config import default
 from holdfast.pipeline.sink.merging import Target
-from holdfast.pipeline.sink.rows import ready
+from holdfast.pipeline.sink.rows import row_of_fields
 from holdfast.retained.importing.staging_areas import StagingArea, staging_area_for
 from holdfast.retained.importing.verdicts import Merge
 from holdfast.retained.store.rows import Row
@@ -40,7 +40,8 @@ NOW = 1_700_000_000_000
 def rows(value: bytes, stored_at: int) -> list[Row]:
     """Return a message for each topic."""
     return [
-        ready({"topic": f"t/{number:05}", "payload": value, "stored_at": stored_at}, NOW) for number in range(COUNT)
+        row_of_fields({"topic": f"t/{number:05}", "payload": value, "stored_at": stored_at}, NOW)
+        for number in range(COUNT)
     ]
 
 
@@ -51,7 +52,7 @@ def staged(url: str, job: str, found: list[Row]) -> tuple[StagingArea, dict[str,
     stage.put(1, found[::2])
     stage.put(2, found[1::2])
     stage.put(3, [row._replace(topic="doubled/" + row.topic) for row in found[:10]])
-    return stage, stage.named([1, 2])
+    return stage, stage.prepare_merge([1, 2])
 
 
 def driver(url: str, job: str, named: dict[str, Any]) -> subprocess.Popen[str]:

@@ -43,7 +43,7 @@ def scram() -> None:
     type=click.IntRange(ITERATIONS.start, ITERATIONS.stop - 1),
     default=DEFAULT_ITERATIONS,
     show_default=True,
-    help="The work of a login for the client, and of each guess at a password for a thief of the file.",
+    help="Higher: each login is more work for the client, and each guess at a password for a thief of the file.",
 )
 @click.pass_context
 def set_password(context: click.Context, file: Path, username: str, password_stdin: bool, iterations: int) -> None:

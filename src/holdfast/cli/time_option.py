@@ -27,5 +27,5 @@ at_option = click.option(
     "--at",
     metavar="TIME",
     callback=moment,
-    help="Show the messages retained at this time: 2026-11-21T10:00:00Z, or 90m: that long ago.",
+    help="Show the messages retained at this time: 2026-11-21T10:00:00Z, or an age such as 90m.",
 )

@@ -5,7 +5,7 @@
     spark.read.format("retained").option("storage", "sqlite:////var/lib/holdfast/holdfast.db").load()
 
 The executors need this package too: Spark sends them the names of classes, not their code.
-May import the broker's packages for its database, topics and configuration; nothing imports the pipeline.
+May import ``access`` and the layers below it, but no Twisted in Spark's workers; nothing imports the pipeline.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class Fields:
         if value is not None and not isinstance(value, str):
             raise self.bad(name, "is not a string")
         if value is not None and not _is_unicode(value):
-            raise self.bad(name, "is not Unicode text: a surrogate stands alone")
+            raise self.bad(name, "is not Unicode text: it has a lone surrogate")
         return value
 
     def text(self, name: str, required: bool = False) -> Any:

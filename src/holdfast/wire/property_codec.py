@@ -162,7 +162,7 @@ def read_properties(cursor: Cursor, packet_type: int) -> Properties:
         if definition.repeatable and not (packet_type == 8 and identifier == 0x0B):
             found.setdefault(definition.field, []).append(value)
         elif definition.field in found:
-            raise ProtocolError(f"{definition.field} stands twice")
+            raise ProtocolError(f"{definition.field} occurs twice")
         else:
             found[definition.field] = (value,) if definition.repeatable else value
     values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}

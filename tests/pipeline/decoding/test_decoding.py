@@ -36,7 +36,7 @@ from holdfast.pipeline.decoding.decode_function import MOST_ROWS, DecodeFunction
 from holdfast.pipeline.decoding.field_values import row_of
 from holdfast.pipeline.decoding.json_documents import JsonDocuments, objects
 from holdfast.pipeline.decoding.number import NumberDecoder
-from holdfast.pipeline.decoding.protobuf import Value, Wire, fields
+from holdfast.pipeline.decoding.protobuf import Value, WireType, fields
 from holdfast.pipeline.decoding.schema_inference import inferred
 from holdfast.pipeline.decoding.sparkplug import Sparkplug
 from holdfast.pipeline.decoding.sparkplug_payload import MOST_METRICS, read
@@ -248,7 +248,7 @@ def test_an_exception_of_a_decoder_makes_the_payload_bad() -> None:
     assert rows("t", b"") == (None, f"it has more than {MOST_ROWS} rows")
 
 
-def all_of(message: bytes) -> list[tuple[int, Wire, Value]]:
+def all_of(message: bytes) -> list[tuple[int, WireType, Value]]:
     """Return the fields of a message."""
     return list(fields(memoryview(message)))
 
@@ -259,10 +259,10 @@ def test_the_fields_of_all_wire_types_are_read() -> None:
         (number, wire, value if isinstance(value, int) else bytes(value)) for number, wire, value in all_of(message)
     ]
     assert found == [
-        (1, Wire.VARINT, 300),
-        (2, Wire.BYTES, b"ab"),
-        (3, Wire.FIXED64, b"\1" * 8),
-        (4, Wire.FIXED32, b"\2" * 4),
+        (1, WireType.VARINT, 300),
+        (2, WireType.BYTES, b"ab"),
+        (3, WireType.FIXED64, b"\1" * 8),
+        (4, WireType.FIXED32, b"\2" * 4),
     ]
 
 

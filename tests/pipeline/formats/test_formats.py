@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from holdfast.pipeline.formats import emqx, mosquitto_db, mosquitto_dump, ndjson
 from holdfast.pipeline.formats.file_entry import FileEntry, UnreadableFile
-from holdfast.pipeline.sink.rows import Unfit, ready
+from holdfast.pipeline.sink.rows import UnfitMessage, row_of_fields
 from holdfast.pipeline.sources.files import FilesReader
 from holdfast.retained.records import line_of
 from tests.pipeline.stores import NOW, message
@@ -85,7 +85,7 @@ def test_lines_of_an_export_are_the_messages(scratch: Path) -> None:
     full = message("a/b", b"\x00\xff", qos=2, client_id="c", username="u", expires_at=2**41, revision=7)
     (found,) = lines(scratch, line_of(full), 0)
     assert found.fields is not None
-    row = ready(found.fields, NOW)
+    row = row_of_fields(found.fields, NOW)
     assert (row.topic, row.payload, row.qos, row.client_id, row.username, row.stored_at, row.expires_at) == (
         "a/b", b"\x00\xff", 2, "c", "u", NOW, 2**41,
     )  # fmt: skip
@@ -149,7 +149,7 @@ def test_answers_of_emqx_are_messages(scratch: Path) -> None:
     scratch.write_text(json.dumps(told) + "\n" + json.dumps({"data": [told, {**told, "topic": "b"}], "meta": {}}))
     found = [each.fields or {} for each in emqx.messages(scratch)]
     assert [each["topic"] for each in found] == ["a", "a", "b"]
-    row = ready(found[0], 1_795_264_217_537)
+    row = row_of_fields(found[0], 1_795_264_217_537)
     assert (row.payload, row.qos, row.client_id, row.username, row.stored_at) == (
         b"\x00\xff", 1, "c", None, 1_795_264_217_537,
     )  # fmt: skip
@@ -199,16 +199,16 @@ def test_an_invalid_answer_of_emqx_has_a_reason(scratch: Path, line: str, words:
 )
 def test_an_invalid_field_is_rejected_with_the_kind_of_reason(fields: dict[str, Any], kind: str) -> None:
     """One field at a time."""
-    with pytest.raises(Unfit) as caught:
-        ready({"topic": "a", "payload": b"x", **fields}, NOW)
+    with pytest.raises(UnfitMessage) as caught:
+        row_of_fields({"topic": "a", "payload": b"x", **fields}, NOW)
     assert caught.value.kind == kind
 
 
 def test_defaults_are_those_of_a_message_published_now() -> None:
     """Only topic and payload must be there."""
-    row = ready({"topic": "a", "payload": b"x"}, NOW)
+    row = row_of_fields({"topic": "a", "payload": b"x"}, NOW)
     assert (row.qos, row.stored_at, row.expires_at, row.client_id, row.username) == (0, NOW, None, None, None)
-    given = ready({"topic": "a", "payload": b"x", "properties_json": '{"content_type": "t"}'}, NOW)
+    given = row_of_fields({"topic": "a", "payload": b"x", "properties_json": '{"content_type": "t"}'}, NOW)
     assert given.properties_json == '{"content_type":"t"}'
 
 

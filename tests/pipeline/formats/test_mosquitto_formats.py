@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from holdfast.pipeline.formats import json_elements, mosquitto_db, mosquitto_dump, mosquitto_sqlite
 from holdfast.pipeline.formats.file_entry import FileEntry, UnreadableFile
-from holdfast.pipeline.sink.rows import Unfit, ready
+from holdfast.pipeline.sink.rows import UnfitMessage, row_of_fields
 from holdfast.pipeline.sources.files import files_of
 from tests.pipeline.stores import NOW
 
@@ -107,11 +107,11 @@ def check_both(found: Iterable[FileEntry]) -> None:
     """Check the two messages that both kinds of files have in these tests."""
     given = {each.fields["topic"]: each.fields for each in found if each.fields is not None}
     full, plain = given['grün/"quoted"/𝄞'], given["a/b"]
-    row = ready(full, NOW)
+    row = row_of_fields(full, NOW)
     assert (row.payload, row.qos, row.client_id, row.username) == (b"\x00\xff", 2, "clientid", "user")
     assert row.expires_at == 1_769_799_786_000
     assert json.loads(row.properties_json or "") == KEPT
-    row = ready(plain, NOW)
+    row = row_of_fields(plain, NOW)
     assert (row.payload, row.qos, row.client_id, row.expires_at, row.stored_at) == (b"x", 0, None, None, NOW)
     assert row.properties_json is None
 
@@ -147,8 +147,8 @@ def test_a_damaged_dump_gives_messages_or_reasons(scratch: Path, place: int, tor
     assert all((each.fields is None) is (each.problem is not None) for each in found)
     for each in found:
         if each.fields is not None:
-            with suppress(Unfit):
-                ready(each.fields, NOW)
+            with suppress(UnfitMessage):
+                row_of_fields(each.fields, NOW)
 
 
 @pytest.mark.parametrize(
@@ -212,8 +212,8 @@ def test_an_invalid_message_of_a_dump_has_a_reason(scratch: Path, message: Any, 
 def test_messages_of_a_dump_follow_the_rules_of_the_sink(scratch: Path, fields: dict[str, Any], kind: str) -> None:
     found = one_dumped(scratch, {**GOOD, **fields}, {"storeid": 1})
     assert found.fields is not None
-    with pytest.raises(Unfit) as caught:
-        ready(found.fields, NOW)
+    with pytest.raises(UnfitMessage) as caught:
+        row_of_fields(found.fields, NOW)
     assert caught.value.kind == kind
 
 

@@ -18,7 +18,7 @@ def test_the_broker_s_user_can_read_what_root_stages(tmp_path: Path, monkeypatch
     area = staging_area_for(f"sqlite:///{tmp_path / 'holdfast.db'}", "job")
     area.open()
     area.put(0, [])
-    (file,) = map(Path, area.named([0])["files"])
+    (file,) = map(Path, area.prepare_merge([0])["files"])
     broker = (tmp_path.stat().st_uid, tmp_path.stat().st_gid)
     assert owners == {"staging": broker, file.parent.name: broker, "0.partial": broker}
 

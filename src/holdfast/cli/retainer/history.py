@@ -40,7 +40,7 @@ _WORDS = (
     "--since",
     metavar="TIME",
     callback=moment,
-    help="List changes from this time on: 2026-11-21T10:00:00Z, or 90m: that long ago.",
+    help="List changes from this time on: 2026-11-21T10:00:00Z, or an age such as 90m.",
 )
 @click.option("--until", metavar="TIME", callback=moment, help="List changes up to this time.")
 @click.option("--limit", type=click.IntRange(1), help="List at most this many changes; all by default.")
@@ -74,7 +74,7 @@ def history(
     metavar="TIME",
     callback=moment,
     required=True,
-    help="The time: 2026-11-21T10:00:00Z, or 90m: that long ago.",
+    help="The time: 2026-11-21T10:00:00Z, or an age such as 90m.",
 )
 @click.option("--clear", is_flag=True, help="Also clear topics that had no retained message then.")
 @click.option("--dry-run", is_flag=True, help="Change nothing, and print the changes that a restore would make.")

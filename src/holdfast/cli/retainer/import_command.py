@@ -25,8 +25,8 @@ from holdfast.retained.importing.verdicts import Merge
     type=click.Choice([one.value for one in Merge]),
     default=Merge.NEWER.value,
     show_default=True,
-    help="Of a topic that has a message: newer: the later one prevails, also if it was a clear. replace: the imported "
-    "one. keep: the one that is there.",
+    help="For topics that the broker knows. newer: the later message or clear prevails. replace: the imported message "
+    "prevails. keep: the retained message prevails.",
 )
 @click.option("--rejects", type=click.Path(dir_okay=False, path_type=Path), help="Write lines that were refused here.")
 @with_access_and_config

@@ -88,7 +88,7 @@ class Import:
             try:
                 area.put(1, lines.rows())
                 merging = merge_staged(
-                    self.access, job=job, merge=self.merge, rejected=lines.rejected, staged=area.named([1])
+                    self.access, job=job, merge=self.merge, rejected=lines.rejected, staged=area.prepare_merge([1])
                 )
                 with progress("importing", lines.count) as report:
                     for step in merging:

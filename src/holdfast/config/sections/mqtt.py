@@ -79,7 +79,8 @@ class MQTTConfig(Section):
         Choice((0, 1, 2)),
         2,
         help="Highest QoS for clients; sent to v5 clients as Maximum QoS.",
-        effect="PUBLISH with a higher QoS is refused (v5: QoS not supported, 0x9B). Subscriptions get at most it.",
+        effect="PUBLISH with a higher QoS is refused (v5: QoS not supported, 0x9B). The QoS of Subscriptions is"
+        " reduced to this value.",
         example=1,
     )
     max_topic_alias: int = option(
@@ -174,8 +175,8 @@ class MQTTConfig(Section):
         "infinity",
         help="Time after which the broker forgets an Application Message with QoS 2 without PUBREL: its Packet"
         " Identifier is free again, and it no longer counts against max_awaiting_rel.",
-        effect="All but infinity depart from MQTT: if the publisher returns later and sends the Application Message"
-        " again, subscribers get it twice.",
+        effect="Every value but infinity departs from MQTT: if the publisher returns later and sends the Application"
+        " Message again, subscribers get it twice.",
         example="5m",
     )
     max_subscriptions: int | None = option(
@@ -237,7 +238,7 @@ class MQTTConfig(Section):
         Duration("0s", "1d"),
         "60s",
         help="Time that clients have to return after a restart or crash of the broker before it publishes their Will"
-        " Messages; a longer Will Delay Interval counts. Set it in [mqtt]; zones cannot have their own.",
+        " Messages. If the Will Delay Interval is longer, it counts. Only for [mqtt], not for zones.",
         effect="Shorter: lost devices are reported sooner, and slow devices perhaps too early.",
         example="30s",
     )

@@ -18,8 +18,9 @@ class RetainModes(Section):
         help="Handling of messages with RETAIN 1: enabled = store and route; enabled_without_retaining = route"
         " only; downgrade = treat as if RETAIN were 0; drop = acknowledge and do nothing. To refuse them, set"
         " mqtt.retain_available = false.",
-        effect="All but enabled: clients neither retain nor clear messages, and still get retained messages. The broker"
-        " sets RETAIN of their Will Messages to 0; with drop, it does not publish Will Messages with RETAIN 1.",
+        effect="With every value but enabled, clients neither retain nor clear messages, and still get retained"
+        " messages. The broker sets RETAIN of their Will Messages to 0; with drop, it does not publish Will Messages"
+        " with RETAIN 1.",
         example="enabled_without_retaining",
     )
     stop_publish_clear_msg: bool = option(

@@ -256,7 +256,7 @@ class RetainerConfig(RetainModes):
     on_limit: str = option(
         Choice(("reject", "deliver_only", "disconnect", "drop_old")),
         "reject",
-        help="Handling of a message that a limit does not let be retained: reject = v5 publishers with QoS 1 and 2 get"
+        help="Handling of a message over a limit: reject = v5 publishers with QoS 1 and 2 get"
         " Quota exceeded (0x97), and no client gets the message; other publishers: as deliver_only; deliver_only ="
         " route and acknowledge it; disconnect = disconnect its publisher (v5: Quota exceeded, 0x97); drop_old = as"
         " deliver_only, and clear the older message of the topic.",

@@ -54,8 +54,8 @@ class Coverage:
     def is_of(self, transaction: ReadTransaction) -> bool:
         """Tell whether this may be the archive of a database.
 
-        If the database was replaced by an older backup, it has used the same numbers for other entries. Those are later
-        than the archived ones.
+        If the database was replaced by an older backup, it has used the same numbers for other entries. The times of
+        those entries are later than the archived times.
         """
         rows = transaction.rows(_LAST, (self.last_seq,))
         return not rows or rows[0][0] <= self.last_at

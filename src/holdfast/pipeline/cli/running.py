@@ -35,8 +35,8 @@ def running(name: str) -> Iterator[Callable[[], SparkSession]]:
         with process:
             yield process.start
     except (Exception, EndedBySignal, KeyboardInterrupt) as error:
-        # After a signal, any other exception is a consequence. For a moment of its start, Spark itself handles SIGINT,
-        # and raises KeyboardInterrupt.
+        # After a signal, any other exception is a result of the signal. While Spark starts, it handles SIGINT itself
+        # for a moment, and raises KeyboardInterrupt.
         if signals.interrupted or isinstance(error, KeyboardInterrupt):
             process.kill(error)
             raise EndedBySignal from error

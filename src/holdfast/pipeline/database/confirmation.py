@@ -1,4 +1,4 @@
-"""Telling the database which entries of its history are archived: it never forgets an entry before that."""
+"""Tells the database which entries of its history are archived. The broker prunes no other entries."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class JsonDocuments(Decoder):
     """Decodes JSON to the fields of a given schema, or to all fields if the schema is inferred.
 
     A given schema chooses fields, so others are left out. With an inferred schema, an unknown field makes the payload
-    bad: it would be lost without a word.
+    bad: otherwise the field would be lost without notice.
     """
 
     def __init__(self, schema: str | StructType | None = None) -> None:

@@ -79,7 +79,7 @@ def retained(spark: SparkSession, snapshot: Snapshot, partitions: int | None = N
 
 
 def recorded(spark: SparkSession, snapshot: Snapshot, partitions: int | None = None) -> Messages:
-    """Return all messages that were ever set, as far as the history goes back."""
+    """Return all messages that were set since the beginning of the history."""
 
     def of_filter(topic_filter: str) -> DataFrame:
         bounds = (1, snapshot.last_seq)

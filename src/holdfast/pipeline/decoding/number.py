@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.pipeline.decoding.decoder import BadPayload, Decoder
 from holdfast.pipeline.formatting import visible
 
-# float() takes more: 1_000, nan, infinity, and the digits of every script.
+# float() also accepts 1_000, nan, infinity, and the digits of every script.
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
 _COMMAS = re.compile(r"[+-]?[0-9.' ]*[0-9](?:,[0-9]+)+(?:\.[0-9]+)?\Z")
 _WORDS = {"on": True, "true": True, "off": False, "false": False}

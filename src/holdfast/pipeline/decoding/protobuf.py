@@ -14,7 +14,7 @@ from holdfast.pipeline.decoding.decoder import BadPayload
 Value = int | memoryview
 
 
-class Wire(IntEnum):
+class WireType(IntEnum):
     """The wire type of a field."""
 
     VARINT = 0
@@ -23,12 +23,12 @@ class Wire(IntEnum):
     FIXED32 = 5
 
 
-_SIZES = {Wire.FIXED64: 8, Wire.FIXED32: 4}
+_SIZES = {WireType.FIXED64: 8, WireType.FIXED32: 4}
 _LONGEST_VARINT = 10
 _UINT64 = (1 << 64) - 1
 
 
-def fields(message: memoryview) -> Iterator[tuple[int, Wire, Value]]:
+def fields(message: memoryview) -> Iterator[tuple[int, WireType, Value]]:
     """Give the number, the wire type and the value of each field in turn.
 
     Raises :class:`BadPayload` for another kind of message and for one cut short, also after some fields were read.
@@ -39,21 +39,21 @@ def fields(message: memoryview) -> Iterator[tuple[int, Wire, Value]]:
         number, wire = key >> 3, key & 7
         if not 0 < number < 1 << 29:
             raise BadPayload(f"this is not protobuf: there is no field {number} (byte {place})")
-        if wire == Wire.VARINT:
+        if wire == WireType.VARINT:
             value, place = _varint(message, place)
-            yield number, Wire.VARINT, value
+            yield number, WireType.VARINT, value
             continue
-        if wire == Wire.BYTES:
+        if wire == WireType.BYTES:
             size, place = _varint(message, place)
         elif wire in _SIZES:
-            size = _SIZES[Wire(wire)]
+            size = _SIZES[WireType(wire)]
         else:
             raise BadPayload(f"this is not protobuf: there is no wire type {wire} (byte {place})")
         if size > len(message) - place:
             raise BadPayload(
                 f"this protobuf is cut short: a field has {size} bytes, only {len(message) - place} are left"
             )
-        yield number, Wire(wire), message[place : place + size]
+        yield number, WireType(wire), message[place : place + size]
         place += size
 
 

@@ -29,9 +29,9 @@ _MOST_FIELDS = 1000
 _LONGEST_NAME = 255
 _LONG = 1 << 63
 _DIGITS = 38
-#: Each type holds the values of the types before it, but a double not to the last digit.
+#: Each type holds the values of the types before it; a double may lose the last digits of an integer.
 _NUMBERS: tuple[DataType, ...] = (LongType(), DecimalType(_DIGITS, 0), DoubleType())
-#: Stand for any array and for any object.
+#: The types of any array and of any object.
 _ARRAY, _OBJECT = ArrayType(NullType()), StructType()
 
 

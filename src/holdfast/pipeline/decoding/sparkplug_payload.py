@@ -9,7 +9,7 @@ from typing import Any
 from attrs import field, frozen
 
 from holdfast.pipeline.decoding.decoder import BadPayload
-from holdfast.pipeline.decoding.protobuf import Value, Wire, fields
+from holdfast.pipeline.decoding.protobuf import Value, WireType, fields
 
 #: The most metrics of one payload.
 MOST_METRICS = 10_000
@@ -35,7 +35,7 @@ class Payload:
 @frozen
 class _Field:
     name: str
-    wire: Wire
+    wire: WireType
     value: Callable[[Any], Any] = field(default=lambda value: value)
 
 
@@ -57,30 +57,30 @@ def _fixed(form: str) -> Callable[[memoryview], float]:
 
 
 _PAYLOAD = {
-    1: _Field("timestamp", Wire.VARINT),
-    2: _Field("metric", Wire.BYTES),
-    3: _Field("seq", Wire.VARINT),
-    4: _Field("uuid", Wire.BYTES, _text),
+    1: _Field("timestamp", WireType.VARINT),
+    2: _Field("metric", WireType.BYTES),
+    3: _Field("seq", WireType.VARINT),
+    4: _Field("uuid", WireType.BYTES, _text),
 }
 #: The fields of a metric. Data sets, templates and extensions stay bytes.
 _METRIC = {
-    1: _Field("name", Wire.BYTES, _text),
-    2: _Field("alias", Wire.VARINT),
-    3: _Field("timestamp", Wire.VARINT),
-    4: _Field("datatype", Wire.VARINT, _datatype),
-    5: _Field("historical", Wire.VARINT, bool),
-    6: _Field("transient", Wire.VARINT, bool),
-    7: _Field("is_null", Wire.VARINT, bool),
-    10: _Field("integer", Wire.VARINT),
-    11: _Field("integer", Wire.VARINT),
-    12: _Field("number", Wire.FIXED32, _fixed("<f")),
-    13: _Field("number", Wire.FIXED64, _fixed("<d")),
-    14: _Field("flag", Wire.VARINT, bool),
-    15: _Field("text", Wire.BYTES, _text),
-    16: _Field("bytes", Wire.BYTES, bytes),
-    17: _Field("bytes", Wire.BYTES, bytes),
-    18: _Field("bytes", Wire.BYTES, bytes),
-    19: _Field("bytes", Wire.BYTES, bytes),
+    1: _Field("name", WireType.BYTES, _text),
+    2: _Field("alias", WireType.VARINT),
+    3: _Field("timestamp", WireType.VARINT),
+    4: _Field("datatype", WireType.VARINT, _datatype),
+    5: _Field("historical", WireType.VARINT, bool),
+    6: _Field("transient", WireType.VARINT, bool),
+    7: _Field("is_null", WireType.VARINT, bool),
+    10: _Field("integer", WireType.VARINT),
+    11: _Field("integer", WireType.VARINT),
+    12: _Field("number", WireType.FIXED32, _fixed("<f")),
+    13: _Field("number", WireType.FIXED64, _fixed("<d")),
+    14: _Field("flag", WireType.VARINT, bool),
+    15: _Field("text", WireType.BYTES, _text),
+    16: _Field("bytes", WireType.BYTES, bytes),
+    17: _Field("bytes", WireType.BYTES, bytes),
+    18: _Field("bytes", WireType.BYTES, bytes),
+    19: _Field("bytes", WireType.BYTES, bytes),
 }
 
 
@@ -109,7 +109,7 @@ def _metric(message: memoryview) -> Mapping[str, Any]:
 
 def _known(message: memoryview, known: Mapping[int, _Field]) -> Iterator[tuple[str, Any]]:
     """Give the known fields. Newer versions of the standard may have others, which are skipped."""
-    wire: Wire
+    wire: WireType
     value: Value
     for number, wire, value in fields(message):
         meant = known.get(number)

@@ -1,4 +1,4 @@
-"""What subscriptions to Topic Filters receive: messages, bytes, and the cost of their replays. Pure."""
+"""The deliveries to subscriptions: messages, bytes, and the cost of their replays. Pure."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from holdfast.topics import InvalidTopicFilter, check_topic_filter, is_sys, spli
 #: Levels of a Topic Filter here: the job joins once for each level, and Spark plans no more than about 100 joins.
 MOST_LEVELS = 50
 _LONGEST = 65_535  #: bytes of UTF-8
-#: A line that begins like this is a comment. No Topic Filter does, but ``#`` alone is a Topic Filter.
+#: A line that begins like this is a comment. No Topic Filter begins like this; ``#`` alone is a Topic Filter.
 _COMMENTS = ("# ", "#\t", "##")
 
 
@@ -70,7 +70,7 @@ class RequestedFilters:
 
 
 def of_lines(lines: Iterable[str]) -> RequestedFilters:
-    """Read one Topic Filter from each line. A filter that occurs twice stands for two subscriptions.
+    """Read one Topic Filter from each line. A filter that occurs twice means two subscriptions.
 
     Empty lines and comments (``#`` and a space) are left out. Spaces are never removed: they belong to the filter.
     """

@@ -3,7 +3,8 @@
 How it works: ``json.JSONDecoder.raw_decode`` decodes one value at a position of a text. The text is the part of the
 file that was read and not decoded yet. If a value is cut at the end of the text, more is read and the value is decoded
 again. Each time twice as much is read, so no character is decoded more than about twice. A value that ends exactly at
-the end of the text may be cut, too: ``12`` may be the beginning of ``123``. It counts only after more was read.
+the end of the text may be cut, too: ``12`` may be the beginning of ``123``. Such a value is accepted only after more
+text was read.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from holdfast.retained.fields import BadRecord
 from holdfast.retained.records import message_of
 from holdfast.retained.store.rows import json_of
 
-#: Stands for a missing time: the sink sets the time of the import.
+#: Used for a missing time: the sink sets the time of the import.
 _NO_TIME = -1
 
 

@@ -1,4 +1,4 @@
-"""Compare the retained messages with the history's account of them."""
+"""Compare the retained messages with the messages in the history."""
 
 from __future__ import annotations
 

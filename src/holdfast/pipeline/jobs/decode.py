@@ -37,7 +37,7 @@ SAMPLE = 1000
 _MOST_REASONS = 10
 #: The parts in which two reasons of the same kind may differ: quoted values and numbers.
 _VALUE = r"""'[^']*'|"[^"]*"|\d+"""
-#: Stands before a field whose name another column has already.
+#: The prefix of a field whose name another column has already.
 _PREFIX = "payload_"
 
 
@@ -134,7 +134,7 @@ def _reasons(found: DataFrame) -> dict[str, int]:
 
 
 def _portable(decoding: DecodeFunction) -> DecodeFunction:
-    """Check that Spark can send it to the executors, which takes pickling. Raises :class:`PipelineError`."""
+    """Check that Spark can pickle the decoder, to send it to the executors. Raises :class:`PipelineError`."""
     dumps: Any = cloudpickle.dumps
     try:
         dumps(decoding)

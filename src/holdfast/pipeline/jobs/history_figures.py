@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _NEEDED = ("seq", "op", "topic", "client_id", "origin", "changed_at", "expires_at", "size")
 _LISTED = 12
-#: Lengths of a step of time, in seconds. The first length counts that needs no more than ``_MOST_STEPS`` steps.
+#: Lengths of a step of time, in seconds. The report uses the first length that needs at most ``_MOST_STEPS`` steps.
 _STEPS = (60, 300, 900, 3_600, 4 * 3_600, 12 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
 _MOST_STEPS = 72
 #: Changes are counted for prefixes of so many levels.

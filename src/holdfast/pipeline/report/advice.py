@@ -20,7 +20,7 @@ from holdfast.retained.replay.flow_settings import FlowSettings
 #: The seconds over which replays of all subscriptions are spread. Fewer bytes than ``_HARMLESS`` need no rate.
 _SPREAD = 300
 _HARMLESS = 64 << 20
-#: No higher rate is advised: the broker would hardly reach it, so it would hold nothing back.
+#: No higher rate is advised: the broker hardly reaches a higher rate, so it would limit nothing.
 _FASTEST = 50_000
 #: One replay with this share of the messages that the rate allows in ``_SPREAD`` justifies a rate for each client.
 _LARGE_SHARE = 0.2
@@ -82,7 +82,7 @@ def _leading_wildcards(found: FilterDeliveries) -> Advice | None:
 
 
 def _delivery_rate(found: FilterDeliveries, flow: FlowSettings) -> Advice | None:
-    """Advise a rate where much is replayed without one, or a higher rate where replays take very long."""
+    """Advise a rate if none limits many replays, or a higher rate if replays take very long."""
     proposed = _spread(found)
     mean = found.bytes / found.messages
     all_at_once = (

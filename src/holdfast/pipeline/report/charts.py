@@ -10,7 +10,7 @@ from holdfast.pipeline.report.column_chart import ChartColumn, ColumnChart
 from holdfast.pipeline.report.findings import AGE_BANDS, BandTotals, ChangeStep, Findings, History
 
 _HOUR, _DAY = 3_600_000, 86_400_000
-#: Columns that stand for less time than this (seconds) have an hour in their labels.
+#: Columns for less time than this (seconds) have an hour in their labels.
 _HOURS_SHOWN_BELOW = 14_400
 
 

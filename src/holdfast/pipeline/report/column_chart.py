@@ -1,6 +1,6 @@
 """The geometry of a chart with columns, as plain numbers; ``elements.html`` draws it. Pure.
 
-Heights are pixels, places across are shares of the width. So letters keep their size whatever the chart's width.
+Heights are in pixels, horizontal positions in shares of the width. So letters keep their size in a chart of any width.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The page: one HTML file that needs no other file and sends no request. Pure.
 
-The templates hold the texts and the markup. Python prepares the values that take more than a filter.
+The templates hold the texts and the markup. Python prepares the values that a filter cannot compute.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Jinja2 environment of the report: what may come into the page, and in which form.
+"""The Jinja2 environment of the report: it controls the values that come into the page, and their form.
 
 Topics, Topic Filters and Client Identifiers are text of strangers. Jinja2 escapes all text (autoescape). Before that,
 :func:`_shown` makes invisible characters visible and cuts long text. Only templates and ``Markup`` are markup.

@@ -15,9 +15,9 @@ from holdfast.pipeline.report.findings import PrefixTotals
 
 #: Pixels of the map, of the lowest prefix with room for its name, and of the lowest prefix that is drawn at all.
 HEIGHT, _NAMED, SMALLEST = 520, 15, 1.5
-#: The last of the 8 colours. All prefixes have it that get no colour of their own.
+#: The last of the 8 colours. Prefixes without a colour of their own have it.
 _PLAIN = 7
-#: A prefix with this share of the whole leaves the colours to the prefixes below it: else nearly all would be one.
+#: A prefix with this share of the whole gets no colour, but the prefixes below it do: else nearly all would have one.
 _MOST = 0.7
 
 

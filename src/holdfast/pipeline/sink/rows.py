@@ -1,4 +1,4 @@
-"""The row to store for the given fields of a message, or the reason why the message is refused."""
+"""Makes the row to stage from the fields of a message, or refuses the message with a reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIELDS = (
 _KINDS = {"stored_at": "date", "expires_at": "date"}
 
 
-class Unfit(ValueError):
+class UnfitMessage(ValueError):
     """The given fields are not a message that can be retained. ``kind`` is the reason in a word, for counting."""
 
     def __init__(self, kind: str, why: str) -> None:
@@ -29,10 +29,11 @@ class Unfit(ValueError):
         self.kind = kind
 
 
-def ready(given: Mapping[str, Any], now: int) -> Row:
-    """Return the row of a message, under the revision it is given with (0 for none).
+def row_of_fields(given: Mapping[str, Any], now: int) -> Row:
+    """Return the row of a message, with the given revision (0 for none).
 
-    Times are in milliseconds since the epoch; a message without ``stored_at`` gets ``now``. Raises :class:`Unfit`.
+    Times are in milliseconds since the epoch; a message without ``stored_at`` gets ``now``. Raises
+    :class:`UnfitMessage`.
     """
     fields = Fields(given)
     payload = given.get("payload")
@@ -56,7 +57,7 @@ def ready(given: Mapping[str, Any], now: int) -> Row:
         )
         return staged_row(message)
     except BadRecord as error:
-        raise Unfit(_KINDS.get(error.field, error.field), str(error)) from error
+        raise UnfitMessage(_KINDS.get(error.field, error.field), str(error)) from error
 
 
 @lru_cache(maxsize=1024)  # devices of one kind send the same properties again and again

@@ -31,7 +31,7 @@ from holdfast.pipeline.database.connection import check
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.sink.merging import Target, staging_explained
-from holdfast.pipeline.sink.rows import FIELDS, Unfit, ready
+from holdfast.pipeline.sink.rows import FIELDS, UnfitMessage, row_of_fields
 from holdfast.pipeline.sources.columns import RETAINED
 from holdfast.pipeline.sources.options import Options
 from holdfast.retained.importing.jobs import LONGEST_NAME
@@ -96,9 +96,9 @@ class RetainedWriter(DataSourceArrowWriter):
                 for given in _records(batch):
                     try:
                         if given.get("problem"):
-                            raise Unfit("unreadable", given["problem"])
-                        row = ready(given, self._now)
-                    except Unfit as unfit:
+                            raise UnfitMessage("unreadable", given["problem"])
+                        row = row_of_fields(given, self._now)
+                    except UnfitMessage as unfit:
                         staged.rejected[unfit.kind] += 1
                         if len(staged.rejects) <= self._most:  # with more, nothing is merged
                             staged.rejects.append(_reject(str(unfit), unfit.kind, given))
@@ -117,7 +117,7 @@ class RetainedWriter(DataSourceArrowWriter):
         try:
             rejected = self._check_rejects(staged, rejects)
             with staging_explained():
-                named = self._area.named([each.attempt for each in staged if each.rows])
+                named = self._area.prepare_merge([each.attempt for each in staged if each.rows])
             for said in self._target.merge(self._job, self._merge, rejected, named):
                 rejects += [_reject(one["reason"], "limit", one) for one in said["rejects"]]
             self._tell(rejects)

@@ -1,4 +1,4 @@
-"""DataFrames of the formats ``retained`` and ``retained_history``, with fewer words than Spark's own readers take."""
+"""DataFrames of the formats ``retained`` and ``retained_history``, with shorter calls than Spark's own readers have."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The Spark process of one command: started quietly, reachable from this host only, ended with the command.
 
 How it works. PySpark starts a Java process on the first use of ``SparkContext``; that process starts Python workers.
-All of them inherit standard output and standard error, which are a pipe to this process meanwhile (``console``).
+All of them inherit standard output and standard error, which are a pipe to this process (``console``).
 Spark's own settings choose the master, so it is known only after the start. If the master is local, the session gets
 two more settings that keep other hosts out.
 

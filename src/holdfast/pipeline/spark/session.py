@@ -1,4 +1,4 @@
-"""What a session needs for the jobs: the formats and a few settings."""
+"""Prepares a session for the jobs: registers the formats, and sets a few settings."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _PASSED = "UPDATE retained_history_periods SET baseline_to = ? WHERE first_seq =
 _COMPLETE = "UPDATE retained_history_periods SET complete_since = ? WHERE first_seq = ?"
 
 
-def write_slice(cursor: Cursor, now: int, rows: int, size: int) -> bool:
+def write_part(cursor: Cursor, now: int, rows: int, size: int) -> bool:
     """Write the baseline of the next topics, at most ``rows`` topics or ``size`` bytes; tell whether it is complete.
 
     Clients change topics in the meantime. The period answers for moments after its baseline is complete: then each

@@ -14,7 +14,7 @@ from twisted.logger import Logger
 from zope.interface import Interface, implementer
 
 from holdfast.log_throttle import LogThrottle
-from holdfast.retained.history.baseline import write_slice
+from holdfast.retained.history.baseline import write_part
 from holdfast.retained.history.entries import HistoryEvent
 from holdfast.retained.history.moments import (
     HistoryUnavailable,
@@ -29,7 +29,7 @@ from holdfast.retained.history.moments import (
     still_retained,
 )
 from holdfast.retained.history.periods import begin, confirm, end, read_state
-from holdfast.retained.history.pruning import prune_slice
+from holdfast.retained.history.pruning import prune_part
 from holdfast.retained.store.sql import statements_for
 from holdfast.storage.database import Database
 from holdfast.storage.driver import Connection, Cursor
@@ -295,7 +295,7 @@ class RetainedHistory(Service):
     @inlineCallbacks
     def _write_baseline(self) -> Generator[Deferred[Any], Any, None]:
         def work(connection: Connection) -> bool:
-            return write_slice(connection.cursor(), self._now(), _BASELINE_ROWS, _BYTES)
+            return write_part(connection.cursor(), self._now(), _BASELINE_ROWS, _BYTES)
 
         while self.running and not (yield self._parts.writer.run(work)):
             yield self.turn()
@@ -306,7 +306,7 @@ class RetainedHistory(Service):
         horizon = None if limits.keep is None else self._now() - round(limits.keep * 1000)
         while self.running:
             pruned = yield self._parts.writer.run(
-                lambda connection: prune_slice(connection.cursor(), horizon, limits.max_bytes, _PRUNED_ROWS)
+                lambda connection: prune_part(connection.cursor(), horizon, limits.max_bytes, _PRUNED_ROWS)
             )
             if not pruned.more:
                 if pruned.excess:

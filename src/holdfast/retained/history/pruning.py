@@ -63,7 +63,7 @@ class Pruned:
     excess: int = 0
 
 
-def prune_slice(cursor: Cursor, horizon: int | None, most: int | None, rows: int) -> Pruned:
+def prune_part(cursor: Cursor, horizon: int | None, most: int | None, rows: int) -> Pruned:
     """Delete entries that only moments before ``horizon`` need; more if the history has more than ``most`` bytes.
 
     ``horizon`` is in milliseconds since the epoch; None is no limit, for both. One call looks at ``rows`` entries at

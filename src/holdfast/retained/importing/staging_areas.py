@@ -52,7 +52,7 @@ class StagingArea(Protocol):
     def put(self, attempt: int, rows: Iterable[Row]) -> None:
         """Write all rows of a task attempt, or none."""
 
-    def named(self, attempts: Sequence[int]) -> dict[str, Any]:
+    def prepare_merge(self, attempts: Sequence[int]) -> dict[str, Any]:
         """Return the body of the API's call ``/merge``. Only the rows of these attempts count."""
 
     def drop(self) -> None:
@@ -99,7 +99,8 @@ class StagingFolder:
         if not self._path.is_dir():
             raise StagingUnusable(
                 f"{self.folder}: has no staging area on {gethostname()}, where a task runs: another run of the same "
-                "job has removed it, or it is another host: name a folder that executors and broker share (staging)"
+                "job has removed it, or this host does not see it: name a folder that executors and broker share "
+                "(staging)"
             )
         unfinished = self._path / f"{attempt}.partial"
         with self._explained(), closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
@@ -114,8 +115,8 @@ class StagingFolder:
             self._give_away(unfinished)
             unfinished.rename(self._file(attempt))
 
-    def named(self, attempts: Sequence[int]) -> dict[str, Any]:
-        """Name the files."""
+    def prepare_merge(self, attempts: Sequence[int]) -> dict[str, Any]:
+        """Return the body with the names of the files."""
         return {"files": [str(self._file(attempt)) for attempt in attempts]}
 
     def drop(self) -> None:
@@ -177,8 +178,8 @@ class StagingTable:
 
         self._run(copy)
 
-    def named(self, attempts: Sequence[int]) -> dict[str, Any]:
-        """Name the table and the attempts, and create the index by which the merge reads the table."""
+    def prepare_merge(self, attempts: Sequence[int]) -> dict[str, Any]:
+        """Return the body with table and attempts, after creating the index by which the merge reads the table."""
 
         def order(connection: Any) -> None:
             connection.execute(TABLE_INDEX.format(self.name))
