@@ -108,7 +108,7 @@ def standing_in(config: Config) -> Iterator[Access]:
     database.check_present()
     if not database.remote:
         with database.explaining_errors(), database.exclusive_engine().begin():
-            pass  # fails if a broker has the database open, whatever data directory that broker uses
+            pass  # fails if a broker has the database open, even a broker with another data directory
     clock = Clock()
     durable = DurableStore(
         config.storage.url, durability=Durability.FULL, flush_interval=0, max_pending=0, node=_NODE, reactor=clock,
@@ -145,7 +145,8 @@ def _api_of(config: Config, durable: DurableStore, clock: Clock) -> RetainerAPI:
 
 
 def _recorded(retainer: RetainerConfig, durable: DurableStore) -> RetainerConfig:
-    """Return the configuration with the history enabled if the database has an open period, whatever the file says.
+    """Return the configuration with the history enabled if the database has an open period, even if the file disables
+    it.
 
     A change that is not recorded would be a gap in that period.
     """

@@ -1,4 +1,4 @@
-"""The control socket: serves the API to users who may use the data directory, and to no others."""
+"""The control socket: serves the API to the user of the data directory only."""
 
 from __future__ import annotations
 

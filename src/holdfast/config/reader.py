@@ -26,7 +26,8 @@ class KeyProblem:
 
     path: KeyPath
     message: str
-    #: The problem is ignored if one of these keys is rejected: its value is the default then, not that of the file.
+    #: The problem is ignored if one of these keys is rejected: that key then has its default, not its value in the
+    #: file.
     needs: tuple[KeyPath, ...] = ()
 
 

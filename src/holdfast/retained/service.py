@@ -54,7 +54,7 @@ class IRetainedMessages(Interface):
         """
 
     def refused(message: ApplicationMessage, refusal: RetainRefused, outcome: str) -> None:
-        """Count and log a message that is not retained. ``outcome`` says what happens to it instead."""
+        """Count and log a message that is not retained. ``outcome`` describes its treatment instead."""
 
     def drop(message: ApplicationMessage, origin: ChangeOrigin) -> tuple[CommitTicket, bool]:
         """Clear the older message of a topic whose new message was refused. Returns whether there may have been one."""

@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 metadata = MetaData()
 
-#: Topic Names sort by their UTF-8 bytes, whatever the database's locale is. Ranges and cursors rely on this order.
+#: Topic Names sort by their UTF-8 bytes in every locale of the database. Ranges and cursors rely on this order.
 TopicName = Text().with_variant(Text(collation="C"), "postgresql")
 
 #: One row for each topic that has a retained message or a tombstone (it was cleared or has expired). A tombstone has an
@@ -184,7 +184,7 @@ wills = Table(
 
 #: Every change of a retained message while ``retainer.history.enable`` is set, in the order of commits. ``op`` is
 #: "set", "clear" or "expire"; ``origin`` is a :class:`holdfast.messages.ChangeOrigin`. ``changed_at`` never decreases
-#: from one ``seq`` to the next, whatever the clock does, so a time corresponds to one position in the order.
+#: from one ``seq`` to the next, even if the clock is set back, so a time corresponds to one position in the order.
 retained_history = Table(
     "retained_history",
     metadata,

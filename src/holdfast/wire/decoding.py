@@ -1,6 +1,6 @@
 """Decodes the bytes of one whole Control Packet to its value.
 
-It raises only :class:`MalformedPacket` and :class:`ProtocolError`, whatever the bytes are. The decoders of PUBLISH and
+For any bytes, it raises only :class:`MalformedPacket` and :class:`ProtocolError`. The decoders of PUBLISH and
 of acknowledgements without a Reason Code do not use :class:`Cursor`: they run once for each message.
 """
 

@@ -18,7 +18,7 @@ _PART = re.compile(r"((?:[^:\\]|\\.)*+):")
 _NAMED = re.compile(r"((?:[^=\\]|\\.)*+)=(.*)")
 _ESCAPE = re.compile(r"\\(.)")
 
-#: The parameters of each type: first those that need no name, in their order, then those that need one.
+#: The parameters of each type: first the parameters without a name, in their order, then the named parameters.
 _PARAMETERS = {
     "tcp": (("port", "interface"), ("backlog",)),
     "unix": (("address",), ("mode", "backlog", "lockfile")),

@@ -26,7 +26,7 @@ FOUND = 3
 def running(name: str) -> Iterator[Callable[[], SparkSession]]:
     """Give the function that starts Spark for a command. A failure becomes one line, and exit status 1.
 
-    A command first checks all that it can check without Spark, whose start takes seconds.
+    A command first makes all checks that need no Spark, because Spark takes seconds to start.
     """
     signals = end_signals()
     verbose = click.get_current_context().meta.get(VERBOSE, False)
@@ -51,7 +51,7 @@ def end_signals() -> EndSignals:
 
 
 def fail(message: str) -> NoReturn:
-    """Print what is wrong, and end with status 1."""
+    """Print the message, and end with status 1."""
     click.echo(message, err=True)
     raise SystemExit(FAILED)
 

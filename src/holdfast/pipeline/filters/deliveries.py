@@ -67,7 +67,7 @@ class FilterDeliveries:
 
 
 def delivery_of(requested: RequestedFilter, messages: int, size: int, flow: FlowSettings) -> FilterDelivery:
-    """Return the delivery of a filter that matches so many messages with so many bytes of payload."""
+    """Return the delivery of a filter that matches this number of messages with this number of bytes."""
     return FilterDelivery(
         requested.topic_filter, requested.subscriptions, requested.replayed, messages, size,
         reads(flow, messages, size), slices(flow, messages), least_seconds(flow, messages),

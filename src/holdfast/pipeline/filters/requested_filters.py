@@ -56,7 +56,7 @@ class RequestedFilters:
     def also(self, other: RequestedFilters) -> RequestedFilters:
         """Return the filters of both. The subscriptions to a filter that both have are added up.
 
-        Subscriptions with Retain Handling 2 do not count where the other side has a filter, too: they receive nothing.
+        If both have a filter, its subscriptions with Retain Handling 2 do not count: they receive nothing.
         """
         found = {one.topic_filter: one for one in self.filters}
         for one in other.filters:

@@ -24,7 +24,7 @@ _LISTED = 12
 #: Lengths of a step of time, in seconds. The report uses the first length that needs at most ``_MOST_STEPS`` steps.
 _STEPS = (60, 300, 900, 3_600, 4 * 3_600, 12 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
 _MOST_STEPS = 72
-#: Changes are counted for prefixes of so many levels.
+#: Changes are counted for prefixes of this many levels.
 _PREFIX_LEVELS = 2
 
 
@@ -66,7 +66,7 @@ def history_of(spark: SparkSession, snapshot: Snapshot) -> History | None:
 
 
 def step_of(seconds: int) -> int:
-    """Return the length of a step for a time of so many seconds: whole days where the listed lengths are too short."""
+    """Return the length of a step for a time in seconds: whole days if the listed lengths are too short."""
     fitting = (step for step in _STEPS if seconds <= step * _MOST_STEPS)
     return next(fitting, -(-seconds // _MOST_STEPS // 86_400) * 86_400)
 

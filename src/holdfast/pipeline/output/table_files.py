@@ -25,6 +25,6 @@ def write_table(frame: DataFrame, out: Folder, form: str, about: Mapping[str, ob
 
 def write_files(frame: DataFrame, out: Folder, name: str, form: str = "parquet") -> None:
     """Write a table to the folder ``name``, in place of all files there."""
-    # "static" replaces the whole folder, whatever the session's own setting is: "dynamic" would keep other days.
+    # "static" replaces the whole folder. With "dynamic", which the session may have set, other days would stay.
     writer = frame.write.mode("overwrite").option("partitionOverwriteMode", "static")
     writer.option("ignoreNullFields", "false").format(form).save(out.below(name))

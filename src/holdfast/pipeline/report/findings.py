@@ -12,7 +12,7 @@ AGE_BANDS: tuple[tuple[int, str], ...] = (
     (0, "<1h"), (3_600, "1-6h"), (21_600, "6-24h"), (86_400, "1-7d"), (604_800, "7-30d"), (2_592_000, "30-90d"),
     (7_776_000, "90d-1y"), (31_536_000, ">1y"),
 )  # fmt: skip
-#: The expiry outlook has so many single hours, and so many single days.
+#: The number of single hours and of single days in the expiry outlook.
 HOURS, DAYS = 48, 30
 
 

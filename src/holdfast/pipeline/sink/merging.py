@@ -23,7 +23,7 @@ from holdfast.storage.lock import DirectoryUnusable
 
 @frozen
 class Target:
-    """The database to import into: ``storage`` is its URL, or ``config`` the broker's file; one of them is given.
+    """The database to import into: either ``storage``, its URL, or ``config``, the broker's file, is given.
 
     The broker of an SQLite database given by its URL is the one whose data directory holds the database. A Postgres
     database given by its URL is written directly, because its brokers may run on any host.
@@ -38,7 +38,7 @@ class Target:
         return url_of(self.storage, self.config)
 
     def merge(self, job: str, merge: Merge, rejected: int, staged: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Merge a staging area, and yield the API's report after each chunk; so many rows were ``rejected`` before.
+        """Merge a staging area, and yield the API's report after each chunk; ``rejected`` rows were rejected before.
 
         Raises :class:`PipelineError`.
         """

@@ -15,7 +15,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 _SCHEMA = StructType([StructField("host", StringType()), StructField("problem", StringType())])
 _ARROW = pa.schema([("host", pa.string()), ("problem", pa.string())])
-#: Only so many bytes of the file are compared.
+#: Only this many bytes of the file are compared.
 HEAD = 64
 
 

@@ -19,7 +19,7 @@ from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.formats import emqx, mosquitto_db, mosquitto_dump, mosquitto_sqlite, ndjson
 from holdfast.pipeline.formats.file_entry import FileEntry, UnreadableFile
 
-#: A task reads so many bytes of a file of lines.
+#: A task reads this many bytes of a file of lines.
 _PART = 64 << 20
 _ROWS, _BYTES = 10_000, 8 << 20
 #: The fields of a message, then its position in the files, and the problem with it.

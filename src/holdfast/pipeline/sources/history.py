@@ -48,8 +48,8 @@ Offset = dict[str, int]
 class EntryRange(InputPartition):
     """The entries later than ``after``, up to ``upto``.
 
-    With ``complete_after``, no entry later than that may be missing. With ``newest_upto``, only the newest entry of
-    each topic counts, of all entries up to that one.
+    With ``complete_after``, no entry after that position may be missing. With ``newest_upto``, only the newest entry of
+    each topic up to that position counts.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ class SparkProcess(AbstractContextManager["SparkProcess", None]):
     """Spark for one command. Leaving the context stops the session that :meth:`start` began.
 
     With ``quiet``, only the progress of jobs reaches the console. ``on_start`` is called when the session exists: from
-    then on PySpark handles SIGINT itself unless somebody takes it back.
+    then on PySpark handles SIGINT itself, unless ``on_start`` sets another handler.
     """
 
     def __init__(self, name: str, *, quiet: bool = True, on_start: Callable[[], None] = lambda: None) -> None:

@@ -284,7 +284,7 @@ class RetainedHistory(Service):
 
     @inlineCallbacks
     def tend(self) -> Generator[Deferred[Any], Any, None]:
-        """Write the rest of the baseline, then prune, in one short transaction after the other."""
+        """Write the rest of the baseline, then prune, in a series of short transactions."""
         try:
             if self.limits.enable:
                 yield self._write_baseline()

@@ -32,7 +32,7 @@ class OtherJob(ValueError):
 class Job:
     """A job has merged all staged topics up to ``position``. ``counts`` has a number for each verdict and for rejects.
 
-    A rejected message is one that a limit refuses, or one that was rejected before the job began.
+    Messages are rejected by a limit, or before the job begins.
     """
 
     name: str
@@ -83,5 +83,5 @@ def advance(cursor: Cursor, job: Job) -> None:
 
 
 def forget(cursor: Cursor, name: str) -> None:
-    """Delete the record of a job that nobody can repeat."""
+    """Delete the record of a job that cannot be repeated."""
     cursor.execute(_FORGET, (name,))

@@ -57,8 +57,9 @@ class Progress:
 class Merger:
     """Merges staging areas, ``rows`` rows at a time.
 
-    With ``hold``, the size of a chunk adapts so that each one keeps the writer for about so many seconds, by the clock
-    ``seconds``. ``now`` is in milliseconds since the epoch; ``pause`` fires after the reactor has run its other work.
+    With ``hold``, the size of a chunk adapts so that each chunk keeps the writer busy for about ``hold`` seconds, by
+    the clock ``seconds``. ``now`` is in milliseconds since the epoch; ``pause`` fires after the reactor has run its
+    other work.
     """
 
     _log = Logger()

@@ -178,7 +178,7 @@ class BoundedRead:
         return None
 
     def _next_part(self, rest: KeyRange) -> Part:
-        """Choose the next part: the topics that some jumps reached, or a walk, whichever goes further."""
+        """Choose the next part: the topics that some jumps reached, or a walk if it goes further."""
         if not self._searching:
             return Part(rest, None)
         size, bounded = self._scan_size, rest.high is not None

@@ -48,5 +48,5 @@ def _leading(count: int) -> str:
 
 
 def _behind(count: int) -> str:
-    """Return the first string behind the topics below the first so many levels."""
+    """Return the first string behind all topics that begin with the first ``count`` levels."""
     return f"{_leading(count)} || '{AFTER_SEPARATOR}'"

@@ -91,7 +91,7 @@ class Wills:
             self._forget(client_id, will)
 
     def client_lost(self, principal: Principal, will: Will, session_expiry: float | None) -> None:
-        """Publish after the Will Delay Interval or when the Session ends, whichever is first [MQTT5-3.1.3-9]."""
+        """Publish after the Will Delay Interval, or when the Session ends before that [MQTT5-3.1.3-9]."""
         delay = _delay(will, session_expiry)
         if delay <= 0:
             self._publish(principal, will)

@@ -109,7 +109,7 @@ class Session:
             self._wake_replays = _wake_none
 
     def expire_after(self, interval: float | None) -> None:
-        """Expire so many seconds after the disconnect (None for never), because the Client or the broker says so."""
+        """Set the seconds between a disconnect and the expiry (None for never)."""
         self.expiry_interval = interval
 
     def end(self) -> CommitTicket:

@@ -40,7 +40,7 @@ def _upsert(table: Table, rows: int) -> str:
 
 @lru_cache(maxsize=256)
 def delete_statement(table: Table, key: tuple[str, ...], rows: int) -> str:
-    """Return the statement that deletes so many rows by their keys."""
+    """Return the statement that deletes this number of rows by their keys."""
     if len(key) == 1:
         return f"DELETE FROM {table.name} WHERE {key[0]} IN ({', '.join('?' * rows)})"
     parameters = f"({', '.join('?' * len(key))})"

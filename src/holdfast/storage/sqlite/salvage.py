@@ -189,7 +189,7 @@ class _GapReader:
                 waiting += ((low_reached, middle), (middle, high_reached))
 
     def _walk(self, low: bytes, high: bytes, direction: str) -> Generator[Row, None, bytes | None]:
-        """Yield rows from one end; return the topic that was reached, None if it is the other end."""
+        """Yield rows from one end; return the topic that was reached, None at the other end."""
         position = _WalkPosition(low, high) if direction == "ASC" else _WalkPosition(high, low)
         try:
             for row in self._read(low, high, direction, -1):

@@ -18,7 +18,7 @@ class CommitGroup:
 
     def __init__(self) -> None:
         self.writes: dict[Identity, Write] = {}
-        #: an identity of None is a ticket that waits for the end of the commit, whatever its result
+        #: an identity of None is a ticket that waits for the end of the commit, with any result
         self.tickets: list[tuple[Identity | None, CommitTicket]] = []
         self.size = 0
         self.coalesced = 0

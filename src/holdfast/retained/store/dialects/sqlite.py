@@ -164,7 +164,7 @@ def _upsert(rows: int) -> str:
 
 @lru_cache
 def _replaced(rows: int) -> str:
-    """Select, for so many topics, the number of messages, their bytes, and the highest revision."""
+    """Select, for this number of topics, the number of messages, their bytes, and the highest revision."""
     return (
         "SELECT count(*) - coalesce(sum(tombstone), 0), coalesce(sum(size), 0), coalesce(max(revision), -1) "
         f"FROM retained WHERE topic IN ({', '.join('?' * rows)})"
