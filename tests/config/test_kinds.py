@@ -12,7 +12,7 @@ from holdfast import rates
 from holdfast.config.kinds import Choice, Duration, Flag, Integer, InvalidValue, Kind, Number, Rate, Size, Text
 from holdfast.config.sections.endpoints import EndpointString
 from holdfast.config.sections.mqtt import KeepAlive
-from holdfast.config.sections.node import Folder
+from holdfast.config.sections.node import FolderPath
 from holdfast.config.sections.storage import StoreURL
 
 KINDS: list[Kind] = [
@@ -28,7 +28,7 @@ KINDS: list[Kind] = [
     Size("1KB", "1MB", zero="no limit"),
     EndpointString(),
     KeepAlive(),
-    Folder(),
+    FolderPath(),
     StoreURL(),
 ]
 

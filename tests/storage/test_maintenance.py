@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.storage import schema
 from holdfast.storage.database import Durability, StoreUnusable
-from holdfast.storage.maintenance import Condition, examine, upgrade_schema
+from holdfast.storage.maintenance import DatabaseCondition, examine, upgrade_schema
 from holdfast.storage.sqlite.database import SQLiteDatabase
 from holdfast.storage.writing.node_totals import StoreTotals, read_totals
 from tests.storage.doubles import Bench, fresh_file, result_of
@@ -208,7 +208,7 @@ def test_no_other_program_may_have_the_file_open_during_an_upgrade(tmp_path: Pat
 
 def test_a_sound_database(tmp_path: Path) -> None:
     condition = examine(database(fresh_file(tmp_path)))
-    assert condition == Condition(schema.newest_version(), {"integrity_check": [], "foreign_key_check": []})
+    assert condition == DatabaseCondition(schema.newest_version(), {"integrity_check": [], "foreign_key_check": []})
     assert condition.is_current
     assert condition.is_sound
 

@@ -26,16 +26,16 @@ from holdfast.config.sections.listeners import (
     unknown_zones,
 )
 from holdfast.config.sections.mqtt import MQTTConfig
-from holdfast.config.sections.node import Folder, NodeConfig
+from holdfast.config.sections.node import FolderPath, NodeConfig
 from holdfast.config.sections.retain_modes import RetainModes
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.config.sections.storage import StorageConfig, StoreURL, resolved_url, without_password
 from holdfast.config.sections.sys_topics import SysTopicsConfig
 from holdfast.config.toml import file as toml_file
-from holdfast.config.toml.locations import Source
+from holdfast.config.toml.locations import ConfigOrigin
 
-_COMMAND_LINE = Source("command line")
-_DEFAULTS = Source("built-in defaults")
+_COMMAND_LINE = ConfigOrigin("command line")
+_DEFAULTS = ConfigOrigin("built-in defaults")
 
 
 @frozen
@@ -113,7 +113,7 @@ class Config(Section):
     #: The options that the command line has replaced.
     overridden: frozenset[str] = field(default=frozenset(), kw_only=True, eq=False)
     #: The origin of the listeners, for messages.
-    source: Source = field(default=_DEFAULTS, kw_only=True, eq=False, repr=False)
+    source: ConfigOrigin = field(default=_DEFAULTS, kw_only=True, eq=False, repr=False)
 
     @property
     def data_dir(self) -> Path:
@@ -162,7 +162,7 @@ class Config(Section):
         said = {"--data-dir": data_dir, "--storage": storage}
         overridden = self.overridden | {option for option, value in said.items() if value is not None}
         changed = attrs.evolve(self, overridden=overridden)
-        if data_dir is not None and command_line.allows(Folder(), data_dir, "--data-dir"):
+        if data_dir is not None and command_line.allows(FolderPath(), data_dir, "--data-dir"):
             changed = attrs.evolve(changed, node=attrs.evolve(changed.node, data_dir=os.path.abspath(cwd / data_dir)))
             if changed.url_by_default:
                 changed = command_line.with_url(changed, "", cwd, "--data-dir")
@@ -247,7 +247,7 @@ def exposed_without_authentication(config: Config) -> list[ConfigProblem]:
     return [config._problem(problem) for problem in exposed(config.listeners)]
 
 
-def _configured(values: Mapping[str, object], source: Source, folder: Path, allow_anonymous: bool) -> Config:
+def _configured(values: Mapping[str, object], source: ConfigOrigin, folder: Path, allow_anonymous: bool) -> Config:
     reader = Reader(Config)
     config = reader.section(Config, values, ())
     for problem in [

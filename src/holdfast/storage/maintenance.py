@@ -50,7 +50,7 @@ def _found(connection: Connection, database: Database) -> str:
 
 
 @frozen
-class Condition:
+class DatabaseCondition:
     """The result of a check."""
 
     version: str | None
@@ -67,10 +67,10 @@ class Condition:
         return not any(self.faults.values())
 
 
-def examine(database: Database) -> Condition:
+def examine(database: Database) -> DatabaseCondition:
     """Check a database. A broker may use it meanwhile. Raises :class:`StoreUnusable` if it cannot be read."""
     database.check_present()
     with database.explaining_errors():
         with database.reading_engine().begin() as connection:
             version = own_version(connection, database.location)
-        return Condition(version, database.find_damage())
+        return DatabaseCondition(version, database.find_damage())

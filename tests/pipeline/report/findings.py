@@ -16,9 +16,9 @@ from holdfast.pipeline.report.findings import (
     Expiry,
     Findings,
     History,
-    ListedMessage,
     NamedTotals,
     PrefixTotals,
+    ReportedMessage,
     ReportTotals,
 )
 from holdfast.retained.replay.flow_settings import FlowSettings
@@ -69,7 +69,7 @@ def findings(names: tuple[str, ...] = ("plant", "home", "lab")) -> Findings:
     """Return the figures of a report in which all topics, clients and filters have these names."""
     branches = tuple(branch(one, 1000 - place) for place, one in enumerate(names))
     below = tuple(branch(f"{one}/{other}", 90) for one in names for other in names)
-    ones = tuple(ListedMessage(one, one, 1000, NOW - 5 * DAY) for one in names)
+    ones = tuple(ReportedMessage(one, one, 1000, NOW - 5 * DAY) for one in names)
     found = tuple(delivery(one, 2, 100, 10_000) for one in names)
     messages = sum(one.messages for one in branches)
     return Findings(

@@ -14,7 +14,7 @@ from holdfast.pipeline.cli.root import main
 from holdfast.pipeline.filters.requested_filters import of_lines
 from holdfast.pipeline.jobs.history_figures import step_of
 from holdfast.pipeline.jobs.report import report
-from holdfast.pipeline.report.findings import BandTotals, Findings, ListedMessage, NamedTotals
+from holdfast.pipeline.report.findings import BandTotals, Findings, NamedTotals, ReportedMessage
 from holdfast.retained.replay.flow_settings import FlowSettings
 from tests.pipeline.stores import NOW, Filled, message
 
@@ -50,7 +50,7 @@ def test_the_report_counts_messages_by_size_age_publisher_and_expiry(spark: Spar
     assert found.sizes == (BandTotals(0, 1, 1), BandTotals(1, 2, 4), BandTotals(3, 1, 5), BandTotals(7, 1, 100))
     assert found.ages == (BandTotals(0, 2, 4), BandTotals(1, 1, 5), BandTotals(5, 2, 101))
     assert [one.topic for one in found.oldest][:2] == ["a/b", "old/x"]
-    assert found.largest[0] == ListedMessage("a/b", "c1", 100, now - 40 * 24 * HOUR)
+    assert found.largest[0] == ReportedMessage("a/b", "c1", 100, now - 40 * 24 * HOUR)
     assert found.clients == (NamedTotals("c1", 2, 105), NamedTotals("c2", 2, 4), NamedTotals(None, 1, 1))
     assert [one.prefix for one in found.stale] == ["old", "a/b"]
     assert (found.expiry.hours[1], sum(found.expiry.hours), found.expiry.days[0]) == (1, 1, 1)

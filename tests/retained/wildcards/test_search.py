@@ -199,10 +199,10 @@ def test_postgres_jumps_to_the_same_topic_as_the_plan(data: st.DataObject) -> No
 @contextmanager
 def connected() -> Iterator[Any]:
     """A cursor on Postgres."""
-    from holdfast.storage.postgres.database import Cursor
+    from holdfast.storage.postgres.database import PostgresCursor
 
     url = test_postgres.database().replace("+psycopg", "")
-    with psycopg.connect(url, autocommit=True, cursor_factory=Cursor) as connection:
+    with psycopg.connect(url, autocommit=True, cursor_factory=PostgresCursor) as connection:
         yield connection.cursor()
 
 

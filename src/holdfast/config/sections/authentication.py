@@ -9,7 +9,7 @@ from holdfast.config.kinds import InvalidValue, Text
 
 
 @frozen
-class File:
+class FilePath:
     """The kind of options with the path of a file, or an empty string."""
 
     allowed: str = field(default="the path of a file, relative or absolute, or an empty string for none", init=False)
@@ -27,7 +27,7 @@ class AuthenticationConfig(Section):
     """The Authentication Methods of MQTT 5. With one, only listeners with ``allow_anonymous`` admit other clients."""
 
     scram_file: str = option(
-        File(),
+        FilePath(),
         "",
         help="File with the users of SCRAM-SHA-256, an Authentication Method for v5 clients. Written by: holdfast scram"
         " set FILE USERNAME. A relative path begins at the folder of this file. Empty = the method is not offered.",

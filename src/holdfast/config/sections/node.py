@@ -9,7 +9,7 @@ from holdfast.config.kinds import Integer, InvalidValue, Text
 
 
 @frozen
-class Folder:
+class FolderPath:
     """The kind of options with the path of a folder."""
 
     allowed: str = field(default="the path of a folder, relative or absolute", init=False)
@@ -27,7 +27,7 @@ class NodeConfig(Section):
     """The folder of this broker's data, and its number."""
 
     data_dir: str = option(
-        Folder(),
+        FolderPath(),
         "data",
         help="Folder of all data of this broker. A relative path begins at the folder of this file.",
         effect="The broker starts with the data in the other folder, also with its default database. Nothing is moved.",

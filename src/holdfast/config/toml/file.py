@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.config.problems import ConfigError, ConfigProblem
-from holdfast.config.toml.locations import Source, locate
+from holdfast.config.toml.locations import ConfigOrigin, locate
 
 #: Bytes: far more than any configuration. The limit also ends the reading of a device such as /dev/zero.
 LARGEST = 1024 * 1024
@@ -33,13 +33,13 @@ def display_name(path: Path) -> str:
     return os.fsencode(path).decode(errors="replace")
 
 
-def read(path: Path) -> tuple[dict[str, Any], Source]:
+def read(path: Path) -> tuple[dict[str, Any], ConfigOrigin]:
     """Return the values in a TOML file, and their lines. Raises ConfigError with a single problem."""
     name = display_name(path)
     text = _text(path, name)
     try:
         values = tomllib.loads(text)
-        return values, Source(name, locate(text))
+        return values, ConfigOrigin(name, locate(text))
     except tomllib.TOMLDecodeError as error:
         raise _syntax_error(name, text, str(error)) from None
     except ValueError as error:  # an integer with too many digits for Python

@@ -60,7 +60,7 @@ class KeyLocation:
 
 
 @frozen
-class Source:
+class ConfigOrigin:
     """The origin of a configuration: a name for messages and, for a file, the locations of its keys."""
 
     name: str

@@ -22,9 +22,9 @@ from holdfast.pipeline.report.findings import (
     BandTotals,
     Expiry,
     Findings,
-    ListedMessage,
     NamedTotals,
     PrefixTotals,
+    ReportedMessage,
     ReportTotals,
 )
 from holdfast.pipeline.sources.tables import read_retained
@@ -129,11 +129,11 @@ def _parts(kept: DataFrame, key: Column) -> tuple[BandTotals, ...]:
     return tuple(BandTotals(**row.asDict()) for row in found.orderBy("key").collect())
 
 
-def _ones(kept: DataFrame, order: Column) -> tuple[ListedMessage, ...]:
+def _ones(kept: DataFrame, order: Column) -> tuple[ReportedMessage, ...]:
     stored = F.unix_millis("stored_at").alias("at")
     found = kept.select("topic", "client_id", F.col("size").alias("bytes"), stored, "stored_at", "size")
     rows = found.orderBy(order, "topic").limit(_LISTED).select("topic", "client_id", "bytes", "at").collect()
-    return tuple(ListedMessage(**row.asDict()) for row in rows)
+    return tuple(ReportedMessage(**row.asDict()) for row in rows)
 
 
 def _clients(kept: DataFrame) -> tuple[NamedTotals, ...]:

@@ -69,7 +69,7 @@ class NamedTotals:
 
 
 @frozen
-class ListedMessage:
+class ReportedMessage:
     """A retained message, stored ``at``."""
 
     topic: str
@@ -145,8 +145,8 @@ class Findings:
     stale: tuple[PrefixTotals, ...]
     sizes: tuple[BandTotals, ...]
     ages: tuple[BandTotals, ...]
-    largest: tuple[ListedMessage, ...]
-    oldest: tuple[ListedMessage, ...]
+    largest: tuple[ReportedMessage, ...]
+    oldest: tuple[ReportedMessage, ...]
     clients: tuple[NamedTotals, ...]
     expiry: Expiry
     flow: FlowSettings

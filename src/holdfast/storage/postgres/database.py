@@ -43,7 +43,7 @@ _LOCKS = 0x686F6C64
 _AWAY = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction, StorageFailure)
 
 
-class Cursor(psycopg.Cursor[Any]):
+class PostgresCursor(psycopg.Cursor[Any]):
     """A cursor that takes the parameters of the rest of the program, ``?`` or ``:name``.
 
     Its results are binary, because most results are bytes, which would be twice as long as text.
@@ -251,7 +251,7 @@ class PostgresDatabase(Database):
 
     def _open(self) -> psycopg.Connection[Any]:
         connection = psycopg.connect(**self._parameters(), autocommit=True, prepare_threshold=1)
-        connection.cursor_factory = Cursor
+        connection.cursor_factory = PostgresCursor
         for array, dumper in _DUMPERS:
             connection.adapters.register_dumper(array, dumper)
         connection.execute(_SETTINGS)
