@@ -101,7 +101,7 @@ def check_topic_name(topic: str, max_levels: int) -> None:
 def check_topic_filter(topic_filter: str, max_levels: int) -> None:
     """Raise :class:`InvalidTopicFilter` unless the string is a (non-shared) Topic Filter.
 
-    ``#`` stands alone in the last level [MQTT5-4.7.1-1], ``+`` alone in its level [MQTT5-4.7.1-2]. Raises
+    ``#`` is alone in the last level [MQTT5-4.7.1-1], ``+`` is alone in its level [MQTT5-4.7.1-2]. Raises
     :class:`TooManyLevels` for a valid filter of more than ``max_levels`` levels.
     """
     if not topic_filter:

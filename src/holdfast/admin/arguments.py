@@ -40,7 +40,7 @@ def cursor_of(arguments: Mapping[str, str]) -> str:
     """Return the topic after which the page begins."""
     cursor = arguments.get("cursor", "")
     if "\0" in cursor:
-        raise bad_request("cursor: take it as it stands in meta.cursor")
+        raise bad_request("cursor: copy it unchanged from meta.cursor")
     return cursor
 
 
@@ -75,7 +75,7 @@ def position_of(arguments: Mapping[str, str]) -> int:
     """Return the position in the history at which the page begins, 0 for its beginning."""
     position = digits_of(arguments.get("cursor", "0"))
     if position is None:
-        raise bad_request("cursor: take it as it stands in meta.cursor")
+        raise bad_request("cursor: copy it unchanged from meta.cursor")
     return position
 
 

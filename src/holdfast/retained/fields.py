@@ -39,7 +39,7 @@ class BadRecord(ValueError):
 class Fields:
     """The fields of an object. Each method takes one field and checks it; None counts as absent.
 
-    All methods raise :class:`BadRecord`. ``prefix`` stands before the field's name in messages.
+    All methods raise :class:`BadRecord`. Messages show ``prefix`` before the field's name.
     """
 
     def __init__(self, source: Mapping[str, Any], prefix: str = "") -> None:

@@ -130,7 +130,7 @@ class Database(ABC):
         """Tell whether the error says that the database cannot be reached now, but perhaps later."""
 
     def is_conflict(self, error: BaseException) -> bool:
-        """Tell whether another transaction was in the way. It is worth trying again at once."""
+        """Tell whether another transaction caused the error. Then the writer tries again at once."""
         return False
 
     def committed(self, connection: Connection) -> None:  # noqa: B027 - likewise

@@ -65,7 +65,7 @@ class WritableDatabase(Protocol):
         """Tell whether the error says that the database cannot be reached now, but perhaps later."""
 
     def is_conflict(self, error: BaseException) -> bool:
-        """Tell whether another transaction was in the way. It is worth trying again at once."""
+        """Tell whether another transaction caused the error. Then the writer tries again at once."""
 
     def failure(self, error: BaseException) -> StorageFailure:
         """Classify the error of a write: REFUSED if the row is to blame, not the database."""

@@ -74,9 +74,10 @@ class EventPage:
 
 @frozen
 class MomentPage:
-    """The retained messages of a moment in topic order. The next page begins after ``after``; ``done`` as above.
+    """The retained messages of a moment in topic order.
 
-    A page may be empty without being the last, because one read visits a bounded number of topics.
+    The next page begins after ``after``; ``done`` says that this page is the last. A page may be empty without being
+    the last, because one read visits a bounded number of topics.
     """
 
     messages: Sequence[HistoryEvent]

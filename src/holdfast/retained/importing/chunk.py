@@ -106,7 +106,7 @@ class MergedChunk:
 
     def decide(self, cursor: Cursor, statements: Statements, usage: UsageTable) -> list[Row]:
         """Return the rows that prevail, under new revisions."""
-        # The database may fail and the writer repeat the transaction: every result begins anew.
+        # The database may fail and the writer repeat the transaction: each repetition begins with empty results.
         self._began = self.seconds()
         self.taken, self.rejects, self.topics, self._counts = 0, [], [], Counter()
         request = self.request

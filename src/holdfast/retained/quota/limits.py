@@ -11,7 +11,7 @@ class OnLimit(Enum):
     """The policy for a message with RETAIN 1 that is over a limit. No policy removes other topics' messages."""
 
     DELIVER_ONLY = "deliver_only"  #: deliver it live and acknowledge it; the topic keeps its older message
-    REJECT = "reject"  #: tell the publisher if its protocol version has an answer for it; else as above
+    REJECT = "reject"  #: tell the publisher if its protocol version has an answer for it; else like DELIVER_ONLY
     DISCONNECT = "disconnect"  #: disconnect the publisher
     DROP_OLD = "drop_old"  #: deliver it live and acknowledge it; clear the topic's older message
 

@@ -105,7 +105,7 @@ class FlowControl:
         own = self._clients[replay.client_id].limiter
         allowed = own.allows(replay, wanted)
         if not allowed:
-            # Otherwise a client above its own rate would hold up the queue of all clients.
+            # Otherwise a client above its own rate would block the queue of all clients.
             self._all.leave(replay)
             return 0
         allowed = self._all.allows(replay, allowed)

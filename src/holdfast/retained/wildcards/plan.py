@@ -18,7 +18,7 @@ A topic contains no U+0000, so ``a\\x01`` is the first string behind the topic `
 ``0``, so ``a0`` is the first string behind all topics below ``a``.
 
 A pattern in SQL knows no levels: in GLOB, ``a/*/c`` also matches ``a/b/b/c``. So a topic is checked for its number of
-levels too. If both agree, each ``*`` stands for exactly one level. A filter with ``#`` needs one such term for each
+levels too. If both agree, each ``*`` matches exactly one level. A filter with ``#`` needs one such term for each
 level count that occurs among the topics, so the database keeps these counts.
 
 :meth:`Plan.successor` lets a search jump. For the filter ``a/+/c`` and the topic ``a/1/d`` it returns ``a/10``: the
@@ -64,7 +64,7 @@ class KeyRange:
 class PatternSyntax:
     """How a database writes patterns.
 
-    ``wild`` stands for any characters. ``before`` and ``after`` enclose a ``special`` character that stands for itself.
+    ``wild`` matches any characters. ``before`` and ``after`` enclose a ``special`` character that matches only itself.
     """
 
     wild: str
@@ -114,8 +114,8 @@ class Plan:
     def terms(self, levels_present: Iterable[int], syntax: PatternSyntax = GLOB) -> tuple[Term, ...] | None:
         """Return the terms of the filter: a topic in the ranges matches if and only if one of the terms holds.
 
-        ``levels_present`` are the level counts that topics have at all. Returns None if there are too many terms for a
-        database, or if they are too long.
+        ``levels_present`` are the level counts that occur among the topics. Returns None if there are too many terms
+        for a database, or if they are too long.
         """
         assert self.levels is not None
         least = len(self.levels)
@@ -127,7 +127,7 @@ class Plan:
         return tuple(Term(count, start + f"/{syntax.wild}" * (count - least)) for count in counts)
 
     def pattern(self, syntax: PatternSyntax) -> str:
-        """Return the pattern of the levels before a ``#``. In a longer topic, a wildcard can stand for many levels."""
+        """Return the pattern of the levels before a ``#``. In a longer topic, a wildcard can match many levels."""
         assert self.levels is not None
         return "/".join(syntax.wild if level == "+" else syntax.escaped(level) for level in self.levels)
 

@@ -137,7 +137,7 @@ class OutgoingMessage:
         packet = encode_publish(self._topic, message.payload, qos, retain, False, 1 if qos else 0, block)
         if not qos:
             return packet, b""
-        # The Packet Identifier, here 1 as a placeholder, stands between the Topic Name and the properties.
+        # The Packet Identifier, here 1 as a placeholder, is between the Topic Name and the properties.
         end = len(packet) - len(message.payload) - len(block)
         return packet[: end - 2], packet[end:]
 

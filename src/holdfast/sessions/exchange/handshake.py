@@ -1,4 +1,4 @@
-"""The agreement between a Client and the Server: the wishes in CONNECT, the limits, the answers in CONNACK.
+"""The agreement between a Client and the Server: the requests in CONNECT, the limits, the answers in CONNACK.
 
 See [MQTT5-3.1.4] and [MQTT5-3.2]. This module judges by the limits only; :mod:`admission` asks authenticator and
 authorizer.
@@ -96,7 +96,7 @@ class Handshake:
 
     @property
     def keep_alive(self) -> int:
-        """The Keep Alive in force, in seconds; 0 for none. CONNACK tells an MQTT 5 Client if the Server changed it."""
+        """The effective Keep Alive, in seconds; 0 for none. CONNACK tells an MQTT 5 Client if the Server changed it."""
         server = self._limits.server_keepalive
         return server if server is not None and self.v5 else self.packet.keep_alive
 

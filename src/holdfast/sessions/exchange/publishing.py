@@ -138,7 +138,7 @@ class Publishing:
     def _check_receive_maximum(self) -> None:
         """Refuse more unacknowledged QoS 1 and 2 messages than CONNACK allowed [MQTT5-3.3.4-7].
 
-        They are counted anew on each Network Connection [MQTT5-4.9].
+        The count begins with 0 on each Network Connection [MQTT5-4.9].
         """
         unreleased = len(self._session.received) - len(self._former)
         outstanding = self._link.acknowledgements.unacknowledged_publishes + unreleased

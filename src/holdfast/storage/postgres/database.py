@@ -203,7 +203,7 @@ class PostgresDatabase(Database):
         )
 
     def is_conflict(self, error: BaseException) -> bool:
-        """Tell whether another node's transaction was in the way."""
+        """Tell whether another node's transaction caused the error."""
         return isinstance(error, (errors.SerializationFailure, errors.DeadlockDetected))
 
     def _is_full(self, error: BaseException) -> bool:

@@ -90,7 +90,7 @@ class Checkpoints:
             return False
         self._looked = now
         if self._stuck and not is_logged(self._file, self._stuck - 1):
-            self._due, self._stuck = self._pages, 0  # the log has begun anew
+            self._due, self._stuck = self._pages, 0  # SQLite writes the log from its beginning again
         return is_logged(self._file, self._due)
 
     def finish(self) -> None:

@@ -235,7 +235,7 @@ class _GapReader:
 class _WalkPosition:
     """The position of a walk: ``confirmed`` is the topic before the last one, if both are in order.
 
-    A topic with a damaged letter can look sound and stand far from its place. The next topic shows that.
+    A topic with a damaged letter can look sound and be far from its place. The next topic shows that.
     """
 
     def __init__(self, start: bytes, end: bytes) -> None:
