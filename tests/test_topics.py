@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.topics import (
@@ -82,6 +82,7 @@ _FILTERS = st.builds(
 )
 
 
+@example(("+", "/#"))
 @given(st.tuples(_FILTERS, _FILTERS))
 def test_two_filters_overlap_if_both_match_a_topic(filters: tuple[str, str]) -> None:
     """Compared with the definition of matching."""

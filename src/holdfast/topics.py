@@ -51,6 +51,8 @@ def overlap(first: str, second: str) -> bool:
     """Tell whether there is a Topic Name that two (non-shared, valid) Topic Filters both match."""
     if {first[:1], second[:1]} in ({"$", "+"}, {"$", "#"}):
         return False
+    if {first, second} == {"+", "/#"}:  # both match the empty string only, which is no Topic Name
+        return False
     levels, others = first.split("/"), second.split("/")
     for level, other in zip(levels, others, strict=False):
         if "#" in (level, other):

@@ -59,6 +59,6 @@ def test_the_file_of_a_broker_that_does_not_answer_is_not_written(
     """The broker owns the file while it holds the lock."""
     monkeypatch.setattr("time.sleep", lambda _seconds: None)
     recorded.put(message("a"))
-    with locked(tmp_path), pytest.raises(PipelineError, match=r"could not be confirmed: .*nobody answers at"):
+    with locked(tmp_path), pytest.raises(PipelineError, match=r"could not be confirmed: .*no broker answers at"):
         confirm_archived(configured(recorded, tmp_path), 1)
     assert archived_seq(recorded) is None

@@ -29,7 +29,7 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 from pyspark.sql import SparkSession
-from holdfast.admin import access
+from holdfast.access import stand_in
 from holdfast.pipeline import register
 from holdfast.pipeline.sink import merging as commit
 from holdfast.pipeline.sources import retained
@@ -54,7 +54,7 @@ class Held(sink.RetainedWriter):
     def commit(self, messages):
         if point == "staged":
             stop()
-        access._ROWS = 250  # more than one chunk
+        stand_in._ROWS = 250  # more than one chunk
         merge, target = commit.Target.merge, self._target
         def told(*arguments):
             for said in merge(target, *arguments):
