@@ -131,7 +131,7 @@ class StagingFolder:
         return self._path / f"{attempt}.db"
 
     def _give_away(self, path: Path) -> None:
-        """Give a file that root made to the user who has the folder around the staging folder: the broker's user.
+        """Give a file that root made to the owner of the folder around the staging folder: the user of the broker.
 
         Root may use the control socket of any broker, but the broker reads the files as its own user.
         """
