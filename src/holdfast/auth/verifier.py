@@ -31,7 +31,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class InvalidUser(ValueError):
-    """A user name, a password or a verifier is invalid. The text says why, and what is allowed."""
+    """A user name, a password or a verifier is invalid. The text gives the reason and the allowed form."""
 
 
 @frozen(repr=False)

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class PipelineError(Exception):
-    """The user can correct this error; its text says what is wrong and what to do."""
+    """The user can correct this error; its text names the mistake and the remedy."""

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from holdfast.messages import RetainedChange, RetainedMessage
 from holdfast.retained.store.interfaces import IRetainedStore
-from holdfast.retained.store.slices import topics_of
 from holdfast.retained.store.values import (
     Batch,
     ListedMessage,
@@ -29,6 +28,7 @@ from holdfast.wire.encoding import encode
 from holdfast.wire.packets import Publish
 from holdfast.wire.parser import PacketParser
 from holdfast.wire.properties import NO_PROPERTIES, Properties
+from tests.retained.store.slice_topics import topics_of
 from tests.retained.strategies import messages, topic_filters, topics
 from tests.storage.doubles import result_of
 

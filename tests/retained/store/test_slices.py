@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.retained.store.slices import cut, divide, packets_of, portions, topics_of, without
+from holdfast.retained.store.slices import cut, divide, packets_of, portions, without
 from holdfast.retained.store.values import Slice
 from holdfast.wire.encoding import encode
 from holdfast.wire.packets import Publish
 from holdfast.wire.properties import Properties
+from tests.retained.store.slice_topics import topics_of
 from tests.retained.strategies import topics
 
 VERSIONS = st.sampled_from([3, 4, 5])

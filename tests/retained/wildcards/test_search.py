@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.messages import RetainedChange
-from holdfast.retained.store.slices import topics_of
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.wildcards.plan import plan
 from holdfast.retained.wildcards.scan_size import FEWEST_JUMPS, FEWEST_TOPICS, ScanSize
@@ -25,6 +24,7 @@ from holdfast.retained.wildcards.successor_sql import successor
 from holdfast.topics import matches
 from tests.retained.store import test_postgres, test_sql
 from tests.retained.store.contract import NOW, clear, message, put, selection, topics_read
+from tests.retained.store.slice_topics import topics_of
 from tests.retained.strategies import levels, topic_filters, topics
 from tests.storage.doubles import Bench, result_of
 

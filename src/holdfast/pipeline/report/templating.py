@@ -40,5 +40,5 @@ def _shown(value: Any) -> Any:
         return formatting.visible(value, _LONGEST)
     if isinstance(value, float):
         return f"{value:.2f}".rstrip("0").rstrip(".")
-    # None and whole objects come from a mistake in a template: str() would hide it. It also names what is undefined.
+    # None and whole objects come from a mistake in a template: str() would hide it. It also names the undefined value.
     return int(value)

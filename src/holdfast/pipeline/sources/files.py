@@ -1,7 +1,7 @@
 """``format("retained_files")``: messages in files of other programs, as rows for the sink.
 
 Options: ``format`` (one of :data:`FORMATS`) and ``files``, a JSON array of paths, which the executors must see.
-Unreadable messages are rows too: their column ``problem`` says what is wrong.
+Unreadable messages are rows too: their column ``problem`` gives the reason.
 """
 
 from __future__ import annotations

@@ -69,11 +69,6 @@ def _end_of(data: bytes, start: int) -> int:
     return position + length
 
 
-def topics_of(messages: Slice, protocol_version: int) -> list[str]:
-    """Return the topics of the slice's messages, in order."""
-    return [topic for _, _, topic in packets_of(messages, protocol_version)]
-
-
 def without(messages: Slice, topics: Container[str], protocol_version: int) -> Slice:
     """Return the slice without the messages of these topics. ``last`` stays: the cursor has passed it."""
     kept: list[bytes] = []
