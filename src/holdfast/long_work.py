@@ -1,0 +1,124 @@
+"""Long work in portions: no Control Packet holds the reactor longer than one portion, and clients take turns.
+
+How it works. Work is an iterator. Before each step it yields the number of steps for which the step counts, usually 1.
+A step has a bounded cost: one subscription, or one queued message. Work of few steps is done at once, so usual packets
+never wait. Longer work goes on in later turns of the reactor: one portion each turn, round-robin between the owners,
+first in, first out for each owner. Say that two clients send 1000 Topic Filters each:
+
+    turn 1     25 filters of a, 25 filters of b: the first portion of each is done at once
+    turn 2     25 filters of a
+    turn 3     25 filters of b
+    ...
+    turn 79    the last 25 filters of b
+
+Every owner may do one portion at once in a turn. So a client that sends a thousand short packets in one piece waits as
+long as a client that sends one packet with the same content.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterator
+
+from attrs import define, field
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.python.failure import Failure
+
+#: the steps of one portion; a step takes at most 200 microseconds, so a portion takes at most 5 milliseconds
+STEPS = 25
+
+
+@define(eq=False)
+class _Work:
+    """Unfinished work. ``announced`` counts the step that is due."""
+
+    steps: Iterator[int]
+    announced: int = 0
+    is_done: bool = False
+    done: Deferred[None] = field(factory=Deferred)
+
+    def advance(self, most: int) -> int:
+        """Do steps until the next one would exceed ``most``. Returns how many were done.
+
+        A step that counts more than a whole portion is not cut: it is done if it is the first one.
+        """
+        count = 0
+        while not count or count + self.announced <= most:
+            count += self.announced
+            try:
+                self.announced = next(self.steps)
+            except StopIteration:
+                self.is_done = True
+                break
+            except BaseException:
+                self.is_done = True
+                raise
+        return count
+
+
+class LongWork:
+    """Does short work at once, and long work in portions of ``portion`` steps."""
+
+    def __init__(self, clock: IReactorTime, portion: int = STEPS) -> None:
+        self._clock = clock
+        self._portion = portion
+        #: by owner: the steps that it has done at once in this turn
+        self._done_at_once: dict[Hashable, int] = {}
+        #: by owner, the next one first: its unfinished work, the oldest first
+        self._waiting: dict[Hashable, deque[_Work]] = {}
+        self._scheduled = False
+
+    def do(self, owner: Hashable, steps: Iterator[int]) -> Deferred[None] | None:
+        """Do the work after all earlier work of this owner. Returns None if it is done now.
+
+        Otherwise the Deferred fires when it is done. An error that ends the work is raised here if it happens at once,
+        and is given to the Deferred if it happens later.
+        """
+        work = _Work(steps)
+        if owner not in self._waiting:
+            left = self._portion - self._done_at_once.get(owner, 0)
+            if left > 0:
+                done = work.advance(left)
+                self._done_at_once[owner] = self._done_at_once.get(owner, 0) + done
+                self._schedule()
+                if work.is_done:
+                    return None
+        self._waiting.setdefault(owner, deque()).append(work)
+        self._schedule()
+        return work.done
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._clock.callLater(0, self._next_turn)
+
+    def _next_turn(self) -> None:
+        """Do one portion of the work of the owner whose turn it is."""
+        self._scheduled = False
+        self._done_at_once.clear()
+        if not self._waiting:
+            return
+        owner = next(iter(self._waiting))
+        waiting = self._waiting[owner]
+        work = waiting[0]
+        failure: Failure | None = None
+        try:
+            work.advance(self._portion)
+        except Exception:  # noqa: BLE001 - the giver of the work handles its errors
+            failure = Failure()
+        if work.is_done:
+            waiting.popleft()
+        del self._waiting[owner]
+        if waiting:  # behind all other owners
+            self._waiting[owner] = waiting
+        if self._waiting:
+            self._schedule()
+        if failure is not None:
+            work.done.errback(failure)
+        elif work.is_done:
+            work.done.callback(None)
+
+    def __len__(self) -> int:
+        """Return how many pieces of work are not done yet."""
+        return sum(map(len, self._waiting.values()))
