@@ -10,10 +10,15 @@ import signal
 import sys
 from typing import Any
 
+from twisted.logger import Logger
+
 from holdfast.clock import MonotonicClock
+from holdfast.log_files import reopen_log_files
 
 #: How long one thread may keep the interpreter from another: short, so that the writer never delays live messages.
 SWITCH_INTERVAL = 0.0005
+
+_log = Logger()
 
 #: Collect rarely: messages and tickets make no cycles, and the default thresholds cost a fifth of a busy broker's time.
 COLLECTION_THRESHOLDS = (50_000, 20, 50)
@@ -44,6 +49,37 @@ def end_on_signals(reactor: Any) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
+
+
+def go_on_after_hangup(reactor: Any) -> None:
+    """On SIGHUP, reopen the log files and go on. Call this before the broker starts.
+
+    This holds under ``nohup`` too, which starts the process with SIGHUP ignored: the signal still ends nothing.
+    """
+
+    def hang_up(number: int, _frame: object) -> None:
+        reactor.callFromThread(_hung_up, signal.Signals(number).name)
+
+    def rotate() -> None:
+        # With --logfile, twistd has a handler by now, which rotates its file. Without, the signal would end the broker.
+        if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+            signal.signal(signal.SIGUSR1, hang_up)
+
+    signal.signal(signal.SIGHUP, hang_up)
+    reactor.callWhenRunning(rotate)
+
+
+def _hung_up(name: str) -> None:
+    """Reopen the log files, and say what was done and what was not."""
+    reopened = reopen_log_files()
+    for failure in reopened.failures:
+        _log.error("{signal}: a log file cannot be opened again, and stays as it is: {failure}",
+                   signal=name, failure=failure)  # fmt: skip
+    _log.warn(
+        "{signal}: nothing was reloaded; a changed configuration needs a restart. Log files reopened: {files}",
+        signal=name,
+        files=", ".join(reopened.paths) or "none",
+    )
 
 
 def announce(line: str) -> None:

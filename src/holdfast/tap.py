@@ -11,7 +11,13 @@ from twisted.python import usage
 
 from holdfast.compose import compose_broker
 from holdfast.config import Config, ConfigError, default, load
-from holdfast.process import announce, end_on_signals, give_steady_clock, tune_interpreter
+from holdfast.process import (
+    announce,
+    end_on_signals,
+    give_steady_clock,
+    go_on_after_hangup,
+    tune_interpreter,
+)
 
 
 class Options(usage.Options):
@@ -66,6 +72,7 @@ def makeService(options: Options) -> IService:
     from twisted.internet import reactor
 
     tune_interpreter()
+    go_on_after_hangup(reactor)
     clock = give_steady_clock(reactor)
     try:
         broker = compose_broker(options.config, reactor=reactor, now=clock.now, announce=announce)
