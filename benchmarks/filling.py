@@ -18,7 +18,8 @@ from holdfast.config import Config
 from holdfast.messages import RetainedChange, RetainedMessage
 from holdfast.retained.configured import store_of
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.storage.database import Durability, StoreUnusable
+from holdfast.storage.database import Durability
+from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.lock import DirectoryLock, DirectoryUnusable
 from holdfast.storage.store import DurableStore

@@ -18,7 +18,7 @@ from holdfast.retained.service import RetainedMessages
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.monitoring.sys_topics import SysTopics
 from holdfast.sessions.registry.registry import SessionRegistry
-from holdfast.storage.database import StoreUnusable
+from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.lock import DirectoryLock, DirectoryUnusable
 
 #: seconds that clients have to receive their last packets when the broker stops

@@ -15,7 +15,8 @@ import psycopg
 import pytest
 from sqlalchemy import Engine, event
 
-from holdfast.storage.database import Database, Durability, StoreUnusable
+from holdfast.storage.database import Database, Durability
+from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.maintenance import examine, upgrade_schema
 from holdfast.storage.postgres import database as postgres
 from holdfast.storage.schema import newest_version

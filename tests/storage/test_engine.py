@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from holdfast.storage.database import Durability, StoreUnusable
+from holdfast.storage.database import Durability
 from holdfast.storage.engine import open_database
+from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.sqlite.database import SQLiteDatabase
 from holdfast.tickets import FailureKind, StorageFailure
 from tests.storage.doubles import InjectedError, fresh_file

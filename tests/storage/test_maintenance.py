@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.storage import schema
-from holdfast.storage.database import Durability, StoreUnusable
+from holdfast.storage.database import Durability
+from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.maintenance import DatabaseCondition, examine, upgrade_schema
 from holdfast.storage.sqlite.database import SQLiteDatabase
 from holdfast.storage.writing.node_totals import StoreTotals, read_totals

@@ -14,7 +14,8 @@ from sqlalchemy import inspect
 from sqlalchemy.engine import make_url
 
 from holdfast.storage import schema
-from holdfast.storage.database import Database, Durability, StoreUnusable
+from holdfast.storage.database import Database, Durability
+from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.maintenance import examine, upgrade_schema
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.sqlite.database import SQLiteDatabase

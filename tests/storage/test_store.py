@@ -14,7 +14,8 @@ from twisted.internet.task import Clock
 from holdfast.messages import RetainedChange
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage import store as store_module
-from holdfast.storage.database import Durability, StoreUnusable
+from holdfast.storage.database import Durability
+from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.storage.writing.node_totals import StoreTotals, read_totals
 from tests.retained.store.contract import NOW, message

@@ -27,8 +27,9 @@ from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.retained.administration import Administration
 from holdfast.retained.history.periods import is_recorded
 from holdfast.retained.importing.merging import Merger
-from holdfast.storage.database import Durability, StoreUnusable
+from holdfast.storage.database import Durability
 from holdfast.storage.engine import database_at
+from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.store import DurableStore
 from holdfast.storage.url import shown

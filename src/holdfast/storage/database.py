@@ -14,15 +14,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from holdfast.storage.driver import Connection
+from holdfast.storage.errors import StoreUnusable
 from holdfast.tickets import FailureKind, StorageFailure
-
-
-class StoreUnusable(Exception):
-    """The database cannot be used. The message tells the operator the reason and the remedy."""
-
-
-class StoreDamaged(StoreUnusable):
-    """The contents of the database are damaged."""
 
 
 class Durability(Enum):

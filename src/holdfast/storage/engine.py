@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holdfast.storage.database import Database, Durability, StoreUnusable
+from holdfast.storage.database import Database, Durability
+from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.sqlite.database import SQLiteDatabase
 from holdfast.storage.url import FORMS, parsed, shown
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from attrs import frozen
 from sqlalchemy import Connection
 
-from holdfast.storage.database import Database, StoreUnusable
+from holdfast.storage.database import Database
+from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.schema import newest_version, own_version, steps_from, upgrade
 
 Say = Callable[[str], None]

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, inspect, text
 
 from holdfast.storage import tables
-from holdfast.storage.database import Database, StoreUnusable
+from holdfast.storage.database import Database
+from holdfast.storage.errors import StoreUnusable
 
 if TYPE_CHECKING:
     from alembic.config import Config

@@ -11,9 +11,10 @@ from attrs import define
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.logger import Logger
 
-from holdfast.storage.database import Database, Durability, StoreDamaged, StoreUnusable
+from holdfast.storage.database import Database, Durability
 from holdfast.storage.driver import Connection
 from holdfast.storage.engine import database_at, open_database
+from holdfast.storage.errors import StoreDamaged, StoreUnusable
 from holdfast.storage.executor import IExecutor, ThreadExecutor
 from holdfast.storage.postgres.bulk import PostgresBulk
 from holdfast.storage.readers import InlineReaders, IReaders, ThreadedReaders

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from holdfast.storage.database import StoreUnusable
+from holdfast.storage.errors import StoreUnusable
 
 FORMS = "write sqlite:////absolute/path or postgresql+psycopg://user@host/database"
 #: Parameters of Postgres that are secrets.

@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import main
-from holdfast.storage.database import Durability, StoreUnusable
+from holdfast.storage.database import Durability
+from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.sqlite.backup import back_up
 from holdfast.storage.sqlite.database import SQLiteDatabase
 from tests.storage.doubles import fresh_file

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import main
 from holdfast.cli.database import maintenance
-from holdfast.storage.database import StoreUnusable
+from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.lock import DirectoryLock
 from holdfast.storage.schema import newest_version, steps_from
 from tests.storage.doubles import fresh_file

@@ -20,7 +20,7 @@ from holdfast.retained.store.dialects.postgres import PostgresStatements
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.store.values import RetainedStatistics, Usage, UsageSnapshot
-from holdfast.storage.database import StoreUnusable
+from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.postgres import database as postgres
 from holdfast.storage.postgres.bulk import PostgresBulk
 from holdfast.tickets import CommitTicket

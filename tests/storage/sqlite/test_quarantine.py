@@ -13,7 +13,7 @@ from twisted.logger import LogEvent
 from holdfast.messages import RetainedChange
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.store.values import Selection
-from holdfast.storage.database import StoreDamaged, StoreUnusable
+from holdfast.storage.errors import StoreDamaged, StoreUnusable
 from holdfast.storage.sqlite import quarantine
 from holdfast.storage.sqlite.quarantine import OnCorruption
 from holdfast.tickets import CommitTicket, FailureKind, StorageFailure

@@ -12,8 +12,9 @@ from holdfast.access.stand_in import standing_in
 from holdfast.cli.broker_options import broker_options, fail, load_config
 from holdfast.cli.progress import progress
 from holdfast.config import ConfigError
-from holdfast.storage.database import Durability, StoreUnusable
+from holdfast.storage.database import Durability
 from holdfast.storage.engine import database_at
+from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.maintenance import examine, upgrade_schema
 from holdfast.storage.sqlite.backup import back_up
 from holdfast.storage.sqlite.database import SQLiteDatabase

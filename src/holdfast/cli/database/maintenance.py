@@ -10,8 +10,9 @@ import click
 from holdfast.cli.broker_options import broker_options, fail, load_config
 from holdfast.cli.progress import progress
 from holdfast.config import Config, ConfigError
-from holdfast.storage.database import Database, Durability, StoreUnusable
+from holdfast.storage.database import Database, Durability
 from holdfast.storage.engine import database_at
+from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.lock import DirectoryLock, DirectoryUnusable
 from holdfast.storage.maintenance import examine, upgrade_schema
 from holdfast.storage.schema import newest_version

@@ -14,7 +14,7 @@ from holdfast.access.interfaces import Access, Inaccessible
 from holdfast.access.opening import access_to
 from holdfast.cli.broker_options import broker_options, fail, load_config
 from holdfast.config import Config, ConfigError
-from holdfast.storage.database import StoreUnusable
+from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.lock import DirectoryUnusable
 
 

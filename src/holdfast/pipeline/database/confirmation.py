@@ -10,8 +10,9 @@ from holdfast.access.interfaces import Inaccessible
 from holdfast.access.opening import access_to
 from holdfast.pipeline.errors import PipelineError
 from holdfast.retained.history.periods import confirm
-from holdfast.storage.database import Durability, StoreUnusable
+from holdfast.storage.database import Durability
 from holdfast.storage.engine import database_at
+from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.lock import DirectoryUnusable
 
 if TYPE_CHECKING:

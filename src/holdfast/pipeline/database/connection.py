@@ -13,8 +13,9 @@ from attrs import frozen
 from sqlalchemy.engine import make_url
 
 from holdfast.pipeline.errors import PipelineError
-from holdfast.storage.database import Database, Durability, StoreUnusable
+from holdfast.storage.database import Database, Durability
 from holdfast.storage.engine import database_at
+from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.schema import newest_version, own_version
 
 #: The store tells Postgres' planner to use indexes only. A job reads whole tables, so it allows scans and sorts again.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from holdfast.config import ConfigError, load
 from holdfast.pipeline.errors import PipelineError
-from holdfast.storage.database import StoreUnusable
+from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.url import parsed
 
 

@@ -17,7 +17,7 @@ from holdfast.pipeline.database.location import url_of
 from holdfast.pipeline.errors import PipelineError
 from holdfast.retained.importing.staging_areas import StagingUnusable
 from holdfast.retained.importing.verdicts import Merge
-from holdfast.storage.database import StoreUnusable
+from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.lock import DirectoryUnusable
 
 

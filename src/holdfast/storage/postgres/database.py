@@ -16,8 +16,9 @@ from sqlalchemy import Connection as SQLAlchemyConnection
 from sqlalchemy import Engine
 from sqlalchemy.engine import URL
 
-from holdfast.storage.database import Database, Durability, StoreUnusable, engine_over, first_line
+from holdfast.storage.database import Database, Durability, engine_over, first_line
 from holdfast.storage.driver import Connection
+from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.postgres.arrays import ARRAYS, Array
 from holdfast.storage.url import shown
 from holdfast.tickets import FailureKind, StorageFailure

@@ -12,8 +12,9 @@ from sqlalchemy import Engine
 
 from holdfast.lazy_log import LazyLog
 from holdfast.storage import tables
-from holdfast.storage.database import Database, Durability, StoreDamaged, StoreUnusable, engine_over
+from holdfast.storage.database import Database, Durability, engine_over
 from holdfast.storage.driver import Connection
+from holdfast.storage.errors import StoreDamaged, StoreUnusable
 from holdfast.storage.sqlite import quarantine
 from holdfast.storage.sqlite.checkpoints import PAGES, Checkpoints
 from holdfast.storage.sqlite.page_counts import HEADER, missing_pages
