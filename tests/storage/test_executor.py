@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from queue import SimpleQueue
-from threading import current_thread
+from threading import Thread, current_thread
 from typing import Any, cast
 
 import pytest
@@ -103,3 +103,23 @@ def test_in_manual_mode_work_waits_for_its_step() -> None:
     assert outcomes == [0, 1, 2]
     with pytest.raises(IndexError):
         executor.step()
+
+
+def test_a_thread_that_cannot_be_started_is_an_outcome_and_the_next_call_tries_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns = Turns()
+    executor = ThreadExecutor(cast(IReactorFromThreads, turns))
+    outcomes: list[Any] = []
+
+    def start(_thread: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Thread, "start", start)
+        executor.call(lambda: 1, outcomes.append)
+    executor.call(lambda: 2, outcomes.append)
+    turns.turn()
+    turns.turn()
+    executor.stop()
+    assert [str(outcome) for outcome in outcomes] == ["can't start new thread", "2"]

@@ -10,11 +10,10 @@ from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, inlineCallbacks
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.task import LoopingCall
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
+from holdfast.periodic import PeriodicJob
 from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.tickets import StorageFailure
@@ -43,32 +42,36 @@ class Sweep:
         expired: Callable[[Sequence[str]], None],
     ) -> None:
         self._store = store
-        self._clock = clock
         self._now = now
         self._limits = limits
         self._expired = expired
-        self._sweeping: LoopingCall | None = None
-        self._preparing: IDelayedCall | None = None
-        self._running = False
+        self._sweeping = PeriodicJob(
+            self._sweep,
+            name="the sweep of expired messages",
+            interval=limits.msg_clear_interval,
+            clock=clock,
+            foreseen=(StorageFailure,),
+        )
+        self._preparing = PeriodicJob(
+            self._prepare,
+            name="adapting stored messages to the limits",
+            interval=_PREPARE_AGAIN,
+            clock=clock,
+            foreseen=(StorageFailure,),
+        )
 
     def start(self) -> None:
         """Adapt stored messages to the limits, and sweep at intervals."""
-        self._running = True
         limits = self._limits
         if limits.msg_clear_interval:
-            self._sweeping = LoopingCall(self._sweep)
-            self._sweeping.clock = self._clock
-            self._sweeping.start(limits.msg_clear_interval, now=False).addErrback(self._failed)
+            self._sweeping.start(limits.msg_clear_interval)
         if limits.client_quota or limits.topic_quotas or limits.msg_expiry_interval_override is not None:
-            self._preparing = self._clock.callLater(0, self._prepare)
+            self._preparing.start()
 
     def stop(self) -> None:
         """Stop sweeping."""
-        self._running = False
-        if self._sweeping is not None and self._sweeping.running:
-            self._sweeping.stop()
-        if self._preparing is not None and self._preparing.active():
-            self._preparing.cancel()
+        self._sweeping.stop()
+        self._preparing.stop()
 
     @inlineCallbacks
     def make_room(self) -> Generator[Deferred[Any], Any, int]:
@@ -88,19 +91,15 @@ class Sweep:
 
     @inlineCallbacks
     def _prepare(self) -> Generator[Deferred[Any], Any, None]:
-        """Count stored messages for new quotas, and apply ``msg_expiry_interval_override`` to them."""
+        """Count stored messages for new quotas, and apply ``msg_expiry_interval_override`` to them, once."""
         limits = self._limits
-        try:
-            while (yield self._store.count_usage(_ROWS)):
-                pass
-            after: str | None = ""
-            while limits.msg_expiry_interval_override is not None and after is not None:
-                lifetime = round(limits.msg_expiry_interval_override * 1000)
-                after = yield self._store.cap_expiry(lifetime, not limits.allow_never_expire, after, _ROWS)
-        except StorageFailure as failure:
-            self._log.error("adapting stored messages to the limits failed: {failure}", failure=failure)
-            if self._running:
-                self._preparing = self._clock.callLater(_PREPARE_AGAIN, self._prepare)
+        while (yield self._store.count_usage(_ROWS)):
+            pass
+        after: str | None = ""
+        while limits.msg_expiry_interval_override is not None and after is not None:
+            lifetime = round(limits.msg_expiry_interval_override * 1000)
+            after = yield self._store.cap_expiry(lifetime, not limits.allow_never_expire, after, _ROWS)
+        self._preparing.stop()
 
     @inlineCallbacks
     def _sweep(self) -> Generator[Deferred[Any], Any, None]:
@@ -112,9 +111,3 @@ class Sweep:
                 if (yield remove(limit)) < limit:
                     break
                 left -= limit
-
-    def _failed(self, failure: Failure) -> None:
-        """Log, and sweep again at the next interval. Reads leave out expired messages in any case."""
-        self._log.error("sweeping expired messages failed: {error}", error=failure.getErrorMessage())
-        if self._running and self._sweeping is not None:
-            self._sweeping.start(self._limits.msg_clear_interval, now=False).addErrback(self._failed)

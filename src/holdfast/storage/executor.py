@@ -51,8 +51,15 @@ class ThreadExecutor:
         if self._thread is None:
             # A daemon thread does not keep the process from ending: if the start of the broker fails later, nothing
             # stops this thread.
-            self._thread = Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+            thread = Thread(target=self._run, name=self._name, daemon=True)
+            try:
+                thread.start()
+            except (
+                RuntimeError
+            ) as error:  # the system has no thread left: the work fails, and the next call tries again
+                self._reactor.callFromThread(done, error)
+                return
+            self._thread = thread
         self._jobs.put((work, done))
 
     def stop(self) -> None:

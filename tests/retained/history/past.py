@@ -27,7 +27,7 @@ from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.database import Durability
 from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.store import DurableStore
-from holdfast.tickets import CommitTicket
+from holdfast.tickets import CommitTicket, StorageFailure
 from holdfast.wire.properties import NO_PROPERTIES
 from tests.postgres import fresh_database
 from tests.storage.doubles import Wall, fresh_file, result_of
@@ -91,8 +91,8 @@ class Past:
         return result_of(work)
 
     def tend(self) -> None:
-        """Write the baseline and prune, to the end."""
-        self.finish(self.history.tend())
+        """Write the baseline and prune, to the end or until the database fails."""
+        self.finish(self.history.tend().addErrback(lambda failure: failure.trap(StorageFailure)))
 
     def set(self, topic: str, payload: bytes = b"x", **fields: Any) -> CommitTicket:
         """Retain a message now."""

@@ -69,6 +69,7 @@ def test_the_history_is_pruned_once_a_minute(tmp_path: Path) -> None:
     history = RetainedHistory(bench.store, flushed=store.flushed, clock=bench.clock, now=bench.wall, limits=limits)
     bench.store.open()
     history.startService()
+    bench.clock.advance(0)
     assert result_of(history.moment(bench.wall.now)).at == bench.wall.now
     bench.wall.now += 40_000
     for _ in range(3):

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
+from twisted.logger import LogEvent
 
 from holdfast.rates import Rate
 from holdfast.retained.replay.rate_limiter import RateLimiter
@@ -132,3 +133,20 @@ def test_a_changed_rate_counts_at_once_for_waiters() -> None:
     assert (len(limiter), clock.getDelayedCalls()) == (0, [])
     limiter.change(Rate(5, 1))
     assert limiter.allows(first, 9) == 5
+
+
+def test_a_waiter_that_fails_keeps_no_other_from_its_tokens(logged_failures: list[LogEvent]) -> None:
+    class Failing(Asker):
+        def proceed(self) -> None:
+            raise OSError
+
+    clock = Clock()
+    limiter = RateLimiter(clock, Rate(1, 1.0))
+    first, failing, last = Asker(limiter, clock, 1), Failing(limiter, clock, 1), Asker(limiter, clock, 1)
+    for asker in (first, failing, last):
+        asker.ask()
+    clock.advance(1)
+    clock.advance(1)
+    assert [len(asker.taken) for asker in (first, failing, last)] == [1, 0, 1]
+    assert len(logged_failures) == 1
+    logged_failures.clear()

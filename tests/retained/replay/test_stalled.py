@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from twisted.internet.task import Clock
+from twisted.logger import LogEvent
 
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.replay.stalled import PATIENCE, StalledReplays
@@ -22,6 +23,25 @@ class Holding:
     def release(self) -> bool:
         self.requests += 1
         return True
+
+
+def test_a_replay_that_fails_keeps_no_other_from_being_asked(logged_failures: list[LogEvent]) -> None:
+    """Neither now nor later."""
+
+    class Failing:
+        def release(self) -> bool:
+            raise OSError
+
+    clock = Clock()
+    stalled_replays = StalledReplays(clock)
+    stalled_replays.add(Failing())
+    holders = [Holding(), Holding()]
+    for holder in holders:
+        stalled_replays.add(holder)
+        clock.advance(PATIENCE)
+    assert [holder.requests for holder in holders] == [1, 1]
+    assert len(logged_failures) == 1
+    logged_failures.clear()
 
 
 def test_each_replay_is_asked_once_after_a_second_without_room() -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from twisted.internet.defer import Deferred
+from twisted.logger import LogEvent, formatEvent
 from zope.interface import implementer
 
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.auth.interfaces import IAuthorizer, Principal
+from holdfast.lasting_failure import LastingFailure
 from holdfast.messages import ApplicationMessage
 from holdfast.rates import Rate
 from holdfast.retained.replay.flow_settings import FlowSettings
@@ -19,6 +21,7 @@ from holdfast.sessions.monitoring.figures import resident_memory
 from holdfast.wire import ConnectReturnCode, Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
+from tests.logs import logged
 from tests.mosquitto_topics import MOSQUITTO_TOPICS
 
 INTERVAL = 10
@@ -455,3 +458,57 @@ def test_the_authorizer_decides(mode: str) -> None:
     broker.settle()
     assert set(told(client.packets())) == (set() if mode == "error" else {"uptime"})
     assert broker.counters.messages_dropped_not_authorized == 0
+
+
+# --- failures
+
+
+def test_a_figure_that_fails_keeps_no_other_from_being_published(
+    broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, logged_failures: list[LogEvent]
+) -> None:
+    """Neither in this run nor in later ones; the failure is logged once, and its end once."""
+    observer = broker.client("observer")
+    observer.subscribe("$SYS/#")
+    broker.advance(INTERVAL)
+    observer.packets()
+    fails = True
+
+    def memory() -> dict[str, int]:
+        if fails:
+            raise OSError(24, "Too many open files")
+        return {"current": 17}
+
+    monkeypatch.setattr("holdfast.sessions.monitoring.figures.resident_memory", memory)
+    with logged(LastingFailure) as events:
+        for _ in range(3):
+            broker.advance(INTERVAL)
+            values = told(observer.packets())
+            assert "uptime" in values
+            assert "heap/current" not in values
+        fails = False
+        broker.advance(INTERVAL)
+        assert told(observer.packets())["heap/current"] == "17"
+    assert [formatEvent(event) for event in events] == [
+        "measuring the figures of memory failed, so their topics below $SYS keep older values",
+        "measuring the figures of memory works again, after 3 failures",
+    ]
+    logged_failures.clear()
+
+
+def test_publishing_goes_on_after_a_failed_run(
+    broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, logged_failures: list[LogEvent]
+) -> None:
+    observer = broker.client("observer")
+    observer.subscribe("$SYS/broker/uptime")
+    with monkeypatch.context() as patched:
+        patched.setattr(broker.router, "online", fails)
+        broker.advance(INTERVAL)
+    assert [event["log_failure"].type for event in logged_failures] == [OSError]
+    logged_failures.clear()
+    observer.packets()
+    broker.advance(INTERVAL)
+    assert "uptime" in told(observer.packets())
+
+
+def fails(_topic: str) -> None:
+    raise OSError(24, "Too many open files")

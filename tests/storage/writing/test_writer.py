@@ -446,6 +446,25 @@ def test_a_failing_pressure_hook_prevents_no_acknowledgement(path: Path, logged_
     logged_failures.clear()
 
 
+@pytest.mark.parametrize("value", ["v", POISON])
+def test_a_kind_that_fails_prevents_no_later_commit(path: Path, value: str, logged_failures: list[LogEvent]) -> None:
+    """Neither after a commit nor after a refusal."""
+
+    class Failing(Notes):
+        def committed(self, account: Any) -> None:
+            raise OSError
+
+        def failed(self, writes: Sequence[Write], failure: StorageFailure) -> None:
+            raise OSError
+
+    desk = Desk(path)
+    ticket = desk.submit("a", value, kind=Failing())
+    assert ticket.settled
+    assert desk.submit("b").failure is None
+    assert [event["log_failure"].type for event in logged_failures] == [OSError]
+    logged_failures.clear()
+
+
 def test_a_failing_acknowledgement_prevents_no_other_one(path: Path, logged_failures: list[LogEvent]) -> None:
     desk = Desk(path, manual=True)
     desk.submit("first")

@@ -9,11 +9,12 @@ from attrs import frozen
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall, deferLater
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from zope.interface import Interface, implementer
 
 from holdfast.log_throttle import LogThrottle
+from holdfast.periodic import PeriodicJob
 from holdfast.retained.history.baseline import write_part
 from holdfast.retained.history.entries import HistoryEvent
 from holdfast.retained.history.moments import (
@@ -149,7 +150,9 @@ class RetainedHistory(Service):
         self._node = store.node if store.shared else 0
         self._statements = statements_for(store.dialect)
         self._log_throttle = LogThrottle(self._log, clock.seconds, 3600)
-        self._tending: LoopingCall | None = None
+        self._tending = PeriodicJob(
+            self.tend, name="tending the history", interval=_INTERVAL, clock=clock, foreseen=(StorageFailure,)
+        )
         self._parts: OpenStore
         store.before_open(self._begin)
         store.when_open(self._opened)
@@ -157,15 +160,12 @@ class RetainedHistory(Service):
     def startService(self) -> None:
         """Write the rest of the baseline, and prune every minute."""
         Service.startService(self)
-        self._tending = LoopingCall(self.tend)
-        self._tending.clock = self._clock
-        self._tending.start(_INTERVAL)
+        self._tending.start()
 
     def stopService(self) -> None:
         """Stop after the present transaction."""
         Service.stopService(self)
-        if self._tending is not None and self._tending.running:
-            self._tending.stop()
+        self._tending.stop()
 
     @inlineCallbacks
     def events(
@@ -285,13 +285,13 @@ class RetainedHistory(Service):
 
     @inlineCallbacks
     def tend(self) -> Generator[Deferred[Any], Any, None]:
-        """Write the rest of the baseline, then prune, in a series of short transactions."""
-        try:
-            if self.limits.enable:
-                yield self._write_baseline()
-            yield self._prune()
-        except StorageFailure as failure:
-            self._log_throttle.log("tend", f"the history could not be pruned or completed; trying again: {failure}")
+        """Write the rest of the baseline, then prune, in a series of short transactions.
+
+        Fails with :class:`StorageFailure`.
+        """
+        if self.limits.enable:
+            yield self._write_baseline()
+        yield self._prune()
 
     @inlineCallbacks
     def _write_baseline(self) -> Generator[Deferred[Any], Any, None]:

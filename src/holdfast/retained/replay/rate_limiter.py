@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
 
 from holdfast.rates import Rate, TokenBucket
+
+_log = Logger()
 
 
 class Waiter(Protocol):
@@ -87,7 +90,12 @@ class RateLimiter:
 
     def _due(self) -> None:
         self._timer = None
-        next(iter(self._queue)).proceed()
+        first = next(iter(self._queue))
+        try:
+            first.proceed()
+        except Exception:  # noqa: BLE001 - the waiters behind this one must still get their turn
+            _log.failure("a replay that waited for its rate could not proceed")
+            self.leave(first)
 
     def __len__(self) -> int:
         return len(self._queue)

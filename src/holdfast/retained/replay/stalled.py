@@ -10,6 +10,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+_log = Logger()
 
 #: Seconds without room after which held messages are given up. A slow client that still reads has room again sooner.
 PATIENCE = 1.0
@@ -48,7 +51,10 @@ class StalledReplays:
         released = False
         for replay in [replay for replay, since in self._since.items() if since + PATIENCE <= now]:
             del self._since[replay]
-            released = replay.release() or released
+            try:
+                released = replay.release() or released
+            except Exception:  # noqa: BLE001 - the others must still be released, now and later
+                _log.failure("a replay that waits for room could not free its messages")
         if released:
             _malloc_trim(0)
         self._timer = self._clock.callLater(PATIENCE, self._check) if self._since else None

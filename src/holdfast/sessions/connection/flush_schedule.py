@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+_log = Logger()
 
 
 class FlushSchedule:
@@ -38,4 +41,7 @@ class FlushSchedule:
         # A flush may schedule others. Those run in the next turn.
         due, self._due = self._due, []
         for flush in due:
-            flush()
+            try:
+                flush()
+            except Exception:  # noqa: BLE001 - the connections after this one must still be written
+                _log.failure("writing to a connection failed")

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import attrs
 from twisted.internet.interfaces import IReactorTime
+from twisted.python.failure import Failure
 
+from holdfast.lasting_failure import LastingFailure
 from holdfast.retained.service import RetainedMessages
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.monitoring.load_average import LoadAverage
@@ -69,46 +71,55 @@ class Figures:
         self._started = self._measured = clock.seconds()
         self._most_clients = 0
         self._loads: dict[str, LoadAverage] = {name: LoadAverage() for name in [*_LOADS, "publish/dropped"]}
+        self._groups: dict[str, Callable[[], Mapping[str, object]]] = {
+            "the broker": self._broker,
+            "traffic": self._totals,
+            "clients": self._clients,
+            "Sessions and retained messages": self._sessions,
+            "memory": self._memory,
+            "loads": self._averages,
+            "counters": self._counts,
+            "replays": self._replays,
+            "the database": self._database,
+        }
+        self._reports = {
+            name: LastingFailure(f"measuring the figures of {name}", "so their topics below $SYS keep older values")
+            for name in self._groups
+        }
 
     def measure(self) -> dict[str, str]:
-        """Return every figure, as text, by its topic below ``$SYS/broker/``."""
-        counters = self._counters
-        dropped = sum(getattr(counters, name) for name in _DROPPED)
-        figures: dict[str, object] = {
-            "version": f"holdfast version {self._version}",
-            "uptime": f"{int(self._clock.seconds() - self._started)} seconds",
-            "publish/messages/dropped": dropped,
-        }
-        for topic, name in _TOTALS.items():
-            figures[topic] = getattr(counters, name)
-        figures.update(self._sessions())
-        figures.update({f"heap/{name}": size for name, size in resident_memory().items()})
-        figures.update(self._averages(dropped))
-        for name in _COUNTERS:
-            figures[f"holdfast/counters/{name}"] = getattr(counters, name)
-        for limit, refused in self._retained.refusals.items():
-            figures[f"holdfast/counters/retained_over_{limit.value}"] = refused
-        for name, count in (self._retained.replays.counts() | self._retained.replays.totals()).items():
-            figures[f"holdfast/replays/{name}"] = count
-        figures["holdfast/retained/bytes"] = self._retained.statistics().payload_bytes
-        for kind, count in self._retained.changes.items():
-            figures[f"holdfast/retained/{kind.value}"] = count
-        for name, value in self._storage().items():
-            figures[f"holdfast/storage/{name}"] = value
+        """Return every figure, as text, by its topic below ``$SYS/broker/``.
+
+        A group of figures that cannot be measured now is left out, and does not keep the others from being measured.
+        """
+        figures: dict[str, object] = {}
+        for name, measure in self._groups.items():
+            report = self._reports[name]
+            try:
+                figures.update(measure())
+            except Exception:  # noqa: BLE001 - whatever fails, the other figures are still true
+                report.failed(Failure())
+            else:
+                report.succeeded()
         return {topic: str(value) for topic, value in figures.items()}
 
-    def _sessions(self) -> dict[str, object]:
-        """Return the numbers of clients, subscriptions and stored messages."""
+    # --- the groups
+
+    def _broker(self) -> dict[str, object]:
+        return {
+            "version": f"holdfast version {self._version}",
+            "uptime": f"{int(self._clock.seconds() - self._started)} seconds",
+        }
+
+    def _totals(self) -> dict[str, object]:
+        figures: dict[str, object] = {topic: getattr(self._counters, name) for topic, name in _TOTALS.items()}
+        figures["publish/messages/dropped"] = self._dropped()
+        return figures
+
+    def _clients(self) -> dict[str, object]:
         registry = self._registry
         total, connected = registry.session_count, registry.connection_count
         self._most_clients = max(self._most_clients, connected)
-        subscriptions = waiting = waiting_bytes = 0
-        for session in registry:
-            subscriptions += len(session.subscriptions)
-            waiting += len(session.queue)
-            waiting_bytes += session.queue.bytes
-        shared = self._router.table.shared_count
-        retained = self._retained.statistics()
         return {
             "clients/total": total,
             "clients/connected": connected,
@@ -116,15 +127,51 @@ class Figures:
             "clients/disconnected": total - connected,
             "clients/inactive": total - connected,
             "clients/maximum": self._most_clients,
+        }
+
+    def _sessions(self) -> dict[str, object]:
+        """Return the numbers of subscriptions and stored messages."""
+        subscriptions = waiting = waiting_bytes = 0
+        for session in self._registry:
+            subscriptions += len(session.subscriptions)
+            waiting += len(session.queue)
+            waiting_bytes += session.queue.bytes
+        shared = self._router.table.shared_count
+        retained = self._retained.statistics()
+        return {
             "subscriptions/count": subscriptions - shared,
             "shared_subscriptions/count": shared,
             "retained messages/count": retained.count,
             "messages/stored": retained.count + waiting,
             "store/messages/count": retained.count + waiting,
             "store/messages/bytes": retained.payload_bytes + waiting_bytes,
+            "holdfast/retained/bytes": retained.payload_bytes,
         }
 
-    def _averages(self, dropped: int) -> dict[str, object]:
+    def _memory(self) -> dict[str, object]:
+        return {f"heap/{name}": size for name, size in resident_memory().items()}
+
+    def _counts(self) -> dict[str, object]:
+        """Return the broker's own counters."""
+        figures: dict[str, object] = {f"holdfast/counters/{name}": getattr(self._counters, name) for name in _COUNTERS}
+        for limit, refused in self._retained.refusals.items():
+            figures[f"holdfast/counters/retained_over_{limit.value}"] = refused
+        for kind, count in self._retained.changes.items():
+            figures[f"holdfast/retained/{kind.value}"] = count
+        return figures
+
+    def _replays(self) -> dict[str, object]:
+        replays = self._retained.replays
+        return {f"holdfast/replays/{name}": count for name, count in (replays.counts() | replays.totals()).items()}
+
+    def _database(self) -> dict[str, object]:
+        return {f"holdfast/storage/{name}": value for name, value in self._storage().items()}
+
+    def _dropped(self) -> int:
+        return sum(getattr(self._counters, name) for name in _DROPPED)
+
+    def _averages(self) -> dict[str, object]:
+        dropped = self._dropped()
         now = self._clock.seconds()
         interval, self._measured = now - self._measured, now
         averages: dict[str, object] = {}
@@ -139,7 +186,7 @@ def resident_memory(status: Path = Path("/proc/self/status")) -> dict[str, int]:
     """Return the process's memory in bytes, ``current`` and ``maximum``; nothing if the system does not tell."""
     try:
         lines = dict(line.partition(":")[::2] for line in status.read_text().splitlines())
-    except OSError:
+    except FileNotFoundError:
         return {}
     names = {"current": "VmRSS", "maximum": "VmHWM"}
     return {name: 1024 * int(lines[line].split()[0]) for name, line in names.items() if line in lines}

@@ -11,11 +11,9 @@ from functools import partial
 
 from twisted.application.service import Service
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
-from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from holdfast.messages import ApplicationMessage
+from holdfast.periodic import PeriodicJob
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
 from holdfast.sessions.routing.router import Router
 from holdfast.sessions.session.session import Session
@@ -31,8 +29,6 @@ class SysTopics(Service):
     ``measure`` returns all figures by their topics below ``$SYS/broker/``.
     """
 
-    _log = Logger()
-
     def __init__(
         self,
         *,
@@ -41,26 +37,24 @@ class SysTopics(Service):
         measure: Callable[[], Mapping[str, str]],
         interval: float,
     ) -> None:
-        self._clock = clock
         self._router = router
         self._measure = measure
         self._interval = interval
         self._values: dict[str, OutgoingMessage] = {}
-        self._publishing: LoopingCall | None = None
+        self._publishing = PeriodicJob(
+            self._publish, name="publishing the broker's own topics", interval=interval, clock=clock
+        )
 
     def startService(self) -> None:
         """Begin to publish, the first time at once."""
         Service.startService(self)
         if self._interval:
-            self._publishing = LoopingCall(self._publish)
-            self._publishing.clock = self._clock
-            self._publishing.start(self._interval).addErrback(self._failed)
+            self._publishing.start()
 
     def stopService(self) -> None:
         """Stop publishing."""
         Service.stopService(self)
-        if self._publishing is not None and self._publishing.running:
-            self._publishing.stop()
+        self._publishing.stop()
 
     def tell(self, session: Session, subscription: Subscription) -> None:
         """Send a new subscription the present values that it matches, with RETAIN 1 as retained messages have."""
@@ -90,6 +84,3 @@ class SysTopics(Service):
             packet = value.packet(link.protocol_version, 0, retain, options.identifiers, 0, 0)
             if link.maximum_packet_size is None or len(packet) <= link.maximum_packet_size:
                 link.send_uncounted(packet)
-
-    def _failed(self, failure: Failure) -> None:
-        self._log.failure("publishing the broker's own topics failed, and stops", failure)

@@ -132,5 +132,7 @@ class Replays:
 
     def _save_and_go_on(self) -> None:
         self._saving = None
-        self.save()
-        self._save_later()
+        try:
+            self.save()
+        finally:  # positions that could not be saved now are saved with the next ones
+            self._save_later()

@@ -367,7 +367,10 @@ class Writer:
             failure = StorageFailure(FailureKind.UNAVAILABLE, f"the writer failed: {outcome!r}")
             outcome = CommitOutcome([], dict.fromkeys(group.writes, failure))
         for kind, result in outcome.results:
-            kind.committed(result)
+            try:
+                kind.committed(result)
+            except Exception:  # noqa: BLE001 - the writer must go on, and the other kinds must hear of their commits
+                self._log.failure("{kind}: a commit could not be accounted for", kind=kind.name)
         counters = self.counters
         counters.commits += outcome.commits
         counters.rows += outcome.rows
@@ -393,7 +396,10 @@ class Writer:
         for why, failures in failed.items():
             self._log_throttle.log(why.value, f"{len(failures)} changes not stored ({why.value}): {failures[0]}")
         for (kind, _), (failure, writes) in writes_of.items():
-            kind.failed(writes, failure)
+            try:
+                kind.failed(writes, failure)
+            except Exception:  # noqa: BLE001 - as above
+                self._log.failure("{kind}: a failed commit could not be accounted for", kind=kind.name)
 
     def _put_back(self, group: CommitGroup, outcome: CommitOutcome) -> bool:
         """Put the writes that the outcome has left back into the queue; False if the writer closes: they fail."""

@@ -1,0 +1,61 @@
+"""Periodic jobs: every one survives a run that fails, says so once, and goes on.
+
+Twisted's ``LoopingCall`` ends for ever when its function fails once. A broker runs for months, and one failed run (no
+free file descriptor, a database that is away) must not end a job until the next restart. So jobs use this class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.defer import maybeDeferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from holdfast.lasting_failure import LastingFailure
+
+
+class PeriodicJob:
+    """Runs ``run`` every ``interval`` seconds while it is started. ``run`` may answer with a Deferred.
+
+    A run begins only after the run before it has ended; runs that are missed meanwhile are left out. The first failure
+    in a row is logged, and the first success after it; ``name`` and ``foreseen`` are those of :class:`LastingFailure`.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[], object],
+        *,
+        name: str,
+        interval: float,
+        clock: IReactorTime,
+        foreseen: tuple[type[Exception], ...] = (),
+    ) -> None:
+        self._run = run
+        self._interval = interval
+        self._clock = clock
+        self._failure = LastingFailure(name, f"and is tried again every {interval:g} s", foreseen)
+        self._running = False
+        self._next: IDelayedCall | None = None
+
+    def start(self, delay: float = 0) -> None:
+        """Begin to run, for the first time after ``delay`` seconds."""
+        self._running = True
+        self._next = self._clock.callLater(delay, self._attempt)
+
+    def stop(self) -> None:
+        """Begin no further run. A run may stop its own job."""
+        self._running = False
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+
+    def _attempt(self) -> None:
+        self._next = None
+        begun = self._clock.seconds()
+        run = maybeDeferred(self._run).addCallbacks(lambda _: self._failure.succeeded(), self._failure.failed)
+        run.addCallback(lambda _: self._ended(begun))
+
+    def _ended(self, begun: float) -> None:
+        if self._running:
+            passed = self._clock.seconds() - begun
+            self._next = self._clock.callLater(self._interval - passed % self._interval, self._attempt)
