@@ -1,0 +1,64 @@
+"""The address of a peer, as it counts: each IPv4 address alone, all IPv6 addresses of one /64 together.
+
+A network usually gives one customer or one machine a whole /64. So a limit for single IPv6 addresses would limit
+nobody.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+from attrs import frozen
+from twisted.internet import address as twisted
+
+_INTERFACE_BITS = 64
+
+
+@frozen(slots=False)  # for the cached property
+class Peer:
+    """The other end of one connection.
+
+    ``ip`` is None for UNIX domain sockets, and for other transports without IP addresses. A peer is ``proxied`` if it
+    reached the broker through a proxy. Then it is never local, whatever its address is.
+    """
+
+    ip: IPv4Address | IPv6Address | None
+    port: int = 0
+    proxied: bool = False
+
+    def __str__(self) -> str:
+        """Return the address and the port, as in ``192.0.2.1:5555``, ``[2001:db8::1]:5555`` or ``unix``."""
+        match self.ip:
+            case None:
+                return "unix"
+            case IPv6Address():
+                return f"[{self.ip}]:{self.port}"
+            case _:
+                return f"{self.ip}:{self.port}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the peer is on this machine: it came without a proxy, by a loopback address or a UNIX socket."""
+        return not self.proxied and (self.ip is None or self.ip.is_loopback)
+
+    @cached_property
+    def group(self) -> str:
+        """The name under which this peer is counted: the same for all addresses of an IPv6 /64."""
+        ip = self.ip
+        if not isinstance(ip, IPv6Address):
+            return str(ip or "unix")
+        network = IPv6Address(int(ip) >> _INTERFACE_BITS << _INTERFACE_BITS)
+        return f"{network}/{128 - _INTERFACE_BITS}" + (f"%{ip.scope_id}" if ip.scope_id else "")
+
+
+def plain(ip: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    """Return the IPv4 address that an IPv6 address carries (``::ffff:192.0.2.1``), or the address as it is."""
+    return (ip.ipv4_mapped or ip) if isinstance(ip, IPv6Address) else ip
+
+
+def peer_of(address: object) -> Peer:
+    """Return the peer with one of Twisted's addresses."""
+    if isinstance(address, (twisted.IPv4Address, twisted.IPv6Address)):
+        return Peer(plain(ip_address(address.host)), address.port)
+    return Peer(None)
