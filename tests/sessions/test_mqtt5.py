@@ -497,17 +497,13 @@ def test_a_payload_is_not_checked_against_its_format_indicator(broker: MemoryBro
 
 @VERSIONS
 def test_acknowledgements_without_a_message_are_ignored(broker: MemoryBroker, publisher: Client, version: int) -> None:
-    """PUBACK, PUBCOMP and a refusing PUBREC for an unknown Packet Identifier, or one of another QoS, are ignored."""
+    """PUBACK, PUBCOMP and a refusing PUBREC for an unknown Packet Identifier are harmless."""
     client = broker.client("c", version)
     client.subscribe("t", qos=2)
     publisher.publish("t", b"1", qos=1)
     publisher.publish("t", b"2", qos=2)
     one, two = (packet.packet_identifier for packet in client.got(p.Publish))
     client.send(p.Puback(77), p.Pubcomp(77), p.Pubrec(77, 0x80 if version == 5 else 0))
-    client.send(p.Puback(two), p.Pubcomp(one))
-    if version == 5:
-        client.send(p.Pubrec(one, 0x80))
-        assert client.packets() == []
     assert not client.network.closed
     assert len(broker.registry._sessions["c"].inflight.entries) == 2
     client.packets()
@@ -515,6 +511,111 @@ def test_acknowledgements_without_a_message_are_ignored(broker: MemoryBroker, pu
     assert client.packets() == [p.Pubrel(two)]
     client.send(p.Pubcomp(two))
     assert broker.registry._sessions["c"].inflight.entries == {}
+
+
+PUBACK, PUBREC, REFUSES, PUBCOMP = p.Puback(1), p.Pubrec(1), p.Pubrec(1, 0x80), p.Pubcomp(1)
+
+#: the state of the message, the acknowledgement, and what it leads to in MQTT 3 and in MQTT 5
+OUT_OF_PLACE = [
+    ("QoS 1, sent", PUBACK, "over", "over"),
+    ("QoS 1, sent", PUBREC, "closed", "closed"),
+    ("QoS 1, sent", REFUSES, None, "closed"),
+    ("QoS 1, sent", PUBCOMP, "closed", "closed"),
+    ("QoS 2, sent", PUBACK, "closed", "closed"),
+    ("QoS 2, sent", PUBREC, "released", "released"),
+    ("QoS 2, sent", REFUSES, None, "over"),
+    ("QoS 2, sent", PUBCOMP, "ignored", "closed"),
+    ("QoS 2, released", PUBACK, "closed", "closed"),
+    ("QoS 2, released", PUBREC, "released", "released"),
+    ("QoS 2, released", REFUSES, None, "over"),
+    ("QoS 2, released", PUBCOMP, "over", "over"),
+]
+
+
+@VERSIONS
+@pytest.mark.parametrize(("state", "packet", "v3", "v5"), OUT_OF_PLACE)
+@pytest.mark.parametrize("replayed", [False, True])
+@pytest.mark.parametrize("resumed", [False, True])
+def test_an_acknowledgement_of_the_wrong_kind_is_a_protocol_error(
+    broker: MemoryBroker,
+    publisher: Client,
+    state: str,
+    packet: p.Packet,
+    v3: str | None,
+    v5: str,
+    version: int,
+    replayed: bool,
+    resumed: bool,
+) -> None:
+    """0x82 in MQTT 5. In MQTT 3 only a type that the QoS never has ends the connection."""
+    effect = v5 if version == 5 else v3
+    if effect is None:
+        return  # MQTT 3 has no refusing PUBREC
+    lasting = Properties(session_expiry_interval=100) if version == 5 else Properties()
+    client = broker.client("c", version, clean=False, properties=lasting)
+    if not replayed:
+        client.subscribe("t", qos=2)
+    publisher.publish("t", b"1", qos=int(state[4]), retain=True)
+    if replayed:
+        client.send(p.Subscribe(9, (p.SubscriptionRequest("t", 2),)))
+    assert [one.packet_identifier for one in client.got(p.Publish)] == [1]
+    if state.endswith("released"):
+        client.send(p.Pubrec(1))
+        assert client.got(p.Pubrel) == [p.Pubrel(1)]
+    if resumed:
+        client.drop()
+        client = broker.client("c", version, clean=False, properties=lasting)
+    client.send(packet)
+    came = client.packets()
+    assert client.network.closed is (effect == "closed")
+    assert [one.reason_code for one in came if isinstance(one, p.Disconnect)] == (
+        [ReasonCode.PROTOCOL_ERROR] if effect == "closed" and version == 5 else []
+    )
+    assert [one for one in came if isinstance(one, p.Pubrel)] == ([p.Pubrel(1)] if effect == "released" else [])
+    assert len(broker.registry._sessions["c"].inflight.entries) == (effect != "over")
+
+
+def test_the_answer_to_an_unknown_pubrec_may_come_after_its_identifier_is_used_again(publisher: Client) -> None:
+    """The Client must answer every PUBREL [MQTT5-4.3.3-11], and that PUBCOMP is not meant for the new message."""
+    client = publisher.broker.client("c", 5)
+    client.subscribe("t", qos=1)
+    client.send(p.Pubrec(1))
+    assert len(client.got(p.Pubrel)) == 1
+    publisher.publish("t", qos=1)
+    client.send(p.Pubcomp(1, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
+    assert not client.network.closed
+    client.send(p.Pubcomp(1))
+    assert ended_with(client) == ReasonCode.PROTOCOL_ERROR
+
+
+#: the state of an identifier that the Client uses, its packet, and the answers
+RECEIVING = [
+    ("unknown", p.Publish("t", b"x", 2, packet_identifier=1), p.Pubrec(1)),
+    ("unknown", p.Pubrel(1), p.Pubcomp(1, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)),
+    ("received", p.Publish("t", b"x", 2, dup=True, packet_identifier=1), p.Pubrec(1)),
+    ("received", p.Pubrel(1), p.Pubcomp(1)),
+]
+
+
+@VERSIONS
+@pytest.mark.parametrize(("state", "packet", "answer"), RECEIVING)
+def test_every_packet_of_the_receiving_side_in_every_state(
+    broker: MemoryBroker, version: int, state: str, packet: p.Packet, answer: p.Pubrec | p.Pubcomp
+) -> None:
+    """See the table in ``received``."""
+    watcher = broker.client("w")
+    watcher.subscribe("t", qos=2)
+    client = broker.client("c", version)
+    if state == "received":
+        client.publish("t", b"x", qos=2, identifier=1)
+        client.packets()
+    client.send(packet)
+    (came,) = client.packets()
+    assert isinstance(came, type(answer))
+    assert came.packet_identifier == 1
+    assert came.reason_code == (answer.reason_code if version == 5 else 0)
+    assert len(watcher.messages()) == (state == "received" or isinstance(packet, p.Publish))
+    assert not client.network.closed
 
 
 @VERSIONS

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import pytest
 
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.deliveries import Deliveries
-from holdfast.sessions.delivery.inflight import OVER, QOS_1, QOS_2, Inflight, InflightEvent, InflightState
+from holdfast.sessions.delivery.inflight import (
+    OVER,
+    PROTOCOL_ERRORS,
+    QOS_1,
+    QOS_2,
+    Inflight,
+    InflightEvent,
+    InflightState,
+)
 from holdfast.sessions.delivery.inflight_messages import InflightMessages
 from holdfast.sessions.delivery.window import Window
 from holdfast.sessions.state.memory import UNRECORDED, MemorySessionStates
 from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure
+from holdfast.wire import ProtocolError
 from tests.doubles import MemoryBroker
 
 _IDENTIFIER = 7
@@ -21,8 +28,8 @@ _IDENTIFIER = 7
 class OneMessage:
     """One message in flight, in a given state."""
 
-    def __init__(self, qos: int, state: InflightState) -> None:
-        client = MemoryBroker().client("c")
+    def __init__(self, qos: int, state: InflightState, version: int = 5) -> None:
+        self.client = MemoryBroker().client("c", version)
         self.messages = InflightMessages(
             window=Window(10),
             deliveries=Deliveries(UNRECORDED, MemorySessionStates()),
@@ -31,19 +38,28 @@ class OneMessage:
             on_room=lambda: None,
             on_sent=lambda: None,
         )
-        self.messages.resume(client.connection)
+        self.messages.resume(self.client.connection)
         self.commit = CommitTicket()
-        self.entry = Inflight(b"\x34\x06\0\x01t\0\x07x", qos, 4)
-        after = self.commit if state is InflightState.AWAITS_COMMIT else COMMITTED
-        self.messages.send(client.connection, _IDENTIFIER, self.entry, after)
+        self.entry = Inflight(b"\x34\x07\0\x01t\0\x07\0x", qos, 5)
+        waits = state in (InflightState.AWAITS_COMMIT, InflightState.UNSENT)
+        self.messages.send(self.client.connection, _IDENTIFIER, self.entry, self.commit if waits else COMMITTED)
         if state is InflightState.RELEASED:
             self.messages.received_by_client(_IDENTIFIER)
+        if state is InflightState.UNSENT:
+            self.happens(InflightEvent.COMMIT_ENDED_LATE)
+            self.messages._link = self.client.connection  # so that the Client can send acknowledgements
         assert self.entry.state is state
 
     def happens(self, event: InflightEvent) -> None:
         match event:
             case InflightEvent.COMMIT_ENDED:
-                self.commit.settle()
+                self._end_commit()
+            case InflightEvent.COMMIT_ENDED_LATE:
+                self.messages.detach()
+                self._end_commit()
+            case InflightEvent.RECONNECTED:
+                self.messages.detach()
+                self.messages.resume(self.client.connection)
             case InflightEvent.PUBACK:
                 self.messages.acknowledged(_IDENTIFIER, 1)
             case InflightEvent.PUBCOMP:
@@ -53,24 +69,34 @@ class OneMessage:
             case InflightEvent.PUBREC_REFUSES:
                 self.messages.refused(_IDENTIFIER)
 
+    def _end_commit(self) -> None:
+        if not self.commit.settled:
+            self.commit.settle()
 
-@pytest.mark.parametrize(("state", "event"), list(product([InflightState.SENT], InflightEvent)))
-def test_every_event_changes_a_qos_1_message_as_the_table_says(state: InflightState, event: InflightEvent) -> None:
-    message = OneMessage(1, state)
-    message.happens(event)
-    assert message.entry.state is QOS_1.get((state, event), state)
+
+_QOS_1 = [(1, InflightState.SENT, event) for event in InflightEvent]
+_QOS_2 = [(2, state, event) for state in InflightState if state is not OVER for event in InflightEvent]
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+@pytest.mark.parametrize(("qos", "state", "event"), _QOS_1 + _QOS_2)
+def test_every_event_changes_a_message_as_the_tables_say(
+    qos: int, state: InflightState, event: InflightEvent, version: int
+) -> None:
+    message = OneMessage(qos, state, version)
+    refused = False
+    try:
+        message.happens(event)
+    except ProtocolError:
+        refused = True
+    assert refused == (version >= PROTOCOL_ERRORS.get((qos, state, event), 6))
+    assert message.entry.state is (QOS_1 if qos == 1 else QOS_2).get((state, event), state)
     assert (not message.messages.entries) == (message.entry.state is OVER)
 
 
-@pytest.mark.parametrize(
-    ("state", "event"),
-    list(product([InflightState.AWAITS_COMMIT, InflightState.SENT, InflightState.RELEASED], InflightEvent)),
-)
-def test_every_event_changes_a_qos_2_message_as_the_table_says(state: InflightState, event: InflightEvent) -> None:
-    message = OneMessage(2, state)
-    message.happens(event)
-    assert message.entry.state is QOS_2.get((state, event), state)
-    assert (not message.messages.entries) == (message.entry.state is OVER)
+def test_no_protocol_error_has_a_next_state() -> None:
+    for qos, state, event in PROTOCOL_ERRORS:
+        assert (state, event) not in (QOS_1 if qos == 1 else QOS_2)
 
 
 def test_the_tables_lead_from_every_state_to_the_end() -> None:

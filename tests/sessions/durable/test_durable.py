@@ -674,7 +674,85 @@ def test_a_qos_2_replay_loses_nothing_to_a_live_message_that_is_not_sent(tmp_pat
     client = Client(broker)
     client.send(p.Connect("s", 4, False))
     broker.commit()
-    assert [(packet.payload, packet.dup) for packet in client.got(p.Publish)] == [(b"old", True)]
+    assert [(packet.payload, packet.dup) for packet in client.got(p.Publish)] == [(b"old", False)]
+
+
+def _given_an_identifier(broker: RestartableBroker, replayed: bool) -> Client:
+    """Return a Client with a QoS 2 message in flight that awaits its commit."""
+    publisher, client = Client(broker), Client(broker)
+    publisher.send(p.Connect("p", 4, False))
+    client.send(p.Connect("s", 4, False))
+    if replayed:
+        publisher.send(p.Publish("t", b"1", 2, True, False, 1))
+        broker.commit()
+        client.send(p.Subscribe(1, (p.SubscriptionRequest("t", 2),)))
+    else:
+        client.send(p.Subscribe(1, (p.SubscriptionRequest("t", 2),)))
+        broker.commit()
+        publisher.send(p.Publish("t", b"1", 2, False, False, 1))
+    while not broker.registry._sessions["s"].inflight.entries:
+        broker.executor.step()
+        broker.settle()
+    assert client.got(p.Publish) == []
+    return client
+
+
+@pytest.mark.parametrize("replayed", [False, True])
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("committed", [False, True])
+@pytest.mark.parametrize("end", ["stays", "stops", "killed"])
+def test_a_message_that_never_left_is_first_sent_with_dup_0(
+    tmp_path: Path, end: str, committed: bool, version: int, replayed: bool
+) -> None:
+    """Its connection ended while its commit was awaited. What was sent is repeated with DUP 1 [MQTT5-3.3.1-1]."""
+    broker = RestartableBroker(fresh_file(tmp_path), manual=True)
+    client = _given_an_identifier(broker, replayed)
+    client.drop()
+    if committed or end == "killed":
+        broker.commit()
+    if end == "stops":
+        broker = broker.stop(manual=True)
+    elif end == "killed":
+        broker = broker.restart(manual=True)
+    for dup in (False, True):
+        client = Client(broker, version)
+        client.send(p.Connect("s", version, False, properties=SESSION if version == 5 else NO_PROPERTIES))
+        broker.commit()
+        assert [(packet.payload, packet.dup) for packet in client.got(p.Publish)] == [(b"1", dup)]
+        client.drop()
+    broker = broker.restart()
+    assert published(persistent(broker, "s", version)) == [(b"1", 2, True)]
+
+
+def test_a_message_that_expires_before_it_left_is_dropped(tmp_path: Path) -> None:
+    """The Client knows nothing of it, so its exchange need not be completed [MQTT5-3.3.2-5]."""
+    broker = RestartableBroker(fresh_file(tmp_path))
+    client = persistent(broker, "s", 5)
+    client.subscribe("t", qos=2)
+    publisher = persistent(broker, "p", 5)
+    broker.executor.manual = True
+    publisher.publish("t", b"1", qos=2, properties=Properties(message_expiry_interval=10))
+    client.drop()
+    broker.commit()
+    broker.advance(10)
+    client = Client(broker, 5)
+    client.send(p.Connect("s", 5, False, properties=SESSION))
+    broker.commit()
+    assert client.got(p.Publish) == []
+    assert broker.counters.messages_dropped_expired == 1
+    assert broker.rows("session_deliveries") == broker.rows("session_messages") == 0
+
+
+def test_an_acknowledgement_of_a_message_that_never_left_is_ignored(tmp_path: Path) -> None:
+    """Its identifier is unknown to the Client, so nothing can be out of place."""
+    broker = RestartableBroker(fresh_file(tmp_path), manual=True)
+    client = _given_an_identifier(broker, False)
+    (identifier,) = broker.registry._sessions["s"].inflight.entries
+    client.send(p.Puback(identifier), p.Pubcomp(identifier), p.Pubrec(identifier))
+    assert client.got(p.Pubrel) == [p.Pubrel(identifier)]
+    broker.commit()
+    assert [packet.packet_identifier for packet in client.got(p.Publish)] == [identifier]
+    assert not client.network.closed
 
 
 def test_a_replay_follows_qos_2_messages_queued_before_it(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 The states of one message are explained in :mod:`inflight`.
 
-A QoS 2 message that awaits its commit can be overtaken by a newer QoS 0 or 1 message of its topic. If the older one
+A QoS 2 message that has not been sent yet can be overtaken by a newer QoS 0 or 1 message of its topic. If the older one
 comes from a replay, :meth:`InflightMessages.drop_overtaken` drops it: a Client never receives a retained message after
 a newer one.
 """
@@ -14,11 +14,28 @@ from collections.abc import Callable, Iterable
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.deliveries import Deliveries
-from holdfast.sessions.delivery.inflight import AWAITS_COMMIT, OVER, RELEASED, SENT, Inflight
+from holdfast.sessions.delivery.inflight import (
+    AWAITS_COMMIT,
+    OVER,
+    PROTOCOL_ERRORS,
+    RELEASED,
+    SENT,
+    UNSENT,
+    Inflight,
+    InflightEvent,
+)
 from holdfast.sessions.delivery.outgoing import OutgoingMessage
 from holdfast.sessions.delivery.packet_identifiers import PacketIdentifiers
 from holdfast.sessions.delivery.window import Window
 from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
+from holdfast.wire import ProtocolError
+
+_PUBACK, _PUBREC, _PUBREC_REFUSES, _PUBCOMP = (
+    InflightEvent.PUBACK,
+    InflightEvent.PUBREC,
+    InflightEvent.PUBREC_REFUSES,
+    InflightEvent.PUBCOMP,
+)
 
 
 class InflightMessages:
@@ -28,7 +45,6 @@ class InflightMessages:
     """
 
     __slots__ = (
-        "_awaited_topics",
         "_counters",
         "_deliveries",
         "_identifiers",
@@ -36,6 +52,8 @@ class InflightMessages:
         "_now",
         "_on_room",
         "_on_sent",
+        "_unknown_released",
+        "_unsent_topics",
         "_window",
         "entries",
         "to_resend",
@@ -62,7 +80,8 @@ class InflightMessages:
         self._on_sent = on_sent
         #: of the entries, those to repeat after a reconnect
         self.to_resend: dict[int, Inflight] = {}
-        self._awaited_topics: dict[int, str] = {}  # topics of replayed messages that await their commit
+        self._unsent_topics: dict[int, str] = {}  # topics of replayed messages that have not been sent yet
+        self._unknown_released = 0  # PUBREL packets on this connection that answered an unknown identifier
 
     # --- sending
 
@@ -87,17 +106,24 @@ class InflightMessages:
         entry.state = AWAITS_COMMIT
 
         def settled(failure: StorageFailure | None) -> None:
-            if entry.state is not OVER:
-                entry.state = SENT
-                self._awaited_topics.pop(packet_identifier, None)
-                if failure is None:
-                    self._send_late(link, packet_identifier, entry)
-                elif first and not entry.replayed:
-                    # The message was never stored, and its publisher is told to send it again.
-                    self._complete(packet_identifier, entry)
-                    self._on_room()
-                elif self._link is link:
+            if entry.state is OVER:
+                return
+            if failure is None and self._link is link:
+                self._send_late(link, packet_identifier, entry)
+            elif failure is not None and first and not entry.replayed:
+                # The message was never stored, and its publisher is told to send it again.
+                self._complete(packet_identifier, entry)
+                self._on_room()
+            else:
+                entry.state = UNSENT
+                if self._link is link:
+                    assert failure is not None
+                    self._note_unsent(entry)
                     link.close_after_failure(failure)
+                elif self._link is not None:
+                    # The Client has reconnected meanwhile. Its window, version and packet size may be others.
+                    self.to_resend[packet_identifier] = entry
+                    self._on_room()
 
         ticket.when_settled(settled)
 
@@ -106,38 +132,45 @@ class InflightMessages:
         self._window.replayed += 1
         self.send(link, packet_identifier, entry)
         if entry.state is AWAITS_COMMIT:
-            self._awaited_topics[packet_identifier] = topic
+            self._unsent_topics[packet_identifier] = topic
 
     def _send_late(self, link: IClientLink, packet_identifier: int, entry: Inflight) -> None:
-        """Send a PUBLISH whose commit was awaited. ``link`` was the connection when the wait began."""
-        packet = entry.late(self._now())
+        """Send a PUBLISH whose commit was awaited."""
+        packet = entry.late(entry.protocol_version, self._now())
         if packet is None:
-            self._counters.messages_dropped_expired += 1
-            self._complete(packet_identifier, entry)
+            self._expire(packet_identifier, entry)
             self._on_room()
-        elif self._link is link:
+        else:
+            entry.state = SENT
+            self._unsent_topics.pop(packet_identifier, None)
             link.send_message(packet)
             self._on_sent()
-        elif self._link is not None:
-            # The Client has reconnected meanwhile. Its window, version and packet size may be others.
-            self.to_resend[packet_identifier] = entry
-            self._on_room()
 
-    # --- messages that await their commit
+    def _expire(self, packet_identifier: int, entry: Inflight) -> None:
+        """Drop a message that has expired before it could be sent [MQTT5-3.3.2-5]."""
+        self._counters.messages_dropped_expired += 1
+        self._complete(packet_identifier, entry)
 
-    def awaiting_commit(self) -> list[Inflight]:
+    def _note_unsent(self, entry: Inflight) -> None:
+        """Store a message that was never sent like a queued one: after a restart it is sent with DUP 0."""
+        if entry.delivery is not None:
+            self._deliveries.note(entry.delivery, 0)
+
+    # --- messages that have not been sent yet
+
+    def unsent(self) -> list[Inflight]:
         """Return the messages that have not been sent yet."""
-        return [entry for entry in self.entries.values() if entry.state is AWAITS_COMMIT]
+        return [entry for entry in self.entries.values() if entry.state is AWAITS_COMMIT or entry.state is UNSENT]
 
-    def replayed_topics_awaiting_commit(self) -> Iterable[str]:
+    def unsent_replayed_topics(self) -> Iterable[str]:
         """Return the topics of replayed messages that have not been sent yet."""
-        return self._awaited_topics.values()
+        return self._unsent_topics.values()
 
     def drop_overtaken(self, topic: str) -> None:
         """Drop replayed messages of a topic that have not been sent yet: a newer message is about to be sent."""
-        if not self._awaited_topics:  # the usual case
+        if not self._unsent_topics:  # the usual case
             return
-        overtaken = [identifier for identifier, known in self._awaited_topics.items() if known == topic]
+        overtaken = [identifier for identifier, known in self._unsent_topics.items() if known == topic]
         for packet_identifier in overtaken:
             self._complete(packet_identifier, self.entries[packet_identifier])
         if overtaken:
@@ -146,28 +179,56 @@ class InflightMessages:
     # --- acknowledgements of the Client: see the tables in ``inflight``
 
     def acknowledged(self, packet_identifier: int, qos: int) -> None:
-        """Complete an exchange: PUBACK for QoS 1, PUBCOMP for QoS 2. Ignored if no such exchange is due."""
+        """Complete an exchange: PUBACK for QoS 1, PUBCOMP for QoS 2. Raise ProtocolError for one of the wrong kind."""
         entry = self.entries.get(packet_identifier)
         if entry is not None and entry.qos == qos and entry.state is (SENT if qos == 1 else RELEASED):
             self._complete(packet_identifier, entry)
             self._on_room()
+        else:
+            self._out_of_place(packet_identifier, _PUBACK if qos == 1 else _PUBCOMP)
 
     def refused(self, packet_identifier: int) -> None:
-        """End a QoS 2 exchange, because the Client has refused the message with PUBREC >= 0x80 [MQTT5-4.3.3-4]."""
+        """End a QoS 2 exchange, because the Client has refused the message with PUBREC >= 0x80 [MQTT5-4.3.3-4].
+
+        Raise ProtocolError if the message has QoS 1.
+        """
         entry = self.entries.get(packet_identifier)
-        if entry is not None and entry.qos == 2 and entry.state is not AWAITS_COMMIT:
+        if entry is not None and entry.qos == 2 and (entry.state is SENT or entry.state is RELEASED):
             self._complete(packet_identifier, entry)
             self._on_room()
+        else:
+            self._out_of_place(packet_identifier, _PUBREC_REFUSES)
 
     def received_by_client(self, packet_identifier: int) -> CommitTicket | None:
-        """Note a PUBREC. PUBREL may be sent once the ticket is settled. Return None if no such exchange is due."""
+        """Note a PUBREC. PUBREL may be sent once the ticket is settled. Return None if no such exchange is due.
+
+        Raise ProtocolError if the message has QoS 1.
+        """
         entry = self.entries.get(packet_identifier)
-        if entry is None or entry.qos != 2 or entry.state is AWAITS_COMMIT:
+        if entry is None or entry.qos != 2 or (entry.state is not SENT and entry.state is not RELEASED):
+            self._out_of_place(packet_identifier, _PUBREC)
+            self._unknown_released += 1
             return None
         entry.state = RELEASED
         if entry.delivery is None:
             return COMMITTED
         return self._deliveries.note_released(entry.delivery, packet_identifier)
+
+    def _out_of_place(self, packet_identifier: int, event: InflightEvent) -> None:
+        """Raise ProtocolError if this acknowledgement is of the wrong kind; otherwise it is harmless."""
+        if event is _PUBCOMP and self._unknown_released:
+            # It answers the PUBREL for an unknown identifier, which may have been given to a new message since.
+            self._unknown_released -= 1
+            return
+        entry = self.entries.get(packet_identifier)
+        if entry is None or self._link is None:
+            return
+        least = PROTOCOL_ERRORS.get((entry.qos, entry.state, event))
+        if least is not None and self._link.protocol_version >= least:
+            packet = event.name.partition("_")[0]
+            raise ProtocolError(
+                f"{packet} is no answer to the QoS {entry.qos} message {packet_identifier}: {entry.state.value}"
+            )
 
     # --- disconnect and reconnect
 
@@ -178,6 +239,7 @@ class InflightMessages:
         [MQTT5-3.3.4-9]. PUBREL packets do not count against it [MQTT5-3.3.4-10].
         """
         self._link = link
+        self._unknown_released = 0
         self.to_resend = {
             packet_identifier: entry
             for packet_identifier, entry in self.entries.items()
@@ -191,23 +253,38 @@ class InflightMessages:
     def detach(self) -> None:
         """Note that the connection is gone."""
         self._link = None
+        for entry in self.entries.values():
+            if entry.state is AWAITS_COMMIT:
+                self._note_unsent(entry)
 
     def send_again(self, link: IClientLink) -> None:
-        """Repeat messages with DUP 1 while the window has room."""
+        """Repeat messages with DUP 1 while the window has room, and send those that were never sent with DUP 0."""
         waiting = self.to_resend
-        now = self._now()
-        while waiting and len(self.entries) - len(waiting) < self._window.size:
+        # The connection may end within the loop: a message that it does not take was not sent.
+        while waiting and len(self.entries) - len(waiting) < self._window.size and self._link is link:
             packet_identifier, entry = next(iter(waiting.items()))
             if entry.state is RELEASED:
                 self._release_again(link, packet_identifier)
                 continue
             del waiting[packet_identifier]
-            packet = entry.again(link.protocol_version, now)
-            if link.maximum_packet_size is not None and len(packet) > link.maximum_packet_size:
+            version, now = link.protocol_version, self._now()
+            packet = entry.late(version, now) if entry.state is UNSENT else entry.again(version, now)
+            if packet is None:
+                self._expire(packet_identifier, entry)
+            elif link.maximum_packet_size is not None and len(packet) > link.maximum_packet_size:
                 self._counters.messages_dropped_too_large += 1
                 self._complete(packet_identifier, entry)
+            elif entry.state is UNSENT:
+                self._send_first(link, packet_identifier, entry, packet)
             else:
                 link.send_message(packet)
+
+    def _send_first(self, link: IClientLink, packet_identifier: int, entry: Inflight, packet: bytes) -> None:
+        """Send a PUBLISH that an earlier connection did not send, under the Packet Identifier that it has."""
+        entry.packet, entry.protocol_version, entry.state = packet, link.protocol_version, SENT
+        self.send(link, packet_identifier, entry)
+        if entry.state is SENT:
+            self._unsent_topics.pop(packet_identifier, None)
 
     def _release_again(self, link: IClientLink, packet_identifier: int) -> None:
         """Repeat PUBREL."""
@@ -238,12 +315,12 @@ class InflightMessages:
                 entry.delivery.message.release()
         self.entries.clear()
         self.to_resend.clear()
-        self._awaited_topics.clear()
+        self._unsent_topics.clear()
 
     def _complete(self, packet_identifier: int, entry: Inflight) -> None:
         del self.entries[packet_identifier]
         self.to_resend.pop(packet_identifier, None)
-        self._awaited_topics.pop(packet_identifier, None)
+        self._unsent_topics.pop(packet_identifier, None)
         entry.state = OVER
         self._window.replayed -= entry.replayed
         if entry.delivery is not None:

@@ -1,4 +1,12 @@
-"""QoS 2 messages from the Client that it has not released with PUBREL yet [MQTT5-4.3.3]."""
+"""QoS 2 messages from the Client that it has not released with PUBREL yet [MQTT5-4.3.3].
+
+| the identifier is | PUBLISH with QoS 2 | PUBREL |
+|---|---|---|
+| unknown | published; PUBREC | PUBCOMP, in MQTT 5 with Packet Identifier not found (0x92) |
+| noted here | not published again; PUBREC | forgotten; PUBCOMP |
+
+The identifiers of QoS 1 messages are not noted, so a PUBREL for one of them is a PUBREL for an unknown one.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ from holdfast.retained.store.values import Slice
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.outbox import LOW_WATER
 from holdfast.sessions.counters import Counters
-from holdfast.sessions.delivery.inflight import AWAITS_COMMIT, Inflight
+from holdfast.sessions.delivery.inflight import AWAITS_COMMIT, UNSENT, Inflight
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
 from holdfast.sessions.replays.replayed_packets import (
     message_expiry_interval,
@@ -96,7 +96,7 @@ class ReplayDelivery:
         self._authorizer = authorizer
         self._counters = counters
         self._not_before = session.queue.enqueued  # the number of messages that must have left the queue
-        self._awaited: list[Inflight] | None = None  # the messages whose commit must have ended
+        self._awaited: list[Inflight] | None = None  # the messages that must have been sent
 
     def form(self) -> ReplayForm:
         """Return the form that the subscription's present options ask for."""
@@ -125,8 +125,8 @@ class ReplayDelivery:
             return 0
         if not self.begun:
             if self._awaited is None:
-                self._awaited = session.inflight.awaiting_commit()
-            if any(entry.state is AWAITS_COMMIT for entry in self._awaited):
+                self._awaited = session.inflight.unsent()
+            if any(entry.state in (AWAITS_COMMIT, UNSENT) for entry in self._awaited):
                 return 0
             self.begun = True
             session.share_window(with_replays=True)
@@ -137,7 +137,7 @@ class ReplayDelivery:
         # That message comes from another replay, or from this replay before it began again.
         leaving = any(
             after < topic <= last and matches(self._topic_filter, topic)
-            for topic in self._session.inflight.replayed_topics_awaiting_commit()
+            for topic in self._session.inflight.unsent_replayed_topics()
         )
         if leaving:
             self._session.note_waiting_replay()

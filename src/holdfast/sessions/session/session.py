@@ -240,7 +240,8 @@ class Session:
         if queue and window.is_turn_of_replays():
             self._wake_replays()
             return
-        while queue and (not queue.first.qos or window.live_room(len(self.inflight.entries)) > 0):
+        # The connection may end within the loop: from then on the messages stay in the queue.
+        while queue and self.link is link and (not queue.first.qos or window.live_room(len(self.inflight.entries)) > 0):
             queued = queue.pop()
             self._send(link, queued.outgoing, queued.qos, queued.retain, queued.identifiers, queued.delivery)
         if len(self.inflight.entries) < window.size:
