@@ -32,6 +32,7 @@ from holdfast.broker import BrokerService
 from holdfast.config import Config
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.listening import Listener, Listening
+from holdfast.long_work import LongWork
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.protocol import MQTTServerFactory, OpenConnections
 from holdfast.retained.administration import Administration
@@ -151,8 +152,8 @@ def compose_sessions(
     )  # fmt: skip
     sys_topics = SysTopics(clock=clock, router=router, measure=figures.measure, interval=sys_msg_interval)
     broker_parts = BrokerParts(
-        clock=clock, now=now, registry=registry, router=router, retained=retained, authenticator=authenticator,
-        authorizer=authorizer, pressure=pressure, counters=counters, sys_topics=sys_topics,
+        clock=clock, long_work=LongWork(clock), now=now, registry=registry, router=router, retained=retained,
+        authenticator=authenticator, authorizer=authorizer, pressure=pressure, counters=counters, sys_topics=sys_topics,
         enhanced_authenticator=enhanced_authenticator,
     )  # fmt: skip
     flushes = FlushSchedule(clock)

@@ -76,6 +76,35 @@ def both(first: CommitTicket, second: CommitTicket) -> CommitTicket:
     return together
 
 
+class TicketsTogether:
+    """Gathers the tickets of many changes, made in several turns, and gives one ticket for all of them."""
+
+    __slots__ = ("_failure", "_open", "_together")
+
+    def __init__(self) -> None:
+        self._open = 0
+        self._failure: StorageFailure | None = None
+        self._together: CommitTicket | None = None
+
+    def add(self, ticket: CommitTicket) -> None:
+        """Add the ticket of one more change."""
+        self._open += 1
+        ticket.when_settled(self._settled)
+
+    def ticket(self) -> CommitTicket:
+        """Return a ticket that is settled when all added ones are, with the first failure. Called once, at the end."""
+        self._together = CommitTicket()
+        if not self._open:
+            self._together.settle(self._failure)
+        return self._together
+
+    def _settled(self, failure: StorageFailure | None) -> None:
+        self._open -= 1
+        self._failure = self._failure or failure
+        if not self._open and self._together is not None:
+            self._together.settle(self._failure)
+
+
 def _settled() -> CommitTicket:
     ticket = CommitTicket()
     ticket.settle()

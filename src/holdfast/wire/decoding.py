@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from holdfast.wire import packets as p
 from holdfast.wire.datatypes import Cursor, decode_string
+from holdfast.wire.entries import entries
 from holdfast.wire.errors import MalformedPacket, ProtocolError, WireError
 from holdfast.wire.properties import NO_PROPERTIES, WILL, Properties
 from holdfast.wire.property_codec import read_properties
@@ -191,26 +192,41 @@ def _acknowledgement(
 def _subscribe(cursor: Cursor, packet_type: int, version: int) -> p.Subscribe:
     identifier = _identifier(cursor)
     properties = read_properties(cursor, packet_type) if version == 5 else NO_PROPERTIES
-    requests = []
-    while cursor.remaining():
-        topic_filter = decode_string(cursor.binary())
-        if not topic_filter:
-            raise ProtocolError("a Topic Filter has at least one character")  # [MQTT5-4.7.3-1]
-        options = cursor.byte()
-        if options & (0xC0 if version == 5 else 0xFC):
-            raise MalformedPacket("reserved Subscription Options are set")  # [MQTT5-3.8.3-5]
-        if options & 3 == 3:  # [MQTT5-3.8.3.1], [MQTT311-3.8.3-4]
-            error = ProtocolError if version == 5 else MalformedPacket
-            raise error("there is no QoS 3")
-        if options >> 4 & 3 == 3:
-            raise ProtocolError("there is no Retain Handling 3")
-        no_local = options & 4 == 4
-        if no_local and topic_filter.startswith("$share/"):  # [MQTT5-3.8.3-4]
-            raise ProtocolError("No Local is not allowed on a shared subscription")
-        requests.append(p.SubscriptionRequest(topic_filter, options & 3, no_local, options & 8 == 8, options >> 4 & 3))
-    if not requests:
+    if not cursor.remaining():
         raise ProtocolError("a SUBSCRIBE has at least one Topic Filter")  # [MQTT5-3.8.3-2]
-    return p.Subscribe(identifier, tuple(requests), properties)
+    return p.Subscribe(identifier, entries(cursor, _request5 if version == 5 else _request3), properties)
+
+
+def _request3(cursor: Cursor) -> p.SubscriptionRequest:
+    topic_filter = _topic_filter(cursor)
+    qos = cursor.byte()
+    if qos & 0xFC:
+        raise MalformedPacket("reserved Subscription Options are set")  # [MQTT311-3.8.3-4]
+    if qos == 3:
+        raise MalformedPacket("there is no QoS 3")  # [MQTT311-3.8.3-4]
+    return p.SubscriptionRequest(topic_filter, qos)
+
+
+def _request5(cursor: Cursor) -> p.SubscriptionRequest:
+    topic_filter = _topic_filter(cursor)
+    options = cursor.byte()
+    if options & 0xC0:
+        raise MalformedPacket("reserved Subscription Options are set")  # [MQTT5-3.8.3-5]
+    if options & 3 == 3:  # [MQTT5-3.8.3.1]
+        raise ProtocolError("there is no QoS 3")
+    if options >> 4 & 3 == 3:
+        raise ProtocolError("there is no Retain Handling 3")
+    no_local = options & 4 == 4
+    if no_local and topic_filter.startswith("$share/"):  # [MQTT5-3.8.3-4]
+        raise ProtocolError("No Local is not allowed on a shared subscription")
+    return p.SubscriptionRequest(topic_filter, options & 3, no_local, options & 8 == 8, options >> 4 & 3)
+
+
+def _topic_filter(cursor: Cursor) -> str:
+    topic_filter = decode_string(cursor.binary())
+    if not topic_filter:
+        raise ProtocolError("a Topic Filter has at least one character")  # [MQTT5-4.7.3-1]
+    return topic_filter
 
 
 def _suback(cursor: Cursor, packet_type: int, version: int) -> p.Suback:
@@ -231,15 +247,9 @@ def _suback(cursor: Cursor, packet_type: int, version: int) -> p.Suback:
 def _unsubscribe(cursor: Cursor, packet_type: int, version: int) -> p.Unsubscribe:
     identifier = _identifier(cursor)
     properties = read_properties(cursor, packet_type) if version == 5 else NO_PROPERTIES
-    filters = []
-    while cursor.remaining():
-        topic_filter = decode_string(cursor.binary())
-        if not topic_filter:
-            raise ProtocolError("a Topic Filter has at least one character")
-        filters.append(topic_filter)
-    if not filters:
+    if not cursor.remaining():
         raise ProtocolError("an UNSUBSCRIBE has at least one Topic Filter")  # [MQTT5-3.10.3-2]
-    return p.Unsubscribe(identifier, tuple(filters), properties)
+    return p.Unsubscribe(identifier, entries(cursor, _topic_filter), properties)
 
 
 def _unsuback(cursor: Cursor, packet_type: int, version: int) -> p.Unsuback:

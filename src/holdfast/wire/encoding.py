@@ -99,13 +99,13 @@ def _acknowledgement(first: int) -> Callable[[Any, bool], tuple[int, bytes]]:
 
 
 def _subscribe(packet: p.Subscribe, v5: bool) -> tuple[int, bytes]:
-    body = _identifier(packet.packet_identifier) + _block(packet.properties, v5)
+    parts = [_identifier(packet.packet_identifier), _block(packet.properties, v5)]
     for request in packet.subscriptions:
         options = request.qos
         if v5:
             options |= request.no_local << 2 | request.retain_as_published << 3 | request.retain_handling << 4
-        body += encode_string(request.topic_filter) + bytes((options,))
-    return 0x82, body
+        parts += encode_string(request.topic_filter), bytes((options,))
+    return 0x82, b"".join(parts)
 
 
 def _suback(packet: p.Suback, v5: bool) -> tuple[int, bytes]:

@@ -5,6 +5,8 @@ PUBLISH and its acknowledgements are made once for each message, so they are hot
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from attrs import frozen
 
 from holdfast.hot_values import hot_frozen
@@ -111,10 +113,10 @@ class SubscriptionRequest:
 
 @frozen
 class Subscribe:
-    """A Client asks for subscriptions."""
+    """A Client asks for subscriptions. A long packet is decoded during each iteration (see :mod:`entries`)."""
 
     packet_identifier: int
-    subscriptions: tuple[SubscriptionRequest, ...]
+    subscriptions: Iterable[SubscriptionRequest]
     properties: Properties = NO_PROPERTIES
 
 
@@ -129,10 +131,10 @@ class Suback:
 
 @frozen
 class Unsubscribe:
-    """A Client gives up subscriptions."""
+    """A Client gives up subscriptions. A long packet is decoded during each iteration (see :mod:`entries`)."""
 
     packet_identifier: int
-    topic_filters: tuple[str, ...]
+    topic_filters: Iterable[str]
     properties: Properties = NO_PROPERTIES
 
 

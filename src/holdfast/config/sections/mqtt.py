@@ -181,9 +181,11 @@ class MQTTConfig(Section):
     )
     max_subscriptions: int | None = option(
         Integer(1, words=_INFINITY, unit="Subscriptions"),
-        "infinity",
+        10000,
         help="Most Subscriptions of one Session.",
-        effect="Further Subscriptions are refused (v5: Quota exceeded, 0x97).",
+        effect="Further Subscriptions are refused (v5: Quota exceeded, 0x97; v3.1.1: 0x80), except to Topic Filters"
+        " that the Session has already. MQTT 3.1 has no answer for that: the connection is closed. Higher: one client"
+        " can use more memory.",
         example=100,
     )
     max_mqueue_len: int | None = option(

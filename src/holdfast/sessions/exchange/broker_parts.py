@@ -8,6 +8,7 @@ from attrs import frozen
 from twisted.internet.interfaces import IReactorTime
 
 from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator
+from holdfast.long_work import LongWork
 from holdfast.retained.service import IRetainedMessages
 from holdfast.sessions.connection.backpressure import Pressure
 from holdfast.sessions.counters import Counters
@@ -24,6 +25,7 @@ class BrokerParts:
     """
 
     clock: IReactorTime
+    long_work: LongWork
     now: Callable[[], int]
     registry: SessionRegistry
     router: Router

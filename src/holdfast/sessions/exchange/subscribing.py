@@ -1,15 +1,20 @@
 """SUBSCRIBE and UNSUBSCRIBE of one Client: checks, authorization, the answer, and the replays that they begin or stop.
 
-How it works. A SUBSCRIBE is answered in three steps. First every Topic Filter is checked against the limits; a filter
-that is not well formed ends the connection. Then the authorizer is asked about each filter; the Client's later packets
-wait for the answers. Then all granted subscriptions are stored and take effect together, SUBACK waits for that commit,
-and the replays begin. A replay may deliver before SUBACK leaves: the standard allows that.
+How it works. A SUBSCRIBE is answered in three steps. First every Topic Filter is checked against the limits, and the
+authorizer is asked about it; a filter that is not well formed ends the connection. Then all granted subscriptions are
+stored and take effect. Then SUBACK waits for these commits. A long SUBSCRIBE is worked on in portions
+(:mod:`holdfast.long_work`). The Client's later packets wait for the portions, and for the authorizer's answers.
+
+A live message or a replay may come before SUBACK: the standard allows that. A packet that names one Topic Filter twice
+has the effect of two packets [MQTT5-3.8.4-5], but its subscription is stored once, with the later options.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
 
+from attrs import define, field, frozen
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -20,8 +25,9 @@ from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.replays.replays import Replays
 from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.subscription import Subscription
-from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
+from holdfast.tickets import CommitTicket, StorageFailure, TicketsTogether
 from holdfast.topics import (
+    SHARED_PREFIX,
     InvalidShare,
     InvalidTopicFilter,
     TooManyLevels,
@@ -34,8 +40,43 @@ from holdfast.topics import (
 from holdfast.wire import ProtocolError, ReasonCode, encode
 from holdfast.wire.packets import Suback, Subscribe, SubscriptionRequest, Unsuback, Unsubscribe
 
-#: whether a subscription is allowed, or the Reason Code of its refusal
-Verdict = ReasonCode | bool
+#: Topic Filters that are checked in one step of long work: a check is much cheaper than a subscription
+_CHECKS_PER_STEP = 8
+
+
+@frozen
+class _Wanted:
+    """An allowed request for a subscription, and whether its retained messages are asked for."""
+
+    request: SubscriptionRequest
+    replayed: bool
+
+
+@define(eq=False)
+class _Asked:
+    """A SUBSCRIBE that is worked on. ``codes`` has the Reason Code of each request so far.
+
+    ``wanted`` has the allowed requests by Topic Filter, in their order; None until the authorizer answers. ``own`` are
+    subscriptions to the broker's own topics.
+    """
+
+    packet_identifier: int
+    identifier: int | None
+    codes: list[int] = field(factory=list)
+    wanted: dict[str, _Wanted | None] = field(factory=dict)
+    waiting: list[Deferred[None]] = field(factory=list)
+    tickets: TicketsTogether = field(factory=TicketsTogether)
+    own: list[str] = field(factory=list)
+
+
+@define(eq=False)
+class _Removed:
+    """An UNSUBSCRIBE that is worked on: how many Topic Filters it has, and the Reason Code of each so far."""
+
+    packet_identifier: int
+    count: int = 0
+    codes: list[int] = field(factory=list)
+    tickets: TicketsTogether = field(factory=TicketsTogether)
 
 
 class Subscribing:
@@ -57,47 +98,62 @@ class Subscribing:
             raise ProtocolError(
                 "Subscription Identifiers are not offered", ReasonCode.SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED
             )
-        if not self._can_answer(Suback(packet.packet_identifier, (0,) * len(packet.subscriptions))):
+        asked = _Asked(packet.packet_identifier, next(iter(packet.properties.subscription_identifiers), None))
+        self._in_portions(self._check_all(packet, asked), lambda: self._checked(asked))
+
+    def _in_portions(self, steps: Iterator[int], then: Callable[[], None]) -> None:
+        """Do long work for this Client, then call ``then``, unless the connection has ended meanwhile."""
+        link = self._link
+        done = self._parts.long_work.do(self._session.client_id, steps)
+        if done is None:
+            if not link.is_closed:
+                then()
             return
-        verdicts: list[Verdict] = []
-        waiting: list[Deferred[None]] = []
-        for request in packet.subscriptions:
-            refused = self._check(request)
-            if refused is not None:
-                verdicts.append(refused)
-                continue
-            _, topic_filter = split_shared(request.topic_filter)
-            answer = self._parts.authorizer.may_subscribe(self._session.principal, topic_filter, request.qos)
-            if isinstance(answer, Deferred):
-                answer.addErrback(self._denied_by_error)
-                waiting.append(answer.addCallback(partial(verdicts.__setitem__, len(verdicts))))
-                verdicts.append(False)  # replaced by the answer when it comes
-            else:
-                verdicts.append(answer)
-        if waiting:
-            together: Deferred[list[None]] = gatherResults(waiting)
-            self._link.wait_for(together, [], lambda _: self._grant(packet, verdicts))
-        else:
-            self._grant(packet, verdicts)
+
+        def error_of(failure: Failure) -> BaseException:
+            return failure.value or RuntimeError(failure.getErrorMessage())
+
+        def go_on(error: BaseException | None) -> None:
+            if error is not None:  # the connection handles it, like an error that is raised at once
+                raise error
+            then()
+
+        link.wait_for(done.addErrback(error_of), None, go_on)
 
     def unsubscribe(self, packet: Unsubscribe) -> None:
         """Remove subscriptions, stop their replays, answer with UNSUBACK [MQTT5-3.10.4]."""
+        removed = _Removed(packet.packet_identifier)
         # All filters are checked before the first change: a malformed one ends the connection before any change.
+        self._in_portions(self._count_all(packet, removed), lambda: self._unsubscribe(packet, removed))
+
+    def _count_all(self, packet: Unsubscribe, removed: _Removed) -> Iterator[int]:
         for topic_filter in packet.topic_filters:
+            if not removed.count % _CHECKS_PER_STEP:
+                yield 1
             self._parsed(topic_filter)
-        if not self._can_answer(Unsuback(packet.packet_identifier, (0,) * len(packet.topic_filters))):
-            return
-        codes = []
-        ticket = COMMITTED
+            removed.count += 1
+
+    def _unsubscribe(self, packet: Unsubscribe, removed: _Removed) -> None:
+        if self._can_answer(Unsuback(packet.packet_identifier, (0,) * removed.count)):
+            self._in_portions(self._remove_all(packet, removed), lambda: self._unsubscribed(removed))
+
+    def _remove_all(self, packet: Unsubscribe, removed: _Removed) -> Iterator[int]:
         for topic_filter in packet.topic_filters:
+            yield 1
+            if self._link.is_closed:  # its Session may have ended
+                return
             self._replays.stop(topic_filter)
-            removed = self._parts.registry.unsubscribe(self._session, topic_filter)
-            codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED if removed is None else ReasonCode.SUCCESS)
-            ticket = removed or ticket  # the ticket of the last change is settled last
+            ticket = self._parts.registry.unsubscribe(self._session, topic_filter)
+            removed.codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED if ticket is None else ReasonCode.SUCCESS)
+            if ticket is not None:
+                removed.tickets.add(ticket)
+
+    def _unsubscribed(self, removed: _Removed) -> None:
+        """Answer with UNSUBACK."""
         self._replays.share_window()
-        answer = Unsuback(packet.packet_identifier, tuple(codes) if self._v5 else ())
+        answer = Unsuback(removed.packet_identifier, tuple(removed.codes) if self._v5 else ())
         self._link.acknowledgements.send_when_committed(
-            ticket, encode(answer, self._link.protocol_version), self._link.close_after_failure
+            removed.tickets.ticket(), encode(answer, self._link.protocol_version), self._link.close_after_failure
         )
 
     # --- checks
@@ -118,6 +174,55 @@ class Subscribing:
             raise ProtocolError(str(wrong)) from None
         return group, topic_filter
 
+    def _check_all(self, packet: Subscribe, asked: _Asked) -> Iterator[int]:
+        """Check each Topic Filter, and ask the authorizer about it. Nothing changes yet."""
+        limits, link = self._limits, self._link
+        known, wanted = self._session.subscriptions, asked.wanted
+        most, new = limits.max_subscriptions, 0
+        for number, request in enumerate(packet.subscriptions):
+            if not number % _CHECKS_PER_STEP:
+                yield 1
+                if link.is_closed:
+                    return
+            key = request.topic_filter
+            refused = self._check(request)
+            is_new = refused is None and key not in known and key not in wanted
+            if is_new and most is not None and len(known) + new >= most:
+                if link.protocol_version == 3:  # it has no code for a failure
+                    link.close(ReasonCode.QUOTA_EXCEEDED, f"a Session has at most {most} Subscriptions here")
+                    return
+                refused = ReasonCode.QUOTA_EXCEEDED
+            if refused is not None:
+                asked.codes.append(refused)
+                continue
+            topic_filter = split_shared(key)[1]
+            answer = self._parts.authorizer.may_subscribe(self._session.principal, topic_filter, request.qos)
+            if isinstance(answer, Deferred):
+                wanted.setdefault(key, None)  # keeps the order of the filters
+                answer.addErrback(self._denied_by_error)
+                asked.waiting.append(answer.addCallback(partial(self._judged, asked, number, request)))
+                asked.codes.append(ReasonCode.NOT_AUTHORIZED)  # replaced if the answer allows the subscription
+                new += is_new
+            elif answer:
+                asked.codes.append(0)
+                self._judged(asked, number, request, True)
+                new += is_new
+            else:
+                asked.codes.append(ReasonCode.NOT_AUTHORIZED)
+
+    def _judged(self, asked: _Asked, number: int, request: SubscriptionRequest, allowed: bool) -> None:
+        """Take the authorizer's answer about the request with this number."""
+        if not allowed:
+            return
+        key = request.topic_filter
+        before = asked.wanted.get(key)
+        replayed = self._wants_replay(request) and not self._is_denied(key)
+        if replayed and self._parts.retained.refuses_replays:
+            asked.codes[number] = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
+            return
+        asked.wanted[key] = _Wanted(request, replayed or (before is not None and before.replayed))
+        asked.codes[number] = min(request.qos, self._limits.max_qos_allowed)
+
     def _check(self, request: SubscriptionRequest) -> ReasonCode | None:
         """Return why the limits forbid the subscription, or None."""
         limits = self._limits
@@ -129,10 +234,6 @@ class Subscribing:
             return self._not_offered("shared subscriptions", ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED)
         if not limits.wildcard_subscription and has_wildcard(topic_filter):
             return self._not_offered("wildcards", ReasonCode.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED)
-        subscriptions = self._session.subscriptions
-        maximum = limits.max_subscriptions
-        if maximum is not None and len(subscriptions) >= maximum and request.topic_filter not in subscriptions:
-            return ReasonCode.QUOTA_EXCEEDED
         return None
 
     def _not_offered(self, feature: str, reason: ReasonCode) -> ReasonCode:
@@ -159,44 +260,50 @@ class Subscribing:
 
     # --- granting
 
-    def _grant(self, packet: Subscribe, verdicts: list[Verdict]) -> None:
-        """Store the allowed subscriptions, answer with SUBACK, and begin the replays."""
-        link = self._link
-        identifiers = packet.properties.subscription_identifiers
-        identifier = identifiers[0] if identifiers else None
-        codes: list[int] = []
-        replays: list[str] = []
-        ticket: CommitTicket = COMMITTED
-        for request, verdict in zip(packet.subscriptions, verdicts, strict=True):
-            if verdict is not True:
-                codes.append(verdict if isinstance(verdict, ReasonCode) else ReasonCode.NOT_AUTHORIZED)
+    def _checked(self, asked: _Asked) -> None:
+        """Grant the allowed subscriptions once the authorizer has answered."""
+        if not self._can_answer(Suback(asked.packet_identifier, (0,) * len(asked.codes))):
+            return
+        if asked.waiting:
+            together: Deferred[list[None]] = gatherResults(asked.waiting)
+            self._link.wait_for(together, [], lambda _: self._grant(asked))
+        else:
+            self._grant(asked)
+
+    def _grant(self, asked: _Asked) -> None:
+        self._in_portions(self._grant_all(asked), lambda: self._granted(asked))
+
+    def _grant_all(self, asked: _Asked) -> Iterator[int]:
+        """Store the allowed subscriptions, and begin their replays."""
+        for key, wanted in asked.wanted.items():
+            yield 1
+            if self._link.is_closed:  # its Session may have ended
+                return
+            if wanted is None:
                 continue
-            if self._check(request) is ReasonCode.QUOTA_EXCEEDED:  # an earlier request of this packet took the rest
-                codes.append(ReasonCode.QUOTA_EXCEEDED)
-                continue
-            subscription = self._subscription(request, identifier)
-            replayed = self._wants_replay(request, subscription) and not self._is_denied(subscription.topic_filter)
-            if replayed and self._parts.retained.refuses_replays:
-                codes.append(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
-                continue
-            key = request.topic_filter
+            subscription = self._subscription(wanted.request, asked.identifier)
+            replayed = wanted.replayed
             # Without a new replay the present one, if any, keeps its stored position.
             position = self._session.replay_positions.get(key)
             replay_after = "" if replayed else position.saved if position is not None else None
-            ticket = self._parts.registry.subscribe(self._session, key, subscription, replay_after)
-            codes.append(subscription.qos)
+            asked.tickets.add(self._parts.registry.subscribe(self._session, key, subscription, replay_after))
             if replayed:
-                replays.append(key)
+                self._replays.begin([key])
+                if is_sys(key):
+                    asked.own.append(key)
             else:
                 self._replays.reread(key)  # a running replay continues under the new options
+
+    def _granted(self, asked: _Asked) -> None:
+        """Answer with SUBACK."""
+        codes = asked.codes
+        ticket = asked.tickets.ticket()
         if not self._v5:  # MQTT 3 has one code for all failures
             codes = [code if code < ReasonCode.UNSPECIFIED_ERROR else 0x80 for code in codes]
-        self._answer(packet.packet_identifier, tuple(codes), ticket)
-        self._replays.begin(replays)
+        self._answer(asked.packet_identifier, tuple(codes), ticket)
         # The broker's own topics are not in the retained store, so no replay brings their values.
-        own = [key for key in replays if is_sys(key)]
-        if own:
-            link.acknowledgements.call_after_answers(partial(self._send_own_topics, ticket, own))
+        if asked.own:
+            self._link.acknowledgements.call_after_answers(partial(self._send_own_topics, ticket, asked.own))
 
     def _subscription(self, request: SubscriptionRequest, identifier: int | None) -> Subscription:
         group, topic_filter = split_shared(request.topic_filter)
@@ -210,12 +317,12 @@ class Subscribing:
             group,
         )
 
-    def _wants_replay(self, request: SubscriptionRequest, subscription: Subscription) -> bool:
+    def _wants_replay(self, request: SubscriptionRequest) -> bool:
         """Tell whether the subscription asks for retained messages [MQTT5-3.3.1-9] to [MQTT5-3.3.1-11].
 
         A shared subscription never does. Retain Handling 1 asks for them only if the subscription is new, 2 never.
         """
-        if subscription.group is not None:
+        if request.topic_filter.startswith(SHARED_PREFIX):
             return False
         is_new = request.topic_filter not in self._session.subscriptions
         return request.retain_handling == 0 or (request.retain_handling == 1 and is_new)
