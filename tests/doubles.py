@@ -19,6 +19,7 @@ from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.sessions.connection.backpressure import Pressure
 from holdfast.sessions.connection.network import INetworkConnection
 from holdfast.sessions.limits import Limits, WhenFull
+from holdfast.sessions.registry.ownership import Ownership, names_ignored
 from holdfast.sessions.state.interfaces import ISessionStates
 from holdfast.sessions.state.memory import MemorySessionStates
 from holdfast.storage.revisions import RevisionClock
@@ -91,6 +92,7 @@ class MemoryBroker:
         sys_msg_interval: float = 0,
         start: float = START,
         enhanced_authenticator: IEnhancedAuthenticator | None = None,
+        ownership: Ownership = names_ignored,
     ) -> None:
         self.clock = TurnClock()
         self.clock.advance(start)
@@ -109,6 +111,7 @@ class MemoryBroker:
             authorizer=authorizer or UnrestrictedAuthorizer(),
             authenticator=authenticator or AnonymousAuthenticator(),
             enhanced_authenticator=enhanced_authenticator,
+            ownership=ownership,
             pressure=self.pressure,
             rejects_when_full=self.limits.mqueue_full is WhenFull.REJECT,
             silent_clears=stop_publish_clear_msg,

@@ -56,6 +56,7 @@ from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.sessions.monitoring.figures import Figures
 from holdfast.sessions.monitoring.sys_topics import SysTopics
+from holdfast.sessions.registry.ownership import Ownership, names_ignored, owners_only
 from holdfast.sessions.registry.registry import SessionRegistry
 from holdfast.sessions.routing.router import Router
 from holdfast.sessions.routing.wills import Wills
@@ -130,6 +131,7 @@ def compose_sessions(
     authorizer: IAuthorizer,
     authenticator: IAuthenticator,
     enhanced_authenticator: IEnhancedAuthenticator | None = None,
+    ownership: Ownership = names_ignored,
     pressure: Pressure,
     rejects_when_full: bool,
     silent_clears: bool,
@@ -145,7 +147,9 @@ def compose_sessions(
         clock=clock, now=now, router=router, authorizer=authorizer, states=states, counters=counters,
         retained=retained, restart_grace=will_restart_grace, silent_clears=silent_clears,
     )  # fmt: skip
-    registry = SessionRegistry(clock=clock, now=now, router=router, wills=wills, states=states, counters=counters)
+    registry = SessionRegistry(
+        clock=clock, now=now, router=router, wills=wills, states=states, counters=counters, ownership=ownership
+    )  # fmt: skip
     figures = Figures(
         version=broker_version, clock=clock, registry=registry, router=router, retained=retained, counters=counters,
         storage=storage,
@@ -226,6 +230,7 @@ def compose_broker(
         authorizer=UnrestrictedAuthorizer(),
         authenticator=_authenticator_of(config),
         enhanced_authenticator=_scram_of(config),
+        ownership=owners_only if config.authentication.is_configured else names_ignored,
         pressure=pressure,
         rejects_when_full=any(one.mqueue_full is WhenFull.REJECT for one in limits.values()),
         silent_clears=config.retainer.stop_publish_clear_msg,

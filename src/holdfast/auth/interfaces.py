@@ -23,14 +23,21 @@ class Credentials:
 
 @frozen
 class Principal:
-    """The authenticated identity behind a Network Connection."""
+    """The authenticated identity behind a Network Connection.
+
+    With authentication, ``username`` is proven, and None for a guest. Without it, nobody judges the User Name in
+    CONNECT.
+    """
 
     client_id: str
     username: str | None
 
 
 class IAuthenticator(Interface):
-    """Authenticates Clients by their CONNECT packet."""
+    """Authenticates Clients by their CONNECT packet.
+
+    An authenticator that can judge the credentials and finds them wrong returns a Reason Code, never a guest.
+    """
 
     def authenticate(credentials: Credentials) -> Principal | ReasonCode | Deferred[Principal | ReasonCode]:
         """Return the Principal, or the Reason Code of the refusal, at once or later."""

@@ -27,7 +27,7 @@ class Loading:
         self,
         connection: Connection,
         node: int | None,
-        record: Callable[[int, str], ISessionRecord],
+        record: Callable[[int, Principal, str], ISessionRecord],
         forget_message: Callable[[int], None],
     ) -> None:
         self._connection = connection
@@ -49,10 +49,11 @@ class Loading:
         received = self._by_session(tables.session_received)
         self.sessions: list[StoredSession] = []
         for identifier, client_id, username, listener, expiry_interval, expires_at in newest.values():
+            principal = Principal(client_id, username)
             self.sessions.append(
                 StoredSession(
-                    record(identifier, client_id),
-                    Principal(client_id, username),
+                    record(identifier, principal, listener),
+                    principal,
                     listener,
                     expiry_interval,
                     expires_at,

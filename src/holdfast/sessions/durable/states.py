@@ -68,7 +68,7 @@ class DurableSessionStates:
 
     def record(self, client_id: str) -> DurableRecord:
         """Return a new record; its id is never used again."""
-        return DurableRecord(self, self._parts.clock.next_revision(), client_id)
+        return DurableRecord(self, self._parts.clock.next_revision(), Principal(client_id, None))
 
     def keep(self, message: ApplicationMessage) -> KeptMessage:
         """Keep a message."""
@@ -139,15 +139,14 @@ class DurableSessionStates:
 class DurableRecord:
     """The rows of one Session."""
 
-    __slots__ = ("_client_id", "_over", "_principal", "_states", "identifier", "listener")
+    __slots__ = ("_over", "_principal", "_states", "identifier", "listener")
 
     durable = True
 
-    def __init__(self, states: DurableSessionStates, identifier: int, client_id: str) -> None:
+    def __init__(self, states: DurableSessionStates, identifier: int, principal: Principal, listener: str = "") -> None:
         self.identifier = identifier
-        self.listener = ""
-        self._client_id = client_id
-        self._principal = Principal(client_id, None)
+        self.listener = listener
+        self._principal = principal
         self._states = states
         self._over = False
 
@@ -160,7 +159,8 @@ class DurableRecord:
     def detached(self, expiry_interval: float | None, expires_at: int | None) -> CommitTicket:
         """Write the Session's row."""
         interval = None if expiry_interval is None else int(expiry_interval)
-        row = (self.identifier, self._client_id, self._principal.username, self.listener, interval, expires_at)
+        principal = self._principal
+        row = (self.identifier, principal.client_id, principal.username, self.listener, interval, expires_at)
         return self._write(self._states.sessions, (self.identifier,), row)
 
     def ended(self) -> CommitTicket:

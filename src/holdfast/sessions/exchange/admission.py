@@ -5,7 +5,7 @@ Each of them may answer at once or with a Deferred. The steps, in order:
     Handshake         the limits and the standard: may this CONNECT be accepted at all?
     authenticator     is the Client genuine? (or an :class:`Authentication` in several steps)
     authorizer        may the Client publish its Will Message?
-    registry.connect  give the Client its Session, and end its other connection
+    registry.connect  give the Client its Session, and end its other connection (unless it is another user's)
     commit            the new Session is durable: send CONNACK, then begin the exchange
 """
 
@@ -21,6 +21,7 @@ from holdfast.sessions.exchange.authentication import Authentication, credential
 from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.exchange.exchange import Exchange
 from holdfast.sessions.exchange.handshake import ConnectRefused, Handshake
+from holdfast.sessions.registry.ownership import NotTheOwner
 from holdfast.tickets import StorageFailure
 from holdfast.topics import is_sys
 from holdfast.wire import ReasonCode
@@ -87,14 +88,18 @@ class _Admission:
         link = self._link
         handshake = self._handshake
         registry = self._parts.registry
-        session, present, ticket = registry.connect(
-            link,
-            principal,
-            clean_start=handshake.packet.clean_start,
-            expiry_interval=handshake.expiry_interval,
-            window=handshake.window,
-            will=handshake.packet.will,
-        )
+        try:
+            session, present, ticket = registry.connect(
+                link,
+                principal,
+                clean_start=handshake.packet.clean_start,
+                expiry_interval=handshake.expiry_interval,
+                window=handshake.window,
+                will=handshake.packet.will,
+            )
+        except NotTheOwner:
+            self._reject(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "this Client Identifier belongs to another user")
+            return
         exchange = Exchange(link, session, self._parts, handshake)
         # Attached before CONNACK: if the connection ends during the commit, the exchange must leave the Session.
         link.attach(exchange, exchange.replays.wake)

@@ -15,6 +15,7 @@ from holdfast.auth.interfaces import Principal
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.limits import Limits
+from holdfast.sessions.registry.ownership import Access, NotTheOwner, Ownership, names_ignored
 from holdfast.sessions.registry.restoring import restored
 from holdfast.sessions.routing.router import Router
 from holdfast.sessions.routing.wills import Wills
@@ -41,6 +42,7 @@ class SessionRegistry:
         wills: Wills,
         states: ISessionStates,
         counters: Counters,
+        ownership: Ownership = names_ignored,
     ) -> None:
         self._clock = clock
         self._now = now
@@ -48,6 +50,7 @@ class SessionRegistry:
         self._wills = wills
         self._states = states
         self._counters = counters
+        self._ownership = ownership
         self._sessions: dict[str, Session] = {}
         self._links: dict[str, IClientLink] = {}
         self._expiring: dict[str, IDelayedCall] = {}
@@ -107,21 +110,26 @@ class SessionRegistry:
         """Give the Client its Session. Return it, whether it was present before, and the ticket of all changes.
 
         Another Network Connection of the same Client Identifier is ended first [MQTT5-3.1.4-3]. The ticket covers the
-        Session, the stored Will Message, and the deletion of an older Session after a Clean Start.
+        Session, the stored Will Message, and the deletion of an older Session after a Clean Start. Raises NotTheOwner,
+        before anything changes.
         """
         client_id = principal.client_id
+        present = self._sessions.get(client_id)
+        access = Access.RESUMES if present is None else self._ownership(present.principal, principal)
+        if access is Access.REFUSED:
+            raise NotTheOwner
         other = self._links.get(client_id)
         if other is not None:
             self._counters.takeovers += 1
             other.close(ReasonCode.SESSION_TAKEN_OVER, "another connection uses the same Client Identifier")
-        self._wills.discard_restored(client_id)
+        self._settle_restored_will(principal)
         # Looked up only now: the end of the other connection may have ended the Session too.
         session = self._sessions.get(client_id)
         ended = COMMITTED
-        if session is not None and clean_start:  # [MQTT5-3.1.2-4]
+        if session is not None and (clean_start or access is Access.REPLACES):  # [MQTT5-3.1.2-4]
             ended = self._end(session)
             session = None
-        present = session is not None
+        resumed = session is not None
         if session is None:
             record = self._states.record(client_id) if expiry_interval != 0 else UNRECORDED
             session = Session(
@@ -141,7 +149,7 @@ class SessionRegistry:
         self._links[client_id] = link
         ticket = session.record.attached(principal, link.listener, expiry_interval)
         kept = COMMITTED if will is None else self._wills.keep(principal, will, expiry_interval)
-        return session, present, both(both(ended, ticket), kept)
+        return session, resumed, both(both(ended, ticket), kept)
 
     def disconnect(self, link: IClientLink, session: Session, will: Will | None) -> None:
         """Note that a Network Connection is gone. ``will`` is published; it is None after a normal end.
@@ -197,6 +205,17 @@ class SessionRegistry:
         for client_id in list(self._expiring):
             self._cancel_expiry(client_id)
         self._wills.stop()
+
+    def _settle_restored_will(self, principal: Principal) -> None:
+        """Discard a Will found at start if its Client is back, perhaps with a new Session. Publish that of another."""
+        client_id = principal.client_id
+        lost = self._wills.restored_for(client_id)
+        if lost is None:
+            return
+        if self._ownership(lost, principal) is Access.RESUMES:
+            self._wills.client_back(client_id)
+        else:
+            self._wills.supersede(client_id)
 
     def _expire(self, session: Session, delay: float) -> None:
         self._expiring[session.client_id] = self._clock.callLater(delay, self._expired, session)

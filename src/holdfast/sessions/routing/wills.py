@@ -105,11 +105,14 @@ class Wills:
         if pending is not None:
             self._forget(client_id, pending.will)
 
-    def discard_restored(self, client_id: str) -> None:
-        """Discard a Will found at start: its Client is back, perhaps with a new Session."""
+    def restored_for(self, client_id: str) -> Principal | None:
+        """Return the Principal of the pending Will with this Client Identifier that was found at start, if any."""
         pending = self._pending.get(client_id)
-        if pending is not None and pending.restored:
-            self.client_back(client_id)
+        return pending.principal if pending is not None and pending.restored else None
+
+    def supersede(self, client_id: str) -> None:
+        """Publish a pending Will now: another Client takes over its Client Identifier."""
+        self._due(client_id)
 
     def session_ended(self, client_id: str) -> None:
         """Publish the pending Will, unless it was found at start: its Client may still come back."""
