@@ -73,6 +73,16 @@ class Broker:
         return self.site.wire
 
     @property
+    def process_id(self) -> int:
+        """The id of the running process. Raises Unavailable if it was not started."""
+        return self._running().pid
+
+    @property
+    def log_size(self) -> int:
+        """The bytes that the process has written to its standard output."""
+        return (self.directory / "log").stat().st_size
+
+    @property
     def options(self) -> Sequence[str]:
         """The options of `twistd holdfast`. A tool with the same options works on the same data."""
         return self._command[self._command.index("holdfast") + 1 :]

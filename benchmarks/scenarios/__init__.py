@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from benchmarks.brokers import Broker
 from benchmarks.results import Result
-from benchmarks.scenarios import fanin, fanout, latency, memory, pingpong, replay, seed, start
+from benchmarks.scenarios import fanin, fanout, hostile, latency, memory, pingpong, replay, seed, start
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,11 @@ class Scale:
     seconds: float
     messages: int
     starts: int = 3
+    attack: float = 1.0  #: the size of each attack
 
 
 FULL = Scale((100_000, 1_000_000), 5.0, 300_000)
-QUICK = Scale((100_000,), 2.0, 100_000)
+QUICK = Scale((100_000,), 2.0, 100_000, attack=0.2)
 
 Run = Callable[[Broker, Result, Scale], None]
 
@@ -34,4 +35,5 @@ SCENARIOS: dict[str, Run] = {
     "latency": latency.run,
     "memory": memory.run,
     "start": start.run,
+    "hostile": hostile.run,
 }

@@ -9,17 +9,21 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 
+from benchmarks.attacks import ATTACKS
+from benchmarks.attacks.field import Field
 from benchmarks.brokers import Broker, Site
 from benchmarks.makes import start
 from benchmarks.report import lines, markdown
 from benchmarks.results import Metric, Result, Row
-from benchmarks.scenarios import SCENARIOS, Scale
+from benchmarks.scenarios import SCENARIOS, Scale, hostile
 from benchmarks.scenarios.seeding import ensure, fill, retain
 from benchmarks.wire import Wire
 
 pytestmark = pytest.mark.e2e
 
-TINY = Scale((200,), 0.05, 300, 1)
+TINY = Scale((200,), 0.05, 300, 1, attack=0.002)
+#: one attack, since the scenario starts a broker for each one
+ONE_ATTACK = dict(list(ATTACKS.items())[:1])
 #: columns that differ in every run, for any writer of the rows
 _ROWS = (
     "SELECT topic, levels, qos, size, expires_at, tombstone, client_id LIKE 'bench-%', username, prefix3, prefix5, "
@@ -75,8 +79,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_every_scenario_runs(broker: Broker, name: str) -> None:
+def test_every_scenario_runs(broker: Broker, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every case has its figures, and no message is lost."""
+    monkeypatch.setattr(hostile, "ATTACKS", ONE_ATTACK)
     result = Result(broker, 30.0)
     SCENARIOS[name](broker, result, TINY)
     assert not result.failed
@@ -84,6 +89,20 @@ def test_every_scenario_runs(broker: Broker, name: str) -> None:
     assert [
         (row.case, row.failure, row.lost) for row in result.rows if row.value is None or row.failure or row.lost
     ] == []
+
+
+def test_every_attack_runs(broker: Broker) -> None:
+    """An attack that the broker refuses goes on too, and its answer is told."""
+    kinds = {getattr(attack, "func", attack): (name, attack) for name, attack in ATTACKS.items()}
+    for name, attack in kinds.values():  # one of each function
+        field = Field(broker, TINY.attack)
+        steps = attack(field)
+        try:
+            answers = [next(steps), next(steps)]
+        finally:
+            field.leave()
+        assert all(isinstance(answer, str) for answer in answers), name
+    broker.settle()
 
 
 def test_a_filled_broker_keeps_its_messages_after_a_restart(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
