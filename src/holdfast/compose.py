@@ -33,15 +33,15 @@ from holdfast.config import Config
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.listening import Listener, Listening
 from holdfast.long_work import LongWork
-from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.protocol import MQTTServerFactory, OpenConnections
 from holdfast.retained.administration import Administration
 from holdfast.retained.configured import apply_settings, flow_of, store_of
 from holdfast.retained.configured import limits_of as retainer_limits_of
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
-from holdfast.retained.history.restoring import Publish, Restorer
+from holdfast.retained.history.restoring import Restorer
 from holdfast.retained.importing.chunk_size import HOLD
 from holdfast.retained.importing.merging import Merger
+from holdfast.retained.publisher import IPublisher
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.sessions.configured import limits_of
@@ -58,6 +58,7 @@ from holdfast.sessions.monitoring.figures import Figures
 from holdfast.sessions.monitoring.sys_topics import SysTopics
 from holdfast.sessions.registry.ownership import Ownership, names_ignored, owners_only
 from holdfast.sessions.registry.registry import SessionRegistry
+from holdfast.sessions.routing.operator_publisher import OperatorPublisher
 from holdfast.sessions.routing.router import Router
 from holdfast.sessions.routing.wills import Wills
 from holdfast.sessions.state.interfaces import ISessionStates
@@ -179,7 +180,7 @@ def compose_api(
     administration: Administration,
     retained: RetainedMessages,
     history: RetainedHistory,
-    publish: Publish,
+    publisher: IPublisher,
     can_change: bool,
     location: str,
     health: Callable[[], Mapping[str, object]] = dict,
@@ -187,13 +188,13 @@ def compose_api(
 ) -> RetainerAPI:
     """Build the API for operators.
 
-    ``publish`` receives messages that a restore puts back. ``can_change`` says that settings may be changed.
+    The ``publisher`` gets the messages that a restore puts back. ``can_change`` says that settings may be changed.
     """
     return RetainerAPI(
         administration=administration,
         retained=retained,
         history=history,
-        restorer=Restorer(history, retained, publish, administration.now),
+        restorer=Restorer(history, retained, publisher, administration.now),
         settings=Settings(config, partial(apply_settings, retained) if can_change else None),
         store=location,
         health=health,
@@ -289,15 +290,13 @@ def _control_of(
     def pause() -> Deferred[None]:
         return deferLater(reactor, 0)
 
-    def publish(message: ApplicationMessage, origin: ChangeOrigin) -> CommitTicket:
-        return router.publish(message, origin)[0]
-
+    publisher = OperatorPublisher(router, reactor)
     api = compose_api(
         config.retainer,
-        administration=Administration(parts.retained, parts.store, now, pause),
+        administration=Administration(parts.retained, parts.store, now, pause, publisher),
         retained=parts.retained,
         history=parts.history,
-        publish=publish,
+        publisher=publisher,
         can_change=True,
         location=shown(config.storage.url),
         health=health,

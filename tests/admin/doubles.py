@@ -11,12 +11,11 @@ from holdfast.admin.address import API_PREFIX
 from holdfast.admin.calls import Answer, Call
 from holdfast.compose import compose_api
 from holdfast.config.sections.retainer import RetainerConfig
-from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.administration import Administration
 from holdfast.retained.history.moments import HistoryUnavailable
 from holdfast.retained.importing.merging import Merger
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.tickets import CommitTicket
+from holdfast.sessions.routing.operator_publisher import OperatorPublisher
 from tests.doubles import MemoryBroker
 from tests.storage.doubles import result_of
 
@@ -46,14 +45,17 @@ class Desk:
     ) -> None:
         self.broker = broker or MemoryBroker(**options)
         self.pauses = 0
-        self.administration = Administration(self.broker.retained, self.broker.store, self.broker.now, self._pause)
+        self.publisher = OperatorPublisher(self.broker.router, self.broker.clock)
+        self.administration = Administration(
+            self.broker.retained, self.broker.store, self.broker.now, self._pause, self.publisher
+        )
         self.history = _no_history() if history is None else history
         self.api = compose_api(
             config or RetainerConfig(),
             administration=self.administration,
             retained=self.broker.retained,
             history=self.history,
-            publish=self._publish,
+            publisher=self.publisher,
             can_change=True,
             location="memory",
             merger=self._merger(),
@@ -64,9 +66,6 @@ class Desk:
         if not isinstance(store, SQLRetainedStore):
             return None
         return Merger(self.broker.retained, store, now=self.broker.now, pause=self._pause)
-
-    def _publish(self, message: ApplicationMessage, origin: ChangeOrigin) -> CommitTicket:
-        return self.broker.router.publish(message, origin)[0]
 
     def _pause(self) -> Deferred[None]:
         self.pauses += 1

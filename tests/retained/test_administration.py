@@ -6,6 +6,8 @@ from typing import Any
 
 from holdfast.messages import ChangeKind, ChangeOrigin, RetainedChange
 from holdfast.retained.replay.change_feed import Change
+from holdfast.sessions.limits import Limits
+from holdfast.wire.packets import SubscriptionRequest
 from tests.admin.doubles import Desk
 from tests.retained.store.delayed_store import DelayedStore
 from tests.storage.doubles import result_of
@@ -47,7 +49,57 @@ def test_every_change_is_announced_with_its_origin() -> None:
     desk.broker.retained.feed.listen(heard.append)
     desk.ask("POST", "/messages", {"topic": "a", "payload": "1"})
     desk.ask("DELETE", "/messages", topic="#")
+    desk.ask("POST", "/messages", {"topic": "b", "payload": "1", "quiet": True})
+    desk.ask("DELETE", "/messages", topic="#", quiet="true")
     assert [(change.topic, change.kind, change.origin, change.live) for change in heard] == [
-        ("a", ChangeKind.SET, ChangeOrigin.API, False),
-        ("a", ChangeKind.CLEAR, ChangeOrigin.API, False),
+        ("a", ChangeKind.SET, ChangeOrigin.API, True),
+        ("a", ChangeKind.CLEAR, ChangeOrigin.API, True),
+        ("b", ChangeKind.SET, ChangeOrigin.API, False),
+        ("b", ChangeKind.CLEAR, ChangeOrigin.API, False),
     ]
+
+
+def test_a_message_that_comes_while_a_clear_waits_stays() -> None:
+    """The clear waits for a subscriber; the message of the topic is newer than the clear."""
+    desk = Desk()
+    for number in range(4):
+        desk.retain(f"t/{number}", b"old")
+    slow = desk.broker.client("slow", 5)
+    slow.subscribe("t/1")
+    slow.messages()
+    slow.network.blocked = True
+    desk.broker.client("p").publish("t/1", bytes(70_000))
+    clearing = desk.administration.clear("t/#")
+    desk.broker.settle()
+    assert payload(desk, "t/0") is None
+    desk.retain("t/1", b"new")
+    slow.network.blocked = False
+    slow.connection.drained()
+    desk.broker.advance(1)
+    assert result_of(clearing).count == 3
+    assert desk.topics() == ["t/1"]
+    assert payload(desk, "t/1") == b"new"
+    assert [data for topic, data, _, _ in slow.messages() if topic == "t/1"][-1] == b"new"
+
+
+def test_a_part_of_a_clear_ends_before_its_caller_gives_up() -> None:
+    """However slow the subscribers are. The next part goes on behind it."""
+    desk = Desk(limits=Limits(max_inflight=1))
+    for number in range(800):
+        desk.retain(f"t/{number:03}", b"old")
+    slow = desk.broker.client("slow", 5)
+    slow.subscribe(SubscriptionRequest("t/#", 1, retain_handling=2))
+    clearing = desk.administration.clear("t/#", rows=700)
+    for _ in range(100):
+        desk.broker.advance(0.5)
+        if clearing.called:
+            break
+    part = result_of(clearing)
+    assert 500 <= part.count < 700
+    assert not part.done
+    assert len(desk.topics(limit="1000")) == 800 - part.count
+    slow.messages()
+    rest = desk.administration.clear("t/#", part.after, rows=700)
+    desk.broker.settle()
+    assert result_of(rest).done
+    assert desk.topics() == []

@@ -45,6 +45,8 @@ class SocketConnection(http.client.HTTPConnection):
 class BrokerClient:
     """Makes calls to the running broker."""
 
+    reaches_subscribers = True
+
     def __init__(self, config: Config) -> None:
         self._config = config
         self._connection = SocketConnection(config)

@@ -19,6 +19,10 @@ class Inaccessible(Exception):
 class Access(Protocol):
     """Makes calls of the API."""
 
+    @property
+    def reaches_subscribers(self) -> bool:
+        """Whether a broker answers, so that changes reach its present subscribers."""
+
     def call(self, method: str, path: str, arguments: Arguments = ..., body: bytes = ...) -> Any:
         """Return the content of the answer, decoded from JSON. Raises :class:`Inaccessible`."""
 

@@ -27,6 +27,7 @@ from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.retained.administration import Administration
 from holdfast.retained.history.periods import is_recorded
 from holdfast.retained.importing.merging import Merger
+from holdfast.retained.publisher import SilentPublisher
 from holdfast.storage.database import Durability
 from holdfast.storage.engine import database_at
 from holdfast.storage.errors import StoreUnusable
@@ -42,6 +43,8 @@ _NODE = 0
 
 class StandIn:
     """The API in this process, over the store itself."""
+
+    reaches_subscribers = False
 
     def __init__(self, api: RetainerAPI, store: str, clock: Clock) -> None:
         self._api = api
@@ -132,12 +135,13 @@ def _api_of(config: Config, durable: DurableStore, clock: Clock) -> RetainerAPI:
 
     retainer = _recorded(config.retainer, durable)
     parts = compose_retainer(retainer, durable=durable, clock=clock, now=_milliseconds, keeps_history=False)
+    nobody = SilentPublisher(parts.retained)  # there are no subscribers here
     return compose_api(
         config.retainer,
-        administration=Administration(parts.retained, parts.store, _milliseconds, pause),
+        administration=Administration(parts.retained, parts.store, _milliseconds, pause, nobody),
         retained=parts.retained,
         history=parts.history,
-        publish=parts.retained.retain,  # there are no subscribers here
+        publisher=nobody,
         can_change=False,
         location=shown(config.storage.url),
         health=durable.soundness,

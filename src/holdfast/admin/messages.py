@@ -37,10 +37,10 @@ class MessageCalls:
         self.routes: Routes = {
             "/messages": {
                 "GET": (self.messages, ("topic", "page", "limit", "cursor", "at")),
-                "POST": (self.retain, ()),
-                "DELETE": (self.clear, ("topic", "dry_run", "limit", "cursor")),
+                "POST": (self.retain, ("quiet",)),
+                "DELETE": (self.clear, ("topic", "dry_run", "limit", "cursor", "quiet")),
             },
-            "/message": {"GET": (self.message, ("topic", "at")), "DELETE": (self.clear_message, ("topic",))},
+            "/message": {"GET": (self.message, ("topic", "at")), "DELETE": (self.clear_message, ("topic", "quiet"))},
             "/export": {"GET": (self.export, ("topic", "cursor", "at"))},
         }
 
@@ -80,21 +80,25 @@ class MessageCalls:
 
     @inlineCallbacks
     def retain(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
-        """Retain a message. Present subscribers do not get it."""
-        message = request_of(call.body, self._administration.now())
-        yield self._administration.set(message)
+        """Retain a message. Present subscribers get it, unless the request is quiet."""
+        request = request_of(call.body, self._administration.now())
+        yield self._administration.set(request.message, request.quiet or flag_of(call.arguments, "quiet"))
         return DONE
 
     @inlineCallbacks
     def clear(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
-        """Clear the matching messages, or count them. Without arguments, clear all messages, and answer like EMQX."""
+        """Clear the matching messages, or count them. Without a filter, clear all messages, and answer like EMQX.
+
+        Present subscribers get each clear as an empty message, unless the call is quiet.
+        """
         arguments = call.arguments
-        if not arguments:
-            yield self._administration.clear(EVERY_TOPIC)
+        quiet = flag_of(arguments, "quiet")
+        if not arguments.keys() - {"quiet"}:
+            yield self._administration.clear(EVERY_TOPIC, quiet=quiet)
             return DONE
         dry_run = flag_of(arguments, "dry_run")
         rows = number_of(arguments, "limit", 0, _MOST) or None
-        cleared = yield self._administration.clear(filter_of(arguments), cursor_of(arguments), rows, dry_run)
+        cleared = yield self._administration.clear(filter_of(arguments), cursor_of(arguments), rows, dry_run, quiet)
         meta = {"hasnext": not cleared.done, "cursor": None if cleared.done else cleared.after}
         return answer({"count": cleared.count, "dry_run": dry_run, "meta": meta})
 
@@ -111,7 +115,8 @@ class MessageCalls:
     @inlineCallbacks
     def clear_message(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
         """Clear a topic, or all topics that match a filter."""
-        cleared = yield self._administration.clear(filter_of(call.arguments))
+        quiet = flag_of(call.arguments, "quiet")
+        cleared = yield self._administration.clear(filter_of(call.arguments), quiet=quiet)
         if not cleared.count:
             raise not_found("Viewed message doesn't exist")
         return DONE

@@ -1,20 +1,22 @@
 """Operators' work with retained messages: list, set, and clear by filter, in parts of bounded size.
 
-Administration stamps a change before it reads the store. So a message that a client publishes after the stamp has a
-higher revision, and prevails.
+A clear listens to the change feed while it reads the store and waits for subscribers. It leaves out each topic that
+others change meanwhile: their message is newer than the clear, and stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Container, Generator, Sequence
 from typing import Any
 
 from attrs import frozen
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.logger import Logger
 
-from holdfast.messages import ApplicationMessage, ChangeOrigin, RetainedChange
+from holdfast.messages import ApplicationMessage, ChangeOrigin
+from holdfast.retained.publisher import IPublisher, SilentPublisher
 from holdfast.retained.quota.limits import NotRetained
+from holdfast.retained.replay.change_feed import Change
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import ListedMessage, Listing, RetainedStatistics, Selection
@@ -23,6 +25,10 @@ from holdfast.tickets import CommitTicket, StorageFailure
 #: The messages listed or changed in one turn, and their bytes.
 ROWS = 500
 BYTES = 1 << 20
+#: A part of a clear whose size is limited ends after this many milliseconds, before its caller gives up waiting.
+_MOST_TIME = 10_000
+#: Subscribers with QoS 1 get a clear for certain: one that they miss leaves them with an outdated value.
+_CLEAR_QOS = 1
 _EVER = 2**63 - 1
 _PROTOCOL_VERSION = 5  # has no effect: no packets are read
 
@@ -39,7 +45,8 @@ class Cleared:
 class Administration:
     """The operators' access to the retained messages.
 
-    ``pause`` fires after the reactor has run its other work. ``now`` returns milliseconds since the epoch.
+    ``pause`` fires after the reactor has run its other work. ``now`` returns milliseconds since the epoch. The
+    ``publisher`` brings changes to present subscribers, unless they are quiet.
     """
 
     _log = Logger()
@@ -50,6 +57,7 @@ class Administration:
         store: IRetainedStore,
         now: Callable[[], int],
         pause: Callable[[], Deferred[None]],
+        publisher: IPublisher,
     ) -> None:
         self.now = now
         self.pause = pause
@@ -57,6 +65,8 @@ class Administration:
         self.counts = {"set": 0, "cleared": 0}
         self._retained = retained
         self._store = store
+        self._publisher = publisher
+        self._silent = SilentPublisher(retained)
 
     @property
     def node(self) -> int:
@@ -99,35 +109,61 @@ class Administration:
         return None
 
     @inlineCallbacks
-    def set(self, message: ApplicationMessage) -> Generator[Deferred[Any], Any, None]:
+    def set(self, message: ApplicationMessage, quiet: bool = False) -> Generator[Deferred[Any], Any, None]:
         """Retain a message. Fails with :class:`NotRetained` or :class:`StorageFailure`."""
         if not self._retained.enabled:
             raise NotRetained("retainer.enable is false")
+        publisher = self._silent if quiet else self._publisher
+        waiting = publisher.room(message.topic)
+        if waiting is not None:
+            yield waiting
         yield from self._decided(message)
-        yield _durable([self._retained.retain(message, ChangeOrigin.API)])
+        yield _durable([publisher.publish(message, ChangeOrigin.API)])
         self.counts["set"] += 1
 
     @inlineCallbacks
     def clear(
-        self, topic_filter: str, after: str = "", rows: int | None = None, dry_run: bool = False
+        self,
+        topic_filter: str,
+        after: str = "",
+        rows: int | None = None,
+        dry_run: bool = False,
+        quiet: bool = False,
     ) -> Generator[Deferred[Any], Any, Cleared]:
         """Clear at most ``rows`` topics that match, after the topic ``after``; with ``dry_run``, count them.
 
-        Messages published from now on stay. Fails with :class:`StorageFailure`.
+        Messages published from now on stay. With ``rows`` it ends early if subscribers are slow. Fails with
+        :class:`StorageFailure`.
         """
+        ends_at = None if rows is None else self.now() + _MOST_TIME
         stamp = self._store.next_revision()
-        yield _durable([self._store.flushed()])
+        publisher = self._silent if quiet else self._publisher
         selection = self._selection(topic_filter, stamp)
         count, done = 0, False
-        while not done and (rows is None or count < rows):
-            most = ROWS if rows is None else min(ROWS, rows - count)
-            listing = yield self._store.listing(selection, after, most, BYTES, False)
-            if not dry_run:
-                yield _durable([self._clear(entry.message.topic, stamp) for entry in listing.entries])
-                self.counts["cleared"] += len(listing.entries)
-            count += len(listing.entries)
-            after, done = listing.after, listing.done
-            yield self.pause()
+        meanwhile: set[str] = set()  # topics that change between the read and the clear
+        listening = self._retained.feed.listen(lambda change: _note(meanwhile, change))
+        try:
+            while not (done or count == rows or self._is_late(ends_at)):
+                meanwhile.clear()
+                # Then the read includes every change that was made before the set was emptied.
+                yield _durable([self._store.flushed()])
+                most = ROWS if rows is None else min(ROWS, rows - count)
+                listing = yield self._store.listing(selection, after, most, BYTES, False)
+                after, done = listing.after, listing.done
+                topics = [entry.message.topic for entry in listing.entries]
+                if dry_run:
+                    count += len(topics)
+                else:
+                    tickets: list[CommitTicket] = []
+                    passed = yield from self._clear(topics, publisher, meanwhile, ends_at, tickets)
+                    if passed < len(topics):
+                        after, done = topics[passed - 1], False
+                    yield _durable(tickets)
+                    self.counts["cleared"] += len(tickets)
+                    count += len(tickets)
+                yield self.pause()
+        finally:
+            self._retained.feed.forget(listening)
         if count and not dry_run:
             self._log.info(
                 "{count} retained messages were cleared: {filter}", count=count, filter=topic_filter or "all"
@@ -140,11 +176,35 @@ class Administration:
         if waiting is not None:
             yield waiting
 
-    def _clear(self, topic: str, revision: int) -> CommitTicket:
-        return self._retained.store(RetainedChange(topic, revision, self.now(), None), ChangeOrigin.API)
+    def _clear(
+        self,
+        topics: Sequence[str],
+        publisher: IPublisher,
+        meanwhile: Container[str],
+        ends_at: int | None,
+        tickets: list[CommitTicket],
+    ) -> Generator[Deferred[Any], Any, int]:
+        """Clear topics that nobody has changed ``meanwhile``, until it is late; return how many topics were passed."""
+        for passed, topic in enumerate(topics, 1):
+            waiting = publisher.room(topic)
+            if waiting is not None:
+                yield waiting
+            if topic not in meanwhile:
+                clear = ApplicationMessage(topic, b"", _CLEAR_QOS, retain=True)
+                tickets.append(publisher.publish(clear, ChangeOrigin.API))
+            if self._is_late(ends_at):
+                return passed
+        return len(topics)
+
+    def _is_late(self, ends_at: int | None) -> bool:
+        return ends_at is not None and self.now() >= ends_at
 
     def _selection(self, topic_filter: str, not_after: int) -> Selection:
         return Selection(topic_filter, _PROTOCOL_VERSION, not_after, self._store.node, self.now())
+
+
+def _note(topics: set[str], change: Change) -> None:
+    topics.add(change.topic)
 
 
 def _settled(tickets: Sequence[CommitTicket]) -> Deferred[None]:

@@ -112,6 +112,13 @@ class Fields:
             raise self.bad(name, f"is not a whole number from {least} to {most}")
         return value
 
+    def flag(self, name: str) -> bool:
+        """Take a flag, false if it is absent."""
+        value = self._take(name)
+        if value is not None and not isinstance(value, bool):
+            raise self.bad(name, "is not true or false")
+        return bool(value)
+
     def revision(self) -> int:
         """Take the revision, a number in a string; 0 if it is absent."""
         value = self._take("revision")

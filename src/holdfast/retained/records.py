@@ -7,6 +7,8 @@ from base64 import b64encode
 from datetime import UTC, datetime
 from typing import Any
 
+from attrs import frozen
+
 from holdfast.messages import ApplicationMessage, RetainedMessage
 from holdfast.retained.fields import LATEST, check_payload, checked_properties, fields_in
 from holdfast.retained.store.rows import json_of
@@ -85,8 +87,16 @@ def message_of(line: bytes, now: int, latest: int = LATEST) -> RetainedMessage:
     return message
 
 
-def request_of(body: bytes, now: int) -> ApplicationMessage:
-    """Return the message in a request to retain one. Its shape is that of EMQX's requests to publish.
+@frozen
+class RetainRequest:
+    """A request to retain a message. A ``quiet`` one is not sent to present subscribers."""
+
+    message: ApplicationMessage
+    quiet: bool
+
+
+def request_of(body: bytes, now: int) -> RetainRequest:
+    """Return the request in a body. Its shape is that of EMQX's requests to publish.
 
     Raises :class:`BadRecord`.
     """
@@ -100,13 +110,15 @@ def request_of(body: bytes, now: int) -> ApplicationMessage:
     else:
         raise fields.bad("payload_encoding", "is plain or base64")
     qos = fields.qos()
+    quiet = fields.flag("quiet")
     table = fields.table("properties")
     expiry = table.whole("message_expiry_interval", 0, _MOST_SECONDS)
     properties = checked_properties(table)
     fields.finish()
     check_payload(payload)
     expires_at = None if expiry is None else now + 1000 * expiry
-    return ApplicationMessage(topic, payload, qos, True, properties=properties, expires_at=expires_at)
+    message = ApplicationMessage(topic, payload, qos, True, properties=properties, expires_at=expires_at)
+    return RetainRequest(message, quiet)
 
 
 def properties_of(properties: Properties) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from zope.interface import Attribute, Interface, implementer
 from holdfast.log_throttle import LogThrottle
 from holdfast.messages import ApplicationMessage, ChangeKind, ChangeOrigin, RetainedChange, RetainedMessage
 from holdfast.retained.quota.ledger import Ledger
-from holdfast.retained.quota.limits import Limit, NotRetained, OnLimit, RetainerLimits, RetainRefused, size_refusal
+from holdfast.retained.quota.limits import Limit, OnLimit, RetainerLimits, RetainRefused, size_refusal
 from holdfast.retained.quota.publish_rate import PublishRate
 from holdfast.retained.replay.change_feed import Change, ChangeFeed
 from holdfast.retained.replay.flow_control import FlowControl
@@ -47,10 +47,11 @@ class IRetainedMessages(Interface):
         Otherwise the store has to be read first: call :meth:`retain` when the Deferred fires, in the same turn.
         """
 
-    def retain(message: ApplicationMessage, origin: ChangeOrigin) -> CommitTicket:
+    def retain(message: ApplicationMessage, origin: ChangeOrigin, live: bool = True) -> CommitTicket:
         """Store the message, or clear its topic if the payload is empty. Raises :class:`RetainRefused`.
 
-        A message that was not given to :meth:`undecided` first is refused unless it certainly fits.
+        A message that was not given to :meth:`undecided` first is refused unless it certainly fits. ``live`` tells that
+        it is also sent to present subscribers.
         """
 
     def refused(message: ApplicationMessage, refusal: RetainRefused, outcome: str) -> None:
@@ -68,10 +69,8 @@ class IRetainedMessages(Interface):
     refuses_replays = Attribute("Whether subscriptions that need a replay are refused now.")
 
 
-#: origins of changes that are not sent to present subscribers
-_UNROUTED = frozenset((ChangeOrigin.API, ChangeOrigin.IMPORT))
 #: origins of changes that operators make
-_BY_OPERATORS = _UNROUTED | {ChangeOrigin.RESTORE}
+_BY_OPERATORS = frozenset((ChangeOrigin.API, ChangeOrigin.RESTORE))
 
 
 @implementer(IRetainedMessages)
@@ -131,18 +130,19 @@ class RetainedMessages(Service):
             return ledger.look(message) if self.on_limit is OnLimit.DROP_OLD else None
         return None if ledger.fits(message) else ledger.look(message)
 
-    def retain(self, message: ApplicationMessage, origin: ChangeOrigin) -> CommitTicket:
+    def retain(self, message: ApplicationMessage, origin: ChangeOrigin, live: bool = True) -> CommitTicket:
         """Store the message, or clear its topic if its payload is empty [MQTT5-3.3.1-5], [MQTT5-3.3.1-6].
 
         A zero-byte message is never stored [MQTT5-3.3.1-7]; clears are always allowed. Raises
         :class:`RetainRefused` when a limit is reached. The topic then keeps its older message.
         """
-        if not self._limits.enable:
-            return COMMITTED
         now = self._now()
         topic = message.topic
+        # Operators can remove the messages of the time before the retainer was disabled.
+        if not (self._limits.enable or (origin in _BY_OPERATORS and not message.payload)):
+            return COMMITTED
         if not message.payload:
-            return self._clear(message, now, origin)
+            return self._clear(message, now, origin, live)
         self._check(message, origin)
         revision = self._store.next_revision()
         retained = RetainedMessage(
@@ -157,28 +157,12 @@ class RetainedMessages(Service):
             revision,
         )
         change = RetainedChange(topic, revision, now, retained, message.client_id, message.username, origin)
-        return self._put(change, ChangeKind.SET, origin)
+        return self._put(change, ChangeKind.SET, origin, live)
 
     @property
     def enabled(self) -> bool:
         """Whether messages are stored at all."""
         return self._limits.enable
-
-    def store(self, change: RetainedChange, origin: ChangeOrigin) -> CommitTicket:
-        """Store a change that has a revision (see IRetainedStore.next_revision). A higher revision in the store wins.
-
-        Raises :class:`NotRetained` when a limit is reached or the retainer is disabled. Clears are always allowed.
-        """
-        message = change.message
-        change = evolve(change, origin=origin)
-        if message is None:
-            if self._ledger is not None:
-                self._ledger.cleared(change.topic)
-            return self._put(change, ChangeKind.CLEAR, origin)
-        if not self._limits.enable:
-            raise NotRetained("retainer.enable is false")
-        self._check(published(message), origin)
-        return self._put(change, ChangeKind.SET, origin)
 
     @property
     def limits(self) -> RetainerLimits:
@@ -211,7 +195,7 @@ class RetainedMessages(Service):
         """
         if self._ledger is not None and not self._ledger.holds(message.topic):
             return COMMITTED, False
-        return self._clear(message, self._now(), origin), True
+        return self._clear(message, self._now(), origin, True), True
 
     def refused(self, message: ApplicationMessage, refusal: RetainRefused, outcome: str) -> None:
         """Count the refusal by limit, and log one line in ten seconds for each limit."""
@@ -240,14 +224,14 @@ class RetainedMessages(Service):
         self._limits = evolve(self._limits, max_publish_rate=per_second)
         self._rate = None if per_second is None else PublishRate(per_second, self._clock.seconds)
 
-    def _clear(self, message: ApplicationMessage, now: int, origin: ChangeOrigin) -> CommitTicket:
+    def _clear(self, message: ApplicationMessage, now: int, origin: ChangeOrigin, live: bool) -> CommitTicket:
         revision = self._store.next_revision()
         change = RetainedChange(message.topic, revision, now, None, message.client_id, message.username, origin)
         if self._ledger is not None:
             self._ledger.cleared(message.topic)
-        return self._put(change, ChangeKind.CLEAR, origin)
+        return self._put(change, ChangeKind.CLEAR, origin, live)
 
-    def _put(self, change: RetainedChange, kind: ChangeKind, origin: ChangeOrigin) -> CommitTicket:
+    def _put(self, change: RetainedChange, kind: ChangeKind, origin: ChangeOrigin, live: bool) -> CommitTicket:
         ticket = self._store.put(change)
         self.changes[kind] += 1
         if len(self.feed):
@@ -255,7 +239,7 @@ class RetainedMessages(Service):
             if ticket.settled and ticket.failure is None:
                 # With durability "async" the change is acknowledged before it is committed. Replays need the commit.
                 stored = self._store.flushed()
-            self.feed.announce(Change(change.topic, change.revision, kind, origin, origin not in _UNROUTED, stored))
+            self.feed.announce(Change(change.topic, change.revision, kind, origin, live, stored))
         return ticket
 
     def _expires_at(self, message: ApplicationMessage, now: int) -> int | None:
@@ -306,8 +290,3 @@ class RetainedMessages(Service):
                 self._ledger.cleared(topic)
             revision = self._store.next_revision()
             self.feed.announce(Change(topic, revision, ChangeKind.EXPIRE, ChangeOrigin.EXPIRY, True, COMMITTED))
-
-
-def published(message: RetainedMessage) -> ApplicationMessage:
-    """Return a retained message in the form in which it was published, to check it against the limits."""
-    return ApplicationMessage(message.topic, message.payload, message.qos, True, message.client_id, message.username)

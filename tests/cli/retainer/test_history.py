@@ -162,9 +162,9 @@ def test_ctrl_c_ends_a_restore_between_two_parts(store: Store, monkeypatch: pyte
     monkeypatch.setattr(restoring, "_TOPICS", 1)
     retain = RetainedMessages.retain
 
-    def interrupted(*given: Any) -> Any:
+    def interrupted(*given: Any, **named: Any) -> Any:
         os.kill(os.getpid(), signal.SIGINT)
-        return retain(*given)
+        return retain(*given, **named)
 
     monkeypatch.setattr(RetainedMessages, "retain", interrupted)
     result = store.run("restore", "lamp/#", *then)

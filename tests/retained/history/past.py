@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 from attrs import define, field
 from twisted.internet.task import Clock
+from zope.interface import implementer
 
 from holdfast.messages import ApplicationMessage, ChangeOrigin, RetainedChange, RetainedMessage
 from holdfast.retained.history.entries import HistoryEvent
@@ -19,6 +20,7 @@ from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.history.moments import Moment
 from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.history.restoring import Restored, Restorer
+from holdfast.retained.publisher import IPublisher
 from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.service import RetainedMessages
@@ -33,6 +35,17 @@ from tests.postgres import fresh_database
 from tests.storage.doubles import Wall, fresh_file, result_of
 
 START = 1_700_000_000_000
+
+
+@implementer(IPublisher)
+@define
+class CallPublisher:
+    """A publisher with room for everything."""
+
+    publish: Callable[[ApplicationMessage, ChangeOrigin], CommitTicket]
+
+    def room(self, topic: str) -> None:
+        return
 
 
 @define
@@ -149,7 +162,7 @@ class Past:
 
     def restore(self, at: int, topic_filter: str = "#", publish: Any = None, **options: Any) -> Restored:
         """Restore."""
-        restorer = Restorer(self.history, self.retained, publish or self.publish, self.wall)
+        restorer = Restorer(self.history, self.retained, CallPublisher(publish or self.publish), self.wall)
         report: Restored = self.finish(restorer.restore(topic_filter, at, **options))
         return report
 

@@ -7,7 +7,8 @@ from uuid import uuid4
 
 from twisted.internet.defer import succeed
 
-from holdfast.messages import ApplicationMessage, ChangeOrigin, RetainedMessage
+from holdfast.messages import RetainedMessage
+from holdfast.retained.administration import Administration
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.history.restoring import Restorer
@@ -18,6 +19,7 @@ from holdfast.retained.importing.verdicts import Merge
 from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.sql import SQLRetainedStore
+from holdfast.sessions.routing.operator_publisher import OperatorPublisher
 from holdfast.storage.store import DurableStore
 from holdfast.tickets import CommitTicket
 from tests.doubles import START, MemoryBroker
@@ -56,15 +58,13 @@ class RecordedBroker(MemoryBroker):
         super().__init__(store, retainer=limits, start=start)
         self.history.startService()
         self.settle()
-        self.restorer = Restorer(self.history, self.retained, self.publish, self.now)
+        self.publisher = OperatorPublisher(self.router, self.clock)
+        self.restorer = Restorer(self.history, self.retained, self.publisher, self.now)
+        self.operator = Administration(self.retained, self.store, self.now, self.history.turn, self.publisher)
 
     def _flushed(self) -> CommitTicket:
         ticket: CommitTicket = self.store.flushed()
         return ticket
-
-    def publish(self, message: ApplicationMessage, origin: ChangeOrigin) -> CommitTicket:
-        """Retain and route."""
-        return self.router.publish(message, origin)[0]
 
     def import_messages(self, messages: Iterable[RetainedMessage], merge: Merge) -> None:
         """Import messages as an operator."""

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.messages import ApplicationMessage, ChangeKind, ChangeOrigin, RetainedMessage
-from holdfast.retained.administration import Administration
+from holdfast.messages import ApplicationMessage, ChangeKind, ChangeOrigin, RetainedChange, RetainedMessage
 from holdfast.retained.importing.verdicts import Merge
 from holdfast.retained.quota.limits import OnLimit, Quota, RetainerLimits
 from holdfast.wire import NO_PROPERTIES, Properties
@@ -49,8 +48,7 @@ def shown(messages: list[Any]) -> list[tuple[Any, ...]]:
 def in_step(broker: RecordedBroker) -> None:
     """Assert that the history of now has exactly the retained messages."""
     broker.settle()
-    operator = Administration(broker.retained, broker.store, broker.now, broker.history.turn)
-    listed = result_of(operator.listing("", "", 1000, 1 << 20, True))
+    listed = result_of(broker.operator.listing("", "", 1000, 1 << 20, True))
     now = broker.now()
     live = [one.message for one in listed.entries]
     assert all(one.expires_at is None or one.expires_at > now for one in live)
@@ -91,9 +89,8 @@ def test_every_path_is_recorded(make: Make) -> None:
     dying = broker.client("w", 5, will=p.Will("t/will", b"gone", 1, True, NO_PROPERTIES))
     dying.drop()
     step()
-    operator = Administration(broker.retained, broker.store, broker.now, broker.history.turn)
-    finish(broker, operator.set(ApplicationMessage("t/api", b"a", 0, True)))
-    finish(broker, operator.clear("t/2"))
+    finish(broker, broker.operator.set(ApplicationMessage("t/api", b"a", 0, True)))
+    finish(broker, broker.operator.clear("t/2"))
     step()
     imported = RetainedMessage("t/old", b"i", 1, NO_PROPERTIES, "x", "y", START, None, 1)
     other = RetainedMessage("t/3", b"i", 0, NO_PROPERTIES, None, None, 1, None, 1)
@@ -112,7 +109,7 @@ def test_every_path_is_recorded(make: Make) -> None:
     step()
     before = broker.now()
     broker.advance(1)
-    finish(broker, operator.clear("t/#"))
+    finish(broker, broker.operator.clear("t/#"))
     client.publish("t/new", b"n", 1, True)
     step()
     finish(broker, broker.restorer.restore("#", before, clear=True))
@@ -157,13 +154,12 @@ def test_an_imported_message_is_in_the_history_from_the_import_on(make: Make, st
 
 
 def test_a_change_that_comes_too_late_is_not_recorded(make: Make) -> None:
-    """An operator's change that was stamped before a client's change and committed after it has no effect."""
+    """A change that was stamped before a client's change and committed after it has no effect."""
     broker = make(RetainerLimits())
     client = broker.client("c", 5)
     stamp = broker.store.next_revision()
     client.publish("t", b"newer", 1, True)
-    operator = Administration(broker.retained, broker.store, broker.now, broker.history.turn)
-    assert finish(broker, operator.clear("u")).count == 0
-    operator._clear("t", stamp)
+    assert finish(broker, broker.operator.clear("u")).count == 0
+    broker.store.put(RetainedChange("t", stamp, broker.now(), None, origin=ChangeOrigin.API))
     in_step(broker)
     assert [event.kind for event in result_of(broker.history.events("t")).events] == [ChangeKind.SET]

@@ -80,7 +80,7 @@ def test_the_history_is_pruned_once_a_minute(tmp_path: Path) -> None:
     result_of(bench.store.close())
 
 
-def test_a_message_published_during_a_restore_stays(broker: RecordedBroker) -> None:
+def test_a_message_published_during_a_restore_stays(broker: RecordedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also between the comparison of a topic and its restore: the last message sent is the retained one."""
     client = broker.client("publisher")
     client.publish("a", b"then", qos=1, retain=True)
@@ -88,14 +88,14 @@ def test_a_message_published_during_a_restore_stays(broker: RecordedBroker) -> N
     broker.advance(60)
     client.publish("a", b"later", qos=1, retain=True)
     client.publish("b", b"later", qos=1, retain=True)
-    publish = broker.restorer._publish
+    publish = broker.publisher.publish
 
     def interrupted(message: ApplicationMessage, origin: ChangeOrigin) -> CommitTicket:
         ticket = publish(message, origin)
         broker.router.publish(ApplicationMessage("b", b"meanwhile", retain=True), ChangeOrigin.PUBLISH)
         return ticket
 
-    broker.restorer._publish = interrupted
+    monkeypatch.setattr(broker.publisher, "publish", interrupted)
     restoring = broker.restorer.restore("#", START * 1000 + 30_000)
     broker.settle()
     report = result_of(restoring)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, fail
 
-from holdfast.messages import ChangeKind, ChangeOrigin, RetainedChange, RetainedMessage
+from holdfast.messages import ApplicationMessage, ChangeKind, ChangeOrigin, RetainedChange, RetainedMessage
 from holdfast.rates import Rate
 from holdfast.retained.replay.change_feed import Change
 from holdfast.retained.replay.flow_settings import FlowSettings
@@ -288,8 +288,7 @@ def test_an_operators_change_does_not_let_a_replay_overtake_queued_messages(wind
     for value in range(10, 30):
         publisher.publish("t/03", b"%d" % value, qos=1, retain=True)
     publisher.publish("t/03", b"30", qos=qos, retain=True)
-    stamp = broker.store.next_revision()
-    broker.retained.store(RetainedChange("t/05", stamp, broker.now(), None), ChangeOrigin.API)
+    broker.retained.retain(ApplicationMessage("t/05", b"", retain=True), ChangeOrigin.API, live=False)
     taken = 0
     while taken < len(seen):
         packet = seen[taken]
@@ -303,17 +302,14 @@ def test_an_operators_change_does_not_let_a_replay_overtake_queued_messages(wind
     assert broker.retained.replays.running == {}
 
 
-@pytest.mark.parametrize("origin", [ChangeOrigin.IMPORT, ChangeOrigin.API])
 @pytest.mark.parametrize("failure", [None, StorageFailure(FailureKind.UNAVAILABLE, "away")])
-def test_an_operators_uncommitted_change_hides_nothing(origin: ChangeOrigin, failure: StorageFailure | None) -> None:
+def test_an_operators_uncommitted_change_hides_nothing(failure: StorageFailure | None) -> None:
     """A replay that passes the topic meanwhile delivers the older message. A failed change changes nothing."""
     broker = filled(6, limits=Limits(max_inflight=2), store=DelayedStore)
     broker.store.commit()
     client = broker.client("c", 5)
     came = [m for m in client.subscribe("t/#", qos=1) if isinstance(m, p.Publish)]
-    stamp = broker.store.next_revision()
-    imported = RetainedMessage("t/03", b"imported", 1, NO_PROPERTIES, None, None, broker.now(), None, stamp)
-    broker.retained.store(RetainedChange("t/03", stamp, broker.now(), imported), origin)
+    broker.retained.retain(ApplicationMessage("t/03", b"new", 1, retain=True), ChangeOrigin.API, live=False)
     seen = take_all(broker, client, came)
     broker.store.commit(failure)
     seen += take_all(broker, client, [])

@@ -11,7 +11,7 @@ import pytest
 from attrs import evolve
 from twisted.internet.defer import succeed
 
-from holdfast.messages import ChangeOrigin, RetainedChange, RetainedMessage
+from holdfast.messages import ApplicationMessage, ChangeOrigin, RetainedChange, RetainedMessage
 from holdfast.retained.importing.chunk import ImportJob
 from holdfast.retained.importing.merging import Merger
 from holdfast.retained.importing.staging import FILE_INSERT, FILE_SCHEMA, StagedFiles
@@ -823,17 +823,18 @@ def test_a_message_that_an_operator_replaces_does_not_leave_with_qos_2_later(
 
 def _changed(broker: RestartableBroker, folder: Path, way: str, payload: bytes) -> Callable[[], bool]:
     """Change the topic r as an operator. Return a function that tells whether the change is done."""
+    if way != "merge":
+        change = ApplicationMessage("r", payload, 2, True)
+        ticket = broker.retained.retain(change, ChangeOrigin.API, live=False)
+        if way == "changes":
+            clear = evolve(change, topic="s", payload=b"")
+            ticket = broker.retained.retain(clear, ChangeOrigin.API, live=False)
+        return lambda: ticket.settled
     stamp = broker.store.next_revision()
     message = RetainedMessage("r", payload, 2, NO_PROPERTIES, None, None, broker.now() + 1, None, stamp)
-    change = RetainedChange("r", stamp, broker.now() + 1, message if payload else None)
-    if way != "merge":
-        ticket = broker.retained.store(change, ChangeOrigin.API)
-        if way == "changes":  # all changes of one command have one revision
-            ticket = broker.retained.store(evolve(change, topic="s", message=None), ChangeOrigin.API)
-        return lambda: ticket.settled
     with closing(sqlite3.connect(folder / "staged.db")) as connection, connection:
         connection.execute(FILE_SCHEMA)
-        connection.execute(FILE_INSERT, row_of(change))
+        connection.execute(FILE_INSERT, row_of(RetainedChange("r", stamp, broker.now() + 1, message)))
     assert isinstance(broker.store, SQLRetainedStore)
     merger = Merger(broker.retained, broker.store, now=broker.now, pause=lambda: succeed(None))
     merged = merger.step(ImportJob("job", StagedFiles([str(folder / "staged.db")]), Merge.NEWER))

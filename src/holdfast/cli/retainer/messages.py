@@ -72,12 +72,13 @@ def get(access: Access, topic: str, payload: bool, at: int | None) -> None:
 @click.option("--expiry", type=click.IntRange(0, 0xFFFFFFFF), help="Seconds until it expires.")
 @click.option("--content-type", help="The Content Type of the payload, for MQTT 5 clients.")
 @click.option("--user-property", metavar="NAME=VALUE", multiple=True, help="A User Property; may be repeated.")
+@click.option("--quiet", is_flag=True, help="Do not send it to present subscribers.")
 @with_access
 def set_message(
     access: Access, topic: str, payload: str | None, file: IO[bytes] | None, qos: int, expiry: int | None,
-    content_type: str | None, user_property: tuple[str, ...],
+    content_type: str | None, user_property: tuple[str, ...], quiet: bool,
 ) -> None:  # fmt: skip
-    """Retain PAYLOAD for TOPIC. The broker sends it to new subscribers, not to present ones."""
+    """Retain PAYLOAD for TOPIC. A running broker sends it to present subscribers like any other message."""
     if (payload is None) == (file is None):
         raise click.UsageError("Give a PAYLOAD, or --file.")
     properties: dict[str, Any] = {}
@@ -90,22 +91,29 @@ def set_message(
     data = file.read() if file is not None else os.fsencode(payload or "")
     request = {
         "topic": topic, "payload": b64encode(data).decode(), "payload_encoding": "base64", "qos": qos,
-        "properties": properties,
+        "properties": properties, "quiet": quiet,
     }  # fmt: skip
     access.call("POST", "/messages", body=json.dumps(request).encode())
+    _say_if_nobody_heard(access, quiet)
 
 
 @click.command()
 @click.argument("topic_filter", metavar="FILTER")
 @click.option("--dry-run", is_flag=True, help="Clear nothing, and print how many messages match.")
+@click.option("--quiet", is_flag=True, help="Do not send the clears to present subscribers.")
 @with_access
-def clean(access: Access, topic_filter: str, dry_run: bool) -> None:
+def clean(access: Access, topic_filter: str, dry_run: bool, quiet: bool) -> None:
     """Clear the retained messages of all topics that match FILTER. Messages published meanwhile stay.
+
+    A running broker sends each clear to present subscribers, as an empty message. It waits for slow ones.
 
     As in MQTT, # does not match topics that begin with $. Clear such topics with $NAME/#.
     """
     count = 0
-    arguments = {"topic": topic_filter, "dry_run": "true" if dry_run else "false", "limit": str(_CLEARED)}
+    arguments = {
+        "topic": topic_filter, "dry_run": "true" if dry_run else "false", "quiet": "true" if quiet else "false",
+        "limit": str(_CLEARED),
+    }  # fmt: skip
     with progress("counting" if dry_run else "clearing", None) as report:
         while True:
             answer = access.call("DELETE", "/messages", arguments)
@@ -115,6 +123,8 @@ def clean(access: Access, topic_filter: str, dry_run: bool) -> None:
                 break
             arguments["cursor"] = answer["meta"]["cursor"]
     click.echo(f"{count} would be cleared" if dry_run else f"{count} cleared")
+    if count and not dry_run:
+        _say_if_nobody_heard(access, quiet)
 
 
 def _pages(access: Access, selected: dict[str, str]) -> Iterator[dict[str, Any]]:
@@ -126,6 +136,12 @@ def _pages(access: Access, selected: dict[str, str]) -> Iterator[dict[str, Any]]
         if not page["meta"]["hasnext"]:
             return
         arguments["cursor"] = page["meta"]["cursor"]
+
+
+def _say_if_nobody_heard(access: Access, quiet: bool) -> None:
+    """Tell the operator if the change reached no subscriber, though that was not asked for."""
+    if not (quiet or access.reaches_subscribers):
+        click.echo("no broker runs here, so no subscriber was told; new Subscriptions get the change", err=True)
 
 
 def _user_property(text: str) -> list[str]:

@@ -26,6 +26,7 @@ from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.history.entries import HistoryEvent
 from holdfast.retained.history.history import RetainedHistory
 from holdfast.retained.history.moments import Moment, check_moment, fetch, present_moment, states_at, still_retained
+from holdfast.retained.publisher import IPublisher
 from holdfast.retained.quota.limits import NotRetained, RetainRefused
 from holdfast.retained.replay.change_feed import Change
 from holdfast.retained.service import RetainedMessages
@@ -35,9 +36,6 @@ from holdfast.tickets import CommitTicket
 #: The topics compared, and the bytes of payload read, between two commits.
 _TOPICS = 100
 _BYTES = 1 << 20
-
-#: Retains a message and sends it to its subscribers; may raise RetainRefused.
-Publish = Callable[[ApplicationMessage, ChangeOrigin], CommitTicket]
 
 
 @define
@@ -82,11 +80,11 @@ class Restorer:
     """Restores retained messages. ``now`` returns milliseconds since the epoch."""
 
     def __init__(
-        self, history: RetainedHistory, retained: RetainedMessages, publish: Publish, now: Callable[[], int]
+        self, history: RetainedHistory, retained: RetainedMessages, publisher: IPublisher, now: Callable[[], int]
     ) -> None:
         self._history = history
         self._retained = retained
-        self._publish = publish
+        self._publisher = publisher
         self._now = now
 
     @inlineCallbacks
@@ -183,11 +181,14 @@ class Restorer:
         else:
             counts.expired += then is not None
             if step.present and clear:
-                message = ApplicationMessage(step.topic, b"", retain=True)
+                message = ApplicationMessage(step.topic, b"", 1, retain=True)  # with QoS 1: see Administration.clear
             elif step.present and then is None:
                 counts.kept += 1
         if message is None:
             return
+        room = None if dry_run else self._publisher.room(message.topic)
+        if room is not None:
+            yield room
         waiting = None if dry_run else self._retained.undecided(message, by_operator=True)
         if waiting is not None:
             yield waiting
@@ -196,7 +197,7 @@ class Restorer:
             return
         try:
             if not dry_run:
-                tickets.append(self._publish(message, ChangeOrigin.RESTORE))
+                tickets.append(self._publisher.publish(message, ChangeOrigin.RESTORE))
         except RetainRefused as refusal:  # clears are never refused
             counts.refused += 1
             counts.reason = counts.reason or str(refusal)

@@ -25,7 +25,7 @@ change feed from its first moment on, in every state. Say ``c`` subscribes to ``
 
 - A client publishes to ``plant/b``: revision 107, sent live to ``c``. The held copy (50) is dropped, and later reads
   leave out the new row, since 107 is above ``_start``. ``c`` gets 107 once.
-- An operator sets ``plant/b`` instead: revision 107, sent live to no client. ``_start`` rises to 107, so that later
+- An operator sets ``plant/b`` quietly: revision 107, sent live to no client. ``_start`` rises to 107, so that later
   reads include the row. Until the commit the held copy counts and may be delivered; after the commit the held batch is
   read again. ``c`` gets 107, perhaps 50 before it, never 50 after it.
 - As before, but with QoS 2: a copy (50) delivered now would leave after the *next* commit, which is the operator's.

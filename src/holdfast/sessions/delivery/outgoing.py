@@ -35,14 +35,16 @@ class OutgoingMessage:
     """One Application Message and its encodings so far.
 
     All Sessions that outlive the process share one stored copy. ``after`` is settled when the message may be sent with
-    QoS 2.
+    QoS 2. A message that ``replaces`` takes the place of the queued retained messages of its topic, in the Sessions of
+    Clients that are away, and displaces no other message.
     """
 
-    __slots__ = ("_forms", "_kept", "_properties", "_topic", "after", "message")
+    __slots__ = ("_forms", "_kept", "_properties", "_topic", "after", "message", "replaces")
 
-    def __init__(self, message: ApplicationMessage, after: CommitTicket = COMMITTED) -> None:
+    def __init__(self, message: ApplicationMessage, after: CommitTicket = COMMITTED, replaces: bool = False) -> None:
         self.message = message
         self.after = after
+        self.replaces = replaces
         self._kept: KeptMessage | None = None
         self._topic = message.topic.encode()
         self._forms: dict[tuple[bool, int, bool, tuple[int, ...]], tuple[bytes, bytes]] = {}

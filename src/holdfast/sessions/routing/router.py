@@ -49,11 +49,13 @@ class Router:
         may_reject: bool = False,
         mode: RetainMode = RetainMode.ENABLED,
         silent_clear: bool = False,
+        replaces: bool = False,
     ) -> tuple[CommitTicket, bool]:
         """Retain the message if it has RETAIN 1 and the ``mode`` allows it, and route it.
 
         With ``silent_clear``, a message that clears a retained one is not routed. ``after`` is settled when the
-        message may be sent with QoS 2. Returns the ticket for the acknowledgement, and whether there was a subscriber.
+        message may be sent with QoS 2. A message that ``replaces`` is queued in place of older retained messages of its
+        topic, or not at all. Returns the ticket for the acknowledgement, and whether there was a subscriber.
         Raises ``RetainRefused`` or, with ``may_reject``, :class:`QueueFull`; then the message is not routed either.
         """
         # Both refusals come before any delivery: a refused message must have no effect.
@@ -64,11 +66,13 @@ class Router:
             retained = self._retained.retain(message, origin)
             if silent_clear and not message.payload:
                 return retained, True
-        ticket, matched = self.route(message, after)
+        ticket, matched = self.route(message, after, replaces)
         return ticket if retained is COMMITTED else both(retained, ticket), matched
 
-    def route(self, message: ApplicationMessage, after: CommitTicket = COMMITTED) -> tuple[CommitTicket, bool]:
-        """Send the message to every matching Session.
+    def route(
+        self, message: ApplicationMessage, after: CommitTicket = COMMITTED, replaces: bool = False
+    ) -> tuple[CommitTicket, bool]:
+        """Send the message to every matching Session; ``replaces`` is as in :meth:`publish`.
 
         Returns the ticket of the Session State that this writes, and whether there was a subscriber.
         """
@@ -82,14 +86,17 @@ class Router:
             options: DeliveryOptions | None = match.own if session.client_id == publisher else match.options
             if options is not None:
                 if outgoing is None:
-                    outgoing = OutgoingMessage(message, after)
+                    outgoing = OutgoingMessage(message, after, replaces)
                 if checked:
                     self._deliver(session, outgoing, options)
                 else:
                     session.deliver(outgoing, options)
         for group in groups:
             if outgoing is None:
-                outgoing = OutgoingMessage(message, after)
+                outgoing = OutgoingMessage(message, after, replaces)
+            if replaces:  # any member may have an older message in its queue
+                for session in group.away():
+                    session.drop_queued(message.topic, group.shared_filter)
             self._deliver_shared(group, group.choose(), outgoing)
         return COMMITTED if outgoing is None else outgoing.ticket, bool(matches or groups)
 
@@ -103,6 +110,22 @@ class Router:
             chosen = group.choose(online=True)
             if chosen is not None:
                 yield chosen[0], merged([chosen[1]])
+
+    def reach(self, topic: str) -> int:
+        """Return how many deliveries a message of this topic causes."""
+        matches, groups = self.table.find(topic)
+        return len(matches) + len(groups)
+
+    def connected(self, topic: str) -> Iterator[Session]:
+        """Yield the Sessions of connected Clients that would get a message of this topic now. Changes no turn."""
+        matches, groups = self.table.find(topic)
+        for match in matches:
+            if match.session.link is not None:
+                yield match.session
+        for group in groups:
+            session = group.next_connected()
+            if session is not None:
+                yield session
 
     def if_allowed(self, session: Session, message: ApplicationMessage, deliver: Callable[[], None]) -> bool:
         """Call ``deliver`` once the authorizer allows the Session to receive the message, in order with others.

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from holdfast.auth.interfaces import Principal
 from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.outbox import LOW_WATER
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.authorization_order import AuthorizationOrder
 from holdfast.sessions.delivery.deliveries import Deliveries, Delivery
@@ -34,6 +35,10 @@ from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.sessions.state.interfaces import ISessionRecord, ISessionStates
 from holdfast.sessions.state.subscription import Subscription
 from holdfast.tickets import CommitTicket
+
+#: Messages, and their bytes, that may wait for a connected Client before operators' changes wait for it.
+_MOST_AHEAD = 500
+_MOST_BYTES_AHEAD = 1 << 20
 
 
 def _wake_none() -> None:
@@ -157,6 +162,8 @@ class Session:
             qos = max(qos, options.qos) if self.limits.upgrade_qos else min(qos, options.qos)
         retain = message.retain and options.retain_as_published
         link = self.link
+        if outgoing.replaces and link is None:
+            self.drop_queued(message.topic)
         if not qos and link is None and not self.limits.mqueue_store_qos0:
             return
         if message.retain:
@@ -179,6 +186,20 @@ class Session:
         return self.link is None and self.queue.exceeds(
             None if most is None else most - 1, self.limits.max_mqueue_bytes - 1
         )
+
+    def is_behind(self) -> bool:
+        """Tell whether so much waits for the connected Client that operators' changes wait for it."""
+        link = self.link
+        return link is not None and (
+            link.unsent >= LOW_WATER
+            or self.queue.exceeds(_MOST_AHEAD, min(_MOST_BYTES_AHEAD, self.limits.max_mqueue_bytes))
+        )
+
+    def drop_queued(self, topic: str, shared_filter: str | None = None) -> None:
+        """Drop the queued retained messages of a topic; with ``shared_filter``, those of this shared subscription."""
+        for queued in self.queue.take_retained(topic, shared_filter):
+            if queued.delivery is not None:
+                self._deliveries.forget(queued.delivery)
 
     def give_up_shared(self, shared_filter: str) -> list[OutgoingMessage]:
         """Return the messages of a shared subscription that this Client has not received, and forget them.
@@ -314,7 +335,7 @@ class Session:
     # --- the queue
 
     def _enqueue(self, queued: Queued) -> None:
-        if self.link is None and self.limits.mqueue_full is not WhenFull.DROP_OLDEST and self.is_full():
+        if self.link is None and self._has_no_place(queued):
             self._counters.messages_dropped_queue_full += 1
             if queued.delivery is not None:
                 self._deliveries.forget(queued.delivery)
@@ -333,6 +354,14 @@ class Session:
             self._counters.messages_dropped_queue_full += 1
             if dropped.delivery is not None:
                 self._deliveries.forget(dropped.delivery)
+
+    def _has_no_place(self, queued: Queued) -> bool:
+        """Tell whether the queue is full, and no older message may be dropped in favour of this one."""
+        if queued.outgoing.replaces:
+            most = self.limits.max_mqueue_len
+            size = queued.outgoing.size()
+            return self.queue.exceeds(None if most is None else most - 1, self.limits.max_mqueue_bytes - size)
+        return self.limits.mqueue_full is not WhenFull.DROP_OLDEST and self.is_full()
 
     def _unqueue(self, queued: Queued) -> None:
         """Drop a queued message that could not be stored. Its publisher is told so."""

@@ -1,0 +1,121 @@
+"""The publisher of operators' changes: set, clear and restore reach present subscribers like any other message.
+
+How it works. A command may change a million topics, so it asks for room before each change
+(:meth:`OperatorPublisher.room`):
+
+- In one turn of the reactor, operators' changes cause about ``DELIVERIES`` deliveries, of all commands together. Then
+  the command waits for a later turn; commands that wait take turns, first in, first out.
+- A connected subscriber that is behind (:meth:`~holdfast.sessions.session.session.Session.is_behind`) is waited for. So
+  its queue does not grow by a million messages, and ``force_shutdown`` does not close its connection.
+- A subscriber that takes nothing for ``PATIENCE`` seconds is not waited for any longer: one client cannot stop an
+  operator. It gets further changes like any live message, until ``force_shutdown`` acts.
+
+A clear replaces the queued retained messages of its topic in the Sessions of clients that are away, so a client that
+comes back does not take an outdated value for the present one. It displaces no other message: if it does not fit into
+the queue, it is dropped and counted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from attrs import define
+from twisted.internet.defer import Deferred, inlineCallbacks
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from zope.interface import implementer
+
+from holdfast.messages import ApplicationMessage, ChangeOrigin
+from holdfast.retained.publisher import IPublisher
+from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.routing.router import Router
+from holdfast.sessions.session.session import Session
+from holdfast.tickets import CommitTicket
+
+#: the deliveries of one turn; a delivery takes at most 50 microseconds
+DELIVERIES = 100
+#: seconds without progress after which a subscriber is not waited for
+PATIENCE = 10.0
+#: seconds between two looks at subscribers that are behind
+_AGAIN = 0.05
+
+
+@define(eq=False)
+class _Watch:
+    """A subscriber that is behind: how far it was when it last made progress, and when that was."""
+
+    link: IClientLink
+    dequeued: int
+    unsent: int
+    since: float
+
+
+@implementer(IPublisher)
+class OperatorPublisher:
+    """Publishes changes by operators through the router."""
+
+    def __init__(self, router: Router, clock: IReactorTime) -> None:
+        self._router = router
+        self._clock = clock
+        self._used = 0  # the deliveries of this turn
+        self._scheduled = False
+        self._waiting: deque[Deferred[None]] = deque()
+        self._watched: WeakKeyDictionary[Session, _Watch] = WeakKeyDictionary()
+
+    def publish(self, message: ApplicationMessage, origin: ChangeOrigin) -> CommitTicket:
+        """Retain the message, or clear its topic, and send it to all matching Sessions. May raise RetainRefused."""
+        self._used += 1 + self._router.reach(message.topic)
+        self._schedule()
+        return self._router.publish(message, origin, replaces=not message.payload)[0]
+
+    def room(self, topic: str) -> Deferred[None] | None:
+        """Return None if a message may be published to this topic now; else wait. Look again when this fires."""
+        if self._used < DELIVERIES and not self._is_behind(topic):
+            return None
+        return self._wait(topic)
+
+    @inlineCallbacks
+    def _wait(self, topic: str) -> Generator[Deferred[Any], Any, None]:
+        while True:
+            if self._used >= DELIVERIES:
+                turn: Deferred[None] = Deferred()
+                self._waiting.append(turn)
+                self._schedule()
+                yield turn
+            elif self._is_behind(topic):
+                yield deferLater(self._clock, _AGAIN)
+            else:
+                return
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._clock.callLater(0, self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._scheduled = False
+        self._used = 0
+        while self._waiting and self._used < DELIVERIES:
+            self._waiting.popleft().callback(None)
+        if self._waiting:
+            self._schedule()
+
+    def _is_behind(self, topic: str) -> bool:
+        """Tell whether a subscriber of the topic is behind. All of them are watched: their patience runs together."""
+        behind = [
+            session for session in self._router.connected(topic) if session.is_behind() and not self._stalls(session)
+        ]
+        return bool(behind)
+
+    def _stalls(self, session: Session) -> bool:
+        link, dequeued, now = session.link, session.queue.dequeued, self._clock.seconds()
+        assert link is not None
+        watch = self._watched.get(session)
+        if watch is None or watch.link is not link or dequeued > watch.dequeued or link.unsent < watch.unsent:
+            self._watched[session] = _Watch(link, dequeued, link.unsent, now)
+            return False
+        watch.unsent = link.unsent
+        return now - watch.since >= PATIENCE

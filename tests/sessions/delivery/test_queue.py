@@ -1,0 +1,87 @@
+"""The queue of a Session: in order, also when messages leave from its middle."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.messages import ApplicationMessage
+from holdfast.sessions.delivery.outgoing import OutgoingMessage
+from holdfast.sessions.delivery.queue import MessageQueue, Queued
+
+
+def queued(topic: str, retain: bool = True) -> Queued:
+    return Queued(OutgoingMessage(ApplicationMessage(topic, b"12", 1, retain)), 1, False, (), None)
+
+
+_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.sampled_from("abc"), st.booleans()),
+        st.tuples(st.just("pop"), st.just(""), st.just(False)),
+        st.tuples(st.just("take"), st.sampled_from("abc"), st.just(False)),
+        st.tuples(st.just("remove"), st.just(""), st.just(False)),
+    ),
+    max_size=60,
+)
+
+
+@given(_STEPS)
+def test_it_agrees_with_a_list(steps: list[tuple[str, str, bool]]) -> None:
+    """Length, bytes, order and counts are those of a plain list, whatever was taken out of it."""
+    queue, model, added = MessageQueue(), list[Queued](), 0
+    for kind, topic, retain in steps:
+        if kind == "append":
+            one = queued(topic, retain)
+            queue.append(one)
+            model.append(one)
+            added += 1
+        elif kind == "pop" and model:
+            assert queue.pop() is model.pop(0)
+        elif kind == "take":
+            taken = [one for one in model if one.outgoing.message.topic == topic and one.outgoing.message.retain]
+            assert queue.take_retained(topic) == taken
+            model = [one for one in model if one not in taken]
+        elif kind == "remove" and model:
+            one = model.pop(len(model) // 2)
+            assert queue.remove(one)
+            assert not queue.remove(one)
+        assert list(queue) == model
+        assert (len(queue), bool(queue)) == (len(model), bool(model))
+        assert queue.bytes == sum(one.outgoing.size() for one in model)
+        assert (queue.enqueued, queue.dequeued) == (added, added - len(model))
+        if model:
+            assert queue.first is model[0]
+
+
+def test_taking_many_topics_looks_at_each_message_a_few_times() -> None:
+    """A clear of a thousand topics does not search the whole queue a thousand times."""
+    looks = 0
+
+    class Watched(ApplicationMessage):
+        __slots__ = ()
+
+        def __getattribute__(self, name: str) -> object:
+            nonlocal looks
+            looks += name == "topic"
+            return super().__getattribute__(name)
+
+    queue = MessageQueue()
+    for number in range(1000):
+        queue.append(Queued(OutgoingMessage(Watched(f"t/{number}", b"", 1, True)), 1, False, (), None))
+    looks = 0
+    for number in reversed(range(1000)):
+        (taken,) = queue.take_retained(f"t/{number}")
+        assert taken.outgoing.message.topic == f"t/{number}"
+    assert looks < 5000
+    assert not queue
+
+
+def test_messages_taken_out_do_not_stay_in_memory() -> None:
+    """Their places are given up before they are an eighth of the queue."""
+    queue = MessageQueue()
+    queue.append(queued("first"))
+    for number in range(100):
+        queue.append(queued(f"t/{number}"))
+    for number in range(100):
+        queue.take_retained(f"t/{number}")
+    assert len(queue._messages) == 1
