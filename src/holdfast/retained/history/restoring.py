@@ -36,6 +36,8 @@ from holdfast.tickets import CommitTicket
 #: The topics compared, and the bytes of payload read, between two commits.
 _TOPICS = 100
 _BYTES = 1 << 20
+#: A restore of a limited number of topics ends after this many milliseconds, before its caller gives up waiting.
+_MOST_TIME = 10_000
 
 
 @define
@@ -101,7 +103,7 @@ class Restorer:
 
         These are new changes of the origin RESTORE, by the publisher of that time. With ``clear``, topics without a
         message then are cleared; with ``dry_run``, topics are only counted. The restore begins after the topic
-        ``after``, and ends after about ``most`` topics (None: at the end). Fails with HistoryUnavailable, NotRetained
+        ``after``, and ends after about ``most`` topics (None: at the end), or earlier if subscribers are slow. Fails with HistoryUnavailable, NotRetained
         if the retainer is off, or StorageFailure. Topics restored before a failure stay restored, and the restore may
         be repeated.
         """
@@ -110,10 +112,11 @@ class Restorer:
         moment = yield self._history.moment(at)
         counts = Restored(after=after)
         looked_at = 0
+        ends_at = None if most is None else self._now() + _MOST_TIME
         meanwhile: set[str] = set()  # topics that others change between the comparison and the restore
         listening = self._retained.feed.listen(lambda change: _note(meanwhile, change))
         try:
-            while not counts.done and (most is None or looked_at < most):
+            while not counts.done and (most is None or looked_at < most) and not self._is_late(ends_at):
                 meanwhile.clear()
                 yield self._history.stored()  # so the read includes every change made before the set was emptied
                 read = partial(self._next, topic_filter=topic_filter, moment=moment, after=counts.after)
@@ -121,6 +124,9 @@ class Restorer:
                 tickets: list[CommitTicket] = []
                 for step in steps:
                     yield from self._take(step, counts, dry_run, clear, meanwhile, tickets)
+                    if self._is_late(ends_at) and step is not steps[-1]:
+                        after, done = step.topic, False
+                        break
                 yield self._history.stored()
                 for ticket in tickets:
                     if ticket.failure is not None:
@@ -131,6 +137,9 @@ class Restorer:
         finally:
             self._retained.feed.forget(listening)
         return counts
+
+    def _is_late(self, ends_at: int | None) -> bool:
+        return ends_at is not None and self._now() >= ends_at
 
     def _next(self, cursor: Cursor, topic_filter: str, moment: Moment, after: str) -> tuple[list[_Step], str, bool]:
         """Compare the next topics, then and now, up to the bounds of one part."""
