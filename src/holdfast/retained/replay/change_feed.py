@@ -25,7 +25,7 @@ class Change:
 
 
 class ChangeFeed:
-    """Tells every listener of every change at once, in the order of revisions."""
+    """Tells every listener of every change at once. Only imports may be out of the order of revisions."""
 
     def __init__(self) -> None:
         self._listeners: dict[int, Callable[[Change], None]] = {}
