@@ -103,9 +103,9 @@ class Restorer:
 
         These are new changes of the origin RESTORE, by the publisher of that time. With ``clear``, topics without a
         message then are cleared; with ``dry_run``, topics are only counted. The restore begins after the topic
-        ``after``, and ends after about ``most`` topics (None: at the end), or earlier if subscribers are slow. Fails with HistoryUnavailable, NotRetained
-        if the retainer is off, or StorageFailure. Topics restored before a failure stay restored, and the restore may
-        be repeated.
+        ``after``. It ends after about ``most`` topics, or earlier if subscribers are slow (None: at the end). Fails
+        with HistoryUnavailable, NotRetained if the retainer is off, or StorageFailure. Topics restored before a failure
+        stay restored, and the restore may be repeated.
         """
         if not self._retained.enabled:
             raise NotRetained("retainer.enable is false")
