@@ -52,10 +52,14 @@ class Network:
         self.written: list[bytes] = []
         self.closed: bool = False
         self.paused = False
+        self.left = 0  #: of the bytes that wait, those that the client has taken
 
     def write(self, data: bytes) -> bool:
         self.written.append(data)
         return not self.blocked
+
+    def unsent(self) -> int:
+        return -self.left
 
     def close(self, data: bytes) -> None:
         self.written.append(data)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
+import pytest
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
@@ -89,3 +91,32 @@ def test_connections_without_a_client_are_aborted() -> None:
     listener.stop()
     assert silent.transport.aborted
     assert not closing.transport.aborted
+
+
+class Socket:
+    """A socket that keeps its options."""
+
+    def __init__(self, family: int) -> None:
+        self.family = family
+        self.options: dict[int, int] = {}
+
+    def getsockopt(self, _level: int, option: int) -> int:
+        return self.options.get(option, 7200)
+
+    def setsockopt(self, _level: int, option: int, value: int) -> None:
+        self.options[option] = value
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6, socket.AF_UNIX])
+def test_the_system_watches_a_peer_that_is_not_read(family: int) -> None:
+    """Otherwise the connection of a peer that is gone would live as long as the pause."""
+    protocol = Listener().accept()
+    protocol.transport.socket = Socket(family)
+    protocol.transport.registerProducer = lambda *_: None
+    protocol.pause()
+    idle = protocol.transport.socket.options.get(socket.TCP_KEEPIDLE)
+    assert idle == (None if family == socket.AF_UNIX else 60)
+    assert protocol.transport.producerState == "paused"
+    protocol.resume()
+    assert set(protocol.transport.socket.options.values()) <= {7200}
+    assert protocol.transport.producerState == "producing"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import cast
 
 from twisted.internet.address import IPv4Address, IPv6Address
@@ -18,6 +20,15 @@ from holdfast.sessions.connection.network import INetworkConnection
 
 #: seconds that a client has to receive the last bytes; then the connection is aborted
 CLOSING_TIME = 5.0
+
+#: How the system asks a peer that is not read whether it still exists: after a minute without a segment, every 15
+#: seconds, eight times. Systems without an option use their own value.
+_Probes = tuple[tuple[int, int], ...]
+_PROBES: _Probes = tuple(
+    (getattr(socket, name), value)
+    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 8))
+    if hasattr(socket, name)
+)
 
 
 class OpenConnections:
@@ -76,6 +87,7 @@ class MQTTServerProtocol(Protocol):
         self._connection: Connection | None = None
         self._direct: TCPTransport | None = None
         self._closing: IDelayedCall | None = None
+        self._usual_probes: _Probes = ()
 
     def connectionMade(self) -> None:
         """Create the Network Connection."""
@@ -154,13 +166,37 @@ class MQTTServerProtocol(Protocol):
         """Close at once."""
         self._open_transport().abortConnection()
 
+    def unsent(self) -> int:
+        """Return how many of the written bytes have not left this process."""
+        transport = self._open_transport()
+        # Of a wrapped transport, such as TLS, these are the attributes of the TCP connection within. Its own buffer is
+        # left out: it is emptied into that of the TCP connection, whose size then changes.
+        return len(transport.dataBuffer) - transport.offset + transport._tempDataLen
+
     def pause(self) -> None:
-        """Stop reading."""
+        """Stop reading.
+
+        The end of a connection that is not read would not be noticed, so the system probes its peer meanwhile.
+        """
         self._open_transport().pauseProducing()
+        with suppress(OSError):  # a broken connection is noticed by the transport
+            self._usual_probes = self._set_probes(_PROBES)
 
     def resume(self) -> None:
         """Read again."""
+        with suppress(OSError):
+            self._set_probes(self._usual_probes)
         self._open_transport().resumeProducing()
+
+    def _set_probes(self, probes: _Probes) -> _Probes:
+        """Set how the system probes the peer; return the settings until now. Sockets that are not TCP have none."""
+        connection = self._open_transport().socket
+        if connection.family not in (socket.AF_INET, socket.AF_INET6):
+            return ()
+        usual = tuple((option, connection.getsockopt(socket.IPPROTO_TCP, option)) for option, _ in probes)
+        for option, value in probes:
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+        return usual
 
 
 class MQTTServerFactory(Factory):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.wire import PacketParser, ReasonCode
+from holdfast.wire import PacketParser, ReasonCode, encode
 from holdfast.wire import packets as p
 from tests.e2e.raw import RawClient
 from tests.processes import BrokerProcess
@@ -112,3 +112,16 @@ def test_announced_lengths_are_not_allocated(broker: BrokerProcess) -> None:
     assert anonymous_memory(broker.pid) - before < 2 * TOLERATED
     for connection in held:
         connection.close()
+
+
+def test_a_client_that_never_reads_its_answers_costs_little_and_is_closed(broker: BrokerProcess) -> None:
+    """Megabytes of unknown PUBRECs, each of which is answered. The Keep Alive of 1 s leaves 1.5 s to read."""
+    RawClient(broker.port).close()
+    before = anonymous_memory(broker.pid)
+    client = socket.create_connection(("127.0.0.1", broker.port), timeout=30)
+    client.sendall(encode(p.Connect("deaf", 5, True, 1), 5))
+    flood = encode(p.Pubrec(77), 5) * 10_000
+    with pytest.raises(ConnectionError):
+        client.sendall(flood * 2000)  # the broker never takes so much
+    assert anonymous_memory(broker.pid) - before < 2 * TOLERATED
+    client.close()

@@ -29,7 +29,8 @@ class ForceShutdownConfig(Section):
     max_bytes: int = option(
         Size("1KB", "64GB", zero="no limit"),
         "32MB",
-        help="Bytes that may wait in memory for one Network Connection. 0 = no limit.",
+        help="Bytes of all packets that may wait in memory for one Network Connection. 0 = no limit. The broker stops"
+        " reading from a client much earlier, when 64 KiB of answers wait for it (all packets but PUBLISH).",
         effect="Higher: slow clients stay connected longer and hold more memory.",
         example="8MB",
     )

@@ -1,8 +1,9 @@
 """One Network Connection, from its first byte to its end. It holds no policy.
 
-How it works. A connection is a composition of four parts: :class:`PacketOrder` turns bytes into packets and calls one
+How it works. A connection is a composition of five parts: :class:`PacketOrder` turns bytes into packets and calls one
 action for each; :class:`Outbox` collects the packets to send; :class:`Acknowledgements` holds answers back until
-their commit; and this class keeps the phase, the timer and the limits for unsent messages.
+their commit; and this class keeps the phase, the timer and the limits for unsent packets. :class:`UnreadAnswers` stops
+reading from a Client that does not read.
 
 The actions change with the phase (:class:`Phase`):
 
@@ -36,6 +37,7 @@ from holdfast.sessions.connection.flush_schedule import FlushSchedule
 from holdfast.sessions.connection.network import INetworkConnection
 from holdfast.sessions.connection.outbox import Outbox
 from holdfast.sessions.connection.packet_order import PacketOrder
+from holdfast.sessions.connection.unread_answers import DrainWatch, UnreadAnswers
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.limits import Limits
 from holdfast.tickets import StorageFailure
@@ -102,6 +104,9 @@ class Connection:
         self.receive = self._order.receive
         self.hold = self._order.hold
         self.release = self._order.release
+        self._unread = UnreadAnswers(self._outbox, self._order, clock, self._takes_nothing)
+        self._outbox.on_unsent = self._check_unsent
+        self._drain = DrainWatch(self._outbox)
         self._aliases: OutgoingAliases | None = None
         self._client: IAdmittedClient | None = None
         self._max_bytes = limits.max_buffered_bytes or _UNLIMITED
@@ -126,6 +131,7 @@ class Connection:
         """Note that every written byte has left."""
         if self._phase is not Phase.CLOSED:
             self._outbox.drained()
+            self._unread.release_if_few()
 
     def lost(self) -> None:
         """Note that the transport is gone without a DISCONNECT: the Will is due [MQTT5-3.1.2-8]."""
@@ -188,6 +194,7 @@ class Connection:
         self._order.accept_packets_up_to(self.limits.max_packet_size)
         self._cancel_timer()
         self._keep_alive = keep_alive * self.limits.keepalive_multiplier
+        self._unread.wait_at_most(self._keep_alive)
         if self._keep_alive:
             self._timer = self._clock.callLater(self._keep_alive, self._check_keep_alive)
 
@@ -212,16 +219,14 @@ class Connection:
 
     def send_messages(self, packets: bytes, count: int) -> None:
         """Send several retained messages, already joined."""
-        # A replay asks for room before it sends, so its messages cannot pile up and need no check.
+        # A replay asks for room before it sends. So its messages count only if the transport does not take them.
         if self._phase is not Phase.CLOSED:
-            self._outbox.send(packets, count)
+            self._outbox.send_replayed(packets, count)
 
     def send_uncounted(self, packet: bytes) -> None:
         """Send a PUBLISH of the broker's own topics. The counters leave it out."""
         if self._phase is not Phase.CLOSED:
             self._outbox.send_uncounted(packet)
-            if self._outbox.bytes > self._max_bytes:
-                self._shut_down()
 
     def queued(self) -> None:
         """Shut the connection down if its Session's queue has grown too long."""
@@ -263,15 +268,34 @@ class Connection:
         """End a connection that takes its messages too slowly (``force_shutdown``)."""
         if self._phase is Phase.CLOSED:
             return
-        assert self._client is not None
         self._counters.connections_shut_down += 1
+        queue = self._client.queue if self._client is not None else None
         self._log.warn(
             "{client!r} is shut down: {messages} messages, {bytes} bytes wait for it (force_shutdown)",
             client=self.name,
-            messages=self._outbox.messages + len(self._client.queue),
-            bytes=self._outbox.bytes + self._client.queue.bytes,
+            messages=self._outbox.messages + (0 if queue is None else len(queue)),
+            bytes=self._outbox.bytes + (0 if queue is None else queue.bytes),
         )
-        self.close(ReasonCode.QUOTA_EXCEEDED, "too many messages wait for this client")
+        self.close(ReasonCode.QUOTA_EXCEEDED, "too much waits for this client")
+
+    def _check_unsent(self) -> None:
+        """Act on packets that have to wait: end the connection, or stop reading from its Client."""
+        outbox = self._outbox
+        if outbox.bytes > self._max_bytes or outbox.messages > self._max_messages:
+            self._shut_down()
+        elif self._phase is not Phase.CLOSED:
+            self._unread.hold_if_many()
+
+    def _takes_nothing(self) -> None:
+        """End the connection of a Client that sends, and takes none of its answers."""
+        self._counters.connections_shut_down += 1
+        self._log.warn(
+            "{client!r} is shut down: it takes none of the {bytes} bytes that wait for it, {answers} of them answers",
+            client=self.name,
+            bytes=self._outbox.bytes,
+            answers=self._outbox.answers,
+        )
+        self.close(ReasonCode.QUOTA_EXCEEDED, "the answers to this client are not read")
 
     def _due_will(self) -> p.Will | None:
         """Return the Will, which belongs to the Session only once CONNECT is accepted [MQTT311-3.1.2-8]."""
@@ -301,6 +325,7 @@ class Connection:
         self._phase = Phase.CLOSED
         self._order.close()
         self._cancel_timer()
+        self._unread.stop()
         self.acknowledgements.close()
         client, self._client = self._client, None
         if client is not None:
@@ -315,14 +340,17 @@ class Connection:
         self.finish(b"", None)
 
     def _check_keep_alive(self) -> None:
-        """Close after one and a half times the Keep Alive without a packet [MQTT5-3.1.2-22]."""
+        """Close after one and a half times the Keep Alive without a packet [MQTT5-3.1.2-22].
+
+        A Client that the broker does not read cannot be heard: it is closed if nothing that it was sent leaves.
+        """
         # The timer is not restarted for each packet: it looks how long ago the last bytes came, and waits for the rest.
         silence = self._order.silence()
-        if silence < self._keep_alive:
+        if silence < self._keep_alive and not (self._order.is_paused and self._drain.is_stuck()):
             self._timer = self._clock.callLater(self._keep_alive - silence, self._check_keep_alive)
             return
         self._timer = None
-        self._log.info("{client!r} was silent for {quiet:.0f} s", client=self.name, quiet=silence)
+        self._log.info("{client!r} was silent for {quiet:.0f} s", client=self.name, quiet=silence or self._keep_alive)
         self.close(ReasonCode.KEEP_ALIVE_TIMEOUT, "nothing was heard within the Keep Alive")
 
     def _cancel_timer(self) -> None:

@@ -11,6 +11,9 @@ class INetworkConnection(Interface):
     def write(data: bytes) -> bool:
         """Send bytes. True: all left at once. False: ``Connection.drained`` is called when the rest has left."""
 
+    def unsent() -> int:
+        """Return how many of the written bytes have not left this process. It changes when some of them leave."""
+
     def close(data: bytes) -> None:
         """Send these last bytes and close. Abort if the peer does not take them in time."""
 
@@ -18,7 +21,7 @@ class INetworkConnection(Interface):
         """Close at once and drop the unsent bytes."""
 
     def pause() -> None:
-        """Stop reading."""
+        """Stop reading. The system watches meanwhile whether the peer still exists, and ``lost`` is called if not."""
 
     def resume() -> None:
         """Read again."""

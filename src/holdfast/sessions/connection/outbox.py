@@ -5,6 +5,12 @@ collected packets and writes them in one piece. If the transport takes the whole
 If not, ``drained`` tells later that the rest has left; packets collected until then form the next piece. So at most
 one piece lies in the transport, and ``bytes`` is exact. A replay pauses at :data:`LOW_WATER` bytes, and ``on_room``
 wakes it when they have left.
+
+``answers`` counts the part of ``bytes`` that is no PUBLISH, in the collected packets and in the piece. Nobody needs to
+look at it while the transport takes every piece at once. From the moment when it does not, ``on_unsent`` is called for
+the piece and for each later packet: the connection then decides whether too much waits. PUBLISH packets are left out,
+since the caller checks the limits after each of them. After messages of a replay it is called at the end of the turn:
+the connection must not end in the middle of a slice.
 """
 
 from __future__ import annotations
@@ -20,19 +26,22 @@ LOW_WATER = 64 * 1024
 
 
 def _do_nothing() -> None:
-    """Wake no replay: no Client is admitted yet."""
+    """Do nothing: nobody has asked to be told."""
 
 
 class Outbox:
     """Collects one connection's packets, and writes all packets of a turn in one piece.
 
-    ``bytes`` and ``messages`` count accepted packets that have not left this process. The broker's counters are
-    raised once per piece, so that a single message costs no counting.
+    ``bytes`` and ``messages`` count accepted packets that have not left this process; ``answers`` counts the bytes of
+    those that are no PUBLISH. The broker's counters are raised once per piece, so that a single message costs no
+    counting.
     """
 
     __slots__ = (
+        "_answers_in_piece",
         "_collected",
         "_counters",
+        "_drains",
         "_extra",
         "_flushes",
         "_network",
@@ -40,9 +49,11 @@ class Outbox:
         "_others",
         "_scheduled",
         "_writing",
+        "answers",
         "bytes",
         "messages",
         "on_room",
+        "on_unsent",
     )
 
     def __init__(self, network: INetworkConnection, flushes: FlushSchedule, counters: Counters) -> None:
@@ -55,8 +66,13 @@ class Outbox:
         self._extra = self._others = self._other_bytes = 0
         self._scheduled = False
         self._writing = False
+        self._answers_in_piece = 0
+        self._drains = 0
         self.bytes = 0
         self.messages = 0
+        self.answers = 0
+        #: called when the transport has not taken a piece, and for each packet but PUBLISH that has to wait behind it
+        self.on_unsent: Callable[[], None] = _do_nothing
         #: called when there is room again: wakes the replays of the admitted Client
         self.on_room: Callable[[], None] = _do_nothing
 
@@ -70,16 +86,34 @@ class Outbox:
             self._scheduled = True
             self._flushes.schedule(self.flush)
 
+    def send_replayed(self, packets: bytes, count: int) -> None:
+        """Queue ``count`` PUBLISH packets of a replay, joined."""
+        self.messages += count
+        self.send(packets, count)
+        if self._writing and not self._scheduled:
+            self._scheduled = True
+            self._flushes.schedule(self._look_again)
+
     def send_other(self, packet: bytes) -> None:
         """Queue a packet of any other type."""
+        size = len(packet)
         self._others += 1
-        self._other_bytes += len(packet)
+        self._other_bytes += size
+        self.answers += size
         self.send(packet)
+        if self._writing:
+            self.on_unsent()
 
     def send_uncounted(self, packet: bytes) -> None:
-        """Queue a packet, and count its bytes only."""
+        """Queue a PUBLISH, and count its bytes only."""
         self._other_bytes += len(packet)
         self.send(packet, 0)
+        if self._writing:
+            self.on_unsent()
+
+    def progress(self) -> tuple[int, int]:
+        """Return a value that changes whenever bytes that had to wait leave this process."""
+        return self._drains, self._network.unsent()
 
     def flush(self) -> None:
         """Write the collected packets, unless the transport still has bytes of the last piece."""
@@ -91,24 +125,32 @@ class Outbox:
         self._count(len(data))
         collected.clear()
         if self._network.write(data):
-            self.bytes = self.messages = 0
+            self.bytes = self.messages = self.answers = 0
             if len(data) >= LOW_WATER:  # a replay may have paused because of them
                 self.on_room()
         else:
             self.bytes = len(data)
+            self._answers_in_piece = self.answers
             self._writing = True
+            self.on_unsent()
+
+    def _look_again(self) -> None:
+        if self._writing:
+            self._scheduled = False
+            self.on_unsent()
+        else:
+            self.flush()
 
     def drained(self) -> None:
         """Note that the transport has sent everything, and give it the next piece."""
         if not self._writing:
             return
         self._writing = False
-        if self._collected:
-            self.bytes = sum(map(len, self._collected))
-            self.messages = len(self._collected)
-            self.flush()
-        else:
-            self.bytes = self.messages = 0
+        self._drains += 1
+        self.answers -= self._answers_in_piece
+        self.bytes = sum(map(len, self._collected))
+        self.messages = len(self._collected) + self._extra - self._others
+        self.flush()
         if not self._writing:
             self.on_room()
 

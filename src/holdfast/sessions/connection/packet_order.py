@@ -7,7 +7,7 @@ calls ``hold``, PINGREQ stays in the parser, and SUBACK and PINGRESP leave in th
 
 Bytes that arrive during a hold stay in the parser. At :data:`READ_AHEAD` bytes the transport is paused, so that a
 Client that does not wait for its answers costs little memory. The broker cannot hear a paused Client, so the time of
-the pause does not count against its Keep Alive.
+the pause does not count against its Keep Alive. The connection then watches whether sent bytes leave.
 """
 
 from __future__ import annotations
@@ -111,9 +111,14 @@ class PacketOrder:
         """Accept larger packets from now on, since the Client is admitted."""
         self._parser.max_packet_size = size
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether the broker does not read the transport now, so that it cannot hear the Client."""
+        return self._state is _Reading.PAUSED
+
     def silence(self) -> float:
         """Return for how many seconds nothing has come from the Client; 0 while the transport is paused."""
-        return 0.0 if self._state is _Reading.PAUSED else self._clock.seconds() - self._heard_at
+        return 0.0 if self.is_paused else self._clock.seconds() - self._heard_at
 
     def close(self) -> None:
         """Act on nothing any more."""

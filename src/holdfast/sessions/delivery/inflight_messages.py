@@ -95,14 +95,21 @@ class InflightMessages:
         delivery = entry.delivery
         first = delivery is None or not delivery.noted
         ticket = COMMITTED if delivery is None else self._deliveries.note(delivery, packet_identifier)
-        if entry.qos == 1:
+        if entry.qos == 2:
+            if ticket is COMMITTED:  # otherwise the delivery was noted after that change, and so is committed later
+                ticket = after
+            if not ticket.settled or ticket.failure is not None:
+                self._await_commit(link, packet_identifier, entry, ticket, first)
+                return
+        if entry.replayed:
+            link.send_messages(entry.packet, 1)
+        else:
             link.send_message(entry.packet)
-            return
-        if ticket is COMMITTED:  # otherwise the delivery was noted after that change, and so is committed later
-            ticket = after
-        if ticket.settled and ticket.failure is None:
-            link.send_message(entry.packet)
-            return
+
+    def _await_commit(
+        self, link: IClientLink, packet_identifier: int, entry: Inflight, ticket: CommitTicket, first: bool
+    ) -> None:
+        """Send a PUBLISH once this ticket is settled. ``first`` tells that it was not stored before."""
         entry.state = AWAITS_COMMIT
 
         def settled(failure: StorageFailure | None) -> None:
