@@ -40,3 +40,20 @@ def test_a_clock_that_is_set_back_costs_few_tokens() -> None:
     bucket.take(10, 5000.0)
     assert bucket.wait(10, 1400.0) == pytest.approx(1.0)
     assert bucket.wait(10, 1401.0) == 0
+
+
+def test_what_is_available_can_be_taken() -> None:
+    bucket = TokenBucket(Rate(10, 1), 0.0)
+    assert bucket.available(0.0) == 10
+    bucket.take(10, 0.0)
+    assert bucket.available(0.0) == 0
+    for tenth in range(1, 11):
+        assert bucket.available(tenth / 10) == tenth
+
+
+def test_a_portion_is_a_tenth_and_at_least_one() -> None:
+    assert [Rate(amount, 1).portion for amount in (1, 9, 10, 100, 1005)] == [1, 1, 1, 10, 100]
+
+
+def test_a_rate_is_shown_as_it_is_written() -> None:
+    assert [str(rate) for rate in (Rate(100, 1), Rate(60, 60), Rate(1, 0.1))] == ["100/s", "60/60s", "1/0.1s"]

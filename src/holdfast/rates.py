@@ -1,4 +1,8 @@
-"""Rates, and a token bucket. Arithmetic only: the caller passes the time."""
+"""Rates, and a token bucket. Arithmetic only: the caller passes the time.
+
+Every rate of the configuration has this meaning: after a pause, ``amount`` may come at once. Under sustained load the
+tokens come evenly, and a waiter takes them in portions of a tenth of the amount.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,15 @@ class Rate:
     def per_second(self) -> float:
         """The amount per second; above 0."""
         return self.amount / self.seconds
+
+    @property
+    def portion(self) -> int:
+        """The tokens for which a waiter waits under sustained load: a tenth of the amount, and at least 1."""
+        return max(1, self.amount // 10)
+
+    def __str__(self) -> str:
+        """Return the rate as in the configuration, without units of time other than seconds."""
+        return f"{self.amount}/{'' if self.seconds == 1 else f'{self.seconds:g}'}s"
 
 
 def slower(*rates: Rate | None) -> Rate | None:
@@ -45,8 +58,13 @@ class TokenBucket:
         wait = (count - self._level) / self.rate.per_second
         return wait if wait > _PRECISION else 0.0
 
+    def available(self, now: float) -> int:
+        """Return how many tokens can be taken now."""
+        self._fill(now)
+        return max(0, int(self._level + _PRECISION * self.rate.per_second))
+
     def take(self, count: int, now: float) -> None:
-        """Take tokens for which :meth:`wait` returned 0."""
+        """Take tokens that are :meth:`available`, or for which :meth:`wait` returned 0."""
         self._fill(now)
         self._level -= count
 

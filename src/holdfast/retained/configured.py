@@ -37,7 +37,7 @@ def limits_of(retainer: RetainerConfig) -> RetainerLimits:
         tombstone_ttl=retainer.tombstone_ttl,
         refuse_unavailable=retainer.when_unavailable == "refuse",
         max_retained_bytes=retainer.max_retained_bytes,
-        max_publish_rate=None if retainer.max_publish_rate is None else retainer.max_publish_rate.per_second,
+        max_publish_rate=retainer.max_publish_rate,
         on_limit=OnLimit(retainer.on_limit),
         msg_expiry_interval_override=retainer.msg_expiry_interval_override,
         allow_never_expire=retainer.allow_never_expire,

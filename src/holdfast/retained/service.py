@@ -21,9 +21,9 @@ from zope.interface import Attribute, Interface, implementer
 
 from holdfast.log_throttle import LogThrottle
 from holdfast.messages import ApplicationMessage, ChangeKind, ChangeOrigin, RetainedChange, RetainedMessage
+from holdfast.rates import Rate, TokenBucket
 from holdfast.retained.quota.ledger import Ledger
 from holdfast.retained.quota.limits import Limit, OnLimit, RetainerLimits, RetainRefused, size_refusal
-from holdfast.retained.quota.publish_rate import PublishRate
 from holdfast.retained.replay.change_feed import Change, ChangeFeed
 from holdfast.retained.replay.flow_control import FlowControl
 from holdfast.retained.replay.flow_settings import FlowSettings
@@ -106,7 +106,7 @@ class RetainedMessages(Service):
         self.changes = dict.fromkeys(ChangeKind, 0)
         self.on_limit = limits.on_limit
         rate = limits.max_publish_rate
-        self._rate = None if rate is None else PublishRate(rate, clock.seconds)
+        self._publishing = None if rate is None else TokenBucket(rate, clock.seconds())
         self._ledger: Ledger | None = None
         if limits.has_quotas or limits.on_limit is OnLimit.DROP_OLD:
             self._ledger = Ledger(store, limits=limits, sweep=self._sweep.make_room, clock=clock)
@@ -217,12 +217,16 @@ class RetainedMessages(Service):
         """Whether subscriptions that need a replay are refused now, because the store cannot be read."""
         return self._limits.refuse_unavailable and not self._store.available
 
-    def change_publish_rate(self, per_second: float | None) -> None:
-        """Use another limit on the messages per second that clients may have retained. None means unlimited."""
-        if per_second == self._limits.max_publish_rate:
-            return  # a new bucket would be full again
-        self._limits = evolve(self._limits, max_publish_rate=per_second)
-        self._rate = None if per_second is None else PublishRate(per_second, self._clock.seconds)
+    def change_publish_rate(self, rate: Rate | None) -> None:
+        """Use another rate of messages that clients may have retained. None means unlimited."""
+        self._limits = evolve(self._limits, max_publish_rate=rate)
+        now = self._clock.seconds()
+        if rate is None:
+            self._publishing = None
+        elif self._publishing is None:
+            self._publishing = TokenBucket(rate, now)
+        else:
+            self._publishing.change(rate, now)  # a new bucket would be full again
 
     def _clear(self, message: ApplicationMessage, now: int, origin: ChangeOrigin, live: bool) -> CommitTicket:
         revision = self._store.next_revision()
@@ -234,6 +238,8 @@ class RetainedMessages(Service):
     def _put(self, change: RetainedChange, kind: ChangeKind, origin: ChangeOrigin, live: bool) -> CommitTicket:
         ticket = self._store.put(change)
         self.changes[kind] += 1
+        if not live:
+            self.replays.unsent_revision = max(self.replays.unsent_revision, change.revision)
         if len(self.feed):
             stored = ticket
             if ticket.settled and ticket.failure is None:
@@ -262,11 +268,9 @@ class RetainedMessages(Service):
         refusal = size_refusal(self._limits, message.topic, len(message.payload))
         if refusal is not None:
             return refusal
-        if self._rate is not None and not by_operator and self._rate.exhausted:
-            return RetainRefused(
-                Limit.PUBLISH_RATE,
-                f"retainer.max_publish_rate is {self._limits.max_publish_rate:g} messages per second",
-            )
+        rate = self._publishing
+        if rate is not None and not by_operator and rate.wait(1, self._clock.seconds()):
+            return RetainRefused(Limit.PUBLISH_RATE, f"retainer.max_publish_rate is {self._limits.max_publish_rate}")
         return None
 
     def _check(self, message: ApplicationMessage, origin: ChangeOrigin) -> None:
@@ -280,8 +284,8 @@ class RetainedMessages(Service):
             raise refusal
         if self._ledger is not None:
             self._ledger.charge(message)
-        if self._rate is not None and not by_operator:
-            self._rate.take()
+        if self._publishing is not None and not by_operator:
+            self._publishing.take(1, self._clock.seconds())
 
     def _expired(self, topics: Sequence[str]) -> None:
         self.changes[ChangeKind.EXPIRE] += len(topics)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.messages import ApplicationMessage, ChangeOrigin
+from holdfast.rates import Rate
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.quota.limits import NotRetained, RetainerLimits
@@ -109,7 +110,7 @@ def test_a_message_published_during_a_restore_stays(broker: RecordedBroker, monk
 
 def test_a_restore_is_exact_at_a_limit_and_ignores_the_publish_rate(tmp_path: Path) -> None:
     """A topic with a message is restored even if no other topic fits the limit."""
-    broker = made_in(tmp_path, RetainerLimits(max_retained_messages=2, max_publish_rate=5))
+    broker = made_in(tmp_path, RetainerLimits(max_retained_messages=2, max_publish_rate=Rate(5, 1)))
     client = broker.client("publisher", 5)
     for topic in ("a", "b"):
         client.publish(topic, b"then", qos=1, retain=True)

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.messages import ApplicationMessage, ChangeOrigin
+from holdfast.rates import Rate
 from holdfast.retained.quota.limits import Limit, OnLimit, Quota, RetainerLimits, RetainRefused
 from holdfast.sessions.limits import Limits, RetainMode
 from holdfast.tickets import FailureKind, StorageFailure
@@ -32,7 +33,7 @@ TOPIC_BYTES = Quota("retainer.topic_quotas.q.", max_bytes=6)
 OVER: list[tuple[RetainerLimits, Limit, str, bytes]] = [
     (RetainerLimits(max_payload_size=10), Limit.PAYLOAD_SIZE, "old", b"x" * 11),
     (RetainerLimits(max_topic_length=10), Limit.TOPIC_LENGTH, "t" * 11, b"new"),
-    (RetainerLimits(max_publish_rate=0.1), Limit.PUBLISH_RATE, "old", b"new"),
+    (RetainerLimits(max_publish_rate=Rate(1, 10)), Limit.PUBLISH_RATE, "old", b"new"),
     (RetainerLimits(max_retained_messages=1), Limit.MESSAGES, "second", b"new"),
     (RetainerLimits(max_retained_bytes=6), Limit.BYTES, "old", b"seven.."),
     (RetainerLimits(max_retained_bytes=6), Limit.BYTES, "second", b"four"),
@@ -453,7 +454,7 @@ def test_messages_of_other_nodes_count_within_a_second() -> None:
 
 def test_the_publish_rate_allows_a_burst_of_one_second() -> None:
     """After a quiet second. Clears cost no tokens and are never refused."""
-    broker = MemoryBroker(retainer=RetainerLimits(max_publish_rate=3, on_limit=OnLimit.DELIVER_ONLY))
+    broker = MemoryBroker(retainer=RetainerLimits(max_publish_rate=Rate(3, 1), on_limit=OnLimit.DELIVER_ONLY))
     client = broker.client("c")
 
     def burst() -> int:
@@ -473,8 +474,28 @@ def test_the_publish_rate_allows_a_burst_of_one_second() -> None:
     assert burst() == 1
 
 
+def test_sixty_in_a_minute_may_come_at_once() -> None:
+    """After a pause the whole number may come, whatever the time in which it is counted; then one each second."""
+    broker = MemoryBroker(retainer=RetainerLimits(max_publish_rate=Rate(60, 60)))
+    client = broker.client("c", 5)
+    codes: list[int] = []
+
+    def publish(count: int) -> None:
+        for number in range(count):
+            client.publish(f"t{number}", b"x", 1, True)
+        codes.extend(packet.reason_code & 0x80 for packet in client.got(p.Puback))
+
+    publish(61)
+    assert codes == [0] * 60 + [0x80]
+    broker.advance(1)
+    publish(2)
+    assert codes[61:] == [0, 0x80]
+
+
 def test_a_message_refused_by_another_limit_does_not_count_against_the_rate() -> None:
-    broker = MemoryBroker(retainer=RetainerLimits(max_publish_rate=1, max_payload_size=1, max_retained_messages=5))
+    broker = MemoryBroker(
+        retainer=RetainerLimits(max_publish_rate=Rate(1, 1), max_payload_size=1, max_retained_messages=5)
+    )
     client = broker.client("c", 5)
     client.publish("t", b"too long", 1, True)
     client.publish("t", b"x", 1, True)

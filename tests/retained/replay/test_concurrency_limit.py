@@ -8,6 +8,8 @@ from holdfast.retained.replay.concurrency_limit import ConcurrencyLimit
 class Waiting:
     """Notes whether it runs."""
 
+    client_id = "c"
+
     def __init__(self) -> None:
         self.runs = False
 

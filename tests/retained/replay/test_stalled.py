@@ -6,6 +6,7 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent
 
+from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.replay.stalled import PATIENCE, StalledReplays
 from holdfast.retained.store.memory import MemoryRetainedStore
@@ -133,3 +134,26 @@ def test_a_client_that_disconnects_leaves_no_timer() -> None:
     client.connection.lost()
     assert len(broker.clock.getDelayedCalls()) < timers
     assert len(broker.retained.feed) == broker.retained.replays.flow.waiting == 0
+
+
+@pytest.mark.parametrize("origin", [ChangeOrigin.PUBLISH, ChangeOrigin.API])
+def test_changes_while_a_replay_hears_none_are_neither_missed_nor_overtaken(origin: ChangeOrigin) -> None:
+    """A live change comes once, an operator's change comes with the replay, and no older message comes after it."""
+    broker, client = stalled(1)
+    broker.advance(2 * PATIENCE)
+    assert len(broker.retained.feed) == 0
+    for topic in ("t/3", "t/8", "u"):
+        change = ApplicationMessage(topic, b"new", 1, True, "p")
+        if origin is ChangeOrigin.PUBLISH:
+            broker.router.publish(change, origin)
+        else:
+            broker.retained.retain(change, origin, live=False)
+    broker.settle()
+    for _ in range(20):
+        client.connection.drained()
+        broker.settle()
+    came = [(topic, payload) for topic, payload, _, _ in client.messages()]
+    for topic in ("t/3", "t/8"):
+        assert [payload[:3] for name, payload in came if name == topic][-1] == b"new"
+    assert {topic for topic, _ in came} == {f"t/{number}" for number in range(10)}
+    assert len(came) == 10

@@ -248,8 +248,8 @@ class RetainerConfig(RetainModes):
     max_publish_rate: rates.Rate | None = option(
         Rate(),
         "infinity",
-        help="Rate of new retained messages from all clients together. After a pause, a whole interval's worth may come"
-        " at once.",
+        help="Rate of new retained messages from all clients together. After a pause the number may come at once: 60"
+        " with 60/m.",
         effect="Further messages are not retained (see on_limit). Clearing is always possible and does not count.",
         example="1000/s",
     )
@@ -291,8 +291,8 @@ class RetainerConfig(RetainModes):
     delivery_rate: rates.Rate | None = option(
         Rate(),
         "infinity",
-        help="Rate of retained messages for all replays together. After a pause, a whole interval's worth comes at"
-        " once: 1000 with 1000/s, 100 with the same rate 100/100ms.",
+        help="Rate of retained messages for all replays together. After a pause the number may come at once: 1000 with"
+        " 1000/s, 100 with the same rate 100/100ms. Then they come evenly, in portions of a tenth of the number.",
         effect="Lower: replays use less of the network and the broker, and last longer. Waiting replays continue in the"
         " order of their arrival; nothing is dropped.",
         example="1000/s",

@@ -6,6 +6,8 @@ from enum import Enum
 
 from attrs import frozen
 
+from holdfast.rates import Rate
+
 
 class OnLimit(Enum):
     """The policy for a message with RETAIN 1 that is over a limit. No policy removes other topics' messages."""
@@ -58,7 +60,7 @@ class Quota:
 class RetainerLimits:
     """All limits of the retainer. 0 means unlimited (expiry: never). Intervals are in seconds, sizes in bytes.
 
-    ``max_publish_rate`` is in messages per second, None for unlimited. With ``msg_expiry_interval_override`` None no
+    ``max_publish_rate`` counts messages, None for unlimited. With ``msg_expiry_interval_override`` None no
     expiry is overridden. ``topic_quotas`` are pairs of a Topic Filter and its quota.
     """
 
@@ -71,7 +73,7 @@ class RetainerLimits:
     max_topic_length: int = 2600
     tombstone_ttl: float = 86_400
     max_retained_bytes: int = 0
-    max_publish_rate: float | None = None
+    max_publish_rate: Rate | None = None
     on_limit: OnLimit = OnLimit.REJECT
     msg_expiry_interval_override: float | None = None
     allow_never_expire: bool = True

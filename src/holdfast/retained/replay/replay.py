@@ -19,9 +19,11 @@ So a slow client costs one batch, a client that stopped reading costs nothing af
 | THROTTLED | the rate of its client, then the rate of all replays | ``RateLimiter``: ``proceed`` |
 | OVER | nothing | |
 
-**Never stale after fresh.** A client must not get an older message of a topic after a newer one. A replay hears the
-change feed from its first moment on, in every state. Say ``c`` subscribes to ``plant/#`` with QoS 1, the replay's
-``_start`` is revision 100, and it holds ``plant/a`` (revision 40), ``plant/b`` (50) and ``plant/c`` (60):
+**Never stale after fresh.** A client must not get an older message of a topic after a newer one. A replay hears of the
+changes of its topics from its first moment on. After a second at rest it holds no message, so it stops to listen, and
+costs the publishers nothing. When there is room again it listens first, then waits for the commit of all changes that
+it missed, then reads. Say ``c`` subscribes to ``plant/#`` with QoS 1, the replay's ``_start`` is revision 100, and it
+holds ``plant/a`` (revision 40), ``plant/b`` (50) and ``plant/c`` (60):
 
 - A client publishes to ``plant/b``: revision 107, sent live to ``c``. The held copy (50) is dropped, and later reads
   leave out the new row, since 107 is above ``_start``. ``c`` gets 107 once.
@@ -60,11 +62,16 @@ from holdfast.retained.replay.status import ReplayState, ReplayStatus
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import Batch, Selection
 from holdfast.tickets import StorageFailure
-from holdfast.topics import matches, overlap
+from holdfast.topics import overlap
 
 
 class IReplayRegistry(Protocol):
-    """The methods of the list of all replays that a replay calls."""
+    """The methods of the list of all replays that a replay calls.
+
+    ``unsent_revision`` is the highest revision of a change that was not sent live.
+    """
+
+    unsent_revision: int
 
     def others(self, replay: Replay) -> Iterable[Replay]:
         """Return the other replays of the same client that are not over."""
@@ -109,7 +116,7 @@ class Replay:
         self._start = store.next_revision()
         self._state = ReplayState.COMMITTING
         # The replay listens before it waits, so that no change falls between the wait and the first read.
-        self._listening = feed.listen(self._changed)
+        self._listening: int | None = feed.listen(self._changed, topic_filter)
         store.flushed().when_settled(self._committed)
 
     @property
@@ -142,7 +149,11 @@ class Replay:
 
     def wake(self) -> None:
         """Look for room again."""
-        if self._state is ReplayState.RESTING:
+        if self._state is not ReplayState.RESTING:
+            return
+        if self._listening is None:
+            self._listen_again()
+        else:
             self._get_ready()
 
     def proceed(self) -> None:
@@ -151,11 +162,18 @@ class Replay:
             self._get_ready()
 
     def release(self) -> bool:
-        """Give up the held messages if there is still no room for them. Returns whether they were given up."""
-        if self._state is not ReplayState.RESTING:
+        """Give up the held messages if there is still no room for them, and hear no changes until there is room.
+
+        Returns whether there were any messages.
+        """
+        if self._state is not ReplayState.RESTING or self._listening is None:
             return False
+        held = bool(self.held)
         self.reread()
-        return True
+        self.held.forget(self.held.committed())
+        self._feed.forget(self._listening)
+        self._listening = None
+        return held
 
     def reread(self) -> None:
         """Give up the held messages, and read them again in the form that the delivery then asks for.
@@ -198,7 +216,9 @@ class Replay:
         if self._is_over:
             return
         self._state = ReplayState.OVER
-        self._feed.forget(self._listening)
+        if self._listening is not None:
+            self._feed.forget(self._listening)
+            self._listening = None
         self._registry.ended(self)
         self.held.give_up()
         self.held.marks.clear()
@@ -235,8 +255,7 @@ class Replay:
     def _rest(self) -> bool:
         """Do nothing until there is room. A replay at rest holds no tokens and no place in a queue."""
         self._state = ReplayState.RESTING
-        if self.held:
-            self._flow.stalled.add(self)
+        self._flow.stalled.add(self)
         if self._flow.is_limited:
             self._flow.leave_queues(self)
         return False
@@ -319,7 +338,7 @@ class Replay:
 
     def _arrived(self, batch: Batch, read: BatchRead) -> None:
         if self.held.arrived(read, batch, self._registry.next_count()) and self._state is ReplayState.READING:
-            self._get_ready()
+            self._get_ready(goes_on=True)
 
     def _unreadable(self, failure: Failure, read: BatchRead) -> None:
         # A batch that failed while it was read ahead is not needed yet. It is read once more when it is needed.
@@ -336,9 +355,23 @@ class Replay:
         else:
             self._state = ReplayState.WAITING
 
-    def _get_ready(self) -> None:
+    def _listen_again(self) -> None:
+        """Hear of changes again. Those that were missed have to be committed before the next read."""
+        self._state = ReplayState.COMMITTING
+        self._listening = self._feed.listen(self._changed, self.topic_filter)
+        if self._registry.unsent_revision > self._start:
+            self._start = self._registry.unsent_revision
+            self._delivery.yield_to_queue()  # as in include()
+        self._store.flushed().when_settled(self._caught_up)
+
+    def _caught_up(self, _failure: StorageFailure | None) -> None:
+        """Continue: all changes that were missed are committed or refused."""
+        if self._state is ReplayState.COMMITTING:
+            self._get_ready()
+
+    def _get_ready(self, goes_on: bool = False) -> None:
         self._state = ReplayState.READY
-        self._flow.turns.join(self)
+        self._flow.turns.join(self, goes_on)
 
     def _stop_awaiting(self) -> None:
         """Take a step again if the state was READING: the answer is not awaited any more."""
@@ -349,7 +382,7 @@ class Replay:
         """Hear of a change: copies of its topic that were read before are stale now."""
         topic = change.topic
         # A topic up to the cursor has been delivered. The client gets its newer message live, or not at all.
-        if topic <= self.cursor or not matches(self.topic_filter, topic):
+        if topic <= self.cursor:
             return
         if not change.live:
             self.include(change.revision, topic)

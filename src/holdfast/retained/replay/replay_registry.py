@@ -26,6 +26,8 @@ class ReplayRegistry:
         self.running: dict[int, Replay] = {}
         #: orders the beginnings and ends of all reads, so that of two reads the later one is known
         self.next_count = count(1).__next__
+        #: the highest revision of a change that was not sent live
+        self.unsent_revision = 0
         self._store = store
         self._feed = feed
         self._now = now
@@ -71,6 +73,7 @@ class ReplayRegistry:
 
     def include(self, revision: int) -> None:
         """Let every replay read changes up to a revision, of any topic, that no client is sent live."""
+        self.unsent_revision = max(self.unsent_revision, revision)
         for replay in self.running.values():
             replay.include(revision)
 

@@ -14,9 +14,9 @@ from attrs import frozen
 
 from holdfast.sessions.delivery.outgoing import DeliveryOptions
 from holdfast.sessions.routing.shared_subscriptions import SharedGroup
-from holdfast.sessions.routing.subscription_tree import SubscriptionTree
 from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.subscription import Subscription
+from holdfast.topic_tree import TopicTree
 from holdfast.topics import split_shared
 
 
@@ -55,9 +55,9 @@ class RoutingTable:
     """All subscriptions, and the routes found so far."""
 
     def __init__(self) -> None:
-        self._tree: SubscriptionTree[Session] = SubscriptionTree()
+        self._tree: TopicTree[Session, Subscription] = TopicTree()
         self._groups: dict[tuple[str, str], SharedGroup] = {}
-        self._shared_tree: SubscriptionTree[SharedGroup] = SubscriptionTree()
+        self._shared_tree: TopicTree[SharedGroup, Subscription] = TopicTree()
         self._routes: dict[str, Route] = {}
         #: routes by the identities of the subscriptions that match
         self._same: dict[tuple[int, ...], Route] = {}
@@ -66,13 +66,13 @@ class RoutingTable:
         """Add or replace a Session's subscription."""
         self._forget_routes()
         if subscription.group is None:
-            self._tree.add(session, subscription)
+            self._tree.add(subscription.topic_filter, session, subscription)
             return
         key = (subscription.group, subscription.topic_filter)
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = SharedGroup(f"$share/{subscription.group}/{subscription.topic_filter}")
-            self._shared_tree.add(group, subscription)
+            self._shared_tree.add(subscription.topic_filter, group, subscription)
         group.add(session, subscription)
 
     def unsubscribe(self, session: Session, topic_filter: str) -> None:
@@ -80,13 +80,13 @@ class RoutingTable:
         self._forget_routes()
         name, inner = split_shared(topic_filter)
         if name is None:
-            self._tree.remove(session, inner)
+            self._tree.remove(inner, session)
             return
         group = self._groups.get((name, inner))
         if group is not None:
             group.remove(session)
             if not group:
-                self._shared_tree.remove(group, inner)
+                self._shared_tree.remove(inner, group)
                 del self._groups[name, inner]
 
     def groups_of(self, session: Session) -> list[SharedGroup]:

@@ -1,12 +1,11 @@
-"""The subscription tree finds the same subscriptions as the plain matcher, and leaves no branch behind."""
+"""The topic tree finds the same filters as the plain matcher, and leaves no branch behind."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.sessions.routing.subscription_tree import SubscriptionTree
-from holdfast.sessions.state.subscription import Subscription
+from holdfast.topic_tree import TopicTree
 from holdfast.topics import InvalidTopicFilter, check_topic_filter, matches
 
 LEVELS = st.sampled_from(["", "a", "b", "$x", "é", "*", "?"])
@@ -24,32 +23,32 @@ def filters(draw: st.DrawFn) -> str:
 @given(st.lists(filters(), max_size=12, unique=True), TOPICS)
 def test_the_tree_equals_the_plain_matcher(wanted: list[str], topic: str) -> None:
     """With any subscriptions, a topic finds exactly the matching filters."""
-    tree: SubscriptionTree[str] = SubscriptionTree()
+    tree: TopicTree[str, str] = TopicTree()
     for topic_filter in wanted:
-        tree.add("one", Subscription(topic_filter, 0))
-    found = sorted(subscription.topic_filter for _, subscription in tree.match(topic))
+        tree.add(topic_filter, "one", topic_filter)
+    found = sorted(value for _, value in tree.match(topic))
     assert found == sorted(f for f in wanted if matches(f, topic))
 
 
 @given(st.lists(st.tuples(st.sampled_from("xyz"), filters()), max_size=20))
 def test_removing_everything_leaves_no_branch(pairs: list[tuple[str, str]]) -> None:
     """Subscribing and unsubscribing in any order leaves an empty tree."""
-    tree: SubscriptionTree[str] = SubscriptionTree()
+    tree: TopicTree[str, str] = TopicTree()
     for subscriber, topic_filter in pairs:
-        tree.add(subscriber, Subscription(topic_filter, 0))
+        tree.add(topic_filter, subscriber, topic_filter)
     for subscriber, topic_filter in pairs:
-        tree.remove(subscriber, topic_filter)
-    assert tree._root.is_empty()
+        tree.remove(topic_filter, subscriber)
+    assert not tree
 
 
-def test_removing_an_unknown_subscription_changes_nothing() -> None:
+def test_removing_an_unknown_filter_changes_nothing() -> None:
     """An unknown filter or subscriber is no error."""
-    tree: SubscriptionTree[str] = SubscriptionTree()
-    tree.add("x", Subscription("a/b", 1))
-    tree.remove("x", "a/c")
-    tree.remove("y", "a/b")
-    tree.remove("x", "a")
-    assert tree.match("a/b") == [("x", Subscription("a/b", 1))]
+    tree: TopicTree[str, str] = TopicTree()
+    tree.add("a/b", "x", "value")
+    tree.remove("a/c", "x")
+    tree.remove("a/b", "y")
+    tree.remove("a", "x")
+    assert tree.match("a/b") == [("x", "value")]
 
 
 @given(filters())
