@@ -14,7 +14,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-from attrs import asdict, frozen
+from attrs import asdict, evolve, frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
@@ -104,8 +104,12 @@ def compose_retainer(
     clock: IReactorTime,
     now: Callable[[], int],
     keeps_history: bool = True,
+    control_characters: bool = True,
 ) -> RetainerParts:
-    """Build the parts that keep retained messages in ``durable``. ``now`` returns milliseconds since the epoch."""
+    """Build the parts that keep retained messages in ``durable``.
+
+    ``now`` returns milliseconds since the epoch. ``control_characters`` tells whether operators may set such topics.
+    """
 
     def flushed() -> CommitTicket:
         return store.flushed()
@@ -117,9 +121,8 @@ def compose_retainer(
         keeping=keeps_history,
     )  # fmt: skip
     store = store_of(config, durable)
-    retained = RetainedMessages(
-        store, clock=clock, now=now, limits=retainer_limits_of(config), flow=flow_of(config)
-    )  # fmt: skip
+    limits = evolve(retainer_limits_of(config), control_characters=control_characters)
+    retained = RetainedMessages(store, clock=clock, now=now, limits=limits, flow=flow_of(config))
     return RetainerParts(store=store, retained=retained, history=history)
 
 
@@ -221,7 +224,10 @@ def compose_broker(
         upgrade_command=config.upgrade_command,
         on_corruption=OnCorruption(config.storage.on_corruption),
     )
-    parts = compose_retainer(config.retainer, durable=durable, clock=reactor, now=now)
+    parts = compose_retainer(
+        config.retainer, durable=durable, clock=reactor, now=now,
+        control_characters=config.mqtt.control_characters == "accept",
+    )  # fmt: skip
     limits = {name: limits_of(config.zone(listener.zone)) for name, listener in config.listeners.items()}
     sessions = compose_sessions(
         clock=reactor,

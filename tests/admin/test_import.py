@@ -42,11 +42,11 @@ def test_an_import_restores_an_export(stored: Desk) -> None:
     )  # fmt: skip
     stored.retain("a/b", bytes(range(256)), qos=2, properties=properties)
     stored.retain("$x", b"\n")
-    stored.retain("é/ /\U0010ffff")
+    stored.retain("é/ /\U0010fffd")
     exported = stored.export()
     assert len(exported.splitlines()) == 3
     assert stored.export(topic="a/+") in exported
-    topics = ("a/b", "$x", "é/ /\U0010ffff")
+    topics = ("a/b", "$x", "é/ /\U0010fffd")
     before = {topic: result_of(stored.broker.store.get(topic)) for topic in topics}
     stored.ask("DELETE", "/messages")
     stored.broker.advance(5)
@@ -123,6 +123,28 @@ def test_limits_hold_for_an_import_too(make: str, tmp_path: Path) -> None:
         told = desk.ask("POST", "/import", line("b") + line("a", b"2"), merge="replace")
         assert told["imported"] == 1
         assert [(reject["line"], reject["code"]) for reject in told["rejects"]] == [(1, "EXCEED_LIMIT")]
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_control_characters_hold_for_operators_too(make: str, tmp_path: Path) -> None:
+    """Set and import refuse a topic or Response Topic that no client could use; what is stored can be cleared."""
+    limits, before = RetainerLimits(control_characters=False), Limits(control_characters=True)
+    with stored_desk(make, tmp_path, retainer=limits, limits=before) as desk:
+        for body in (
+            {"topic": "a\x1b", "payload": "x"},
+            {"topic": "a", "payload": "x", "properties": {"response_topic": "r\x07"}},
+        ):
+            status, code, message = desk.refused("POST", "/messages", body)
+            assert (status, code) == (400, "BAD_REQUEST")
+            assert "mqtt.control_characters" in message
+        lines = line("a\x1b") + line("b", properties={"response_topic": "r\x07"}) + line("c", properties={})
+        told = desk.ask("POST", "/import", lines, merge="replace")
+        assert told["imported"] == 1
+        assert [(reject["line"], "U+00" in reject["message"]) for reject in told["rejects"]] == [(1, True), (2, True)]
+        desk.retain("a/\x1b")  # stored when it was accepted
+        assert desk.topics() == ["a/\x1b", "c"]
+        assert desk.ask("DELETE", "/messages", topic="a/#")["count"] == 1
+        assert desk.topics() == ["c"]
 
 
 @pytest.mark.parametrize("make", MAKES)

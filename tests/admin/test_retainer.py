@@ -159,6 +159,7 @@ def test_a_message_is_retained_for_new_subscribers() -> None:
         ({"topic": "a", "payload": "x", "properties": {"topic_alias": 1}}, "topic_alias: there is no such key"),
         ({"topic": "a", "payload": "x", "properties": {"payload_format_indicator": 2}}, "properties.payload_format"),
         ({"topic": "a", "payload": "x", "properties": {"response_topic": "#"}}, "response_topic may not be"),
+        ({"topic": "a", "payload": "x", "properties": {"response_topic": ""}}, "at least one character"),
         ({"topic": "a", "payload": "x", "properties": {"message_expiry_interval": 2**32}}, "expiry_interval: is"),
         ({"topic": "a", "payload": "x", "properties": {"user_properties": [["a"]]}}, "pairs of strings"),
         ({"topic": "a", "payload": "x", "properties": {"user_properties": {"a": "b"}}}, "pairs of strings"),

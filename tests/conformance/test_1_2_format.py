@@ -138,7 +138,7 @@ def test_lengths_are_sent_in_the_fewest_bytes(size: int, length: int) -> None:
 @pytest.mark.parametrize("size", [127, 128, 16_383, 16_384, 65_540])
 def test_property_lengths_are_sent_in_the_fewest_bytes(size: int) -> None:
     """Live and retained messages with a length at every boundary [MQTT5-1.5.5-1]."""
-    client = MemoryBroker().client("c", 5)
+    client = MemoryBroker(limits=Limits(max_properties_bytes=1 << 20)).client("c", 5)
     client.subscribe("t")
     half = (size - 5) // 2  # of one User Property, or its value has the greatest possible length
     name, value = ("n" * half, "v" * (size - 5 - half)) if size < 65_540 else ("", "v" * 65_535)
@@ -178,13 +178,139 @@ def test_reserved_flags_of_the_fixed_header_are_checked(version: int, kind: str)
     [MQTT311-2.2.2-2], [MQTT311-3.6.1-1], [MQTT311-3.8.1-1], [MQTT311-3.10.1-1], [MQTT311-3.14.1-1].
     """
     right, body = WITH_FLAGS[kind]
-    for flags in set(range(16)) - {right & 15}:
+    repeated = {10} if version == 3 and right & 2 else set()  # DUP, see the next test
+    for flags in set(range(16)) - {right & 15} - repeated:
         client = MemoryBroker().client("c", version)
         client.raw(packet(right & 0xF0 | flags, body(version)))
         refused(client, ReasonCode.MALFORMED_PACKET)
     client = MemoryBroker().client("c", version)
     client.raw(packet(right, body(version)))
     assert client.got(p.Disconnect) == []
+
+
+def test_mqtt_3_1_clients_may_repeat_pubrel_subscribe_and_unsubscribe_with_dup() -> None:
+    """Section 2.1 of MQTT 3.1: DUP is set on a repeated PUBLISH, PUBREL, SUBSCRIBE or UNSUBSCRIBE."""
+    client = MemoryBroker().client("c", 3)
+    client.raw(packet(0x8A, b"\0\1" + string(b"t") + b"\0"))
+    client.publish("u", qos=2, identifier=2)
+    client.raw(packet(0x6A, b"\0\2"))
+    client.raw(packet(0xAA, b"\0\3" + string(b"t")))
+    assert client.packets() == [p.Suback(1, (0,)), p.Pubrec(2), p.Pubcomp(2), p.Unsuback(3)]
+
+
+@pytest.mark.parametrize(
+    ("version", "first", "reason"),
+    [
+        (4, 0x00, ReasonCode.MALFORMED_PACKET),
+        (5, 0x00, ReasonCode.MALFORMED_PACKET),
+        (5, 0x0F, ReasonCode.MALFORMED_PACKET),
+        (4, 0xF0, ReasonCode.MALFORMED_PACKET),
+        (5, 0x36, ReasonCode.MALFORMED_PACKET),
+        (5, 0x38, ReasonCode.MALFORMED_PACKET),
+        (5, 0x80, ReasonCode.MALFORMED_PACKET),
+        (4, 0x6A, ReasonCode.MALFORMED_PACKET),
+        (5, 0x10, ReasonCode.PROTOCOL_ERROR),
+        (5, 0x20, ReasonCode.PROTOCOL_ERROR),
+        (5, 0x90, ReasonCode.PROTOCOL_ERROR),
+        (5, 0xB0, ReasonCode.PROTOCOL_ERROR),
+        (5, 0xD0, ReasonCode.PROTOCOL_ERROR),
+    ],
+)
+@pytest.mark.parametrize("rest", [b"", b"\x80", b"\x05", b"\x80\x08abc"])
+def test_a_wrong_first_byte_ends_the_connection_before_more_is_awaited(
+    version: int, first: int, reason: ReasonCode, rest: bytes
+) -> None:
+    """Type 0, wrong flags, a packet that only Servers send, and a second CONNECT [MQTT5-2.1.3-1], [MQTT5-3.1.0-2]."""
+    client = MemoryBroker().client("c", version)
+    client.raw(bytes((first,)) + rest)
+    refused(client, reason)
+
+
+@pytest.mark.parametrize("first", [0x00, 0x30, 0x11, 0xC0])
+def test_a_wrong_first_byte_of_a_connection_ends_it(first: int) -> None:
+    """The first packet is CONNECT [MQTT5-3.1.0-1]."""
+    client = Client(MemoryBroker(), 5)
+    client.raw(bytes((first,)))
+    assert client.network.closed
+
+
+CONTROL = [*range(1, 0x20), *range(0x7F, 0xA0), *range(0xFDD0, 0xFDF0)]
+CONTROL += [plane << 16 | end for plane in range(17) for end in (0xFFFE, 0xFFFF)]
+NAMES = ("client identifier", "will topic", "user name", "topic name", "topic filter", "topic filter to unsubscribe")
+NAMES_5 = (*NAMES, "response topic of the will", "response topic")
+
+
+def _names() -> list[pytest.param]:  # type: ignore[valid-type]
+    places = IN_CONNECT | IN_CONNECT_5 | AFTERWARDS | IN_PROPERTIES
+    return [
+        pytest.param(version, name, name in IN_CONNECT | IN_CONNECT_5, places[name], id=f"{version} {name}")
+        for version in (3, 4, 5)
+        for name in (NAMES_5 if version == 5 else NAMES)
+    ]
+
+
+@pytest.mark.parametrize(("version", "name", "first", "make"), _names())
+def test_names_with_control_characters_end_the_connection(version: int, name: str, first: bool, make: Place) -> None:
+    """Topics, Client Identifiers and User Names [MQTT5-1.5.4], [MQTT311-1.4.0-1]; ``mqtt.control_characters``."""
+    for character in CONTROL:
+        client = _send(version, first, make(version, f"a{chr(character)}b".encode()))
+        if name != "client identifier":
+            refused(client, ReasonCode.MALFORMED_PACKET)
+        elif version == 5:
+            refused(client, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)  # [MQTT5-3.1.3-8]
+        else:  # [MQTT311-3.1.3-9]
+            assert client.packets() == [p.Connack(False, 2)]
+            assert client.network.closed
+
+
+@pytest.mark.parametrize(("version", "name", "first", "make"), _names())
+def test_control_characters_can_be_accepted(version: int, name: str, first: bool, make: Place) -> None:
+    """``mqtt.control_characters = "accept"``; other unusual characters are always accepted."""
+    del name
+    accepting = MemoryBroker(limits=Limits(control_characters=True))
+    for broker, text in ((accepting, "a\x1b\ufdd0b"), (MemoryBroker(), "a \u00a0\u00ad\u200b\u2028\ue000\ufffdb")):
+        client = Client(broker, version) if first else broker.client("c", version)
+        client.raw(make(version, text.encode()))
+        assert not client.network.closed
+
+
+def test_other_text_may_contain_control_characters() -> None:
+    """Content Type, User Properties and Reason Strings are not names."""
+    for make in (IN_CONNECT_5["content type of the will"], IN_CONNECT_5["user property of connect"]):
+        assert not _send(5, True, make(5, b"a\x1b")).network.closed
+    for make in (IN_PROPERTIES["content type"], IN_PROPERTIES["user property value"]):
+        assert not _send(5, False, make(5, b"a\x1b")).network.closed
+
+
+@VERSIONS
+def test_a_stored_subscription_with_a_control_character_can_be_ended(version: int) -> None:
+    """A Session from a time when they were accepted: it resumes, and UNSUBSCRIBE is the Client's way out."""
+    broker = MemoryBroker(limits=Limits(control_characters=True))
+    client = lasting(broker, "c", version)
+    client.subscribe("a\x1b", "b")
+    client.drop()
+    broker.limits = Limits()
+    client = lasting(broker, "c", version)
+    client.send(p.Unsubscribe(1, ("a\x1b",)))
+    assert client.got(p.Unsuback) == [p.Unsuback(1, (0,) if version == 5 else ())]
+    client.send(p.Unsubscribe(2, ("a\x1b",)))
+    refused(client, ReasonCode.MALFORMED_PACKET)
+
+
+def test_a_stored_message_with_a_control_character_is_matched_by_wildcards() -> None:
+    """The refusal concerns packets, not what is stored already."""
+    broker = MemoryBroker(limits=Limits(control_characters=True))
+    broker.client("p", 5).publish("a/\x1b", b"old", retain=True)
+    broker.limits = Limits()
+    client = broker.client("c", 5)
+    _, publish = client.subscribe("a/+")
+    assert publish == p.Publish("a/\x1b", b"old", retain=True)
+
+
+def test_a_response_topic_has_at_least_one_character() -> None:
+    """In PUBLISH and in the Will Message alike [MQTT5-4.7.3-1]."""
+    refused(_send(5, True, IN_CONNECT_5["response topic of the will"](5, b"")), ReasonCode.PROTOCOL_ERROR)
+    refused(_send(5, False, IN_PROPERTIES["response topic"](5, b"")), ReasonCode.PROTOCOL_ERROR)
 
 
 @VERSIONS

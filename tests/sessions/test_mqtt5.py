@@ -241,7 +241,7 @@ def test_connack_and_disconnect_are_explained_to_everyone() -> None:
 
 def test_text_of_the_client_is_quoted_only_in_part() -> None:
     """A Reason String stays short enough to be encoded, however long the quoted text is."""
-    client = MemoryBroker().client("c", 5)
+    client = MemoryBroker(limits=Limits(max_properties_bytes=1 << 20)).client("c", 5)
     client.raw(publish_packet(b"t", b"\x08\xff\xff" + b"+" * 65535))
     *_, disconnect = client.packets()
     assert isinstance(disconnect, p.Disconnect)

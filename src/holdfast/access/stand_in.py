@@ -134,7 +134,14 @@ def _api_of(config: Config, durable: DurableStore, clock: Clock) -> RetainerAPI:
         return succeed(None)
 
     retainer = _recorded(config.retainer, durable)
-    parts = compose_retainer(retainer, durable=durable, clock=clock, now=_milliseconds, keeps_history=False)
+    parts = compose_retainer(
+        retainer,
+        durable=durable,
+        clock=clock,
+        now=_milliseconds,
+        keeps_history=False,
+        control_characters=config.mqtt.control_characters == "accept",
+    )
     nobody = SilentPublisher(parts.retained)  # there are no subscribers here
     return compose_api(
         config.retainer,

@@ -14,8 +14,9 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.logger import Logger
 
 from holdfast.messages import ApplicationMessage, ChangeOrigin
+from holdfast.retained.fields import BadRecord
 from holdfast.retained.publisher import IPublisher, SilentPublisher
-from holdfast.retained.quota.limits import NotRetained
+from holdfast.retained.quota.limits import NotRetained, name_refusal
 from holdfast.retained.replay.change_feed import Change
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.interfaces import IRetainedStore
@@ -110,9 +111,12 @@ class Administration:
 
     @inlineCallbacks
     def set(self, message: ApplicationMessage, quiet: bool = False) -> Generator[Deferred[Any], Any, None]:
-        """Retain a message. Fails with :class:`NotRetained` or :class:`StorageFailure`."""
+        """Retain a message. Fails with :class:`NotRetained`, :class:`BadRecord` or :class:`StorageFailure`."""
         if not self._retained.enabled:
             raise NotRetained("retainer.enable is false")
+        refusal = name_refusal(self._retained.limits, message.topic, message.properties)
+        if refusal is not None:
+            raise BadRecord(refusal, "topic")
         publisher = self._silent if quiet else self._publisher
         waiting = publisher.room(message.topic)
         if waiting is not None:

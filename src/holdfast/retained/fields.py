@@ -15,6 +15,7 @@ from holdfast.topics import InvalidTopicName, check_topic_name, is_sys
 from holdfast.wire.errors import MalformedPacket, ProtocolError
 from holdfast.wire.properties import Properties
 from holdfast.wire.property_codec import decode_properties, encode_properties
+from holdfast.wire.reception import Reception
 
 #: The year 10000, in milliseconds since the epoch.
 LATEST = 253_402_300_800_000
@@ -26,6 +27,7 @@ _LONGEST_STRING = 65_535
 _MOST_LEVELS = 65_536
 _MOST_DIGITS = 19
 _LONGEST_NAME_SHOWN = 40
+_AS_FROM_CLIENTS = Reception(from_client=True)
 
 
 class BadRecord(ValueError):
@@ -185,7 +187,7 @@ def checked_properties(fields: Fields) -> Properties:
     )
     fields.finish()
     try:
-        return decode_properties(encode_properties(given))
+        return decode_properties(encode_properties(given), reception=_AS_FROM_CLIENTS)
     except (MalformedPacket, ProtocolError, ValueError) as error:
         raise BadRecord(f"properties: {error}", "properties") from error
 

@@ -20,6 +20,7 @@ class Counters:
     messages_sent: int = 0
     messages_dropped_queue_full: int = 0
     messages_rejected_queue_full: int = 0
+    messages_rejected_properties: int = 0
     messages_dropped_too_large: int = 0
     messages_dropped_expired: int = 0
     messages_dropped_not_authorized: int = 0

@@ -6,6 +6,8 @@ from enum import Enum
 
 from attrs import frozen
 
+from holdfast.wire import Reception
+
 
 class WhenFull(Enum):
     """The treatment of a message for a Client that is away and whose queue is full."""
@@ -33,6 +35,9 @@ class Limits:
     max_topic_levels: int = 128
     max_qos_allowed: int = 2
     max_topic_alias: int = 65535
+    max_user_properties: int = 64  #: of one packet or Will Message
+    max_properties_bytes: int = 64 << 10  #: of one packet or Will Message, without Authentication Data
+    control_characters: bool = False  #: accepted in names [MQTT5-1.5.4]
     retain_available: bool = True
     retained_messages_mode: RetainMode = RetainMode.ENABLED
     stop_publish_clear_msg: bool = False
@@ -57,3 +62,8 @@ class Limits:
     ignore_loop_deliver: bool = False
     max_buffered_messages: int = 100_000  #: of one connection, 0 for unlimited
     max_buffered_bytes: int = 32 << 20  #: of one connection, 0 for unlimited
+
+    @property
+    def reception(self) -> Reception:
+        """The rules for the Clients' packets."""
+        return Reception(self.max_user_properties, self.max_properties_bytes, self.control_characters, from_client=True)

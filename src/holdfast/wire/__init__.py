@@ -11,8 +11,10 @@ from holdfast.wire.parser import PacketParser
 from holdfast.wire.properties import NO_PROPERTIES, Properties
 from holdfast.wire.property_codec import decode_properties, encode_properties
 from holdfast.wire.reasons import ConnectReturnCode, ReasonCode, connect_return_code
+from holdfast.wire.reception import EVERYTHING, Reception
 
 __all__ = [
+    "EVERYTHING",
     "NO_PROPERTIES",
     "ConnectReturnCode",
     "MalformedPacket",
@@ -20,6 +22,7 @@ __all__ = [
     "Properties",
     "ProtocolError",
     "ReasonCode",
+    "Reception",
     "WireError",
     "connect_return_code",
     "decode_properties",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from holdfast.wire.characters import control_character
 from holdfast.wire.errors import MalformedPacket
+from holdfast.wire.reception import EVERYTHING, Reception
 
 MAXIMUM_VARIABLE_BYTE_INTEGER = 268_435_455
 
@@ -57,11 +59,15 @@ def encode_string(value: str) -> bytes:
 
 
 class Cursor:
-    """Reads the fields of a packet's body one after the other. Every read checks the bounds."""
+    """Reads the fields of a packet's body one after the other. Every read checks the bounds.
 
-    __slots__ = ("data", "end", "position")
+    ``reception`` has the rules of the receiver.
+    """
 
-    def __init__(self, data: bytes, position: int, end: int) -> None:
+    __slots__ = ("data", "end", "position", "reception")
+
+    def __init__(self, data: bytes, position: int, end: int, reception: Reception = EVERYTHING) -> None:
+        self.reception = reception
         self.data = data
         self.position = position
         self.end = end
@@ -112,15 +118,27 @@ class Cursor:
 
     def string(self) -> str:
         """Read a UTF-8 Encoded String without surrogates and U+0000 [MQTT5-1.5.4-1], [MQTT5-1.5.4-2]."""
-        return decode_string(self.binary())
+        try:
+            value = self.binary().decode()
+        except UnicodeDecodeError:
+            raise MalformedPacket("a string is not well-formed UTF-8") from None
+        if "\0" in value:
+            raise MalformedPacket("a string contains U+0000")
+        return value
+
+    def name(self, field: str) -> str:
+        """Read a UTF-8 Encoded String that names something. ``field`` is its term in the standard.
+
+        Raises :class:`MalformedPacket` for control characters and non-characters if the receiver refuses them.
+        """
+        value = self.string()
+        check_characters(value, field, self.reception)
+        return value
 
 
-def decode_string(data: bytes) -> str:
-    """Decode the bytes of a UTF-8 Encoded String, without its length."""
-    try:
-        value = data.decode()
-    except UnicodeDecodeError:
-        raise MalformedPacket("a string is not well-formed UTF-8") from None
-    if "\0" in value:
-        raise MalformedPacket("a string contains U+0000")
-    return value
+def check_characters(value: str, field: str, reception: Reception) -> None:
+    """Raise :class:`MalformedPacket` for a control character that the receiver refuses [MQTT5-1.5.4]."""
+    if not reception.control_characters:
+        refused = control_character(value)
+        if refused is not None:
+            raise MalformedPacket(f"{field} contains {refused}")

@@ -9,34 +9,37 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holdfast.wire import packets as p
-from holdfast.wire.datatypes import Cursor, decode_string
+from holdfast.wire.datatypes import Cursor, check_characters
 from holdfast.wire.entries import entries
-from holdfast.wire.errors import MalformedPacket, ProtocolError, WireError
+from holdfast.wire.errors import ExcessiveProperties, MalformedPacket, ProtocolError, WireError
+from holdfast.wire.fixed_header import check_first_byte
 from holdfast.wire.properties import NO_PROPERTIES, WILL, Properties
-from holdfast.wire.property_codec import read_properties
+from holdfast.wire.property_codec import read_properties, topic_alias_in
 from holdfast.wire.reasons import PERMITTED, ConnectReturnCode, ReasonCode
+from holdfast.wire.reception import EVERYTHING, Reception
 
 _PROTOCOLS = {("MQIsdp", 3), ("MQTT", 4), ("MQTT", 5)}
 
 
-def decode(first: int, data: bytes, start: int, end: int, protocol_version: int) -> p.Packet:
-    """Decode the packet whose fixed header begins with ``first`` and whose body is ``data[start:end]``."""
-    packet_type = first >> 4
-    if packet_type == 3:
-        return decode_publish(first, data, start, end, protocol_version)
+def decode(
+    first: int, data: bytes, start: int, end: int, protocol_version: int | None, reception: Reception = EVERYTHING
+) -> p.Packet:
+    """Decode the packet whose fixed header begins with ``first`` and whose body is ``data[start:end]``.
+
+    ``protocol_version`` is None before CONNECT.
+    """
     if end - start == 2:  # the usual acknowledgement: a Packet Identifier, nothing else
         build = _ACKNOWLEDGEMENTS.get(first)
         identifier = data[start] << 8 | data[start + 1]
-        if build is not None and identifier:
+        if build is not None and identifier and protocol_version is not None:
             return build(identifier, 0, NO_PROPERTIES)
-    flags = 2 if packet_type in (6, 8, 10) else 0
-    if first & 15 != flags:
-        raise MalformedPacket("reserved flags of the fixed header are set")  # [MQTT5-2.1.3-1]
-    decoder = _DECODERS.get(packet_type)
-    if decoder is None or (packet_type == 15 and protocol_version != 5):
-        raise MalformedPacket(f"there is no Control Packet type {packet_type}")
-    cursor = Cursor(data, start, end)
-    packet = decoder(cursor, packet_type, protocol_version)
+    check_first_byte(first, protocol_version, reception.from_client)
+    packet_type = first >> 4
+    version = protocol_version or 4
+    if packet_type == 3:
+        return decode_publish(first, data, start, end, version, reception)
+    cursor = Cursor(data, start, end, reception)
+    packet = _DECODERS[packet_type](cursor, packet_type, version)
     _check_end(cursor)
     return packet
 
@@ -46,8 +49,10 @@ def _check_end(cursor: Cursor) -> None:
         raise MalformedPacket("bytes are left after the last field")
 
 
-def decode_publish(first: int, data: bytes, start: int, end: int, protocol_version: int) -> p.Publish:
-    """Decode a PUBLISH, without calls: this is the hot path."""
+def decode_publish(
+    first: int, data: bytes, start: int, end: int, protocol_version: int, reception: Reception = EVERYTHING
+) -> p.Publish | p.ExcessivePublish:
+    """Decode a PUBLISH, without calls: this is the hot path. Its first byte is one of ``PUBLISHES``."""
     topic_start = start + 2
     if topic_start > end:
         raise MalformedPacket("the packet ends inside a field")
@@ -58,34 +63,48 @@ def decode_publish(first: int, data: bytes, start: int, end: int, protocol_versi
         topic = data[topic_start:position].decode()
     except UnicodeDecodeError:
         raise MalformedPacket("a string is not well-formed UTF-8") from None
-    if "\0" in topic:
-        raise MalformedPacket("a string contains U+0000")
+    if not topic.isprintable():  # U+0000 and control characters are unprintable: usual topics cost one call
+        if "\0" in topic:
+            raise MalformedPacket("a string contains U+0000")
+        check_characters(topic, "the Topic Name", reception)
     if "+" in topic or "#" in topic:  # [MQTT5-3.3.2-2]
         raise ProtocolError("a Topic Name contains no wildcard characters", ReasonCode.TOPIC_NAME_INVALID)
     qos = first >> 1 & 3
     packet_identifier = 0
     if qos:
-        if qos == 3:
-            raise MalformedPacket("there is no QoS 3")  # [MQTT5-3.3.1-4]
         if position + 2 > end:
             raise MalformedPacket("the packet ends inside a field")
         packet_identifier = data[position] << 8 | data[position + 1]
         if not packet_identifier:
             raise ProtocolError("a Packet Identifier is not 0")  # [MQTT5-2.2.1-3]
         position += 2
-    elif first & 8:
-        raise MalformedPacket("DUP is 0 at QoS 0")  # [MQTT5-3.3.1-2]
     properties = NO_PROPERTIES
     if protocol_version == 5:
         if position < end and data[position] == 0:  # the usual case: no properties
             position += 1
         else:
-            cursor = Cursor(data, position, end)
-            properties = read_properties(cursor, 3)
+            cursor = Cursor(data, position, end, reception)
+            try:
+                properties = read_properties(cursor, 3)
+            except ExcessiveProperties as excess:
+                if not qos:
+                    raise
+                return _excessive(topic, qos, packet_identifier, Cursor(data, position, end), excess)
             position = cursor.position
     if not topic and properties.topic_alias is None:
         raise ProtocolError("a Topic Name has at least one character", ReasonCode.PROTOCOL_ERROR)
     return p.Publish(topic, data[position:end], qos, first & 1 == 1, first & 8 == 8, packet_identifier, properties)
+
+
+def _excessive(
+    topic: str, qos: int, packet_identifier: int, cursor: Cursor, excess: ExcessiveProperties
+) -> p.ExcessivePublish:
+    """Return what the answer to a PUBLISH needs. It may set a Topic Alias, which later packets rely on."""
+    length = cursor.variable_byte_integer()
+    alias = topic_alias_in(cursor.data, cursor.position, cursor.position + length)
+    if not topic and alias == 0:
+        raise ProtocolError("a Topic Name has at least one character", ReasonCode.PROTOCOL_ERROR)
+    return p.ExcessivePublish(topic, qos, packet_identifier, alias, str(excess))
 
 
 def _connect(cursor: Cursor, _type: int, _version: int) -> p.Connect:
@@ -130,20 +149,30 @@ def _connect_payload(
 ) -> p.Connect:
     if properties.authentication_data is not None and properties.authentication_method is None:
         raise ProtocolError("Authentication Data needs an Authentication Method")
-    client_id = cursor.string()
+    client_id = _client_identifier(cursor)
     will = None
     if flags & 4:
         will_properties = read_properties(cursor, WILL) if version == 5 else NO_PROPERTIES
-        topic = cursor.string()
+        topic = cursor.name("the Will Topic")
         if not topic or "+" in topic or "#" in topic:
             raise ProtocolError("the Will Topic is not a Topic Name", ReasonCode.TOPIC_NAME_INVALID)
         will = p.Will(topic, cursor.binary(), flags >> 3 & 3, bool(flags & 0x20), will_properties)
-    username = cursor.string() if flags & 0x80 else None
+    username = cursor.name("the User Name") if flags & 0x80 else None
     password = cursor.binary() if flags & 0x40 else None
     _check_end(cursor)
     return p.Connect(
         client_id, version, bool(flags & 2), keep_alive, username, password, will, properties, bridge=bridge
     )
+
+
+def _client_identifier(cursor: Cursor) -> str:
+    """Read the Client Identifier, whose refusal has a code of its own in every protocol version [MQTT5-3.1.3-8]."""
+    client_id = cursor.string()
+    try:
+        check_characters(client_id, "the Client Identifier", cursor.reception)
+    except MalformedPacket as error:
+        raise ProtocolError(str(error), ReasonCode.CLIENT_IDENTIFIER_NOT_VALID) from None
+    return client_id
 
 
 def _reason(cursor: Cursor, packet_type: int) -> ReasonCode:
@@ -189,16 +218,25 @@ def _acknowledgement(
     return decoder
 
 
-def _subscribe(cursor: Cursor, packet_type: int, version: int) -> p.Subscribe:
+def _subscribe(cursor: Cursor, packet_type: int, version: int) -> p.Subscribe | p.ExcessiveSubscribe:
     identifier = _identifier(cursor)
-    properties = read_properties(cursor, packet_type) if version == 5 else NO_PROPERTIES
+    properties, excess = NO_PROPERTIES, None
+    try:
+        if version == 5:
+            properties = read_properties(cursor, packet_type)
+    except ExcessiveProperties as excessive:  # SUBACK has one code for each Topic Filter
+        excess = str(excessive)
     if not cursor.remaining():
         raise ProtocolError("a SUBSCRIBE has at least one Topic Filter")  # [MQTT5-3.8.3-2]
-    return p.Subscribe(identifier, entries(cursor, _request5 if version == 5 else _request3), properties)
+    requests = entries(cursor, _request5 if version == 5 else _request3)
+    if excess is not None:
+        return p.ExcessiveSubscribe(identifier, requests, excess)
+    return p.Subscribe(identifier, requests, properties)
 
 
 def _request3(cursor: Cursor) -> p.SubscriptionRequest:
     topic_filter = _topic_filter(cursor)
+    check_characters(topic_filter, "a Topic Filter", cursor.reception)
     qos = cursor.byte()
     if qos & 0xFC:
         raise MalformedPacket("reserved Subscription Options are set")  # [MQTT311-3.8.3-4]
@@ -209,6 +247,7 @@ def _request3(cursor: Cursor) -> p.SubscriptionRequest:
 
 def _request5(cursor: Cursor) -> p.SubscriptionRequest:
     topic_filter = _topic_filter(cursor)
+    check_characters(topic_filter, "a Topic Filter", cursor.reception)
     options = cursor.byte()
     if options & 0xC0:
         raise MalformedPacket("reserved Subscription Options are set")  # [MQTT5-3.8.3-5]
@@ -223,7 +262,8 @@ def _request5(cursor: Cursor) -> p.SubscriptionRequest:
 
 
 def _topic_filter(cursor: Cursor) -> str:
-    topic_filter = decode_string(cursor.binary())
+    # UNSUBSCRIBE may name one with control characters: a Session can have it from before they were refused.
+    topic_filter = cursor.string()
     if not topic_filter:
         raise ProtocolError("a Topic Filter has at least one character")  # [MQTT5-4.7.3-1]
     return topic_filter

@@ -23,17 +23,18 @@ class LongEntries(Generic[T]):
     The iteration raises :class:`MalformedPacket` and :class:`ProtocolError`, at the entry that is wrong.
     """
 
-    __slots__ = ("_data", "_end", "_read", "_start")
+    __slots__ = ("_data", "_end", "_read", "_reception", "_start")
 
     def __init__(self, cursor: Cursor, read: Callable[[Cursor], T]) -> None:
         self._data = cursor.data
         self._start = cursor.position
         self._end = cursor.end
         self._read = read
+        self._reception = cursor.reception
         cursor.position = cursor.end
 
     def __iter__(self) -> Iterator[T]:
-        cursor = Cursor(self._data, self._start, self._end)
+        cursor = Cursor(self._data, self._start, self._end, self._reception)
         while cursor.remaining():
             yield self._read(cursor)
 

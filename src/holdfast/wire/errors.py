@@ -1,4 +1,4 @@
-"""The two kinds of errors in a peer's bytes: malformed packets and protocol errors [MQTT5-1.2]."""
+"""The errors in a peer's bytes: malformed packets and protocol errors [MQTT5-1.2], and excessive properties."""
 
 from __future__ import annotations
 
@@ -32,3 +32,9 @@ class ProtocolError(WireError):
     """The packet can be parsed but breaks another rule of the standard [MQTT5-1.2]."""
 
     default_reason = ReasonCode.PROTOCOL_ERROR
+
+
+class ExcessiveProperties(WireError):
+    """The packet has more properties than the receiver accepts. Where the packet ends is known all the same."""
+
+    default_reason = ReasonCode.QUOTA_EXCEEDED

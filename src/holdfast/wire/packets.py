@@ -64,6 +64,20 @@ class Publish:
     properties: Properties = NO_PROPERTIES
 
 
+@frozen
+class ExcessivePublish:
+    """A QoS 1 or 2 PUBLISH whose properties exceed what the receiver accepts, as far as it is decoded.
+
+    ``topic_alias`` is 0 if it has none, None if that is unknown. ``explanation`` names the limit.
+    """
+
+    topic: str
+    qos: int
+    packet_identifier: int
+    topic_alias: int | None
+    explanation: str
+
+
 @hot_frozen
 class Puback:
     """The answer to a QoS 1 PUBLISH."""
@@ -121,6 +135,15 @@ class Subscribe:
 
 
 @frozen
+class ExcessiveSubscribe:
+    """A SUBSCRIBE whose properties exceed what the receiver accepts. ``explanation`` names the limit."""
+
+    packet_identifier: int
+    subscriptions: Iterable[SubscriptionRequest]
+    explanation: str
+
+
+@frozen
 class Suback:
     """The answer to SUBSCRIBE, one Reason Code per Topic Filter."""
 
@@ -175,5 +198,5 @@ class Auth:
 
 Packet = (
     Connect | Connack | Publish | Puback | Pubrec | Pubrel | Pubcomp | Subscribe | Suback | Unsubscribe | Unsuback
-    | Pingreq | Pingresp | Disconnect | Auth
+    | Pingreq | Pingresp | Disconnect | Auth | ExcessivePublish | ExcessiveSubscribe
 )  # fmt: skip

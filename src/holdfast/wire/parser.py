@@ -26,17 +26,17 @@ from holdfast.wire import packets as p
 from holdfast.wire.datatypes import read_variable_byte_integer
 from holdfast.wire.decoding import decode, decode_publish
 from holdfast.wire.errors import ProtocolError, WireError
+from holdfast.wire.fixed_header import PUBLISHES, check_first_byte
 from holdfast.wire.reasons import ReasonCode
-
-_PUBLISH_FLAGS = range(0x30, 0x40)
+from holdfast.wire.reception import EVERYTHING, Reception
 
 
 class PacketParser:
     """Cuts a byte stream into Control Packets.
 
     ``max_packet_size`` is the size of the largest accepted packet, in bytes with its fixed header. A larger packet is
-    refused when its fixed header has arrived, before its body is buffered. The first CONNECT sets ``protocol_version``.
-    After an error, every further call raises the same error.
+    refused when its fixed header has arrived, a wrong type or wrong flags with the first byte: before the body is
+    buffered. The first CONNECT sets ``protocol_version``. After an error, every further call raises the same error.
     """
 
     __slots__ = (
@@ -45,13 +45,17 @@ class PacketParser:
         "_missing",
         "_pieces",
         "_position",
+        "_reception",
         "_waiting",
         "max_packet_size",
         "protocol_version",
         "publish_bytes",
     )
 
-    def __init__(self, max_packet_size: int, protocol_version: int | None = None) -> None:
+    def __init__(
+        self, max_packet_size: int, protocol_version: int | None = None, reception: Reception = EVERYTHING
+    ) -> None:
+        self._reception = reception
         self.max_packet_size = max_packet_size
         self.protocol_version = protocol_version
         self._data = b""
@@ -90,41 +94,52 @@ class PacketParser:
         position = self._position
         size = len(data)
         if position + 2 > size:
+            if position < size:
+                self._check(data[position])
             return None
         first = data[position]
         length = data[position + 1]
         start = position + 2
         version = self.protocol_version
         try:
-            if version is None and first >> 4 != 1:  # refused by its first byte, before the rest is buffered
-                raise ProtocolError("the first packet is not CONNECT")  # [MQTT5-3.1.0-1]
             if length > 127:
                 try:
                     length, start = read_variable_byte_integer(data, position + 1)
                 except IndexError:  # the rest of the Remaining Length has not arrived yet
+                    self._check(first)
                     return None
             end = start + length
             if end - position > self.max_packet_size:
+                self._check(first)
                 raise ProtocolError(
                     f"the packet has {end - position} bytes, the most accepted is {self.max_packet_size}",
                     ReasonCode.PACKET_TOO_LARGE,
                 )
             if end > size:
+                self._check(first)
                 self._missing = end - size
                 return None
             self._position = end
             if version is not None:
-                if first in _PUBLISH_FLAGS:
+                if first in PUBLISHES:
                     self.publish_bytes += end - position
-                    return decode_publish(first, data, start, end, version)
-                return decode(first, data, start, end, version)
-            packet = decode(first, data, start, end, 4)
+                    return decode_publish(first, data, start, end, version, self._reception)
+                return decode(first, data, start, end, version, self._reception)
+            packet = decode(first, data, start, end, None, self._reception)
         except WireError as error:
             self._error = error
             raise
         if isinstance(packet, p.Connect):
             self.protocol_version = packet.protocol_version
         return packet
+
+    def _check(self, first: int) -> None:
+        """Refuse an incomplete packet that is wrong by its first byte."""
+        try:
+            check_first_byte(first, self.protocol_version, self._reception.from_client)
+        except WireError as error:
+            self._error = error
+            raise
 
     def _join_pieces(self) -> bool:
         """Join the pieces; False if they cannot complete the packet yet."""

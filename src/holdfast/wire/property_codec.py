@@ -12,10 +12,17 @@ from typing import Any
 
 from attrs import frozen
 
-from holdfast.wire.datatypes import Cursor, encode_binary, encode_string, encode_variable_byte_integer
-from holdfast.wire.errors import MalformedPacket, ProtocolError
+from holdfast.wire.datatypes import (
+    Cursor,
+    check_characters,
+    encode_binary,
+    encode_string,
+    encode_variable_byte_integer,
+)
+from holdfast.wire.errors import ExcessiveProperties, MalformedPacket, ProtocolError
 from holdfast.wire.properties import NO_PROPERTIES, WILL, Properties
 from holdfast.wire.reasons import ReasonCode
+from holdfast.wire.reception import EVERYTHING, Reception
 
 
 class PropertyType(Enum):
@@ -132,22 +139,39 @@ def _write(kind: PropertyType, value: Any) -> bytes:
             return encode_string(value[0]) + encode_string(value[1])
 
 
+_RESPONSE_TOPIC, _SUBSCRIPTION_IDENTIFIER, _AUTHENTICATION_DATA, _TOPIC_ALIAS, _USER_PROPERTY = (
+    0x08, 0x0B, 0x16, 0x23, 0x26,
+)  # fmt: skip
+#: The longest Authentication Data with its identifier and its length, in bytes.
+_LONGEST_AUTHENTICATION_DATA = 3 + 65_535
+
+
 def read_properties(cursor: Cursor, packet_type: int) -> Properties:
     """Read a property block, which begins with its length, of this Control Packet type (:data:`WILL` for a Will).
 
     Raises :class:`MalformedPacket` for unknown identifiers, for properties that the packet may not carry and for
-    truncated values, :class:`ProtocolError` for duplicates and for values that the standard forbids.
+    truncated values, :class:`ProtocolError` for duplicates and for values that the standard forbids,
+    :class:`ExcessiveProperties` for more than the receiver accepts. The cursor is behind the block then.
     """
     length = cursor.variable_byte_integer()
     if not length:
         return NO_PROPERTIES
+    start = cursor.position
     if length > cursor.remaining():
         raise MalformedPacket("the Property Length exceeds the packet")
-    block = Cursor(cursor.data, cursor.position, cursor.position + length)
-    cursor.position += length
+    cursor.position = start + length
+    reception = cursor.reception
+    _check_length(length, packet_type, reception)
+    block = Cursor(cursor.data, start, start + length, reception)
     found: dict[str, Any] = {}  # single values, or lists of repeatable ones
+    pairs: list[tuple[str, str]] = []
     while block.remaining():
         identifier = block.variable_byte_integer()
+        if identifier == _USER_PROPERTY:  # every packet may carry it, any number of times
+            if len(pairs) == reception.max_user_properties:
+                raise ExcessiveProperties(f"a packet has at most {len(pairs)} User Properties here")
+            pairs.append((block.string(), block.string()))
+            continue
         definition = _BY_IDENTIFIER.get(identifier)
         if definition is None:
             raise MalformedPacket(f"there is no property 0x{identifier:02x}")
@@ -158,20 +182,88 @@ def read_properties(cursor: Cursor, packet_type: int) -> Properties:
             reason = definition.check(value)
             if reason is not None:
                 raise ProtocolError(f"{definition.field} may not be {value!r:.60}", reason)
+        if identifier == _RESPONSE_TOPIC:
+            _check_response_topic(value, reception)
         # SUBSCRIBE may carry one Subscription Identifier, PUBLISH several [MQTT5-3.8.2.1.2], [MQTT5-3.3.4-4].
-        if definition.repeatable and not (packet_type == 8 and identifier == 0x0B):
+        if identifier == _SUBSCRIPTION_IDENTIFIER and packet_type == 3:
+            if reception.from_client:  # [MQTT5-3.3.4-6]
+                raise ProtocolError("a Client does not send Subscription Identifiers in PUBLISH")
             found.setdefault(definition.field, []).append(value)
         elif definition.field in found:
             raise ProtocolError(f"{definition.field} occurs twice")
         else:
             found[definition.field] = (value,) if definition.repeatable else value
+    data = found.get("authentication_data")
+    if length - (0 if data is None else 3 + len(data)) > reception.max_properties_bytes:
+        raise _too_long(reception)
     values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
-    return Properties(**values)
+    return Properties(user_properties=tuple(pairs), **values)
 
 
-def decode_properties(block: bytes, packet_type: int = 3) -> Properties:
+def _check_length(length: int, packet_type: int, reception: Reception) -> None:
+    """Refuse a block that is too long, before it is decoded. Authentication Data does not count."""
+    most = reception.max_properties_bytes
+    if length > most and (
+        packet_type not in _BY_IDENTIFIER[_AUTHENTICATION_DATA].packets or length > most + _LONGEST_AUTHENTICATION_DATA
+    ):
+        raise _too_long(reception)
+
+
+def _too_long(reception: Reception) -> ExcessiveProperties:
+    return ExcessiveProperties(f"the properties of a packet have at most {reception.max_properties_bytes} bytes here")
+
+
+def _check_response_topic(value: str, reception: Reception) -> None:
+    # What an earlier version has stored is read all the same.
+    if reception.from_client and not value:  # [MQTT5-4.7.3-1]
+        raise ProtocolError("a Response Topic has at least one character")
+    check_characters(value, "the Response Topic", reception)
+
+
+#: The lengths in bytes of the properties of PUBLISH whose length is fixed, and how many strings the others are.
+_FIXED_LENGTHS = {0x01: 1, 0x02: 4, _TOPIC_ALIAS: 2}
+_STRINGS = {0x03: 1, _RESPONSE_TOPIC: 1, 0x09: 1, _USER_PROPERTY: 2}
+#: The most properties that :func:`topic_alias_in` walks over: about a millisecond.
+_MOST_WALKED = 4096
+
+
+def topic_alias_in(data: bytes, position: int, end: int) -> int | None:
+    """Return the Topic Alias in the property block ``data[position:end]`` of a PUBLISH that is not decoded.
+
+    Returns 0 if there is none, None if the block has too many properties to look at all of them. Raises
+    :class:`MalformedPacket` or :class:`ProtocolError`.
+    """
+    try:
+        for _ in range(_MOST_WALKED):
+            if position == end:
+                return 0
+            identifier = data[position]
+            position += 1
+            if identifier == _TOPIC_ALIAS:
+                break
+            if identifier in _FIXED_LENGTHS:
+                position += _FIXED_LENGTHS[identifier]
+            elif identifier in _STRINGS:
+                for _ in range(_STRINGS[identifier]):
+                    position += 2 + (data[position] << 8 | data[position + 1])
+            else:
+                raise MalformedPacket(f"this packet may not carry the property 0x{identifier:02x}")
+            if position > end:
+                break
+        else:
+            return None
+    except IndexError:
+        position = end
+    cursor = Cursor(data, position, end)
+    alias = cursor.two_byte_integer()
+    if not alias:
+        raise ProtocolError("topic_alias may not be 0", ReasonCode.TOPIC_ALIAS_INVALID)
+    return alias
+
+
+def decode_properties(block: bytes, packet_type: int = 3, reception: Reception = EVERYTHING) -> Properties:
     """Decode a whole property block with its length, by default that of a PUBLISH."""
-    return read_properties(Cursor(block, 0, len(block)), packet_type)
+    return read_properties(Cursor(block, 0, len(block), reception), packet_type)
 
 
 def encode_properties(properties: Properties) -> bytes:

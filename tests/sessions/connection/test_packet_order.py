@@ -9,6 +9,7 @@ import pytest
 from holdfast.sessions.connection.flush_schedule import FlushSchedule
 from holdfast.sessions.connection.packet_order import READ_AHEAD, PacketOrder
 from holdfast.sessions.counters import Counters
+from holdfast.sessions.limits import Limits
 from holdfast.wire import ProtocolError, ReasonCode, WireError, encode
 from holdfast.wire import packets as p
 from tests.doubles import Network, TurnClock
@@ -28,6 +29,7 @@ class Order:
         self.order = PacketOrder(
             actions={p.Connect: lambda _: None, p.Pingreq: self.handled.append, p.Publish: self.hold},
             max_packet_size=1 << 20,
+            reception=Limits().reception,
             network=self.network,
             clock=self.clock,
             flushes=FlushSchedule(self.clock),

@@ -91,6 +91,33 @@ class MQTTConfig(Section):
         effect="Lower: less memory for each Network Connection with Topic Aliases.",
         example=32,
     )
+    max_user_properties: int = option(
+        Integer(0, 65535, unit="User Properties"),
+        64,
+        help="Most User Properties of one Control Packet or Will Message from a v5 client.",
+        effect="A packet with more is refused with Quota exceeded (0x97): PUBLISH with QoS 1 or 2 in its"
+        " acknowledgement, SUBSCRIBE for each Topic Filter, CONNECT in CONNACK. Other packets end the connection.",
+        example=10,
+    )
+    max_properties_bytes: int = option(
+        Size("1KB", "256MB"),
+        "64KB",
+        help="Longest Property Length of one Control Packet or Will Message from a v5 client, in bytes. Authentication"
+        " Data does not count.",
+        effect="A packet with longer properties is refused like one with too many User Properties"
+        " (max_user_properties).",
+        example="8KB",
+    )
+    control_characters: str = option(
+        Choice(("refuse", "accept")),
+        "refuse",
+        help="Handling of control characters (U+0001 to U+001F, U+007F to U+009F) and Unicode non-characters in Topic"
+        " Names, Topic Filters, Response Topics, Will Topics, Client Identifiers and User Names.",
+        effect="refuse: such a packet ends the connection (v5: Malformed Packet, 0x81; for a Client Identifier: Client"
+        " Identifier not valid, 0x85). Retained messages with such topics stay, and wildcards match them; operators"
+        " can clear them.",
+        example="accept",
+    )
     retain_available: bool = option(
         Flag(),
         True,

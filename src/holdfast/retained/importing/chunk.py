@@ -14,10 +14,10 @@ from holdfast.retained.importing.jobs import DONE, REJECTED, Job, advance, forge
 from holdfast.retained.importing.staging import Staging
 from holdfast.retained.importing.verdicts import Merge, Verdict, verdict_of
 from holdfast.retained.quota.import_quota import ImportQuota
-from holdfast.retained.quota.limits import RetainerLimits, size_refusal
+from holdfast.retained.quota.limits import RetainerLimits, name_refusal, size_refusal
 from holdfast.retained.store.dialects.answers import Totals
 from holdfast.retained.store.dialects.statements import Statements
-from holdfast.retained.store.rows import MESSAGE_COLUMNS, Row
+from holdfast.retained.store.rows import MESSAGE_COLUMNS, Row, properties_of
 from holdfast.retained.store.usage import UsageTable
 from holdfast.storage.driver import Cursor
 
@@ -130,7 +130,11 @@ class MergedChunk:
                 self._counts[verdict.value] += 1
                 continue
             before = None if known is None or known.tombstone else (known.size, known.client_id)
-            refusal = size_refusal(self.limits, row.topic, row.size) or quota.refusal(row, before)
+            refusal = (
+                name_refusal(self.limits, row.topic, properties_of(row))
+                or size_refusal(self.limits, row.topic, row.size)
+                or quota.refusal(row, before)
+            )
             if refusal is not None:
                 self.rejects.append(Reject(row.topic, str(refusal)))
                 continue

@@ -7,6 +7,8 @@ from enum import Enum
 from attrs import frozen
 
 from holdfast.rates import Rate
+from holdfast.wire.characters import control_character
+from holdfast.wire.properties import Properties
 
 
 class OnLimit(Enum):
@@ -60,8 +62,10 @@ class Quota:
 class RetainerLimits:
     """All limits of the retainer. 0 means unlimited (expiry: never). Intervals are in seconds, sizes in bytes.
 
-    ``max_publish_rate`` counts messages, None for unlimited. With ``msg_expiry_interval_override`` None no
-    expiry is overridden. ``topic_quotas`` are pairs of a Topic Filter and its quota.
+    ``control_characters`` tells whether operators may set topics that contain some; clients' packets are checked when
+    they arrive. ``max_publish_rate`` counts messages, None for unlimited. With
+    ``msg_expiry_interval_override`` None no expiry is overridden. ``topic_quotas`` are pairs of a Topic Filter and its
+    quota.
     """
 
     enable: bool = True
@@ -79,6 +83,7 @@ class RetainerLimits:
     allow_never_expire: bool = True
     client_quota: Quota | None = None
     topic_quotas: tuple[tuple[str, Quota], ...] = ()
+    control_characters: bool = True
     refuse_unavailable: bool = False  #: while the store cannot be read: refuse a replay instead of delaying it
 
     @property
@@ -105,4 +110,15 @@ def size_refusal(limits: RetainerLimits, topic: str, size: int) -> RetainRefused
                 Limit.TOPIC_LENGTH,
                 f"the topic has {length} bytes, retainer.max_topic_length is {limits.max_topic_length}",
             )
+    return None
+
+
+def name_refusal(limits: RetainerLimits, topic: str, properties: Properties) -> str | None:
+    """Return why operators may not set a message with this topic and Response Topic, None if they may."""
+    if limits.control_characters:
+        return None
+    for field, name in (("topic", topic), ("Response Topic", properties.response_topic or "")):
+        refused = control_character(name)
+        if refused is not None:
+            return f'the {field} contains {refused}, mqtt.control_characters is "refuse"'
     return None

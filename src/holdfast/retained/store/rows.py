@@ -115,8 +115,18 @@ def longest_packet(row: Row) -> int:
 def message_of(columns: tuple[Any, ...]) -> RetainedMessage:
     """Return the message in these :data:`MESSAGE_COLUMNS`."""
     topic, payload, qos, properties5, client_id, username, stored_at, expires_at, revision = columns
-    properties = NO_PROPERTIES if properties5 == b"\0" else decode_properties(properties5)
-    return RetainedMessage(topic, payload, qos, properties, client_id, username, stored_at, expires_at, revision)
+    return RetainedMessage(
+        topic, payload, qos, _decoded(properties5), client_id, username, stored_at, expires_at, revision
+    )
+
+
+def properties_of(row: Row) -> Properties:
+    """Return the properties of a message's row."""
+    return _decoded(row.properties5)
+
+
+def _decoded(properties5: bytes) -> Properties:
+    return NO_PROPERTIES if properties5 == b"\0" else decode_properties(properties5)
 
 
 def json_of(properties: Properties) -> str:

@@ -57,6 +57,11 @@ class IncomingAliases:
             self._topics[alias] = topic
         return topic
 
+    def forget(self) -> None:
+        """Forget all aliases: a packet that was not read to its end may have set any of them."""
+        self._topics.clear()
+        self._bytes = 0
+
 
 class OutgoingAliases:
     """The aliases that the Server has set towards a Client, at most ``most``. The least recently used is replaced."""

@@ -94,6 +94,7 @@ class Connection:
         self._order = PacketOrder(
             actions={p.Connect: self._connect},  # [MQTT5-3.1.0-1], [MQTT5-3.1.0-2]
             max_packet_size=limits.max_packet_size,
+            reception=limits.reception,
             network=network,
             clock=clock,
             flushes=flushes,

@@ -21,7 +21,7 @@ from holdfast.sessions.connection.client_link import Actions
 from holdfast.sessions.connection.flush_schedule import FlushSchedule
 from holdfast.sessions.connection.network import INetworkConnection
 from holdfast.sessions.counters import Counters
-from holdfast.wire import PacketParser, ProtocolError, WireError
+from holdfast.wire import PacketParser, ProtocolError, Reception, WireError
 
 #: the most bytes read ahead during a hold, and the largest packet accepted from a Client that is not admitted yet
 READ_AHEAD = 64 * 1024
@@ -37,8 +37,8 @@ class _Reading(Enum):
 class PacketOrder:
     """The received packets of one Client.
 
-    ``actions`` has the packet types that the Client may send now; any other type is a Protocol Error. ``refuse`` is
-    called when the Client breaks the rules of the standard.
+    ``actions`` has the packet types that the Client may send now; any other type is a Protocol Error. ``reception`` has
+    the rules for all packets. ``refuse`` is called when the Client breaks the rules.
     """
 
     __slots__ = (
@@ -59,6 +59,7 @@ class PacketOrder:
         *,
         actions: Actions,
         max_packet_size: int,
+        reception: Reception,
         network: INetworkConnection,
         clock: IReactorTime,
         flushes: FlushSchedule,
@@ -66,7 +67,7 @@ class PacketOrder:
         refuse: Callable[[WireError], None],
     ) -> None:
         self.actions = actions
-        self._parser = PacketParser(min(READ_AHEAD, max_packet_size))
+        self._parser = PacketParser(min(READ_AHEAD, max_packet_size), reception=reception)
         self._network = network
         self._clock = clock
         self._flushes = flushes

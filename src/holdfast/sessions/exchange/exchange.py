@@ -41,11 +41,13 @@ class Exchange:
         #: the packet types that a Client may send now; any other is a Protocol Error
         self.actions: Actions = {
             p.Publish: publishing.publish,
+            p.ExcessivePublish: publishing.refuse,
             p.Puback: self._puback,
             p.Pubrec: self._pubrec,
             p.Pubrel: publishing.release,
             p.Pubcomp: self._pubcomp,
             p.Subscribe: subscribing.subscribe,
+            p.ExcessiveSubscribe: subscribing.refuse,
             p.Unsubscribe: subscribing.unsubscribe,
             p.Pingreq: self._pingreq,
             p.Disconnect: self._disconnect,

@@ -28,7 +28,7 @@ from holdfast.sessions.session.session import Session
 from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure, both
 from holdfast.topics import is_sys
 from holdfast.wire import NO_PROPERTIES, Properties, ProtocolError, ReasonCode
-from holdfast.wire.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel
+from holdfast.wire.packets import ExcessivePublish, Puback, Pubcomp, Publish, Pubrec, Pubrel
 
 
 class Publishing:
@@ -60,26 +60,15 @@ class Publishing:
         limits = self._limits
         qos = packet.qos
         if qos > limits.max_qos_allowed:
-            raise ProtocolError(  # [MQTT5-3.2.2-11]
-                f"QoS {qos} is not supported, at most {limits.max_qos_allowed} is", ReasonCode.QOS_NOT_SUPPORTED
-            )
+            raise self._qos_not_supported(qos)
         if packet.retain and not limits.retain_available:
             raise ProtocolError("retained messages are not supported", ReasonCode.RETAIN_NOT_SUPPORTED)
         if topic.count("/") >= limits.max_topic_levels:
             raise ProtocolError(
                 f"a Topic Name has at most {limits.max_topic_levels} levels here", ReasonCode.TOPIC_NAME_INVALID
             )
-        if qos:
-            if qos == 2:
-                if limits.await_rel_timeout is not None:
-                    since = parts.now() - round(1000 * limits.await_rel_timeout)
-                    parts.counters.unreleased_forgotten += self._session.received.forget_before(since)
-                    self._former.intersection_update(self._session.received)
-                if packet.packet_identifier in self._session.received:
-                    self._received_again(packet.packet_identifier)
-                    return
-            # A repeated QoS 2 message is not checked: it counts already.
-            self._check_receive_maximum()
+        if qos and self._is_repeated(qos, packet.packet_identifier):
+            return
         message = ApplicationMessage(
             topic,
             packet.payload,
@@ -107,6 +96,22 @@ class Publishing:
         else:
             self._deny(message, packet.packet_identifier)
 
+    def refuse(self, packet: ExcessivePublish) -> None:
+        """Take a PUBLISH with too many properties: it is acknowledged as refused, and goes nowhere."""
+        self._parts.counters.messages_received += 1
+        if packet.qos > self._limits.max_qos_allowed:
+            raise self._qos_not_supported(packet.qos)
+        # The Topic Alias counts all the same: otherwise a later packet would use an older one, of another topic.
+        if packet.topic_alias:
+            self._aliases.resolve(packet.topic_alias, packet.topic)
+        elif packet.topic_alias is None:
+            self._aliases.forget()
+        if self._is_repeated(packet.qos, packet.packet_identifier):
+            return
+        self._parts.counters.messages_rejected_properties += 1
+        self._log.info("{client!r} is refused: {why}", client=self._session.client_id, why=packet.explanation)
+        self._answer(packet.qos, packet.packet_identifier, ReasonCode.QUOTA_EXCEEDED, packet.explanation)
+
     def release(self, packet: Pubrel) -> None:
         """Take a PUBREL: the Packet Identifier is free again [MQTT5-4.3.3-10], [MQTT5-4.3.3-11]."""
         identifier = packet.packet_identifier
@@ -125,8 +130,6 @@ class Publishing:
         """Return the Topic Name, the properties to forward, and the time of expiry (milliseconds since the epoch)."""
         topic = packet.topic
         properties = packet.properties
-        if properties.subscription_identifiers:  # [MQTT5-3.3.4-6]
-            raise ProtocolError("a Client does not send Subscription Identifiers in PUBLISH")
         alias = properties.topic_alias
         if alias is not None:
             topic = self._aliases.resolve(alias, topic)
@@ -134,6 +137,26 @@ class Publishing:
         if alias is not None or expiry is not None:
             properties = attrs.evolve(properties, topic_alias=None, message_expiry_interval=None)
         return topic, properties, None if expiry is None else self._parts.now() + 1000 * expiry
+
+    def _qos_not_supported(self, qos: int) -> ProtocolError:
+        return ProtocolError(  # [MQTT5-3.2.2-11]
+            f"QoS {qos} is not supported, at most {self._limits.max_qos_allowed} is", ReasonCode.QOS_NOT_SUPPORTED
+        )
+
+    def _is_repeated(self, qos: int, identifier: int) -> bool:
+        """Answer a repeated QoS 2 message, and tell that. Refuse other QoS 1 and 2 messages if they are too many."""
+        if qos == 2:
+            limits, received = self._limits, self._session.received
+            if limits.await_rel_timeout is not None:
+                since = self._parts.now() - round(1000 * limits.await_rel_timeout)
+                self._parts.counters.unreleased_forgotten += received.forget_before(since)
+                self._former.intersection_update(received)
+            if identifier in received:
+                self._received_again(identifier)
+                return True
+        # A repeated QoS 2 message is not checked: it counts already.
+        self._check_receive_maximum()
+        return False
 
     def _check_receive_maximum(self) -> None:
         """Refuse more unacknowledged QoS 1 and 2 messages than CONNACK allowed [MQTT5-3.3.4-7].

@@ -25,7 +25,7 @@ from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.replays.replays import Replays
 from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.subscription import Subscription
-from holdfast.tickets import CommitTicket, StorageFailure, TicketsTogether
+from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure, TicketsTogether
 from holdfast.topics import (
     SHARED_PREFIX,
     InvalidShare,
@@ -38,7 +38,8 @@ from holdfast.topics import (
     split_shared,
 )
 from holdfast.wire import ProtocolError, ReasonCode, encode
-from holdfast.wire.packets import Suback, Subscribe, SubscriptionRequest, Unsuback, Unsubscribe
+from holdfast.wire.datatypes import check_characters
+from holdfast.wire.packets import ExcessiveSubscribe, Suback, Subscribe, SubscriptionRequest, Unsuback, Unsubscribe
 
 #: Topic Filters that are checked in one step of long work: a check is much cheaper than a subscription
 _CHECKS_PER_STEP = 8
@@ -120,6 +121,28 @@ class Subscribing:
 
         link.wait_for(done.addErrback(error_of), None, go_on)
 
+    def refuse(self, packet: ExcessiveSubscribe) -> None:
+        """Refuse all subscriptions of a SUBSCRIBE with too many properties."""
+        asked = _Asked(packet.packet_identifier, None)
+        self._in_portions(self._refuse_all(packet, asked), lambda: self._refused(packet, asked))
+
+    def _refuse_all(self, packet: ExcessiveSubscribe, asked: _Asked) -> Iterator[int]:
+        for number, request in enumerate(packet.subscriptions):
+            if not number % _CHECKS_PER_STEP:
+                yield 1
+            self._parsed(request.topic_filter)
+            asked.codes.append(ReasonCode.QUOTA_EXCEEDED)
+
+    def _refused(self, packet: ExcessiveSubscribe, asked: _Asked) -> None:
+        answer = Suback(asked.packet_identifier, tuple(asked.codes))
+        if not self._can_answer(answer):
+            return
+        link = self._link
+        self._log.info("{client!r} is refused: {why}", client=link.name, why=packet.explanation)
+        link.acknowledgements.send_when_committed(
+            COMMITTED, link.explanations.encode(answer, packet.explanation), link.close_after_failure
+        )
+
     def unsubscribe(self, packet: Unsubscribe) -> None:
         """Remove subscriptions, stop their replays, answer with UNSUBACK [MQTT5-3.10.4]."""
         removed = _Removed(packet.packet_identifier)
@@ -131,6 +154,8 @@ class Subscribing:
             if not removed.count % _CHECKS_PER_STEP:
                 yield 1
             self._parsed(topic_filter)
+            if topic_filter not in self._session.subscriptions:
+                check_characters(topic_filter, "a Topic Filter", self._limits.reception)
             removed.count += 1
 
     def _unsubscribe(self, packet: Unsubscribe, removed: _Removed) -> None:
