@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib.metadata import version
 from typing import Any
 
 from attrs import asdict, evolve, frozen
@@ -68,6 +67,7 @@ from holdfast.storage.sqlite.quarantine import OnCorruption
 from holdfast.storage.store import DurableStore
 from holdfast.storage.url import shown
 from holdfast.tickets import CommitTicket
+from holdfast.version import version
 
 #: Seconds that a replay waits for an unavailable database where ``when_unavailable`` is ``refuse``.
 READ_PATIENCE = 5.0
@@ -242,7 +242,7 @@ def compose_broker(
         rejects_when_full=any(one.mqueue_full is WhenFull.REJECT for one in limits.values()),
         silent_clears=config.retainer.stop_publish_clear_msg,
         will_restart_grace=config.mqtt.will_restart_grace,
-        broker_version=version("holdfast"),
+        broker_version=version(),
         sys_msg_interval=config.sys_topics.sys_msg_interval,
         storage=durable.status,
     )
@@ -265,7 +265,7 @@ def compose_broker(
         connections=connections,
         control=_control_of(config, reactor, now, parts, sessions.router, durable.soundness),
         description=(
-            f"Holdfast {version('holdfast')}, store {shown(config.storage.url)}, durability {durability.value}: "
+            f"Holdfast {version()}, store {shown(config.storage.url)}, durability {durability.value}: "
             f"{durability.loss_window(config.storage.flush_interval)}"
         ),
         announce=announce,

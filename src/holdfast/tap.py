@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from twisted.application.service import IService
 from twisted.python import usage
 
-from holdfast.compose import compose_broker
 from holdfast.config import Config, ConfigError, default, load
-from holdfast.process import (
-    announce,
-    end_on_signals,
-    give_steady_clock,
-    go_on_after_hangup,
-    tune_interpreter,
-)
+from holdfast.version import version
+
+if TYPE_CHECKING:
+    from twisted.application.service import IService
 
 
 class Options(usage.Options):
@@ -51,6 +46,11 @@ class Options(usage.Options):
 
     opt_l = opt_listen
 
+    def opt_version(self) -> NoReturn:
+        """Show the version and exit."""
+        print(f"holdfast {version()}")
+        raise SystemExit(0)
+
     def postOptions(self) -> None:
         """Read the configuration. If it has problems, print them all on stderr and end with status 1."""
         anonymous = bool(self["allow-anonymous"])
@@ -69,7 +69,11 @@ class Options(usage.Options):
 
 def makeService(options: Options) -> IService:
     """Return the broker for twistd, and set up the process for it."""
+    # Here, so that the help of the options needs no broker.
     from twisted.internet import reactor
+
+    from holdfast.compose import compose_broker
+    from holdfast.process import announce, end_on_signals, give_steady_clock, go_on_after_hangup, tune_interpreter
 
     tune_interpreter()
     go_on_after_hangup(reactor)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from holdfast.auth.iterations import DEFAULT_ITERATIONS
 from holdfast.auth.unknown_users import UnknownUserVerifiers
-from holdfast.auth.verifier import DEFAULT_ITERATIONS, Verifier
+from holdfast.auth.verifier import Verifier
 
 
 def user(iterations: int, salt_bytes: int = 16) -> Verifier:

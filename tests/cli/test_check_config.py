@@ -32,7 +32,7 @@ def test_a_valid_file_is_ok(path: Path) -> None:
 def test_problems_go_to_standard_error_one_on_a_line(path: Path) -> None:
     path.write_text("[node]\nid = 0\n[mqtt]\nmax_paket_size = 1\n")
     result = check(path)
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     assert result.stdout == ""
     assert result.stderr.splitlines() == [
         f"{path}:2: node.id: found 0; allowed: an integer from 1 to 255",
@@ -46,7 +46,7 @@ def test_the_users_are_checked_too(path: Path) -> None:
     assert check(path).stderr.startswith(f"{users}: there is no such file")
     users.write_text("alice\n")
     users.chmod(0o600)
-    assert check(path).exit_code == 1
+    assert check(path).exit_code == 3
     assert check(path).stderr.startswith(f"{users}:1: found no SCRAM-SHA-256 verifier after the name")
     [problem] = json.loads(check(path, "--json").stdout)["problems"]
     assert (problem["file"], problem["line"], problem["key"]) == (str(users), 1, "")
@@ -63,7 +63,7 @@ def test_json_of_a_valid_file(path: Path) -> None:
 def test_json_of_problems_is_on_standard_output(path: Path) -> None:
     path.write_text("[node]\nid = 0\n")
     result = check(path, "--json")
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     assert result.stderr == ""
     assert json.loads(result.stdout) == {
         "ok": False,
@@ -87,7 +87,7 @@ def test_a_missing_file_is_a_problem_without_a_line(path: Path) -> None:
 def test_a_listener_open_to_others_is_a_problem_unless_it_is_allowed(path: Path) -> None:
     path.write_text('[listeners.field]\nendpoint = "tcp:1883"\n')
     result = check(path)
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     assert f"{path}:2: listeners.field.endpoint: listener field listens beyond this machine" in result.stderr
     assert check(path, "--allow-anonymous").exit_code == 0
 
@@ -113,7 +113,7 @@ def run(*arguments: str | Path, **environment: str) -> subprocess.CompletedProce
 def test_the_real_command_reports_and_exits(path: Path) -> None:
     path.write_text("[node]\nid = 0\n")
     result = run("check-config", path)
-    assert (result.returncode, result.stdout) == (1, "")
+    assert (result.returncode, result.stdout) == (3, "")
     assert result.stderr == f"{path}:2: node.id: found 0; allowed: an integer from 1 to 255\n"
 
 

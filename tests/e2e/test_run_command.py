@@ -88,11 +88,11 @@ def test_a_port_in_use_ends_it_with_status_1(run_in: Callable[..., BrokerProcess
     assert "in use" in errors
 
 
-def test_a_wrong_option_ends_it_with_status_1(run_in: Callable[..., BrokerProcess]) -> None:
+def test_a_wrong_option_ends_it_with_status_2(run_in: Callable[..., BrokerProcess]) -> None:
     broker = run_in("--no-such-option")
     broker.launch()
     status, errors = broker.wait()
-    assert (status, errors) == (1, "holdfast run: option --no-such-option not recognized\n")
+    assert (status, errors) == (2, "holdfast run: option --no-such-option not recognized\n")
 
 
 @pytest.mark.parametrize("option", ["-h", "--help"])

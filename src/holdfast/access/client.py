@@ -6,13 +6,14 @@ import http.client
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from holdfast.access.interfaces import NO_ARGUMENTS, Arguments, Inaccessible, content_of
 from holdfast.admin.address import API_PREFIX, SOCKET_NAME, SocketAddress
-from holdfast.config import Config
-from holdfast.storage.url import shown
+
+if TYPE_CHECKING:
+    from holdfast.config import Config
 
 #: seconds that the broker may send nothing
 _TIMEOUT = 60.0
@@ -64,15 +65,23 @@ class BrokerClient:
             path = self._config.data_dir / SOCKET_NAME
             raise Inaccessible(f"{path}: {error.strerror}; run this as the broker's user") from error
         try:
-            store, wanted = self.call("GET", "/info")["store"], shown(self._config.storage.url)
+            store = self.call("GET", "/info")["store"]
         except ConnectionBroken:
             return False  # the broker accepted the connection and then began to stop
+        if store != self._config.storage.url:
+            self._check_store(store)
+        return True
+
+    def _check_store(self, store: str) -> None:
+        """Compare the broker's database with the configured one, without its secrets. Raises Inaccessible."""
+        from holdfast.storage.url import shown  # imports SQLAlchemy
+
+        wanted = shown(self._config.storage.url)
         if store != wanted:
             raise Inaccessible(
                 f"the broker of {self._config.data_dir} keeps its messages in {store}, not in {wanted}; "
                 "give --data-dir another folder for the other database"
             )
-        return True
 
     def call(self, method: str, path: str, arguments: Arguments = NO_ARGUMENTS, body: bytes = b"") -> Any:
         """Return the content of the answer."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -36,6 +36,6 @@ def content_of(status: int, body: bytes) -> Any:
         content = json.loads(body) if body else None
     except ValueError as error:
         raise Inaccessible(f"the answer (status {status}) is not JSON: {body[:60]!r}") from error
-    if status >= http.client.BAD_REQUEST:
+    if status >= HTTPStatus.BAD_REQUEST:
         raise Inaccessible(content["message"] if isinstance(content, dict) and "message" in content else f"{status}")
     return content

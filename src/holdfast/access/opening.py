@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from holdfast.access.client import BrokerClient
 from holdfast.access.interfaces import Access
 from holdfast.admin.address import SOCKET_NAME
-from holdfast.config import Config
 from holdfast.storage.lock import DirectoryInUse, DirectoryLock, DirectoryUnusable
+
+if TYPE_CHECKING:
+    from holdfast.config import Config
 
 #: how often the holder of the data directory's lock is asked to answer, and the seconds between
 _ATTEMPTS = 50

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from attrs import evolve
@@ -11,15 +11,11 @@ from twisted.logger import Logger
 from twisted.web import http
 
 from holdfast.admin.calls import RefusedCall
-from holdfast.admin.settings_view import shown
+from holdfast.admin.settings_view import CHANGEABLE, UNTIL_RESTART, options_of, shown
 from holdfast.config.reader import Reader
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.retained.fields import ascii_only
 
-#: keys that may be changed while the broker runs; the name of a table includes all its keys
-CHANGEABLE = ("delivery_rate", "max_concurrent_replays", "max_publish_rate", "flow_control")
-#: the field of an answer that lists the keys whose values differ from the file; a request with this field is accepted
-UNTIL_RESTART = "until_restart"
 _OLD_NAME, _NAME = "deliver_rate", "delivery_rate"
 
 
@@ -106,15 +102,6 @@ def _under_one_name(config: RetainerConfig) -> RetainerConfig:
 
 def _shown(config: RetainerConfig) -> dict[str, Any]:
     return {name: value for name, value in shown(config).items() if name != _OLD_NAME}
-
-
-def options_of(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted name and the value of every option below a table."""
-    for name, value in table.items():
-        if isinstance(value, dict):
-            yield from options_of(value, f"{path}{name}.")
-        else:
-            yield path + name, value
 
 
 def _refused(problems: list[str]) -> RefusedCall:

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from holdfast.config.fields import Option, Section, described
 from holdfast.config.kinds import Duration, Integer
 from holdfast.rates import Rate
 
+#: keys that may be changed while the broker runs; the name of a table includes all its keys
+CHANGEABLE = ("delivery_rate", "max_concurrent_replays", "max_publish_rate", "flow_control")
+#: the field of an answer that lists the keys whose values differ from the file; a request with this field is accepted
+UNTIL_RESTART = "until_restart"
+
 
 def shown(section: Section) -> dict[str, Any]:
     """Return the values of a section, and of its tables as nested objects."""
     return {name: _shown(getattr(section, name), description) for name, description in described(type(section)).items()}
+
+
+def options_of(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted name and the value of every option below a table."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from options_of(value, f"{path}{name}.")
+        else:
+            yield path + name, value
 
 
 def _shown(value: Any, description: object) -> Any:

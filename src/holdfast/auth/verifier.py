@@ -13,11 +13,10 @@ from attrs import frozen
 from scramp import ScramException, ScramMechanism
 from scramp.utils import saslprep
 
+from holdfast.auth.iterations import DEFAULT_ITERATIONS, ITERATIONS
+
 METHOD = "SCRAM-SHA-256"
 
-#: the numbers of iterations that the mechanism allows
-ITERATIONS = range(4096, 10_000_000 + 1)
-DEFAULT_ITERATIONS = 15_000
 NEW_SALT_BYTES = 16
 _SALT_BYTES = range(12, 64 + 1)
 _KEY_BYTES = 32

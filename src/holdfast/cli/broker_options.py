@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.config import Config, default, load
+if TYPE_CHECKING:
+    from holdfast.config import Config
 
 
 def broker_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -24,11 +25,7 @@ def broker_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def load_config(config: Path | None, data_dir: str | None, storage: str | None) -> Config:
     """Return the configuration of a broker that is started with these options. Raises ConfigError."""
+    from holdfast.config import default, load
+
     loaded = default() if config is None else load(config, allow_anonymous=True)
     return loaded.override([], data_dir, storage, allow_anonymous=True, cwd=Path.cwd())
-
-
-def fail(context: click.Context, error: Exception) -> NoReturn:
-    """Print the error on standard error, and end with status 1."""
-    click.echo(str(error), err=True)
-    context.exit(1)

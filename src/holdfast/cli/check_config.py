@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import attrs
 import click
 
-from holdfast.auth.users_file import UsersFile
-from holdfast.config import ConfigError, ConfigProblem, load
+from holdfast.cli.reporting import say, show, show_json
+from holdfast.exit_status import ExitStatus
+
+if TYPE_CHECKING:
+    from holdfast.config import ConfigProblem
 
 
 @click.command("check-config")
@@ -20,27 +22,38 @@ from holdfast.config import ConfigError, ConfigProblem, load
     is_flag=True,
     help="Accept listeners that other machines can reach although no authentication is configured.",
 )
-@click.pass_context
-def check_config(context: click.Context, file: Path, as_json: bool, allow_anonymous: bool) -> None:
+def check_config(file: Path, as_json: bool, allow_anonymous: bool) -> None:
     """Check a configuration file, and report all its problems as FILE:LINE: KEY: message.
 
     If a file of SCRAM users is configured, it is checked too.
 
-    The exit status is 0 if there are no problems, else 1.
+    The exit status is 0 if there are no problems, 3 if there are some, and 1 if FILE cannot be read.
     """
-    problems: tuple[ConfigProblem, ...] = ()
+    problems, status = _problems(file, allow_anonymous)
+    if as_json:
+        from attrs import asdict
+
+        show_json({"ok": not problems, "problems": [asdict(problem) for problem in problems]})
+    elif problems:
+        for problem in problems:
+            say(str(problem))
+    else:
+        show(f"{click.format_filename(file)}: ok")
+    raise SystemExit(status)
+
+
+def _problems(file: Path, allow_anonymous: bool) -> tuple[tuple[ConfigProblem, ...], ExitStatus]:
+    """Return all problems, and the exit status that they mean."""
+    from holdfast.auth.users_file import UsersFile
+    from holdfast.config import ConfigError, load
+    from holdfast.config.problems import FileUnreadable
+
     try:
         config = load(file, allow_anonymous=allow_anonymous)
         if config.scram_file is not None:
             UsersFile(config.scram_file)
+    except FileUnreadable as error:
+        return error.problems, ExitStatus.FAILED
     except ConfigError as error:
-        problems = error.problems
-    if as_json:
-        report = {"ok": not problems, "problems": [attrs.asdict(problem) for problem in problems]}
-        click.echo(json.dumps(report, indent=2))
-    elif problems:
-        for problem in problems:
-            click.echo(str(problem), err=True)
-    else:
-        click.echo(f"{click.format_filename(file)}: ok")
-    context.exit(1 if problems else 0)
+        return error.problems, ExitStatus.FOUND
+    return (), ExitStatus.DONE

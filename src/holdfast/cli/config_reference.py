@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from holdfast.config.reference import render_markdown, render_toml
+from holdfast.cli.reporting import show_json
 
 
 @click.group()
@@ -13,6 +13,7 @@ def config() -> None:
 
 
 @config.command()
+@click.option("--json", "as_json", is_flag=True, help="Print lines of JSON, an object for each option.")
 @click.option(
     "--format",
     "form",
@@ -21,6 +22,12 @@ def config() -> None:
     show_default=True,
     help="toml: a file to start from. markdown: the page of the documentation.",
 )
-def reference(form: str) -> None:
+def reference(form: str, as_json: bool) -> None:
     """Print every option with its default, its allowed values and its effect."""
+    from holdfast.config.reference import described_options, render_markdown, render_toml
+
+    if as_json:
+        for option in described_options():
+            show_json(option)
+        return
     click.echo(render_toml() if form == "toml" else render_markdown(), nl=False)

@@ -1,4 +1,8 @@
-"""Groups of commands that import a command's module only when that command runs or is listed."""
+"""Groups of commands that import a command's module only when that command runs or is listed.
+
+These modules describe options and print results. They import what the work needs within the functions, so that
+``--help`` imports neither Twisted nor SQLAlchemy, and a call to a running broker imports only a client.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ from importlib import import_module
 from typing import Any
 
 import click
+
+from holdfast.cli.failures import explained
 
 
 class LazyGroup(click.Group):
@@ -28,3 +34,8 @@ class LazyGroup(click.Group):
         command = getattr(import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command, and explain its failure."""
+        with explained():
+            return super().invoke(ctx)

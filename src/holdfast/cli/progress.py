@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
-
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 
 class Report(Protocol):
@@ -20,11 +18,16 @@ class Report(Protocol):
 @contextmanager
 def progress(description: str, total: int | None, in_bytes: bool = False) -> Iterator[Report]:
     """Show a bar during a long task. ``total`` is None if it is not known yet."""
-    console = Console(stderr=True)
+    if not sys.stderr.isatty():
+        yield _nothing
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     count = DownloadColumn() if in_bytes else MofNCompleteColumn()
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(), count, TimeElapsedColumn(),
-        console=console, transient=True, disable=not console.is_terminal,
+        console=Console(stderr=True), transient=True,
     )  # fmt: skip
     with bar:
         task = bar.add_task(description, total=total)
@@ -33,3 +36,7 @@ def progress(description: str, total: int | None, in_bytes: bool = False) -> Ite
             bar.update(task, completed=done, total=total)
 
         yield report
+
+
+def _nothing(_done: int, _total: int | None = None, /) -> None:
+    """Show nothing."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-from importlib.metadata import PackageNotFoundError, version
 
 import click
 
@@ -14,11 +13,9 @@ from holdfast.cli.lazy_group import LazyGroup
 def _print_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     if not wanted or context.resilient_parsing:
         return
-    try:
-        number = version("holdfast")
-    except PackageNotFoundError:  # run from a source tree
-        number = "(not installed)"
-    click.echo(f"holdfast {number}")
+    from holdfast.version import version
+
+    click.echo(f"holdfast {version()}")
     context.exit()
 
 

@@ -7,10 +7,18 @@ printed lines, signals and exit statuses are the same.
 
 from __future__ import annotations
 
-import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from holdfast.cli.reporting import say
+from holdfast.exit_status import ExitStatus
+
+if TYPE_CHECKING:
+    from holdfast.tap import Options
+
+#: Options that end the command with an answer.
+_ASKING = {"-h", "--help", "--version"}
 
 
 @click.command(
@@ -20,9 +28,7 @@ import click
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
 def run(options: tuple[str, ...]) -> None:
     """Start the broker, with the options of twistd holdfast."""
-    from twisted.application.service import ServiceMaker
     from twisted.python.usage import UsageError
-    from twisted.scripts.twistd import ServerOptions, runApp  # type: ignore[attr-defined]
 
     from holdfast.tap import Options
 
@@ -34,16 +40,26 @@ def run(options: tuple[str, ...]) -> None:
         def getSynopsis(self) -> str:
             return "Usage: holdfast run [options]"
 
+    try:
+        if _ASKING & set(options):
+            BrokerOptions().parseOptions(options)  # type: ignore[no-untyped-call]  # answers, and ends the process
+        _start(BrokerOptions, options)
+    except UsageError as error:
+        say(f"holdfast run: {error}")
+        raise SystemExit(ExitStatus.USAGE) from None
+
+
+def _start(broker_options: type[Options], options: tuple[str, ...]) -> None:
+    """Run twistd's own code with the broker as the only plugin. Raises UsageError."""
+    from twisted.application.service import ServiceMaker
+    from twisted.scripts.twistd import ServerOptions, runApp  # type: ignore[attr-defined]
+
     class TwistdOptions(ServerOptions):
-        """The options of twistd, with the broker as the only plugin."""
+        """The options of twistd."""
 
         loadedPlugins = {"holdfast": ServiceMaker("Holdfast", "holdfast.tap", "", "holdfast")}
-        subCommands = [("holdfast", None, BrokerOptions, "")]
+        subCommands = [("holdfast", None, broker_options, "")]
 
     config: Any = TwistdOptions()  # type: ignore[no-untyped-call]
-    try:
-        config.parseOptions(["--nodaemon", "--pidfile=", "holdfast", *options])
-    except UsageError as error:
-        click.echo(f"holdfast run: {error}", err=True)
-        sys.exit(1)  # as twistd does
+    config.parseOptions(["--nodaemon", "--pidfile=", "holdfast", *options])
     runApp(config)

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import click
 
-from holdfast.auth.editing import remove_user, set_user
-from holdfast.auth.verifier import DEFAULT_ITERATIONS, ITERATIONS, InvalidUser, new_verifier, prepared
-from holdfast.config import ConfigError
+from holdfast.auth.iterations import DEFAULT_ITERATIONS, ITERATIONS
+from holdfast.cli.failures import Failed
+from holdfast.cli.reporting import json_option, show, show_json
 
 _FILE = click.argument("file", type=click.Path(path_type=Path))
 
 
 def _prepared(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+    from holdfast.auth.verifier import InvalidUser, prepared
+
     try:
         return prepared(value)
     except InvalidUser as unusable:
@@ -45,34 +47,37 @@ def scram() -> None:
     show_default=True,
     help="Higher: each login is more work for the client, and each guess at a password for a thief of the file.",
 )
-@click.pass_context
-def set_password(context: click.Context, file: Path, username: str, password_stdin: bool, iterations: int) -> None:
+@json_option
+def set_password(file: Path, username: str, password_stdin: bool, iterations: int, as_json: bool) -> None:
     """Add a user, or change a user's password. Asks for the password twice, unless --password-stdin is given."""
+    from holdfast.auth.editing import set_user
+    from holdfast.auth.verifier import InvalidUser, new_verifier
+
     try:
         verifier = new_verifier(_password_of_stdin() if password_stdin else _password(), iterations)
         known = set_user(file, username, verifier)
-    except (ConfigError, InvalidUser) as error:
-        click.echo(str(error), err=True)
-        context.exit(1)
-    change = "has a new password" if known else "was added"
-    click.echo(f"{click.format_filename(file)}: {username} {change}")
+    except InvalidUser as error:
+        raise Failed(str(error)) from error
+    if as_json:
+        show_json({"file": click.format_filename(file), "username": username, "added": not known})
+    else:
+        show(f"{click.format_filename(file)}: {username} {'has a new password' if known else 'was added'}")
 
 
 @scram.command("remove")
 @_FILE
 @_USERNAME
-@click.pass_context
-def remove(context: click.Context, file: Path, username: str) -> None:
+@json_option
+def remove(file: Path, username: str, as_json: bool) -> None:
     """Remove a user."""
-    try:
-        known = remove_user(file, username)
-    except ConfigError as error:
-        click.echo(str(error), err=True)
-        context.exit(1)
-    if not known:
-        click.echo(f"{click.format_filename(file)}: there is no user {username}", err=True)
-        context.exit(1)
-    click.echo(f"{click.format_filename(file)}: {username} was removed")
+    from holdfast.auth.editing import remove_user
+
+    if not remove_user(file, username):
+        raise Failed(f"{click.format_filename(file)}: there is no user {username}")
+    if as_json:
+        show_json({"file": click.format_filename(file), "username": username, "removed": True})
+    else:
+        show(f"{click.format_filename(file)}: {username} was removed")
 
 
 def _password() -> str:
@@ -86,4 +91,4 @@ def _password_of_stdin() -> str:
     try:
         return line.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        raise InvalidUser("the password is not UTF-8") from None
+        raise Failed("the password is not UTF-8") from None

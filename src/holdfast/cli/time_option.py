@@ -6,8 +6,6 @@ import time
 
 import click
 
-from holdfast.times import BadTime, moment_of
-
 
 def moment(_context: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
     """Read the value of an option as milliseconds since the epoch.
@@ -16,6 +14,8 @@ def moment(_context: click.Context, _parameter: click.Parameter, value: str | No
     """
     if value is None:
         return None
+    from holdfast.times import BadTime, moment_of
+
     try:
         return moment_of(value, time.time_ns() // 1_000_000)
     except BadTime as error:

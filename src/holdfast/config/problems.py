@@ -33,3 +33,7 @@ class ConfigError(Exception):
             sorted(problems, key=lambda problem: (problem.line or 0, problem.key))
         )
         super().__init__("\n".join(map(str, self.problems)))
+
+
+class FileUnreadable(ConfigError):
+    """The configuration file is missing or cannot be read, so nothing is known about its content."""

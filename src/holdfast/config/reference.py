@@ -56,9 +56,10 @@ holdfast.toml:4: mqtt.max_paket_size: unknown key; did you mean mqtt.max_packet_
 holdfast.toml:7: mqtt.max_qos_allowed: found 3; allowed: 0, 1 or 2
 ```
 
-The command reports all problems at once, as `FILE:LINE: KEY: message`. The exit status is 0 for a correct file, 1 for
-problems and 2 for a wrong command line; `--json` prints a JSON object. Without authentication, a listener that other
-machines can reach is a problem, unless it has `allow_anonymous = true` or the command has `--allow-anonymous`.
+The command reports all problems at once, as `FILE:LINE: KEY: message`. The exit status is 0 for a correct file, 3
+for problems, 1 if the file cannot be read, and 2 for a wrong command line; `--json` prints a JSON object. Without
+authentication, a listener that other machines can reach is a problem, unless it has `allow_anonymous = true` or the
+command has `--allow-anonymous`.
 
 The broker reads the file when it starts; a change takes effect at the next start.
 
@@ -112,6 +113,24 @@ def render_toml() -> str:
 def render_markdown() -> str:
     """Return the operator's page on every option."""
     return "\n".join([_MARKDOWN_HEAD, *_markdown_tables(Config, "")])
+
+
+def described_options() -> Iterator[dict[str, str]]:
+    """Yield every option with its ``key``, its ``default`` as TOML, its allowed values and its effect."""
+    yield from _described_options(Config, "")
+
+
+def _described_options(section: type[Section], prefix: str) -> Iterator[dict[str, str]]:
+    for name, table in _tables(section, prefix):
+        if table.section is ZoneOverrides:  # it has the options of other tables
+            continue
+        heading = name if table.form is Form.TABLE else f"{name}.NAME"
+        for key, entry in _options(table.section):
+            yield {
+                "key": f"{heading}.{key}", "default": literal(entry.default), "allowed": entry.kind.allowed,
+                "help": entry.help, "effect": entry.effect,
+            }  # fmt: skip
+        yield from _described_options(table.section, f"{name}.")
 
 
 def _tables(section: type[Section], prefix: str) -> Iterator[tuple[str, Subsection]]:

@@ -8,4 +8,8 @@ class StoreUnusable(Exception):
 
 
 class StoreDamaged(StoreUnusable):
-    """The contents of the database are damaged."""
+    """The contents of the database are damaged. ``reason`` says how; the message also tells the broker's remedies."""
+
+    def __init__(self, location: object, reason: str, remedy: str) -> None:
+        super().__init__(f"{location}: {reason}; {remedy}")
+        self.reason = reason

@@ -228,7 +228,7 @@ def test_a_check_of_a_sound_database(folder: Path) -> None:
 
 def test_a_check_of_an_old_database_names_the_upgrade_command(data: Path) -> None:
     result = db("check")
-    assert (result.exit_code, result.stderr) == (1, "")
+    assert (result.exit_code, result.stderr) == (3, "")
     assert result.stdout.splitlines()[0] == (
         f"{data}/holdfast.db: schema 0001, this is {newest_version()}; run: holdfast db upgrade --data-dir {data}"
     )
@@ -243,7 +243,7 @@ def test_a_check_of_a_damaged_database(folder: Path) -> None:
     connection.execute("INSERT INTO child VALUES (5)")
     connection.close()
     result = db("check", "--storage", f"sqlite:///{path}")
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     assert "foreign_key_check: row 1 of child refers to no row of parent" in result.stdout.splitlines()
 
 

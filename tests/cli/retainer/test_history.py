@@ -107,10 +107,12 @@ def test_a_restore_counts_asks_and_restores(store: Store) -> None:
     assert store.ok("restore", "#", *then, "--dry-run") == (
         "2 would be restored, 1 had no message then and stay (--clear clears them)\n"
     )
+    counts = json.loads(store.ok("restore", "#", *then, "--dry-run", "--json"))
+    assert (counts["restored"], counts["kept"], counts["refused"]) == (2, 1, 0)
     told = store.refused("restore", "#", *then)
     assert "2 would be restored" in told
     assert "give --yes" in told
-    assert store.ok("topics") == "\u202elamp/\u001b[31m\n"
+    assert store.ok("topics") == "\\u202elamp/\\x1b[31m\n"
     assert store.ok("restore", "lamp/2", *then, "--yes") == "1 restored\n"
     assert store.ok("topics", "lamp/#") == "lamp/2\n"
     assert (
@@ -118,6 +120,7 @@ def test_a_restore_counts_asks_and_restores(store: Store) -> None:
     )
     assert store.ok("restore", "#", *then, "--yes") == "0 restored, 2 still had the same message\n"
     assert store.ok("restore", "#", *then) == ""
+    assert json.loads(store.ok("restore", "#", *then, "--json"))["unchanged"] == 2
     newest = [line.split()[1:3] for line in store.ok("history", "--limit", "3").splitlines()]
     assert sorted(newest) == [["clear", "restore"], ["set", "restore"], ["set", "restore"]]
 
@@ -129,7 +132,7 @@ def test_times_without_an_answer_are_refused(store: Store) -> None:
     wrong = store.run("topics", "--at", "yesterday")
     assert wrong.exit_code == 2
     assert "2026-11-21T10:00:00Z" in wrong.stderr
-    assert "stands alone" in store.refused("history", "a#")
+    assert store.run("history", "a#").exit_code == 2
     assert "is still to come" in store.refused("topics", "--at", "2999-01-01")
     assert store.run("restore", "#").exit_code == 2
     assert store.run("history", "--limit", "0").exit_code == 2

@@ -100,7 +100,7 @@ def test_refused_lines_go_to_a_file(folder: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(importing, "_LONGEST_LINE", 200)
     given = line("a") + b"{\xff\n" + line("b") + b"\n" + line("c" * 300) + line("d") + line("#") + line("e").rstrip()
     result = run("import", "-", "--rejects", "r.ndjson", given=given)
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     assert "3 lines were refused; see r.ndjson" in result.stderr
     rejects = [json.loads(each) for each in (folder / "r.ndjson").read_text().splitlines()]
     assert [reject["line"] for reject in rejects] == [2, 5, 7]
@@ -108,7 +108,10 @@ def test_refused_lines_go_to_a_file(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert rejects[1]["message"] == "this line is too long"
     assert rejects[2]["text"].encode() + b"\n" == line("#")
     assert ok("topics") == b"a\nb\nd\ne\n"
-    assert "2 lines were refused; --rejects FILE keeps them" in refused("import", "-", given=line("#") * 2)
+    result = run("import", "-", "--json", given=line("#") * 2 + line("f"))
+    assert "2 lines were refused; --rejects FILE keeps them" in result.stderr
+    told = json.loads(result.stdout)
+    assert (result.exit_code, told["imported"], told["rejected"], len(told["reasons"])) == (3, 1, 2, 2)
 
 
 @pytest.mark.parametrize("make", ["sqlite", "postgres"])
@@ -119,7 +122,7 @@ def test_a_message_over_a_limit_is_refused_with_its_line(folder: Path, make: str
     place = ("--config", "h.toml", "--data-dir", "data", "--storage", url)
     given = line("z", b"123") + line("b") + b"{\n" + line("a", b"1234") + line("c")
     assert "2 imported" in (result := run("import", "-", "--rejects", "r.ndjson", *place, given=given)).stderr
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     rejects = [json.loads(each) for each in (folder / "r.ndjson").read_text().splitlines()]
     assert [(reject["line"], reject["code"]) for reject in rejects] == [
         (1, "EXCEED_LIMIT"), (3, "BAD_REQUEST"), (4, "EXCEED_LIMIT"),
@@ -151,19 +154,53 @@ def test_an_empty_file_imports_nothing() -> None:
 
 
 def test_each_mistake_is_reported_in_one_line(folder: Path) -> None:
-    assert "wildcard" in refused("set", "a/+", "x")
     assert refused("set", "a", "") == "payload: is empty, and an empty payload is not retained"
-    assert refused("get", "a/+").startswith("a/+: is a filter")
-    assert "stands alone" in refused("clean", "a#")
-    assert "stands alone" in refused("topics", "a+")
     assert refused("export", "nowhere/x") == "nowhere/x.partial: No such file or directory"
     assert refused("import", "-", "--rejects", "nowhere/x", given=b"").startswith("nowhere/x: ")
-    assert run("set", "a").exit_code == 2
-    assert run("set", "a", "b", "--user-property", "x").exit_code == 2
-    assert run("import", "-", "--merge", "both").exit_code == 2
+    assert refused("import", "nowhere") == "nowhere: No such file or directory"
+    assert refused("set", "a", "--file", ".") == ".: Is a directory"
     assert not list(folder.glob("*.partial"))
     (folder / "bad.toml").write_text("retainer.enabel = true")
     assert "bad.toml:1" in refused("info", "--config", "bad.toml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("set", "a/+", "x"), "wildcard"),
+        (("get", "a/+"), "wildcard"),
+        (("get", "a\udc80"), "not UTF-8"),
+        (("clean", "a#"), "stands alone"),
+        (("clean", ""), "at least one character"),
+        (("topics", "a+"), "stands alone"),
+        (("export", "--topic", "a+"), "stands alone"),
+        (("topics", "--json", "-0"), "not both"),
+        (("set", "a"), "Give a PAYLOAD"),
+        (("set", "a", "b", "--user-property", "x"), "NAME=VALUE"),
+        (("import", "-", "--merge", "both"), "'both'"),
+    ],
+)
+def test_a_wrong_command_line_has_status_2(arguments: tuple[str, ...], said: str) -> None:
+    result = run(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr.splitlines()[-1]
+
+
+#: A topic that would clear the screen, add a line to a list and turn the direction of the line.
+EVIL = "a\x1b[2J\nb\x9b\u202e"
+ESCAPED = "a\\x1b[2J\\nb\\x9b\\u202e"
+
+
+def test_topics_are_escaped_but_with_json_or_null() -> None:
+    """To a terminal and to a file alike: a topic with a line feed adds no line to a list."""
+    ok("set", EVIL, "x")
+    ok("set", "b", "y")
+    assert ok("topics").decode() == f"{ESCAPED}\nb\n"
+    assert ok("topics", "-0") == f"{EVIL}\0b\0".encode()
+    first, second = ok("topics", "--json").decode().splitlines()
+    assert first.isprintable()
+    assert (json.loads(first)["topic"], json.loads(second)["topic"]) == (EVIL, "b")
+    assert refused("get", f"{EVIL}/c") == f"{ESCAPED}/c: has no retained message"
 
 
 def test_the_broker_s_limits_hold(folder: Path) -> None:

@@ -1,91 +1,103 @@
-"""``holdfast db backup`` and ``verify``: copy a database, and check that a copy is good."""
+"""Copying a database, and checking that a copy is good."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import click
+from attrs import field, frozen
 
 from holdfast.access.interfaces import Inaccessible
 from holdfast.access.stand_in import standing_in
-from holdfast.cli.broker_options import broker_options, fail, load_config
+from holdfast.cli.broker_options import load_config
+from holdfast.cli.database.maintenance import LOCK_TIMEOUT
 from holdfast.cli.progress import progress
-from holdfast.config import ConfigError
+from holdfast.config import Config
 from holdfast.storage.database import Durability
 from holdfast.storage.engine import database_at
-from holdfast.storage.errors import StoreUnusable
-from holdfast.storage.maintenance import examine, upgrade_schema
+from holdfast.storage.errors import StoreDamaged, StoreUnusable
+from holdfast.storage.maintenance import DatabaseCondition, examine, upgrade_schema
 from holdfast.storage.sqlite.backup import back_up
 from holdfast.storage.sqlite.database import SQLiteDatabase
 
-#: seconds to wait while another process has the database locked
-_LOCK_TIMEOUT = 1.0
+_DAMAGED = "it is damaged"
+_REMEDY = "make another backup"
 
 
-@click.command()
-@click.argument("target", type=click.Path(path_type=Path))
-@broker_options
-@click.pass_context
-def backup(
-    context: click.Context, target: Path, config: Path | None, data_dir: str | None, storage: str | None
-) -> None:
-    """Copy the database to the file TARGET, whether the broker runs or not.
+@frozen
+class ExaminedBackup:
+    """The result of a check. ``fault`` says why the backup is not good, and is None for a good one.
 
-    The copy is the database as it was at one moment. To restore it, stop the broker and put the copy in the place of
-    the database. Back up Postgres with its own tools.
+    ``checks`` has the findings of each check, ``schema`` and ``messages`` are None if they could not be read.
     """
-    try:
-        database = database_at(load_config(config, data_dir, storage).storage.url, Durability.FULL, 0, _LOCK_TIMEOUT)
-        if not isinstance(database, SQLiteDatabase):
-            raise StoreUnusable(
-                f"{database.location}: is Postgres; back it up with pg_dump --format=custom --file=TARGET, "
-                "and look at holdfast retainer export"
-            )
-        with progress("copying", None) as report:
-            back_up(database, target, report)
-    except (ConfigError, StoreUnusable) as error:
-        fail(context, error)
-    click.echo(f"{click.format_filename(target)}: a copy of the database; to check it, run: holdfast db verify")
+
+    fault: str | None = None
+    checks: dict[str, list[str]] = field(factory=dict)
+    schema: str | None = None
+    is_current: bool = False
+    messages: int | None = None
 
 
-@click.command()
-@click.argument("file", type=click.Path(path_type=Path))
-@click.pass_context
-def verify(context: click.Context, file: Path) -> None:
-    """Check the backup FILE: restore a copy of it, and read all its retained messages as a broker would.
+def copy_database(config: Config, target: Path) -> str:
+    """Copy the database of a broker to a new file, and return its location. Raises StoreUnusable."""
+    database = database_at(config.storage.url, Durability.FULL, 0, LOCK_TIMEOUT)
+    if not isinstance(database, SQLiteDatabase):
+        raise StoreUnusable(
+            f"{database.location}: is Postgres; back it up with pg_dump --format=custom --file=TARGET, "
+            "and look at holdfast retainer export"
+        )
+    with progress("copying", None) as report:
+        back_up(database, target, report)
+    return database.location
 
-    The copy is made in the folder for temporary files (TMPDIR), which needs room for it. The exit status is 0 if the
-    backup is good, else 1.
+
+def examine_backup(file: Path) -> ExaminedBackup:
+    """Restore a backup into a temporary folder, and read it as a broker would.
+
+    Raises StoreUnusable or OSError if it cannot be checked, for example because there is no such file.
     """
-    try:
-        with TemporaryDirectory(prefix="holdfast-verify-") as directory:
-            count = _restore(file, directory)
-    except (ConfigError, StoreUnusable, Inaccessible, OSError) as error:
-        fail(context, StoreUnusable(f"{click.format_filename(file)}: is not a good backup: {error}"))
-    click.echo(f"{click.format_filename(file)}: good, with {count} retained messages")
+    with file.open("rb"):
+        pass  # a file that cannot be read is not a bad backup
+    with TemporaryDirectory(prefix="holdfast-verify-") as directory:
+        path = Path(directory) / "holdfast.db"
+        try:
+            with progress("restoring", None) as report:
+                back_up(SQLiteDatabase(file.absolute(), Durability.PROCESS, LOCK_TIMEOUT), path, report)
+        except StoreDamaged as damage:
+            return ExaminedBackup(f"it {damage.reason}; {_REMEDY}")
+        copy = SQLiteDatabase(path, Durability.PROCESS, LOCK_TIMEOUT)
+        try:
+            condition = examine(copy)
+        except StoreUnusable as error:
+            return ExaminedBackup(_fault(error, path))
+        return _read(path, copy, condition)
 
 
-def _restore(file: Path, directory: str) -> int:
-    """Restore a backup into a directory, and return its number of retained messages."""
-    path = Path(directory) / "holdfast.db"
-    with progress("restoring", None) as report:
-        back_up(SQLiteDatabase(file.absolute(), Durability.PROCESS, _LOCK_TIMEOUT), path, report)
-    copy = SQLiteDatabase(path, Durability.PROCESS, _LOCK_TIMEOUT)
-    condition = examine(copy)
-    for name, found in condition.faults.items():
-        for line in found or ["ok"]:
-            click.echo(f"{name}: {line}")
+def _read(path: Path, copy: SQLiteDatabase, condition: DatabaseCondition) -> ExaminedBackup:
+    """Read all retained messages of a restored copy."""
+
+    def examined(fault: str | None, messages: int | None = None) -> ExaminedBackup:
+        return ExaminedBackup(fault, condition.faults, condition.version, condition.is_current, messages)
+
     if not condition.is_sound:
-        raise StoreUnusable("it is damaged; make another backup")
-    if not condition.is_current:
-        upgrade_schema(copy, lambda _: None)
-        click.echo(f"its schema is {condition.version}; holdfast db upgrade can upgrade it")
+        return examined(f"{_DAMAGED}; {_REMEDY}")
     count = 0
-    with standing_in(load_config(None, directory, f"sqlite:///{path}")) as store:
-        total = store.call("GET", "/info")["count"]
-        with progress("reading", total) as report:
-            for piece in store.pieces("/export"):
-                count += piece.count(b"\n")
-                report(count)
-    return count
+    try:
+        if not condition.is_current:
+            upgrade_schema(copy, lambda _: None)
+        with standing_in(load_config(None, str(path.parent), f"sqlite:///{path}")) as store:
+            total = store.call("GET", "/info")["count"]
+            with progress("reading", total) as report:
+                for piece in store.pieces("/export"):
+                    count += piece.count(b"\n")
+                    report(count)
+    except (StoreUnusable, Inaccessible) as error:
+        return examined(_fault(error, path))
+    return examined(None, count)
+
+
+def _fault(error: Exception, path: Path) -> str:
+    """Describe an error in the copy, which the operator knows nothing of."""
+    if isinstance(error, StoreDamaged):
+        return f"it {error.reason}; {_REMEDY}"
+    return f"it {str(error).removeprefix(f'{path}: ')}"

@@ -10,10 +10,10 @@ from holdfast.cli.lazy_group import LazyGroup
 @click.group(
     cls=LazyGroup,
     locations={
-        "backup": "holdfast.cli.database.backup:backup",
-        "check": "holdfast.cli.database.maintenance:check",
-        "upgrade": "holdfast.cli.database.maintenance:upgrade",
-        "verify": "holdfast.cli.database.backup:verify",
+        "backup": "holdfast.cli.database.commands:backup",
+        "check": "holdfast.cli.database.commands:check",
+        "upgrade": "holdfast.cli.database.commands:upgrade",
+        "verify": "holdfast.cli.database.commands:verify",
     },
 )
 def db() -> None:

@@ -1,91 +1,47 @@
-"""``holdfast db upgrade`` and ``check``: bring the schema up to date, and look for damage."""
+"""Bringing the schema of a database up to date, after a backup."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-import click
-
-from holdfast.cli.broker_options import broker_options, fail, load_config
 from holdfast.cli.progress import progress
-from holdfast.config import Config, ConfigError
-from holdfast.storage.database import Database, Durability
+from holdfast.config import Config
+from holdfast.storage.database import Durability
 from holdfast.storage.engine import database_at
 from holdfast.storage.errors import StoreUnusable
-from holdfast.storage.lock import DirectoryLock, DirectoryUnusable
-from holdfast.storage.maintenance import examine, upgrade_schema
-from holdfast.storage.schema import newest_version
+from holdfast.storage.lock import DirectoryLock
+from holdfast.storage.maintenance import upgrade_schema
 from holdfast.storage.sqlite.backup import back_up
 from holdfast.storage.sqlite.database import SQLiteDatabase
 
 #: seconds to wait while another process has the database locked
-_LOCK_TIMEOUT = 1.0
+LOCK_TIMEOUT = 1.0
+
+Say = Callable[[str], None]
 
 
-@click.command()
-@click.option(
-    "--no-backup",
-    is_flag=True,
-    help="Make no backup, because you have one, or because there is no room for one beside the database.",
-)
-@broker_options
-@click.pass_context
-def upgrade(
-    context: click.Context, no_backup: bool, config: Path | None, data_dir: str | None, storage: str | None
-) -> None:
-    """Bring the schema of the database up to this version of the broker.
+def upgrade_database(config: Config, say: Say, *, with_backup: bool) -> list[Path]:
+    """Upgrade the database of a stopped broker; report each step, and return the copies made before.
 
-    The broker must be stopped. The command first makes a backup of an SQLite database beside it. Back up Postgres with
-    its own tools. All steps are one transaction: if the command is interrupted, the database is unchanged. The exit
-    status is 0 if the database is up to date in the end, else 1.
+    Raises StoreUnusable or DirectoryUnusable; then the database is unchanged.
     """
-    lock = None
+    database = database_at(config.storage.url, Durability.FULL, 0, LOCK_TIMEOUT)
+    database.check_present()
+    lock = DirectoryLock(config.data_dir)
+    if config.data_dir.is_dir():  # a broker always makes its data directory
+        lock.acquire()
     try:
-        chosen = load_config(config, data_dir, storage)
-        database = _database(chosen)
-        database.check_present()
-        if chosen.data_dir.is_dir():  # a broker always makes its data directory
-            lock = DirectoryLock(chosen.data_dir)
-            lock.acquire()
-        if no_backup or not isinstance(database, SQLiteDatabase):
-            upgrade_schema(database, click.echo)
-        else:
-            _upgrade_with_backup(database)
-    except (ConfigError, DirectoryUnusable, StoreUnusable) as error:
-        fail(context, error)
+        if with_backup and isinstance(database, SQLiteDatabase):
+            return _upgrade_with_backup(database, say)
+        upgrade_schema(database, say)
+        return []
     finally:
-        if lock is not None:
-            lock.release()
+        lock.release()
 
 
-@click.command()
-@broker_options
-@click.pass_context
-def check(context: click.Context, config: Path | None, data_dir: str | None, storage: str | None) -> None:
-    """Read the whole database and report all damage. The command changes nothing, and the broker may run.
-
-    The exit status is 0 if the database is sound and has the schema of this version of the broker, else 1.
-    """
-    try:
-        chosen = load_config(config, data_dir, storage)
-        database = _database(chosen)
-        condition = examine(database)
-    except (ConfigError, StoreUnusable) as error:
-        fail(context, error)
-    note = "up to date" if condition.is_current else f"this is {newest_version()}; run: {chosen.upgrade_command}"
-    click.echo(f"{database.location}: schema {condition.version or 'none'}, {note}")
-    for name, found in condition.faults.items():
-        for line in found or ["ok"]:
-            click.echo(f"{name}: {line}")
-    context.exit(0 if condition.is_current and condition.is_sound else 1)
-
-
-def _database(config: Config) -> Database:
-    return database_at(config.storage.url, Durability.FULL, 0, _LOCK_TIMEOUT)
-
-
-def _upgrade_with_backup(database: SQLiteDatabase) -> None:
+def _upgrade_with_backup(database: SQLiteDatabase, say: Say) -> list[Path]:
     """Make a copy of the database and upgrade it. If the upgrade fails, delete the copy."""
     copies: list[Path] = []
 
@@ -103,10 +59,9 @@ def _upgrade_with_backup(database: SQLiteDatabase) -> None:
         copies.append(copy)
 
     try:
-        upgrade_schema(database, click.echo, keep)
+        upgrade_schema(database, say, keep)
     except StoreUnusable:
         for copy in copies:
             copy.unlink()
         raise
-    for copy in copies:
-        click.echo(f"{click.format_filename(copy)}: a copy of the database before the upgrade; to go back, restore it")
+    return copies

@@ -7,21 +7,25 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import click
 
-from holdfast.access.interfaces import Access
 from holdfast.cli.progress import progress
+from holdfast.cli.reporting import say
 from holdfast.cli.retainer.access_option import with_access
 from holdfast.cli.time_option import at_option
+from holdfast.cli.topic_values import topic_filter
+
+if TYPE_CHECKING:
+    from holdfast.access.interfaces import Access
 
 _NEWLINE = ord("\n")
 
 
 @click.command()
-@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path), default="-")
-@click.option("--topic", "topic_filter", metavar="FILTER", help="Export only topics that match.")
+@click.argument("file", type=click.Path(allow_dash=True, path_type=Path), default="-")
+@click.option("--topic", "topic_filter", metavar="FILTER", callback=topic_filter, help="Export only topics that match.")
 @at_option
 @with_access
 def export(access: Access, file: Path, topic_filter: str | None, at: int | None) -> None:
@@ -37,7 +41,7 @@ def export(access: Access, file: Path, topic_filter: str | None, at: int | None)
             out.write(piece)
             count += piece.count(_NEWLINE)
             report(count)
-    click.echo(f"{count} exported", err=True)
+    say(f"{count} exported")
 
 
 @contextmanager

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.access.interfaces import Access, Inaccessible
+from holdfast.access.interfaces import Inaccessible
+from holdfast.cli.failures import Failed
 from holdfast.cli.progress import Report, progress
+from holdfast.cli.reporting import json_option, say, show, show_json
 from holdfast.cli.retainer.access_option import with_access
-from holdfast.cli.terminal_text import printable
 from holdfast.cli.time_option import moment
+from holdfast.cli.topic_values import topic_filter
+from holdfast.exit_status import ExitStatus
+
+if TYPE_CHECKING:
+    from holdfast.access.interfaces import Access
 
 #: changes that one call lists
 _PAGE = 1000
@@ -35,7 +40,7 @@ _WORDS = (
 
 
 @click.command()
-@click.argument("topic_filter", metavar="[FILTER]", required=False)
+@click.argument("topic_filter", metavar="[FILTER]", callback=topic_filter, required=False)
 @click.option(
     "--since",
     metavar="TIME",
@@ -64,11 +69,14 @@ def history(
     if until is not None:
         arguments["until"] = str(until)
     for event in _events(access, arguments, limit):
-        click.echo(json.dumps(event, ensure_ascii=False) if as_json else _line(event))
+        if as_json:
+            show_json(event)
+        else:
+            show(_line(event))
 
 
 @click.command()
-@click.argument("topic_filter", metavar="FILTER")
+@click.argument("topic_filter", metavar="FILTER", callback=topic_filter)
 @click.option(
     "--at",
     metavar="TIME",
@@ -79,12 +87,14 @@ def history(
 @click.option("--clear", is_flag=True, help="Also clear topics that had no retained message then.")
 @click.option("--dry-run", is_flag=True, help="Change nothing, and print the changes that a restore would make.")
 @click.option("--yes", is_flag=True, help="Restore without asking.")
+@json_option
 @with_access
-def restore(access: Access, topic_filter: str, at: int, clear: bool, dry_run: bool, yes: bool) -> None:
+def restore(access: Access, topic_filter: str, at: int, clear: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Put back the messages that were retained at a time in topics that match FILTER.
 
     A running broker sends them to present subscribers like any other message. Topics that had no message at that time
-    stay unchanged, unless --clear is given. The command may be repeated: it skips topics that are already restored.
+    stay unchanged, unless --clear is given. The command may be repeated: it skips topics that are already restored. The
+    exit status is 3 if some topics could not be restored.
     """
     arguments = {"topic": topic_filter, "at": str(at), "clear": "true" if clear else "false"}
     total = None
@@ -94,19 +104,22 @@ def restore(access: Access, topic_filter: str, at: int, clear: bool, dry_run: bo
         total = sum(counts.values())
         words = _described(counts, 1)
         if dry_run:
-            click.echo(words)
+            _report(counts, then, 1, as_json)
             return
-        click.echo(f"as of {then}: {words}", err=True)
+        say(f"as of {then}: {words}")
         if not counts["restored"] + counts["cleared"]:
+            if as_json:
+                _report(counts, then, 2, as_json)
             return
         if not sys.stdin.isatty():
-            raise Inaccessible("nothing was changed: give --yes to restore without a question")
+            raise Failed("nothing was changed: give --yes to restore without a question")
         click.confirm("Continue?", abort=True, err=True)
     with progress("restoring", total) as report:
-        counts, _ = _restore(access, arguments, report)
-    click.echo(_described(counts, 2))
+        counts, then = _restore(access, arguments, report)
+    _report(counts, then, 2, as_json)
     if counts["refused"]:
-        raise Inaccessible(f"{counts['refused']} could not be restored: {next(iter(counts.reasons))}")
+        say(f"{counts['refused']} could not be restored: {next(iter(counts.reasons))}")
+        raise SystemExit(ExitStatus.FOUND)
 
 
 class _Counts(Counter[str]):
@@ -126,7 +139,7 @@ def _restore(access: Access, arguments: dict[str, str], report: Report) -> tuple
             answer = access.call("POST", "/restore", arguments)
         except (KeyboardInterrupt, Inaccessible):
             if counts["restored"] + counts["cleared"] and "dry_run" not in arguments:
-                click.echo(f"done until then: {_described(counts, 2)}; repeat the command to continue", err=True)
+                say(f"done until then: {_described(counts, 2)}; repeat the command to continue")
             raise
         for name in (*(name for name, _, _ in _WORDS), "refused"):
             counts[name] += answer[name]
@@ -136,6 +149,14 @@ def _restore(access: Access, arguments: dict[str, str], report: Report) -> tuple
         if not answer["meta"]["hasnext"]:
             return counts, answer["at"]
         arguments["cursor"] = answer["meta"]["cursor"]
+
+
+def _report(counts: _Counts, then: str, column: int, as_json: bool) -> None:
+    if as_json:
+        outcomes = {name: counts[name] for name in (*(name for name, _, _ in _WORDS), "refused")}
+        show_json({"at": then, **outcomes, "reasons": list(counts.reasons)})
+    else:
+        show(_described(counts, column))
 
 
 def _described(counts: _Counts, column: int) -> str:
@@ -156,10 +177,10 @@ def _events(access: Access, arguments: dict[str, str], limit: int | None) -> Ite
 
 
 def _line(event: dict[str, Any]) -> str:
-    who = printable(event["from_clientid"] or "-")
+    who = event["from_clientid"] or "-"
     if event["from_username"]:
-        who += f" ({printable(event['from_username'])})"
-    line = f"{event['changed_at']}  {event['op']:<6}  {event['origin']:<8}  {who}  {printable(event['topic'])}"
+        who += f" ({event['from_username']})"
+    line = f"{event['changed_at']}  {event['op']:<6}  {event['origin']:<8}  {who}  {event['topic']}"
     if event["op"] != "set":
         return line
     return f"{line}  qos {event['qos']}, {event['size']} bytes: {_preview(event.get('payload'))}"
@@ -173,4 +194,4 @@ def _preview(payload: str | None) -> str:
         text = data.decode()
     except UnicodeDecodeError:
         return f"0x{data[:_SHOWN_BYTES].hex()}{'...' if len(data) > _SHOWN_BYTES else ''}"
-    return printable(text[:_SHOWN]) + ("..." if len(text) > _SHOWN else "")
+    return text[:_SHOWN] + ("..." if len(text) > _SHOWN else "")

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import click
 
-from holdfast.access.interfaces import Access, Inaccessible
+from holdfast.cli.reporting import json_option, say, show_json
 from holdfast.cli.retainer.access_option import with_access_and_config
-from holdfast.cli.retainer.importing import Import
-from holdfast.config import Config
+from holdfast.exit_status import ExitStatus
 from holdfast.retained.importing.verdicts import Merge
+
+if TYPE_CHECKING:
+    from holdfast.access.interfaces import Access
+    from holdfast.config import Config
 
 
 @click.command("import")
-@click.argument("file", type=click.File("rb"))
+@click.argument("file", type=click.Path(allow_dash=True, path_type=Path))
 @click.option(
     "--merge",
     type=click.Choice([one.value for one in Merge]),
@@ -28,24 +32,40 @@ from holdfast.retained.importing.verdicts import Merge
     help="For topics that the broker knows. newer: the later message or clear prevails. replace: the imported message "
     "prevails. keep: the retained message prevails.",
 )
-@click.option("--rejects", type=click.Path(dir_okay=False, path_type=Path), help="Write lines that were refused here.")
+@click.option("--rejects", type=click.Path(path_type=Path), help="Write lines that were refused here.")
+@json_option
 @with_access_and_config
-def import_lines(access: Access, config: Config, file: IO[bytes], merge: str, rejects: Path | None) -> None:
+def import_lines(access: Access, config: Config, file: Path, merge: str, rejects: Path | None, as_json: bool) -> None:
     """Import retained messages from FILE (- is standard input), lines as written by export.
 
-    Importing the same file again changes nothing. The exit status is 1 if lines were refused.
+    Importing the same file again changes nothing. The exit status is 3 if lines were refused.
     """
-    with _rejects(rejects) as refused:
+    from holdfast.cli.retainer.importing import Import
+
+    with _source(file) as source, _rejects(rejects) as refused:
         one = Import(access, config.storage.url, merge, refused)
-        one.run(file, _size(file))
-    click.echo(", ".join(f"{count} {verdict}" for verdict, count in one.counts.items()), err=True)
+        one.run(source, _size(source))
+    if as_json:
+        show_json({**one.counts, "rejected": one.rejected, "reasons": one.reasons})
+    else:
+        say(", ".join(f"{count} {verdict}" for verdict, count in one.counts.items()))
     if one.counts["cleared"] and merge == Merge.NEWER.value:
-        click.echo("cleared since they were exported: to bring these back, use --merge replace or keep", err=True)
+        say("cleared since they were exported: to bring these back, use --merge replace or keep")
     for reason in one.reasons:
-        click.echo(reason, err=True)
+        say(reason)
     if one.rejected:
         where = f"; see {click.format_filename(rejects)}" if rejects is not None else "; --rejects FILE keeps them"
-        raise Inaccessible(f"{one.rejected} lines were refused{where}")
+        say(f"{one.rejected} lines were refused{where}")
+        raise SystemExit(ExitStatus.FOUND)
+
+
+@contextmanager
+def _source(path: Path) -> Iterator[IO[bytes]]:
+    if str(path) == "-":
+        yield sys.stdin.buffer
+        return
+    with path.open("rb") as file:
+        yield file
 
 
 @contextmanager

@@ -7,15 +7,21 @@ import os
 import sys
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
-from typing import IO, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.access.interfaces import Access, Inaccessible
+from holdfast.cli.failures import Failed
 from holdfast.cli.progress import progress
+from holdfast.cli.reporting import json_lines_option, json_option, say, show, show_json
 from holdfast.cli.retainer.access_option import with_access
 from holdfast.cli.retainer.export import selection
 from holdfast.cli.time_option import at_option
+from holdfast.cli.topic_values import topic_filter, topic_name
+
+if TYPE_CHECKING:
+    from holdfast.access.interfaces import Access
 
 #: messages that one call lists, and that one call clears
 _PAGE = 1000
@@ -23,51 +29,69 @@ _CLEARED = 5000
 
 
 @click.command()
+@json_option
 @with_access
-def info(access: Access) -> None:
+def info(access: Access, as_json: bool) -> None:
     """Show the number of retained messages, their bytes and their database."""
     answer = access.call("GET", "/info")
-    click.echo(f"retained messages: {answer['count']}")
-    click.echo(f"bytes of payload: {answer['payload_bytes']}")
-    click.echo(f"replays running: {answer['replays']}")
-    click.echo(f"store: {answer['store']}")
+    if as_json:
+        show_json(answer)
+        return
+    show(f"retained messages: {answer['count']}")
+    show(f"bytes of payload: {answer['payload_bytes']}")
+    show(f"replays running: {answer['replays']}")
+    show(f"store: {answer['store']}")
     if answer.get("damage") is not None:
-        click.echo(f"DAMAGED, the broker stores nothing any more: {answer['damage']}")
+        show(f"DAMAGED, the broker stores nothing any more: {answer['damage']}")
     for name in answer.get("quarantined", ()):
-        click.echo(f"a damaged database is in quarantine beside it: {name}")
+        show(f"a damaged database is in quarantine beside it: {name}")
 
 
 @click.command()
-@click.argument("topic_filter", metavar="[FILTER]", required=False)
+@click.argument("topic_filter", metavar="[FILTER]", callback=topic_filter, required=False)
 @at_option
+@json_lines_option
+@click.option("-0", "--null", is_flag=True, help="Print topics unchanged, each with a null character after it.")
 @with_access
-def topics(access: Access, topic_filter: str | None, at: int | None) -> None:
-    """List the topics that have a retained message, one a line, in order. With FILTER, list only matching topics."""
+def topics(access: Access, topic_filter: str | None, at: int | None, as_json: bool, null: bool) -> None:
+    """List the topics that have a retained message, one a line, in order. With FILTER, list only matching topics.
+
+    Control characters and invisible ones are shown as escapes. For programs, --json and --null print exact topics.
+    """
+    if as_json and null:
+        raise click.UsageError("Give --json or --null, not both.")
     for entry in _pages(access, selection(topic_filter, at)):
-        click.echo(entry["topic"], color=True)  # unchanged, even if it contains colour codes
+        if as_json:
+            show_json(entry)
+        elif null:
+            click.echo(entry["topic"].encode() + b"\0", nl=False)
+        else:
+            show(entry["topic"])
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", callback=topic_name)
 @click.option("--payload", is_flag=True, help="Print only the payload, byte for byte.")
 @at_option
 @with_access
 def get(access: Access, topic: str, payload: bool, at: int | None) -> None:
     """Print the retained message of TOPIC as a line of an export. The exit status is 1 if there is none."""
-    if "+" in topic or "#" in topic:
-        raise Inaccessible(f"{topic}: is a filter; name one topic, or use: holdfast retainer export --topic")
     record = b"".join(access.pieces("/export", selection(topic, at)))
     if not record:
-        raise Inaccessible(f"{topic}: {'has' if at is None else 'had'} no retained message")
+        raise Failed(f"{topic}: {'has' if at is None else 'had'} no retained message")
     out = sys.stdout.buffer
     out.write(b64decode(json.loads(record)["payload"]) if payload else record)
     out.flush()
 
 
 @click.command("set")
-@click.argument("topic")
+@click.argument("topic", callback=topic_name)
 @click.argument("payload", required=False)
-@click.option("--file", type=click.File("rb"), help="Take the payload from this file; - is standard input.")
+@click.option(
+    "--file",
+    type=click.Path(allow_dash=True, path_type=Path),
+    help="Take the payload from this file; - is standard input.",
+)
 @click.option("--qos", type=click.IntRange(0, 2), default=0, show_default=True, help="Its Quality of Service.")
 @click.option("--expiry", type=click.IntRange(0, 0xFFFFFFFF), help="Seconds until it expires.")
 @click.option("--content-type", help="The Content Type of the payload, for MQTT 5 clients.")
@@ -75,7 +99,7 @@ def get(access: Access, topic: str, payload: bool, at: int | None) -> None:
 @click.option("--quiet", is_flag=True, help="Do not send it to present subscribers.")
 @with_access
 def set_message(
-    access: Access, topic: str, payload: str | None, file: IO[bytes] | None, qos: int, expiry: int | None,
+    access: Access, topic: str, payload: str | None, file: Path | None, qos: int, expiry: int | None,
     content_type: str | None, user_property: tuple[str, ...], quiet: bool,
 ) -> None:  # fmt: skip
     """Retain PAYLOAD for TOPIC. A running broker sends it to present subscribers like any other message."""
@@ -88,7 +112,7 @@ def set_message(
         properties["content_type"] = content_type
     if user_property:
         properties["user_properties"] = [_user_property(text) for text in user_property]
-    data = file.read() if file is not None else os.fsencode(payload or "")
+    data = os.fsencode(payload or "") if file is None else _content(file)
     request = {
         "topic": topic, "payload": b64encode(data).decode(), "payload_encoding": "base64", "qos": qos,
         "properties": properties, "quiet": quiet,
@@ -98,11 +122,12 @@ def set_message(
 
 
 @click.command()
-@click.argument("topic_filter", metavar="FILTER")
+@click.argument("topic_filter", metavar="FILTER", callback=topic_filter)
 @click.option("--dry-run", is_flag=True, help="Clear nothing, and print how many messages match.")
 @click.option("--quiet", is_flag=True, help="Do not send the clears to present subscribers.")
+@json_option
 @with_access
-def clean(access: Access, topic_filter: str, dry_run: bool, quiet: bool) -> None:
+def clean(access: Access, topic_filter: str, dry_run: bool, quiet: bool, as_json: bool) -> None:
     """Clear the retained messages of all topics that match FILTER. Messages published meanwhile stay.
 
     A running broker sends each clear to present subscribers, as an empty message. It waits for slow ones.
@@ -122,7 +147,10 @@ def clean(access: Access, topic_filter: str, dry_run: bool, quiet: bool) -> None
             if not answer["meta"]["hasnext"]:
                 break
             arguments["cursor"] = answer["meta"]["cursor"]
-    click.echo(f"{count} would be cleared" if dry_run else f"{count} cleared")
+    if as_json:
+        show_json({"count": count, "dry_run": dry_run})
+    else:
+        show(f"{count} would be cleared" if dry_run else f"{count} cleared")
     if count and not dry_run:
         _say_if_nobody_heard(access, quiet)
 
@@ -141,7 +169,11 @@ def _pages(access: Access, selected: dict[str, str]) -> Iterator[dict[str, Any]]
 def _say_if_nobody_heard(access: Access, quiet: bool) -> None:
     """Tell the operator if the change reached no subscriber, though that was not asked for."""
     if not (quiet or access.reaches_subscribers):
-        click.echo("no broker runs here, so no subscriber was told; new Subscriptions get the change", err=True)
+        say("no broker runs here, so no subscriber was told; new Subscriptions get the change")
+
+
+def _content(file: Path) -> bytes:
+    return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
 
 
 def _user_property(text: str) -> list[str]:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.access.interfaces import Access
-from holdfast.admin.settings import CHANGEABLE, UNTIL_RESTART, options_of
+from holdfast.cli.reporting import json_lines_option, json_option, say, show, show_json
 from holdfast.cli.retainer.access_option import with_access
-from holdfast.cli.terminal_text import printable
+from holdfast.terminal_text import printable
+
+if TYPE_CHECKING:
+    from holdfast.access.interfaces import Access
 
 _HEADINGS = ("ID", "STATE", "SENT", "PENDING", "AGE", "CLIENT", "FILTER")
 
 
 @click.command()
 @click.option("--cancel", metavar="ID", type=click.IntRange(1), help="End this replay and its client's connection.")
-@click.option("--json", "as_json", is_flag=True, help="Print lines of JSON.")
+@json_lines_option
 @with_access
 def replays(access: Access, cancel: int | None, as_json: bool) -> None:
     """List the running replays of retained messages, the oldest first.
@@ -27,15 +29,15 @@ def replays(access: Access, cancel: int | None, as_json: bool) -> None:
     """
     if cancel is not None:
         access.call("DELETE", f"/replay/{cancel}")
-        click.echo(f"replay {cancel} is cancelled", err=True)
+        say(f"replay {cancel} is cancelled")
         return
     found = access.call("GET", "/replays")["data"]
     if as_json:
         for one in found:
-            click.echo(json.dumps(one, ensure_ascii=False))
+            show_json(one)
         return
     if not found:
-        click.echo("no replay is running", err=True)
+        say("no replay is running")
         return
     rows = [_HEADINGS] + [
         (
@@ -46,13 +48,14 @@ def replays(access: Access, cancel: int | None, as_json: bool) -> None:
     ]  # fmt: skip
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        show("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 @click.command()
 @click.argument("changes", metavar="[KEY=VALUE]...", nargs=-1)
+@json_option
 @with_access
-def settings(access: Access, changes: tuple[str, ...]) -> None:
+def settings(access: Access, changes: tuple[str, ...], as_json: bool) -> None:
     """Show the settings of the retainer that may change while the broker runs, or change them.
 
     For instance: delivery_rate=1000/s flow_control.client_rate=100/s max_concurrent_replays=infinity. All changes take
@@ -71,12 +74,18 @@ def settings(access: Access, changes: tuple[str, ...]) -> None:
             if not isinstance(table, dict):
                 raise click.UsageError(f"{key}: another change gives {one} a value.")
         table[name] = _value(text)
+    from holdfast.admin.settings_view import CHANGEABLE, UNTIL_RESTART, options_of
+
     answer = access.call("PUT", "", body=json.dumps(body).encode()) if changes else access.call("GET", "")
     lasting_until_restart = set(answer.pop(UNTIL_RESTART))
-    for name, value in options_of(answer):
-        if name.split(".")[0] in CHANGEABLE:
-            note = "  # until the broker ends" if name in lasting_until_restart else ""
-            click.echo(f"retainer.{name} = {json.dumps(value)}{note}")
+    shown = {name: value for name, value in options_of(answer) if name.split(".")[0] in CHANGEABLE}
+    if as_json:
+        until_restart = [f"retainer.{name}" for name in shown if name in lasting_until_restart]
+        show_json({**{f"retainer.{name}": value for name, value in shown.items()}, UNTIL_RESTART: until_restart})
+        return
+    for name, value in shown.items():
+        note = "  # until the broker ends" if name in lasting_until_restart else ""
+        show(f"retainer.{name} = {json.dumps(value)}{note}")
 
 
 def _value(text: str) -> object:

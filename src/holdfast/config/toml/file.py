@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from holdfast.config.problems import ConfigError, ConfigProblem
+from holdfast.config.problems import ConfigError, ConfigProblem, FileUnreadable
 from holdfast.config.toml.locations import ConfigOrigin, locate
 
 #: Bytes: far more than any configuration. The limit also ends the reading of a device such as /dev/zero.
@@ -34,7 +34,10 @@ def display_name(path: Path) -> str:
 
 
 def read(path: Path) -> tuple[dict[str, Any], ConfigOrigin]:
-    """Return the values in a TOML file, and their lines. Raises ConfigError with a single problem."""
+    """Return the values in a TOML file, and their lines.
+
+    Raises ConfigError with a single problem; FileUnreadable if there is no content.
+    """
     name = display_name(path)
     text = _text(path, name)
     try:
@@ -53,13 +56,13 @@ def _text(path: Path, name: str) -> str:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
     except FileNotFoundError:
-        raise _error(name, None, "there is no such file") from None
+        raise _unreadable(name, "there is no such file") from None
     except IsADirectoryError:
-        raise _error(name, None, "this is a directory; give the path of a TOML file") from None
+        raise _unreadable(name, "this is a directory; give the path of a TOML file") from None
     except OSError as error:
-        raise _error(name, None, f"cannot be read: {error.strerror}") from None
+        raise _unreadable(name, f"cannot be read: {error.strerror}") from None
     except ValueError:
-        raise _error(name, None, "this is not the path of a file: it has a null character") from None
+        raise _unreadable(name, "this is not the path of a file: it has a null character") from None
     if len(content) > LARGEST:
         raise _error(name, None, f"this has more than {LARGEST} bytes and is hardly a configuration file")
     try:
@@ -83,3 +86,7 @@ def _syntax_error(name: str, text: str, message: str) -> ConfigError:
 
 def _error(name: str, line: int | None, message: str) -> ConfigError:
     return ConfigError([ConfigProblem(name, line, "", message)])
+
+
+def _unreadable(name: str, message: str) -> FileUnreadable:
+    return FileUnreadable([ConfigProblem(name, None, "", message)])

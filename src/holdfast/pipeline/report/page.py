@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from base64 import b64encode
 from hashlib import sha256
-from importlib.metadata import version
 from importlib.resources import files
 
 from markupsafe import Markup
@@ -18,6 +17,7 @@ from holdfast.pipeline.report.advice import advice
 from holdfast.pipeline.report.findings import Findings, History, NamedTotals
 from holdfast.pipeline.report.templating import environment
 from holdfast.pipeline.report.topic_map import HEIGHT, tiles
+from holdfast.version import version
 
 #: The parts in their order: the name of the template, which is also the part's id, and the heading.
 _PARTS = (
@@ -53,7 +53,7 @@ def page(found: Findings, title: str = "Retained messages") -> str:
         tiles_by_bytes=tiles(branches, lambda one: one.bytes, totals.bytes),
         tiles_by_messages=tiles(branches, lambda one: one.messages, totals.messages),
         title=title,
-        version=version("holdfast"),
+        version=version(),
     )  # fmt: skip
 
 

@@ -234,8 +234,9 @@ class SQLiteDatabase(Database):
     def _check_header(self, header: bytes) -> None:
         if header not in (b"", HEADER):
             raise StoreDamaged(
-                f"{self.path}: is not an SQLite database, or its header is damaged; "
-                f"name another file, move it away to start empty, {_REMEDY}"
+                self.path,
+                "is not an SQLite database, or its header is damaged",
+                f"name another file, move it away to start empty, {_REMEDY}",
             )
 
     def _check_for_known_damage(self) -> None:
@@ -248,16 +249,17 @@ class SQLiteDatabase(Database):
             if mark.exists():
                 found = mark.read_text(errors="replace").strip()
                 raise StoreDamaged(
-                    f"{self.path}: was found damaged while the broker ran ({found}); run: holdfast db check. "
-                    f"If that finds nothing, remove {mark}; else {_REMEDY}"
+                    self.path,
+                    f"was found damaged while the broker ran ({found})",
+                    f"run: holdfast db check. If that finds nothing, remove {mark}; else {_REMEDY}",
                 )
             if self.path.stat().st_size == 0 and log.exists() and log.stat().st_size > 0:
-                raise StoreDamaged(f"{self.path}: is damaged (it is empty, but has a log beside it); {_REMEDY}")
+                raise StoreDamaged(self.path, "is damaged (it is empty, but has a log beside it)", _REMEDY)
             missing = missing_pages(self.path)
         except OSError as error:
             raise StoreUnusable(f"{self.path}: cannot be read ({error.strerror})") from error
         if missing:
-            raise StoreDamaged(f"{self.path}: is damaged ({missing} pages are missing at its end); {_REMEDY}")
+            raise StoreDamaged(self.path, f"is damaged ({missing} pages are missing at its end)", _REMEDY)
 
     def _is_full(self, error: BaseException) -> bool:
         return _primary_code(error) == sqlite3.SQLITE_FULL
@@ -265,7 +267,7 @@ class SQLiteDatabase(Database):
     def _explained(self, error: BaseException) -> StoreUnusable:
         code = _primary_code(error)
         if code in _DAMAGED:
-            return StoreDamaged(f"{self.path}: is damaged ({error}); {_REMEDY}")
+            return StoreDamaged(self.path, f"is damaged ({error})", _REMEDY)
         if code in _LOCKED:
             text = "is locked by another process; stop the other broker or tool that uses it"
         elif code == sqlite3.SQLITE_READONLY:

@@ -1,0 +1,40 @@
+r"""Text from clients, made safe for a terminal.
+
+Clients choose the text of topics, identifiers and payloads. Characters that move the cursor, change the direction of a
+line or are invisible are written as escapes (``\x1b``, ``\u202e``), so that no client can change the rest of the screen
+or add a line to a list. Every command prints through these functions, to a terminal and to a file alike.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+
+#: Unicode's categories: controls, formats (also those of direction), surrogates, private use, unassigned, separators of
+#: lines and of paragraphs.
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+#: Joins the parts of an emoji.
+_JOINER = "\u200d"
+
+
+def printable(text: str) -> str:
+    """Return the text in one line, with escapes for characters that a terminal obeys or does not show."""
+    if text.isprintable():
+        return text
+    return "".join(_escaped(one) if _is_hidden(one) else one for one in text)
+
+
+def printable_json(value: object) -> str:
+    """Return a value as JSON in one line. The same characters are written as JSON's escapes, so the value is exact."""
+    text = json.dumps(value, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    return "".join(json.dumps(one)[1:-1] if _is_hidden(one) else one for one in text)
+
+
+def _is_hidden(one: str) -> bool:
+    return one != _JOINER and unicodedata.category(one) in _HIDDEN
+
+
+def _escaped(one: str) -> str:
+    return one.encode("unicode_escape", "surrogatepass").decode()

@@ -1,0 +1,185 @@
+"""What holds for every command of ``holdfast``: ``--json``, exit statuses, and the modules that help needs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli import main
+from tests.cli.commands import commands_of
+from tests.storage.doubles import fresh_file
+
+COMMANDS = dict(commands_of(main))
+#: Commands that take an argument.
+REQUIRING = [path for path, command in COMMANDS.items() if any(one.required for one in command.params)]
+#: Commands that report nothing, or print data that is JSON already.
+WITHOUT_JSON = {("run",), ("retainer", "export"), ("retainer", "get"), ("retainer", "set")}
+#: For each reporting command: a call that succeeds, and the keys of each object that it prints.
+REPORTS = {
+    ("check-config", "h.toml"): {"ok", "problems"},
+    ("config", "reference"): {"key", "default", "allowed", "help", "effect"},
+    ("db", "backup", "copy.db"): {"backup", "database", "bytes"},
+    ("db", "check"): {"database", "ok", "fault", "schema", "newest_schema", "checks"},
+    ("db", "upgrade"): {"steps", "backups"},
+    ("db", "verify", "good.db"): {"backup", "good", "fault", "checks", "schema", "current", "messages"},
+    ("retainer", "clean", "x"): {"count", "dry_run"},
+    ("retainer", "history", "--config", "h.toml"): {"seq", "topic", "op"},
+    ("retainer", "import", "messages"): {"imported", "unchanged", "kept", "cleared", "expired", "rejected", "reasons"},
+    ("retainer", "info"): {"count", "payload_bytes", "replays", "store"},
+    ("retainer", "replays"): set(),
+    ("retainer", "restore", "#", "--at", "2h", "--config", "h.toml"): set(),
+    ("retainer", "settings"): {"retainer.delivery_rate", "until_restart"},
+    ("retainer", "topics"): {"topic", "qos", "properties"},
+    ("scram", "remove", "users", "alice"): {"file", "username", "removed"},
+    ("scram", "set", "users", "bob", "--password-stdin"): {"file", "username", "added"},
+}
+#: Calls that fail because a file is missing, is a folder or cannot be read.
+UNREADABLE = [
+    ("check-config", "nowhere"),
+    ("check-config", "data"),
+    ("db", "backup", "nowhere/x"),
+    ("db", "check", "--config", "nowhere"),
+    ("db", "check", "--data-dir", "nowhere"),
+    ("db", "upgrade", "--data-dir", "nowhere"),
+    ("db", "verify", "nowhere"),
+    ("db", "verify", "data"),
+    ("retainer", "export", "data"),
+    ("retainer", "export", "nowhere/x"),
+    ("retainer", "import", "nowhere"),
+    ("retainer", "import", "data"),
+    ("retainer", "import", "messages", "--rejects", "nowhere/x"),
+    ("retainer", "info", "--config", "nowhere"),
+    ("retainer", "info", "--data-dir", "nowhere"),
+    ("retainer", "set", "t", "--file", "nowhere"),
+    ("scram", "remove", "nowhere", "alice"),
+    ("scram", "set", "nowhere/users", "alice", "--password-stdin"),
+]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a store of one message, a backup, a configuration and a file of users."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    fresh_file(tmp_path / "data", "holdfast.db")
+    (tmp_path / "h.toml").write_text("[retainer.history]\nenable = true\n")
+    (tmp_path / "messages").write_text('{"topic": "b", "payload": "eA=="}\n')
+    for command in (
+        ("retainer", "set", "a", "x", "--config", "h.toml"),
+        ("db", "backup", "good.db"),
+        ("scram", "set", "users", "alice", "--password-stdin"),
+    ):
+        assert run(*command).exit_code == 0
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments, input="secret\n")
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_command_that_reports_has_json(path: tuple[str, ...]) -> None:
+    options = {name for parameter in COMMANDS[path].params for name in parameter.opts}
+    assert ("--json" in options) == (path not in WITHOUT_JSON)
+
+
+def test_the_output_of_every_reporting_command_is_tried() -> None:
+    tried = {path for path in COMMANDS for call in REPORTS if call[: len(path)] == path}
+    assert tried == set(COMMANDS) - WITHOUT_JSON
+
+
+@pytest.mark.parametrize("call", REPORTS, ids=" ".join)
+def test_json_is_one_object_a_line(call: tuple[str, ...]) -> None:
+    result = run(*call, "--json")
+    if call[1:2] == ("restore",):  # no history is that old
+        assert (result.exit_code, result.stdout) == (1, "")
+        return
+    assert result.exit_code == 0, result.output
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert all(REPORTS[call] <= line.keys() for line in lines)
+    assert bool(lines) == bool(REPORTS[call])
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_an_unknown_option_is_a_wrong_command_line(path: tuple[str, ...]) -> None:
+    result = run(*path, "--no-such-option")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "no-such-option" in result.stderr
+
+
+@pytest.mark.parametrize("path", REQUIRING, ids=" ".join)
+def test_a_missing_argument_is_a_wrong_command_line(path: tuple[str, ...]) -> None:
+    assert (run(*path).exit_code, run(*path).stdout) == (2, "")
+
+
+@pytest.mark.parametrize("call", UNREADABLE, ids=" ".join)
+def test_a_file_that_is_missing_or_cannot_be_read_is_a_failure(call: tuple[str, ...]) -> None:
+    """With a message, and no traceback."""
+    result = run(*call)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert isinstance(result.exception, SystemExit)
+    (line,) = result.stderr.splitlines()
+    assert line.split(":")[0].rpartition("/")[2]
+
+
+@pytest.mark.parametrize(
+    ("call", "content"),
+    [
+        (("check-config", "file"), b"[node]\nid = 0\n"),
+        (("db", "check", "--storage", "sqlite:///file"), b"no database"),
+        (("db", "verify", "file"), b"no database"),
+        (("retainer", "import", "file"), b"{}\n"),
+    ],
+)
+def test_a_finding_has_a_status_of_its_own(folder: Path, call: tuple[str, ...], content: bytes) -> None:
+    (folder / "file").write_bytes(content)
+    result = run(*call)
+    assert result.exit_code == 3, result.output
+    assert result.stderr
+    assert json.loads(run(*call, "--json").stdout)
+
+
+#: Imports the commands named by the arguments in children of this process, and prints the modules of each.
+MODULES = """
+import json, os, sys
+for words in sys.argv[1:]:
+    print(words, flush=True)
+    if os.fork() == 0:
+        out = os.dup(1)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        from holdfast.cli import main
+        try:
+            main(words.split())
+        finally:
+            os.write(out, (json.dumps(sorted(sys.modules)) + chr(10)).encode())
+            os._exit(0)
+    os.wait()
+"""
+#: What help never needs. ``run`` shows the options of a plugin, so it needs twisted.python.
+HEAVY = {
+    "alembic", "attr", "cryptography", "holdfast.config", "http.client", "rich", "scramp", "sqlalchemy", "sqlite3",
+    "twisted", "zope.interface",
+}  # fmt: skip
+#: Python itself imports about 60 modules, and Click 50.
+MOST_MODULES = 220
+
+
+def test_help_and_version_import_almost_nothing() -> None:
+    """This bounds their time, which cannot be tested by the clock: for each command, at each level."""
+    calls = [f"{' '.join(path)} --help" for path in COMMANDS]
+    calls += [f"{name} --help" for name in ("", "config", "db", "retainer", "scram")] + ["--version"]
+    said = subprocess.run([sys.executable, "-c", MODULES, *calls], check=True, capture_output=True, text=True).stdout
+    lines = said.splitlines()
+    assert lines[::2] == calls
+    for call, modules in zip(lines[::2], map(json.loads, lines[1::2]), strict=True):
+        if call == "run --help":
+            assert not {"holdfast.compose", "sqlalchemy", "twisted.internet.reactor"} & set(modules)
+            assert len(modules) < MOST_MODULES + 100
+            continue
+        assert not HEAVY & set(modules), call
+        assert len(modules) < MOST_MODULES, call
