@@ -8,6 +8,8 @@ from __future__ import annotations
 
 SHARED_PREFIX = "$share/"
 SYS_PREFIX = "$SYS/"
+#: mosquitto's bridges tell their state there, to the brokers on both sides
+BRIDGE_STATE = f"{SYS_PREFIX}broker/connection/+/state"
 #: For a store, in place of a Topic Filter: all topics, also those beginning with $, which # does not match.
 EVERY_TOPIC = ""
 
@@ -66,6 +68,11 @@ def overlap(first: str, second: str) -> bool:
 def is_sys(topic: str) -> bool:
     """Tell whether a Topic Name or Topic Filter is ``$SYS`` or below it: the broker's own topics."""
     return topic.startswith(SYS_PREFIX) or topic == "$SYS"
+
+
+def is_bridge_state(topic: str) -> bool:
+    """Tell whether a bridge tells its state on this Topic Name."""
+    return is_sys(topic) and matches(BRIDGE_STATE, topic)
 
 
 def has_wildcard(topic_filter: str) -> bool:

@@ -25,6 +25,7 @@ class Counters:
     messages_dropped_expired: int = 0
     messages_dropped_not_authorized: int = 0
     messages_dropped_retained: int = 0
+    messages_dropped_bridge_state: int = 0
     unreleased_forgotten: int = 0
     retained_refused: int = 0
     retained_not_stored: int = 0

@@ -64,6 +64,8 @@ class _Admission:
         if not isinstance(answer, Principal):
             self._reject(answer, explanation)
             return
+        if self._handshake.drops_bridge_state:
+            self._parts.counters.messages_dropped_bridge_state += 1
         will = self._handshake.packet.will
         if will is None:
             self._admit(answer)

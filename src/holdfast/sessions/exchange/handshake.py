@@ -11,6 +11,7 @@ import secrets
 import attrs
 
 from holdfast.sessions.limits import Limits, RetainMode
+from holdfast.topics import is_bridge_state
 from holdfast.wire import ConnectReturnCode, Properties, ReasonCode, encode
 from holdfast.wire.packets import Connack, Connect
 
@@ -53,7 +54,11 @@ class Handshake:
                 f"a Client Identifier has at most {limits.max_clientid_len} bytes here",
             )
         will = packet.will
-        if will is not None:
+        #: whether the Will is the state of a bridge, which is dropped
+        self.drops_bridge_state = will is not None and is_bridge_state(will.topic)
+        if self.drops_bridge_state:
+            self.packet = attrs.evolve(packet, will=None)
+        elif will is not None:
             if will.qos > limits.max_qos_allowed:
                 raise ConnectRefused(ReasonCode.QOS_NOT_SUPPORTED, "the Will QoS is not supported")  # [MQTT5-3.2.2-12]
             if will.retain and not limits.retain_available:

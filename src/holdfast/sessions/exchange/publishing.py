@@ -26,7 +26,7 @@ from holdfast.sessions.routing.router import QueueFull
 from holdfast.sessions.routing.unretained import not_retained
 from holdfast.sessions.session.session import Session
 from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure, both
-from holdfast.topics import is_sys
+from holdfast.topics import is_bridge_state, is_sys
 from holdfast.wire import NO_PROPERTIES, Properties, ProtocolError, ReasonCode
 from holdfast.wire.packets import ExcessivePublish, Puback, Pubcomp, Publish, Pubrec, Pubrel
 
@@ -59,14 +59,12 @@ class Publishing:
             topic, properties, expires_at = self._read(packet)
         limits = self._limits
         qos = packet.qos
-        if qos > limits.max_qos_allowed:
-            raise self._qos_not_supported(qos)
-        if packet.retain and not limits.retain_available:
-            raise ProtocolError("retained messages are not supported", ReasonCode.RETAIN_NOT_SUPPORTED)
-        if topic.count("/") >= limits.max_topic_levels:
-            raise ProtocolError(
-                f"a Topic Name has at most {limits.max_topic_levels} levels here", ReasonCode.TOPIC_NAME_INVALID
-            )
+        if (
+            qos > limits.max_qos_allowed
+            or (packet.retain and not limits.retain_available)
+            or topic.count("/") >= limits.max_topic_levels
+        ):
+            self._check_limits(packet, topic)
         if qos and self._is_repeated(qos, packet.packet_identifier):
             return
         message = ApplicationMessage(
@@ -81,7 +79,7 @@ class Publishing:
         )
         # Only the broker publishes to its own topics, so the authorizer is not asked about them.
         if topic[0] == "$" and is_sys(topic):
-            self._deny(message, packet.packet_identifier)
+            self._own_topic(message, packet.packet_identifier)
             return
         answer = parts.authorizer.may_publish(self._session.principal, topic, qos, packet.retain)
         if answer is True:
@@ -157,6 +155,19 @@ class Publishing:
         # A repeated QoS 2 message is not checked: it counts already.
         self._check_receive_maximum()
         return False
+
+    def _check_limits(self, packet: Publish, topic: str) -> None:
+        """Raise ProtocolError for a message beyond the limits, unless it is the state of a bridge, which is dropped."""
+        limits = self._limits
+        if is_bridge_state(topic):
+            return
+        if packet.qos > limits.max_qos_allowed:
+            raise self._qos_not_supported(packet.qos)
+        if packet.retain and not limits.retain_available:
+            raise ProtocolError("retained messages are not supported", ReasonCode.RETAIN_NOT_SUPPORTED)
+        raise ProtocolError(
+            f"a Topic Name has at most {limits.max_topic_levels} levels here", ReasonCode.TOPIC_NAME_INVALID
+        )
 
     def _check_receive_maximum(self) -> None:
         """Refuse more unacknowledged QoS 1 and 2 messages than CONNACK allowed [MQTT5-3.3.4-7].
@@ -286,6 +297,15 @@ class Publishing:
         if message.qos:
             reason = ReasonCode.NOT_AUTHORIZED if self._v5 else ReasonCode.SUCCESS
             self._answer(message.qos, identifier, reason, "publishing this is not allowed")
+
+    def _own_topic(self, message: ApplicationMessage, identifier: int) -> None:
+        """Drop a message to one of the broker's own topics. That of a bridge about its state is acknowledged."""
+        if not is_bridge_state(message.topic):
+            self._deny(message, identifier)
+            return
+        self._parts.counters.messages_dropped_bridge_state += 1
+        if message.qos:
+            self._answer(message.qos, identifier, ReasonCode.SUCCESS, "")
 
     def _received_again(self, identifier: int) -> None:
         """Answer a repeated QoS 2 PUBLISH without publishing it again [MQTT5-4.3.3-10]."""

@@ -335,7 +335,9 @@ class Subscribing:
         return Subscription(
             topic_filter,
             min(request.qos, self._limits.max_qos_allowed),
-            request.no_local or (self._limits.ignore_loop_deliver and not self._v5),
+            request.no_local
+            or (self._limits.ignore_loop_deliver and not self._v5)
+            or (self._link.bridge and group is None),  # its own messages would come back to the other broker
             request.retain_as_published or self._link.bridge,
             request.retain_handling,
             identifier,
