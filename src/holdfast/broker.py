@@ -110,7 +110,7 @@ class BrokerService(Service):
         Service.stopService(self)
         self._sys_topics.stopService()
         closing = [self._control.close(), *self._listening.close()]
-        self._registry.shut_down()
+        yield self._registry.shut_down()
         yield DeferredList(closing)
         yield self._connections.all_closed(DRAIN_TIME)
         self._retained.stopService()

@@ -147,12 +147,14 @@ def compose_sessions(
     """Build the parts that serve clients."""
     counters = Counters()
     router = Router(retained, authorizer, counters, rejects_when_full)
+    work = LongWork(clock)
     wills = Wills(
         clock=clock, now=now, router=router, authorizer=authorizer, states=states, counters=counters,
-        retained=retained, restart_grace=will_restart_grace, silent_clears=silent_clears,
+        retained=retained, work=work, restart_grace=will_restart_grace, silent_clears=silent_clears,
     )  # fmt: skip
     registry = SessionRegistry(
-        clock=clock, now=now, router=router, wills=wills, states=states, counters=counters, ownership=ownership
+        clock=clock, now=now, router=router, wills=wills, states=states, counters=counters, work=work,
+        ownership=ownership,
     )  # fmt: skip
     figures = Figures(
         version=broker_version, clock=clock, registry=registry, router=router, retained=retained, counters=counters,
@@ -160,7 +162,7 @@ def compose_sessions(
     )  # fmt: skip
     sys_topics = SysTopics(clock=clock, router=router, measure=figures.measure, interval=sys_msg_interval)
     broker_parts = BrokerParts(
-        clock=clock, long_work=LongWork(clock), now=now, registry=registry, router=router, retained=retained,
+        clock=clock, long_work=work, now=now, registry=registry, router=router, retained=retained,
         authenticator=authenticator, authorizer=authorizer, pressure=pressure, counters=counters, sys_topics=sys_topics,
         enhanced_authenticator=enhanced_authenticator,
     )  # fmt: skip

@@ -24,7 +24,6 @@ from holdfast.sessions.delivery.inflight import (
     Inflight,
     InflightEvent,
 )
-from holdfast.sessions.delivery.outgoing import OutgoingMessage
 from holdfast.sessions.delivery.packet_identifiers import PacketIdentifiers
 from holdfast.sessions.delivery.window import Window
 from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
@@ -300,29 +299,20 @@ class InflightMessages:
 
     # --- the end
 
-    def take_shared(self, shared_filter: str) -> list[OutgoingMessage]:
-        """Take out the QoS 1 messages of a shared subscription, so that another member can take them.
+    def shared(self) -> list[tuple[int, Inflight]]:
+        """Return the QoS 1 messages of shared subscriptions, which another member can take.
 
         A QoS 2 exchange that has begun is completed with this Client or not at all [MQTT5-4.8.2-4], [MQTT5-4.8.2-5].
         """
-        taken: list[OutgoingMessage] = []
-        for packet_identifier, entry in list(self.entries.items()):
-            delivery = entry.delivery
-            if entry.qos == 1 and delivery is not None and delivery.shared_filter == shared_filter:
-                assert delivery.outgoing is not None
-                taken.append(delivery.outgoing)
-                self._complete(packet_identifier, entry)
-        return taken
+        return [
+            (packet_identifier, entry)
+            for packet_identifier, entry in self.entries.items()
+            if entry.qos == 1 and entry.delivery is not None and entry.delivery.shared_filter is not None
+        ]
 
-    def clear(self) -> None:
-        """Discard all messages, because the Session has ended. Their rows are deleted with that of the Session."""
-        for entry in self.entries.values():
-            entry.state = OVER  # its commit may still be under way
-            if entry.delivery is not None and entry.delivery.message is not None:
-                entry.delivery.message.release()
-        self.entries.clear()
-        self.to_resend.clear()
-        self._unsent_topics.clear()
+    def discard(self, packet_identifier: int) -> None:
+        """Discard a message: another member takes it, or the Session has ended."""
+        self._complete(packet_identifier, self.entries[packet_identifier])  # its commit may still be under way
 
     def _complete(self, packet_identifier: int, entry: Inflight) -> None:
         del self.entries[packet_identifier]

@@ -18,9 +18,9 @@ from holdfast.tickets import COMMITTED
 class Loading:
     """All Sessions and Wills of a store, or of one ``node`` if several nodes share the store.
 
-    ``orphans`` are messages that no delivery refers to. ``superseded`` are Sessions that a later one of the same Client
-    has replaced. Rows of both kinds remain if the broker ended before it could repeat a failed write. The caller
-    deletes them.
+    ``orphans`` are messages that no delivery refers to. They remain if the broker ended before it could repeat a failed
+    write. The caller deletes them. Sessions that a later one of the same Client has replaced are marked as superseded;
+    they remain if the broker ended before it could move all their shared messages.
     """
 
     def __init__(
@@ -37,18 +37,13 @@ class Loading:
             row[0]: (message_of(row), KeptMessage(row[0], COMMITTED, forget_message))
             for row in self._rows(tables.session_messages)
         }
-        newest: dict[str, Row] = {}
-        self.superseded: list[int] = []
-        for row in self._rows(tables.sessions):
-            before = newest.get(row[1])
-            if before is not None:
-                self.superseded.append(before[0])
-            newest[row[1]] = row
+        rows = self._rows(tables.sessions)
+        newest = {row[1]: row[0] for row in rows}
         subscriptions = self._by_session(tables.session_subscriptions)
         deliveries = self._by_session(tables.session_deliveries)
         received = self._by_session(tables.session_received)
         self.sessions: list[StoredSession] = []
-        for identifier, client_id, username, listener, expiry_interval, expires_at in newest.values():
+        for identifier, client_id, username, listener, expiry_interval, expires_at in rows:
             principal = Principal(client_id, username)
             self.sessions.append(
                 StoredSession(
@@ -60,6 +55,7 @@ class Loading:
                     {row[1]: subscription_of(row) for row in subscriptions.get(identifier, ())},
                     [self._delivery(row) for row in deliveries.get(identifier, ())],
                     {row[1]: row[2] for row in received.get(identifier, ())},
+                    newest[client_id] != identifier,
                 )
             )
         self.wills: list[StoredWill] = [will_of(row) for row in self._rows(tables.wills)]

@@ -100,8 +100,6 @@ class DurableSessionStates:
             connection.close()
         for identifier in loading.orphans:
             self.forget_message(identifier)
-        for identifier in loading.superseded:
-            self.submit(self.ended, (identifier,), (), _ROW_OVERHEAD)
         return loading.sessions, loading.wills
 
     def submit(self, kind: RowKind, key: Hashable, row: object, size: int, fresh: bool = False) -> CommitTicket:

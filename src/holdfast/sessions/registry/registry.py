@@ -1,20 +1,24 @@
 """All Sessions by Client Identifier: take-over, expiry, and the end of each.
 
 A Session ends when its Client asks for a Clean Start, when it expires, or at the disconnect if its Session Expiry
-Interval is 0. While its Client is away, one timer per Session waits for the expiry.
+Interval is 0. :mod:`~holdfast.sessions.registry.endings` takes ended Sessions apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from holdfast.auth.interfaces import Principal
+from holdfast.deadlines import Deadlines
+from holdfast.long_work import LongWork
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.limits import Limits
+from holdfast.sessions.registry.endings import Endings
 from holdfast.sessions.registry.ownership import Access, NotTheOwner, Ownership, names_ignored
 from holdfast.sessions.registry.restoring import restored
 from holdfast.sessions.routing.router import Router
@@ -42,9 +46,9 @@ class SessionRegistry:
         wills: Wills,
         states: ISessionStates,
         counters: Counters,
+        work: LongWork,
         ownership: Ownership = names_ignored,
     ) -> None:
-        self._clock = clock
         self._now = now
         self._router = router
         self._wills = wills
@@ -53,7 +57,9 @@ class SessionRegistry:
         self._ownership = ownership
         self._sessions: dict[str, Session] = {}
         self._links: dict[str, IClientLink] = {}
-        self._expiring: dict[str, IDelayedCall] = {}
+        self._expiries = Deadlines("the expiry of Sessions", clock, work, self._expired)
+        self._endings = Endings(router, work)
+        self._work = work
         self._stopping = False
 
     @property
@@ -73,25 +79,33 @@ class SessionRegistry:
         """Take over every Session and Will that an earlier process has stored.
 
         ``limits_of`` returns the limits of a listener. The time of expiry stays as it was stored. A Client
-        that was connected then counts as disconnected now.
+        that was connected then counts as disconnected now. Sessions that have ended, or expired meanwhile, are not
+        registered, and are taken apart once the reactor runs.
         """
         now = self._now()
         sessions, wills = self._states.load()
+        over: list[Session] = []
         for stored in sessions:
             limits = limits_of(stored.listener)
             session = restored(stored, limits=limits, states=self._states, counters=self._counters, now=self._now)
-            self._sessions[session.client_id] = session
             for subscription in session.subscriptions.values():
                 self._router.table.subscribe(session, subscription)
             interval = stored.expiry_interval
             expires_at = stored.expires_at
+            if stored.superseded or (expires_at is not None and expires_at <= now):
+                over.append(session)
+                self._counters.sessions_expired += not stored.superseded
+                continue
+            self._sessions[session.client_id] = session
             if expires_at is None and interval is not None:
                 # Its Client was connected when the process ended.
                 expires_at = now + round(1000 * interval)
                 session.record.detached(interval, expires_at)
             if expires_at is not None:
-                self._expire(session, max(0.0, (expires_at - now) / 1000))
+                self._expiries.set(session.client_id, (expires_at - now) / 1000)
         self._wills.restore(wills)
+        for session in over:  # now that all other members of their groups are known
+            self._endings.end(session)
         if sessions or wills:
             self._log.info(
                 "{sessions} Sessions and {wills} Will Messages are restored", sessions=len(sessions), wills=len(wills)
@@ -123,11 +137,13 @@ class SessionRegistry:
             self._counters.takeovers += 1
             other.close(ReasonCode.SESSION_TAKEN_OVER, "another connection uses the same Client Identifier")
         self._settle_restored_will(principal)
+        self._wills.publish_due(client_id)  # before the Client can publish something newer
         # Looked up only now: the end of the other connection may have ended the Session too.
         session = self._sessions.get(client_id)
         ended = COMMITTED
         if session is not None and (clean_start or access is Access.REPLACES):  # [MQTT5-3.1.2-4]
             ended = self._end(session)
+            self._wills.publish_due(client_id)
             session = None
         resumed = session is not None
         if session is None:
@@ -144,7 +160,7 @@ class SessionRegistry:
             self._sessions[client_id] = session
         else:
             self._wills.client_back(client_id)
-            self._cancel_expiry(client_id)
+            self._expiries.discard(client_id)
         session.admit(principal, link.limits, expiry_interval, window)
         self._links[client_id] = link
         ticket = session.record.attached(principal, link.listener, expiry_interval)
@@ -168,12 +184,13 @@ class SessionRegistry:
         if expiry == 0:
             self._end(session)
             return
-        self._router.give_up_shared(session, ended=False)
         expires_at = None
         if expiry is not None:
             expires_at = self._now() + round(1000 * expiry)
-            self._expire(session, expiry)
+            self._expiries.set(client_id, expiry)
         session.record.detached(expiry, expires_at)
+        if not self._stopping:
+            self._endings.left(session)
 
     def rejected(self, session: Session) -> None:
         """Let a new Session end with its connection, since it could not be stored and its Client is refused."""
@@ -193,18 +210,22 @@ class SessionRegistry:
             self._router.table.unsubscribe(session, topic_filter)
         return ticket
 
-    def shut_down(self) -> None:
-        """End every Network Connection because the broker stops.
+    def shut_down(self) -> Deferred[None]:
+        """End every Network Connection because the broker stops, in portions. Fires when all are ended.
 
         Wills are not published now, since the Clients may come back to the next process. That process publishes the
-        Wills of Clients that do not come back in time.
+        Wills of Clients that do not come back in time, and ends the Sessions whose end is not complete.
         """
         self._stopping = True
-        for link in list(self._links.values()):
-            link.close(ReasonCode.SERVER_SHUTTING_DOWN, "the broker is shutting down")
-        for client_id in list(self._expiring):
-            self._cancel_expiry(client_id)
+        self._expiries.stop()
         self._wills.stop()
+        self._endings.stop()
+        return self._work.do(self, self._close_all()) or succeed(None)
+
+    def _close_all(self) -> Iterator[int]:
+        for link in list(self._links.values()):
+            yield 1
+            link.close(ReasonCode.SERVER_SHUTTING_DOWN, "the broker is shutting down")
 
     def _settle_restored_will(self, principal: Principal) -> None:
         """Discard a Will found at start if its Client is back, perhaps with a new Session. Publish that of another."""
@@ -217,26 +238,16 @@ class SessionRegistry:
         else:
             self._wills.supersede(client_id)
 
-    def _expire(self, session: Session, delay: float) -> None:
-        self._expiring[session.client_id] = self._clock.callLater(delay, self._expired, session)
-
-    def _cancel_expiry(self, client_id: str) -> None:
-        call = self._expiring.pop(client_id, None)
-        if call is not None and call.active():
-            call.cancel()
-
-    def _expired(self, session: Session) -> None:
+    def _expired(self, client_id: str) -> Iterator[int]:
+        session = self._sessions.pop(client_id)
         self._counters.sessions_expired += 1
-        self._end(session)
+        self._wills.session_ended(client_id)
+        yield from self._endings.end_in_steps(session)
 
     def _end(self, session: Session) -> CommitTicket:
         """Discard a Session and all its state."""
         client_id = session.client_id
-        self._cancel_expiry(client_id)
+        self._expiries.discard(client_id)
         del self._sessions[client_id]
-        # Before its subscriptions go: they tell which other members can take its messages.
-        self._router.give_up_shared(session, ended=True)
-        for topic_filter in session.subscriptions:
-            self._router.table.unsubscribe(session, topic_filter)
         self._wills.session_ended(client_id)
-        return session.end()
+        return self._endings.end(session)

@@ -17,6 +17,9 @@ from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.subscription import Subscription
 from holdfast.tickets import COMMITTED, CommitTicket, both
 
+#: messages of a shared subscription that another member gets in one step of long work
+_MESSAGES_PER_STEP = 4
+
 
 class QueueFull(Exception):
     """The queue of an offline subscriber is full, and its zone rejects the message."""
@@ -138,16 +141,29 @@ class Router:
         answer = self._authorizer.may_receive(session.principal, message)
         return session.authorizations.add(answer, deliver) is not False
 
-    def give_up_shared(self, session: Session, ended: bool) -> None:
+    def redeliver(self, session: Session, ended: bool) -> Iterator[int]:
         """Send the undelivered messages of a Session's shared subscriptions to other members of their groups.
 
-        A Session that has not ``ended`` keeps them unless another member is online.
+        A Session that has not ``ended`` keeps them unless another member is online, and keeps the rest once its Client
+        is back. Works in steps (:mod:`holdfast.long_work`): each message leaves one Session and enters another one in
+        the same turn, so that one commit stores both.
         """
-        for group in self.table.groups_of(session):
-            if group.choose(session, online=not ended) is not None:
-                # choose() passes the turn on, so the messages are spread over the other members.
-                for outgoing in session.give_up_shared(group.shared_filter):
-                    self._deliver_shared(group, group.choose(session, online=not ended), outgoing)
+        if not session.groups:
+            return
+        yield 1
+        groups = dict(session.groups)
+        for number, (shared_filter, take) in enumerate(session.shared(), 1):
+            if not number % _MESSAGES_PER_STEP:
+                yield 1
+            if not ended and (session.is_over or session.link is not None):
+                return
+            group = groups.get(shared_filter)
+            # choose() passes the turn on, so the messages are spread over the other members.
+            chosen = None if group is None else group.choose(session, online=not ended)
+            if group is not None and chosen is not None:
+                outgoing = take()
+                if outgoing is not None:
+                    self._deliver_shared(group, chosen, outgoing)
 
     def _deliver_shared(
         self, group: SharedGroup, chosen: tuple[Session, Subscription] | None, outgoing: OutgoingMessage

@@ -74,6 +74,7 @@ class RoutingTable:
             group = self._groups[key] = SharedGroup(f"$share/{subscription.group}/{subscription.topic_filter}")
             self._shared_tree.add(subscription.topic_filter, group, subscription)
         group.add(session, subscription)
+        session.groups[group.shared_filter] = group
 
     def unsubscribe(self, session: Session, topic_filter: str) -> None:
         """Remove a Session's subscription. ``topic_filter`` is as the Client wrote it."""
@@ -82,17 +83,13 @@ class RoutingTable:
         if name is None:
             self._tree.remove(inner, session)
             return
+        session.groups.pop(topic_filter, None)
         group = self._groups.get((name, inner))
         if group is not None:
             group.remove(session)
             if not group:
                 self._shared_tree.remove(inner, group)
                 del self._groups[name, inner]
-
-    def groups_of(self, session: Session) -> list[SharedGroup]:
-        """Return the groups of the Session's shared subscriptions."""
-        split = map(split_shared, session.subscriptions)
-        return [self._groups[name, inner] for name, inner in split if name is not None]
 
     @property
     def shared_count(self) -> int:

@@ -1,9 +1,17 @@
-"""Shared subscriptions [MQTT5-4.8.2]: one member of the group gets each message."""
+"""Shared subscriptions [MQTT5-4.8.2]: one member of the group gets each message.
+
+Members that are online and members that are away are listed apart. So a message finds its member at once, however many
+members are away.
+"""
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.subscription import Subscription
+
+Members = OrderedDict[Session, Subscription]
 
 
 class SharedGroup:
@@ -11,18 +19,31 @@ class SharedGroup:
 
     def __init__(self, shared_filter: str) -> None:
         self.shared_filter = shared_filter  #: as Clients write it, with $share/NAME/
-        self._members: dict[Session, Subscription] = {}  # the member whose turn is next comes first
+        # the member whose turn is next comes first
+        self._online: Members = OrderedDict()
+        self._away: Members = OrderedDict()
 
     def add(self, session: Session, subscription: Subscription) -> None:
         """Add a member, or replace its options."""
-        self._members[session] = subscription
+        (self._away if session.link is None else self._online)[session] = subscription
 
     def remove(self, session: Session) -> None:
         """Remove a member, if it is one."""
-        self._members.pop(session, None)
+        self._online.pop(session, None)
+        self._away.pop(session, None)
+
+    def came(self, session: Session) -> None:
+        """Note that a member is online. Its turn comes after those of all others."""
+        if session in self._away:
+            self._online[session] = self._away.pop(session)
+
+    def left(self, session: Session) -> None:
+        """Note that a member is away. Its turn comes after those of all others."""
+        if session in self._online:
+            self._away[session] = self._online.pop(session)
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self._online) + len(self._away)
 
     def away(self) -> list[Session]:
         """Return the members whose Clients are not connected."""
@@ -35,18 +56,12 @@ class SharedGroup:
     def choose(self, but: Session | None = None, online: bool = False) -> tuple[Session, Subscription] | None:
         """Return the next member that is online, else the next member, whose Session can queue the message.
 
-        Never returns the member ``but``. With ``online``, returns only members that are online.
+        Never returns the member ``but`` or a later Session of its Client. With ``online``, returns only members that
+        are online.
         """
-        chosen = None
-        for session, subscription in self._members.items():
-            if session is but or (online and session.link is None):
-                continue
-            if session.link is not None:
-                chosen = session, subscription
-                break
-            if chosen is None:
-                chosen = session, subscription
-        if chosen is not None:  # its next turn comes after the turns of all other members
-            del self._members[chosen[0]]
-            self._members[chosen[0]] = chosen[1]
-        return chosen
+        for members in (self._online,) if online else (self._online, self._away):
+            for session, subscription in members.items():
+                if but is None or session.client_id != but.client_id:
+                    members.move_to_end(session)  # its next turn comes after the turns of all other members
+                    return session, subscription
+        return None

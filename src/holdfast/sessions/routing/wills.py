@@ -10,20 +10,25 @@ The states of a Will, by the call that ends each:
 
 A Will found at start belongs to a Client that was lost together with the broker, or was already lost. ``restore`` makes
 it pending again. It waits at least ``restart_grace`` seconds, so that its Client can connect again first.
+
+Many Wills may be due at one moment, after a cut of the network or a restart. They are published in portions, so a Will
+may wait for its turn. ``publish_due`` publishes it before its Client is admitted again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 from attrs import frozen
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from holdfast.auth.interfaces import IAuthorizer, Principal
+from holdfast.deadlines import Deadlines
+from holdfast.long_work import LongWork
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.quota.limits import RetainRefused
 from holdfast.retained.service import IRetainedMessages
@@ -37,9 +42,8 @@ from holdfast.wire.packets import Will
 
 @frozen
 class _Pending:
-    """A Will whose delay runs. ``restored`` tells that it was found at start."""
+    """A Will whose delay runs, or that is due. ``restored`` tells that it was found at start."""
 
-    call: IDelayedCall
     principal: Principal
     will: Will
     restored: bool
@@ -63,10 +67,10 @@ class Wills:
         states: ISessionStates,
         counters: Counters,
         retained: IRetainedMessages,
+        work: LongWork,
         restart_grace: float = 60,
         silent_clears: bool = False,
     ) -> None:
-        self._clock = clock
         self._now = now
         self._router = router
         self._authorizer = authorizer
@@ -76,6 +80,7 @@ class Wills:
         self._restart_grace = restart_grace
         self._silent_clears = silent_clears
         self._pending: dict[str, _Pending] = {}
+        self._deadlines = Deadlines("publishing Wills", clock, work, self._due)
         #: by Client Identifier: the Wills that are stored
         self._kept: dict[str, Will] = {}
 
@@ -93,10 +98,8 @@ class Wills:
     def client_lost(self, principal: Principal, will: Will, session_expiry: float | None) -> None:
         """Publish after the Will Delay Interval, or when the Session ends before that [MQTT5-3.1.3-9]."""
         delay = _delay(will, session_expiry)
-        if delay <= 0:
-            self._publish(principal, will)
-            return
-        self._states.will_kept(principal, will, delay, self._now() + round(1000 * delay))
+        if delay > 0:
+            self._states.will_kept(principal, will, delay, self._now() + round(1000 * delay))
         self._schedule(principal, will, delay, False)
 
     def client_back(self, client_id: str) -> None:
@@ -105,6 +108,12 @@ class Wills:
         if pending is not None:
             self._forget(client_id, pending.will)
 
+    def publish_due(self, client_id: str) -> None:
+        """Publish a Will that is due, but waits for its turn: its Client is back, and may publish something newer."""
+        pending = self._pending.get(client_id)
+        if pending is not None and self._deadlines.is_due(client_id) and not pending.restored:
+            self.supersede(client_id)
+
     def restored_for(self, client_id: str) -> Principal | None:
         """Return the Principal of the pending Will with this Client Identifier that was found at start, if any."""
         pending = self._pending.get(client_id)
@@ -112,13 +121,15 @@ class Wills:
 
     def supersede(self, client_id: str) -> None:
         """Publish a pending Will now: another Client takes over its Client Identifier."""
-        self._due(client_id)
+        pending = self._unschedule(client_id)
+        if pending is not None:
+            self._publish(pending.principal, pending.will)
 
     def session_ended(self, client_id: str) -> None:
         """Publish the pending Will, unless it was found at start: its Client may still come back."""
         pending = self._pending.get(client_id)
         if pending is not None and not pending.restored:
-            self._due(client_id)
+            self._deadlines.hurry(client_id)
 
     def restore(self, wills: Sequence[StoredWill]) -> None:
         """Schedule the Wills of the last process. The delay of a Client that was connected begins now."""
@@ -134,23 +145,21 @@ class Wills:
 
     def stop(self) -> None:
         """Publish no more Wills: the broker stops, and the next process restores the pending ones."""
-        for client_id in list(self._pending):
-            self._unschedule(client_id)
+        self._pending.clear()
+        self._deadlines.stop()
 
     def _schedule(self, principal: Principal, will: Will, delay: float, restored: bool) -> None:
-        call = self._clock.callLater(delay, self._due, principal.client_id)
-        self._pending[principal.client_id] = _Pending(call, principal, will, restored)
+        self._pending[principal.client_id] = _Pending(principal, will, restored)
+        self._deadlines.set(principal.client_id, delay)
 
     def _unschedule(self, client_id: str) -> _Pending | None:
-        pending = self._pending.pop(client_id, None)
-        if pending is not None and pending.call.active():
-            pending.call.cancel()
-        return pending
+        self._deadlines.discard(client_id)
+        return self._pending.pop(client_id, None)
 
-    def _due(self, client_id: str) -> None:
-        pending = self._unschedule(client_id)
-        if pending is not None:
-            self._publish(pending.principal, pending.will)
+    def _due(self, client_id: str) -> Iterator[int]:
+        pending = self._pending.pop(client_id)
+        self._publish(pending.principal, pending.will)
+        return iter(())
 
     def _forget(self, client_id: str, will: Will) -> None:
         """Delete a stored Will, unless the Client has come back with another one meanwhile."""

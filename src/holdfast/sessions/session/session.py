@@ -16,7 +16,10 @@ queued: a replay reads no more than it has room for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import islice
+from typing import Protocol
 
 from holdfast.auth.interfaces import Principal
 from holdfast.sessions.connection.client_link import IClientLink
@@ -39,6 +42,21 @@ from holdfast.tickets import CommitTicket
 #: Messages, and their bytes, that may wait for a connected Client before operators' changes wait for it.
 _MOST_AHEAD = 500
 _MOST_BYTES_AHEAD = 1 << 20
+#: messages that are discarded in one step of long work: each costs some microseconds
+_MESSAGES_PER_STEP = 20
+
+
+class IGroup(Protocol):
+    """The group of a shared subscription, as its members see it."""
+
+    def came(self, session: Session) -> None:
+        """Note that a member is online."""
+
+    def left(self, session: Session) -> None:
+        """Note that a member is away."""
+
+    def remove(self, session: Session) -> None:
+        """Remove a member, if it is one."""
 
 
 def _wake_none() -> None:
@@ -69,7 +87,9 @@ class Session:
         self.record = record
         self.expiry_interval: float | None = 0
         self.link: IClientLink | None = None
+        self.is_over = False  #: whether the Session has ended; what is left of it is being removed
         self.subscriptions: dict[str, Subscription] = {}
+        self.groups: dict[str, IGroup] = {}  #: the groups of its shared subscriptions, by Topic Filter with share
         self.received = ReceivedIdentifiers(record)
         self.queue = MessageQueue()
         self.authorizations = AuthorizationOrder(self.fill)
@@ -102,6 +122,8 @@ class Session:
     def attach(self, link: IClientLink, wake_replays: Callable[[], None]) -> None:
         """Send to this connection from now on: repeat the messages in flight, then send the queued ones."""
         self.link = link
+        for group in self.groups.values():
+            group.came(self)
         self._wake_replays = wake_replays
         self.inflight.resume(link)
         self.fill()
@@ -110,6 +132,8 @@ class Session:
         """Queue messages from now on, because this connection is gone."""
         if self.link is link:
             self.link = None
+            for group in self.groups.values():
+                group.left(self)
             self.inflight.detach()
             self._wake_replays = _wake_none
 
@@ -117,15 +141,25 @@ class Session:
         """Set the seconds between a disconnect and the expiry (None for never)."""
         self.expiry_interval = interval
 
-    def end(self) -> CommitTicket:
-        """Discard all state. The ticket is settled once nothing of it is stored any more."""
-        self.inflight.clear()
-        for queued in self.queue:
-            if queued.delivery is not None and queued.delivery.message is not None:
-                queued.delivery.message.release()
-        self.queue.clear()
-        self.subscriptions.clear()
-        return self.record.ended()
+    def close(self) -> None:
+        """Take no message any more: the Session has ended. :meth:`discard` frees what it still has."""
+        self.is_over = True
+        for group in self.groups.values():
+            group.remove(self)
+
+    def discard(self) -> Iterator[int]:
+        """Discard all messages and their rows, in steps (:mod:`holdfast.long_work`). Its subscriptions must be gone."""
+        entries = self.inflight.entries
+        while entries:
+            yield 1
+            for packet_identifier in list(islice(entries, _MESSAGES_PER_STEP)):
+                self.inflight.discard(packet_identifier)
+        while self.queue:
+            yield 1
+            for _ in range(min(_MESSAGES_PER_STEP, len(self.queue))):
+                queued = self.queue.pop()
+                if queued.delivery is not None:
+                    self._deliveries.forget(queued.delivery)
 
     # --- subscriptions
 
@@ -156,6 +190,8 @@ class Session:
 
         ``shared_filter`` is the shared subscription that it serves, if any.
         """
+        if self.is_over:  # its subscriptions are being removed
+            return
         message = outgoing.message
         qos = message.qos
         if qos != options.qos:
@@ -201,17 +237,34 @@ class Session:
             if queued.delivery is not None:
                 self._deliveries.forget(queued.delivery)
 
-    def give_up_shared(self, shared_filter: str) -> list[OutgoingMessage]:
-        """Return the messages of a shared subscription that this Client has not received, and forget them.
+    def shared(self) -> Iterator[tuple[str, Callable[[], OutgoingMessage | None]]]:
+        """Yield the messages of shared subscriptions that this Client has not received, each with its subscription.
 
-        These are the queued messages, and the QoS 1 messages in flight.
+        These are the QoS 1 messages in flight, and the queued messages. A call of the function takes the message out
+        of the Session, for another member; it returns None if the message is gone meanwhile.
         """
-        given = self.inflight.take_shared(shared_filter)
-        for queued in self.queue.take_shared(shared_filter):
+        for packet_identifier, entry in self.inflight.shared():
+            assert entry.delivery is not None
+            assert entry.delivery.shared_filter is not None
+            yield entry.delivery.shared_filter, partial(self._take_inflight, packet_identifier, entry)
+        for queued in self.queue.shared():
             assert queued.delivery is not None
-            given.append(queued.outgoing)
-            self._deliveries.forget(queued.delivery)
-        return given
+            assert queued.delivery.shared_filter is not None
+            yield queued.delivery.shared_filter, partial(self._take_queued, queued)
+
+    def _take_inflight(self, packet_identifier: int, entry: Inflight) -> OutgoingMessage | None:
+        if self.inflight.entries.get(packet_identifier) is not entry:
+            return None
+        assert entry.delivery is not None
+        self.inflight.discard(packet_identifier)
+        return entry.delivery.outgoing
+
+    def _take_queued(self, queued: Queued) -> OutgoingMessage | None:
+        if not self.queue.remove(queued):
+            return None
+        assert queued.delivery is not None
+        self._deliveries.forget(queued.delivery)
+        return queued.outgoing
 
     # --- replays
 

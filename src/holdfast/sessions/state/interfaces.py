@@ -115,7 +115,10 @@ class StoredDelivery:
 
 @hot_frozen
 class StoredSession:
-    """A Session found in the store. ``expires_at`` is None if it never expires or its Client was connected."""
+    """A Session found in the store. ``expires_at`` is None if it never expires or its Client was connected.
+
+    ``superseded`` tells that a later Session of the same Client has replaced it. Its end was not complete.
+    """
 
     record: ISessionRecord
     principal: Principal
@@ -125,6 +128,7 @@ class StoredSession:
     subscriptions: Mapping[str, tuple[Subscription, str | None]]
     deliveries: Sequence[StoredDelivery]
     received: Mapping[int, int]
+    superseded: bool = False
 
 
 @hot_frozen
