@@ -47,11 +47,11 @@ class SharedGroup:
 
     def away(self) -> list[Session]:
         """Return the members whose Clients are not connected."""
-        return [session for session in self._members if session.link is None]
+        return list(self._away)
 
     def next_connected(self) -> Session | None:
         """Return the connected member that gets the next message, None if no member is connected."""
-        return next((session for session in self._members if session.link is not None), None)
+        return next(iter(self._online), None)
 
     def choose(self, but: Session | None = None, online: bool = False) -> tuple[Session, Subscription] | None:
         """Return the next member that is online, else the next member, whose Session can queue the message.
