@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import cast
 
 from holdfast.auth.interfaces import IAuthorizer
 from holdfast.messages import ApplicationMessage, ChangeOrigin
@@ -151,7 +152,7 @@ class Router:
         if not session.groups:
             return
         yield 1
-        groups = dict(session.groups)
+        groups = cast("dict[str, SharedGroup]", dict(session.groups))  # the routing table has put them there
         for number, (shared_filter, take) in enumerate(session.shared(), 1):
             if not number % _MESSAGES_PER_STEP:
                 yield 1
