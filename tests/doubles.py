@@ -53,6 +53,10 @@ class Network:
         self.closed: bool = False
         self.paused = False
         self.left = 0  #: of the bytes that wait, those that the client has taken
+        self.admitted_for: float | None = None
+
+    def admitted(self, silence: float) -> None:
+        self.admitted_for = silence
 
     def write(self, data: bytes) -> bool:
         self.written.append(data)

@@ -29,10 +29,15 @@ from holdfast.auth.secret_file import persistent_secret
 from holdfast.auth.users_file import UsersFile
 from holdfast.broker import BrokerService
 from holdfast.config import Config
+from holdfast.config.sections.listeners import ListenerConfig
 from holdfast.config.sections.retainer import RetainerConfig
-from holdfast.listening import Listener, Listening
+from holdfast.listening import BACKLOG, Listener, Listening
 from holdfast.long_work import LongWork
+from holdfast.peers.acceptance import Acceptance
+from holdfast.peers.limits import ConnectionLimits, ProcessConnections
+from holdfast.peers.trusted_proxies import TrustedProxies
 from holdfast.protocol import MQTTServerFactory, OpenConnections
+from holdfast.refused_connections import RefusedConnections
 from holdfast.retained.administration import Administration
 from holdfast.retained.configured import apply_settings, flow_of, store_of
 from holdfast.retained.configured import limits_of as retainer_limits_of
@@ -142,6 +147,7 @@ def compose_sessions(
     will_restart_grace: float = 60,
     broker_version: str,
     sys_msg_interval: float,
+    connections: ProcessConnections | None = None,
     storage: Callable[[], Mapping[str, object]] = dict,
 ) -> SessionParts:
     """Build the parts that serve clients."""
@@ -158,7 +164,7 @@ def compose_sessions(
     )  # fmt: skip
     figures = Figures(
         version=broker_version, clock=clock, registry=registry, router=router, retained=retained, counters=counters,
-        storage=storage,
+        connections=connections or ProcessConnections(), storage=storage,
     )  # fmt: skip
     sys_topics = SysTopics(clock=clock, router=router, measure=figures.measure, interval=sys_msg_interval)
     broker_parts = BrokerParts(
@@ -208,9 +214,17 @@ def compose_api(
 
 
 def compose_broker(
-    config: Config, *, reactor: Any, now: Callable[[], int], announce: Callable[[str], None]
+    config: Config,
+    *,
+    reactor: Any,
+    now: Callable[[], int],
+    announce: Callable[[str], None],
+    open_files: int | None = None,
 ) -> BrokerService:
-    """Build the whole broker. Raises ConfigError if a file that the configuration names cannot be used."""
+    """Build the whole broker. Raises ConfigError if a file that the configuration names cannot be used.
+
+    ``open_files`` limits the files and connections that the process may have open; None is no limit.
+    """
     pressure = Pressure()
     durability = Durability(config.storage.durability)
     durable = DurableStore(
@@ -231,6 +245,7 @@ def compose_broker(
         control_characters=config.mqtt.control_characters == "accept",
     )  # fmt: skip
     limits = {name: limits_of(config.zone(listener.zone)) for name, listener in config.listeners.items()}
+    process = ProcessConnections() if open_files is None else ProcessConnections.within(open_files)
     sessions = compose_sessions(
         clock=reactor,
         now=now,
@@ -246,13 +261,16 @@ def compose_broker(
         will_restart_grace=config.mqtt.will_restart_grace,
         broker_version=version(),
         sys_msg_interval=config.sys_topics.sys_msg_interval,
+        connections=process,
         storage=durable.status,
     )
     connections = OpenConnections(reactor)
+    refused = RefusedConnections(sessions.counters, process, reactor)
     listeners = []
     for name, listener in config.listeners.items():
-        factory = _factory(sessions, limits[name], name, connections, reactor)
-        listeners.append(Listener(name, listener.endpoint, factory))
+        acceptance = _acceptance(listener, name, process, refused, reactor)
+        factory = _factory(sessions, limits[name], name, connections, acceptance, reactor)
+        listeners.append(Listener(name, listener.endpoint, listener.server_endpoint.unproxied(BACKLOG), factory))
     default_limits = limits_of(config.zone(""))  # of a stored Session whose listener is no longer configured
     return BrokerService(
         reactor=reactor,
@@ -274,15 +292,35 @@ def compose_broker(
     )
 
 
+def _acceptance(
+    listener: ListenerConfig, name: str, process: ProcessConnections, refused: RefusedConnections, clock: IReactorTime
+) -> Acceptance:
+    """Return the part that accepts or refuses the connections of one listener."""
+    limits = ConnectionLimits(
+        max_connections=listener.max_connections,
+        max_connections_per_address=listener.max_connections_per_address,
+        max_conn_rate=listener.max_conn_rate,
+        max_conn_rate_per_address=listener.max_conn_rate_per_address,
+        max_half_open_per_address=listener.max_half_open_per_address,
+    )
+    proxies = TrustedProxies(listener.trusted_proxies) if listener.server_endpoint.proxied else None
+    return Acceptance(limits, process, clock, partial(refused.refused, name, limits), proxies)
+
+
 def _factory(
-    sessions: SessionParts, limits: Limits, listener: str, connections: OpenConnections, reactor: IReactorTime
+    sessions: SessionParts,
+    limits: Limits,
+    listener: str,
+    connections: OpenConnections,
+    acceptance: Acceptance,
+    reactor: IReactorTime,
 ) -> MQTTServerFactory:
     """Return the factory of one listener's connections."""
 
     def build(network: INetworkConnection) -> Connection:
         return sessions.connect(network, limits, listener)
 
-    return MQTTServerFactory(build, connections, reactor)
+    return MQTTServerFactory(build, connections, reactor, acceptance)
 
 
 def _control_of(

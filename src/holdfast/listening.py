@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from attrs import frozen
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.defer import Deferred
@@ -9,7 +11,13 @@ from twisted.internet.endpoints import serverFromString
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import Factory
+from twisted.logger import Logger
 from twisted.python.failure import Failure
+
+#: Connections that the kernel keeps for a listener while the broker is busy: a fleet that returns at once.
+BACKLOG = 1024
+
+_SOMAXCONN = Path("/proc/sys/net/core/somaxconn")
 
 
 class CannotListen(Exception):
@@ -18,19 +26,23 @@ class CannotListen(Exception):
 
 @frozen
 class Listener:
-    """A listener: its name, its endpoint (a Twisted server endpoint string), and the factory of its protocols."""
+    """A listener: its name, its endpoint as configured, the Twisted endpoint to open, and the protocols' factory."""
 
     name: str
     endpoint: str
+    opened: str
     factory: Factory
 
 
 class Listening:
-    """The open ports of the broker."""
+    """The open ports of the broker. ``somaxconn`` is the file in which Linux tells the longest backlog."""
 
-    def __init__(self, reactor: object, listeners: list[Listener]) -> None:
+    _log = Logger()
+
+    def __init__(self, reactor: object, listeners: list[Listener], somaxconn: Path = _SOMAXCONN) -> None:
         self._reactor = reactor
         self._listeners = listeners
+        self._somaxconn = somaxconn
         self._ports: list[IListeningPort] = []
 
     def open(self) -> list[str]:
@@ -40,6 +52,7 @@ class Listening:
             port = self._open(listener)
             self._ports.append(port)
             lines.append(f"{listener.name} {address_text(port)}")
+        self._warn_of_short_backlog()
         return lines
 
     def close(self) -> list[Deferred[None]]:
@@ -52,11 +65,24 @@ class Listening:
                 closing.append(stopping)
         return closing
 
+    def _warn_of_short_backlog(self) -> None:
+        try:
+            longest = int(self._somaxconn.read_text())
+        except (OSError, ValueError):  # not Linux: the backlog cannot be known
+            return
+        if longest < BACKLOG:
+            self._log.warn(
+                "the kernel shortens the backlog of {backlog} connections to {longest}: raise net.core.somaxconn, or"
+                " many clients that connect at once wait for a second or more",
+                backlog=BACKLOG,
+                longest=longest,
+            )
+
     def _open(self, listener: Listener) -> IListeningPort:
         opened: list[IListeningPort] = []
         failed: list[Failure] = []
         try:
-            endpoint = serverFromString(self._reactor, listener.endpoint)
+            endpoint = serverFromString(self._reactor, listener.opened)
             # Endpoints of sockets answer at once, so a start can fail before the reactor runs.
             endpoint.listen(listener.factory).addCallbacks(opened.append, failed.append)
         except (ValueError, TypeError, KeyError, IndexError) as error:

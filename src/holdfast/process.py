@@ -6,10 +6,12 @@ Only ``twistd holdfast`` and ``holdfast run`` apply these. Tests, commands and j
 from __future__ import annotations
 
 import gc
+import resource
 import signal
 import sys
 from typing import Any
 
+from twisted.internet.selectreactor import SelectReactor
 from twisted.logger import Logger
 
 from holdfast.clock import MonotonicClock
@@ -20,6 +22,13 @@ SWITCH_INTERVAL = 0.0005
 
 _log = Logger()
 
+#: More open files than a broker in one process can serve. The limit may be higher, but then some libraries make tables
+#: as long as the limit.
+_MOST_OPEN_FILES = 1 << 20
+
+#: the files that ``select`` can watch
+_SELECTABLE = 1024
+
 #: Collect rarely: messages and tickets make no cycles, and the default thresholds cost a fifth of a busy broker's time.
 COLLECTION_THRESHOLDS = (50_000, 20, 50)
 
@@ -28,6 +37,24 @@ def tune_interpreter() -> None:
     """Set the switch interval and the thresholds of the garbage collector."""
     sys.setswitchinterval(SWITCH_INTERVAL)
     gc.set_threshold(*COLLECTION_THRESHOLDS)
+
+
+def raise_open_files(reactor: Any) -> int:
+    """Raise the limit of open files to the highest that the system allows; return the new limit, at most 1,048,576.
+
+    A reactor that uses ``select`` cannot watch files with numbers above 1023: with one, the limit is at most 1024.
+    """
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = (_MOST_OPEN_FILES if limit == resource.RLIM_INFINITY else limit for limit in limits)
+    limit = min(hard, _SELECTABLE if isinstance(reactor, SelectReactor) else _MOST_OPEN_FILES)
+    if soft < limit:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limits[1]))
+        except (OSError, ValueError) as error:  # some systems allow less than they say
+            _log.warn("the limit of open files cannot be raised to {limit}: {error}", limit=limit, error=error)
+            limit = soft
+    _log.info("the process may have {limit} files open", limit=limit)
+    return limit
 
 
 def give_steady_clock(reactor: Any) -> MonotonicClock:

@@ -1,4 +1,9 @@
-"""Connects Twisted's transports with Network Connections. This is the only code that touches a client's transport."""
+"""Connects Twisted's transports with Network Connections. This is the only code that touches a client's transport.
+
+A connection begins when it is accepted: ``connectionMade`` makes the Network Connection, whose ``idle_timeout`` counts
+from then on. Whatever comes before CONNECT is within this time: the header of the PROXY protocol, and a handshake of
+TLS or WebSocket that a wrapper of the transport makes (Twisted's wrappers call ``connectionMade`` before it).
+"""
 
 from __future__ import annotations
 
@@ -15,6 +20,9 @@ from twisted.internet.tcp import Connection as TCPTransport
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from holdfast.peers.acceptance import Acceptance, AcceptedConnection
+from holdfast.peers.address import peer_of
+from holdfast.peers.proxy_header import InvalidProxyHeader, ProxyHeader
 from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.connection.network import INetworkConnection
 
@@ -22,13 +30,25 @@ from holdfast.sessions.connection.network import INetworkConnection
 CLOSING_TIME = 5.0
 
 #: How the system asks a peer that is not read whether it still exists: after a minute without a segment, every 15
-#: seconds, eight times. Systems without an option use their own value.
+#: seconds, for as long as the user timeout, or eight times without one. Systems without an option use their own value.
 _Probes = tuple[tuple[int, int], ...]
 _PROBES: _Probes = tuple(
     (getattr(socket, name), value)
     for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 8))
     if hasattr(socket, name)
 )
+
+#: Seconds that sent bytes may wait for the peer's TCP, if no Keep Alive tells how long silence may last. Linux gives up
+#: a lost peer after this time anyway, but waits for ever for a peer that is there and takes nothing.
+USER_TIMEOUT = 900.0
+
+#: the shortest of these times: on a bad network, TCP needs some tries
+SHORTEST_USER_TIMEOUT = 30.0
+
+_TCP_FAMILIES = (socket.AF_INET, socket.AF_INET6)
+
+#: None where the platform lacks the option
+_TCP_USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
 
 
 class OpenConnections:
@@ -79,11 +99,18 @@ class MQTTServerProtocol(Protocol):
     """
 
     def __init__(
-        self, build: Callable[[INetworkConnection], Connection], connections: OpenConnections, clock: IReactorTime
+        self,
+        build: Callable[[INetworkConnection], Connection],
+        connections: OpenConnections,
+        clock: IReactorTime,
+        accepted: AcceptedConnection,
     ) -> None:
         self._build = build
         self._connections = connections
         self._clock = clock
+        self._accepted = accepted
+        self._header = ProxyHeader() if accepted.awaits_header else None
+        self._receive = self._receive_header
         self._connection: Connection | None = None
         self._direct: TCPTransport | None = None
         self._closing: IDelayedCall | None = None
@@ -94,11 +121,15 @@ class MQTTServerProtocol(Protocol):
         transport = self._open_transport()
         if isinstance(transport, TCPTransport) and not transport.TLS:
             self._direct = transport
+        self._accepted.opened()
+        self._connections.add(self)
         if isinstance(transport.getHost(), (IPv4Address, IPv6Address)):
             transport.setTcpNoDelay(True)
             transport.setTcpKeepAlive(True)
-        self._connections.add(self)
+            self._set_user_timeout(USER_TIMEOUT)
         self._connection = self._build(self)
+        if not self._accepted.awaits_header:
+            self._receive = self._connection.receive
         transport.registerProducer(self, False)
 
     def _open_transport(self) -> TCPTransport:
@@ -106,9 +137,28 @@ class MQTTServerProtocol(Protocol):
         return cast("TCPTransport", self.transport)
 
     def dataReceived(self, data: bytes) -> None:
-        """Pass received bytes to the Network Connection."""
+        """Pass received bytes to the Network Connection, after the header of the PROXY protocol if there is one."""
+        self._receive(data)
+
+    def _receive_header(self, data: bytes) -> None:
+        header = self._header
+        assert header is not None
         assert self._connection is not None
-        self._connection.receive(data)
+        try:
+            rest = header.feed(data)
+        except InvalidProxyHeader:
+            self._accepted.misnamed()
+            self.abort()
+            return
+        if rest is None:
+            return
+        self._header = None
+        if not self._accepted.named(header.client):
+            self.abort()
+            return
+        self._receive = self._connection.receive
+        if rest:
+            self._receive(rest)
 
     @property
     def is_closing(self) -> bool:
@@ -118,6 +168,7 @@ class MQTTServerProtocol(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Tell the Network Connection that its transport is gone."""
         self._direct = None
+        self._accepted.closed()
         if self._closing is not None and self._closing.active():
             self._closing.cancel()
         if self._connection is not None:
@@ -173,6 +224,19 @@ class MQTTServerProtocol(Protocol):
         # left out: it is emptied into that of the TCP connection, whose size then changes.
         return len(transport.dataBuffer) - transport.offset + transport._tempDataLen
 
+    def admitted(self, silence: float) -> None:
+        """Note that CONNECT was accepted. Its Keep Alive ends the connection after ``silence`` seconds; 0 for never."""
+        self._accepted.admitted()
+        if silence:
+            self._set_user_timeout(max(silence, SHORTEST_USER_TIMEOUT))
+
+    def _set_user_timeout(self, seconds: float) -> None:
+        """Let the kernel end the connection if the peer takes none of the bytes sent for this time (Linux only)."""
+        connection = self._open_transport().socket
+        if _TCP_USER_TIMEOUT is not None and connection.family in _TCP_FAMILIES:
+            with suppress(OSError):  # kernels without the option (gVisor, for one) keep their own time
+                connection.setsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, int(seconds * 1000))
+
     def pause(self) -> None:
         """Stop reading.
 
@@ -191,7 +255,7 @@ class MQTTServerProtocol(Protocol):
     def _set_probes(self, probes: _Probes) -> _Probes:
         """Set how the system probes the peer; return the settings until now. Sockets that are not TCP have none."""
         connection = self._open_transport().socket
-        if connection.family not in (socket.AF_INET, socket.AF_INET6):
+        if connection.family not in _TCP_FAMILIES:
             return ()
         usual = tuple((option, connection.getsockopt(socket.IPPROTO_TCP, option)) for option, _ in probes)
         for option, value in probes:
@@ -205,12 +269,20 @@ class MQTTServerFactory(Factory):
     noisy = False
 
     def __init__(
-        self, build: Callable[[INetworkConnection], Connection], connections: OpenConnections, clock: IReactorTime
+        self,
+        build: Callable[[INetworkConnection], Connection],
+        connections: OpenConnections,
+        clock: IReactorTime,
+        acceptance: Acceptance,
     ) -> None:
         self._build = build
         self._connections = connections
         self._clock = clock
+        self._acceptance = acceptance
 
-    def buildProtocol(self, addr: IAddress | None) -> MQTTServerProtocol:
-        """Return a new protocol."""
-        return MQTTServerProtocol(self._build, self._connections, self._clock)
+    def buildProtocol(self, addr: IAddress | None) -> MQTTServerProtocol | None:
+        """Return a new protocol, or None if the connection is refused. Then Twisted closes it at once."""
+        accepted = self._acceptance.accept(peer_of(addr))
+        if accepted is None:
+            return None
+        return MQTTServerProtocol(self._build, self._connections, self._clock, accepted)

@@ -73,13 +73,23 @@ def makeService(options: Options) -> IService:
     from twisted.internet import reactor
 
     from holdfast.compose import compose_broker
-    from holdfast.process import announce, end_on_signals, give_steady_clock, go_on_after_hangup, tune_interpreter
+    from holdfast.process import (
+        announce,
+        end_on_signals,
+        give_steady_clock,
+        go_on_after_hangup,
+        raise_open_files,
+        tune_interpreter,
+    )
 
     tune_interpreter()
     go_on_after_hangup(reactor)
     clock = give_steady_clock(reactor)
+    open_files = raise_open_files(reactor)
     try:
-        broker = compose_broker(options.config, reactor=reactor, now=clock.now, announce=announce)
+        broker = compose_broker(
+            options.config, reactor=reactor, now=clock.now, announce=announce, open_files=open_files
+        )
     except ConfigError as error:
         _end(error)
     # Before the broker's own call, which announces that it is ready: a signal after that line ends with status 0.

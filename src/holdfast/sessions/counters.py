@@ -15,6 +15,15 @@ class Counters:
 
     connections: int = 0
     connections_refused: int = 0
+    connections_not_admitted_in_time: int = 0
+    connections_over_open_files: int = 0
+    connections_over_max_connections: int = 0
+    connections_over_max_connections_per_address: int = 0
+    connections_over_max_half_open_per_address: int = 0
+    connections_over_max_conn_rate: int = 0
+    connections_over_max_conn_rate_per_address: int = 0
+    connections_from_untrusted_proxies: int = 0
+    connections_with_bad_proxy_header: int = 0
     connections_shut_down: int = 0
     messages_received: int = 0
     messages_sent: int = 0

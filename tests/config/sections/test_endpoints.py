@@ -31,9 +31,9 @@ from holdfast.config.sections.listeners import ListenerConfig
         ("unix:/run/mqtt.sock:mode=660:lockfile=0", True),
         ("systemd:domain=INET:index=0", False),
         ("systemd:domain=UNIX:name=mqtt", False),
-        ("haproxy:tcp:1883:interface=127.0.0.1", True),
+        ("haproxy:tcp:1883:interface=127.0.0.1", False),  # the clients of the proxy can be anywhere
         ("haproxy:tcp:1883", False),
-        ("haproxy:unix:/run/mqtt.sock", True),
+        ("haproxy:unix:/run/mqtt.sock", False),
     ],
 )
 def test_an_endpoint_is_parsed_and_loopback_or_not(endpoint: str, loopback: bool) -> None:
@@ -76,6 +76,27 @@ def test_other_endpoints_are_refused_with_the_reason(endpoint: str, message: str
     with pytest.raises(InvalidValue) as caught:
         EndpointString().read(endpoint)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "unproxied"),
+    [
+        ("tcp:1883", "tcp:port=1883:backlog=1024"),
+        ("tcp:1883:127.0.0.1", "tcp:port=1883:interface=127.0.0.1:backlog=1024"),
+        (r"haproxy:tcp:1883:interface=\:\:1", r"tcp:port=1883:interface=\:\:1:backlog=1024"),
+        ("tcp:1883:backlog=7", "tcp:port=1883:backlog=7"),
+        ("haproxy:unix:/run/mqtt.sock:mode=660", "unix:address=/run/mqtt.sock:mode=660:backlog=1024"),
+        ("systemd:domain=INET:index=0", "systemd:domain=INET:index=0"),
+    ],
+)
+def test_the_endpoint_that_is_opened_has_a_long_backlog_unless_it_names_one(endpoint: str, unproxied: str) -> None:
+    assert parse_endpoint(endpoint).unproxied(1024) == unproxied
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), min_size=1))
+def test_the_endpoint_that_is_opened_has_the_same_parameters(address: str) -> None:
+    endpoint = parse_endpoint(f"haproxy:unix:address={quoteStringArgument(address)}:mode=660")
+    assert _parse(endpoint.unproxied(5)) == (["unix"], {"address": address, "mode": "660", "backlog": "5"})
 
 
 def test_port_0_is_a_free_port() -> None:

@@ -36,7 +36,12 @@ class ServerEndpoint:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can connect to it: a loopback interface, or a socket in the file system."""
+        """Whether its clients are on this machine: a loopback interface, or a socket in the file system.
+
+        Never with the PROXY protocol: the proxy is on this machine, but its clients can be anywhere.
+        """
+        if self.proxied:
+            return False
         if self.type == "unix":
             return True
         interface = self.parameters.get("interface", "")
@@ -46,6 +51,13 @@ class ServerEndpoint:
             return ip_address(interface).is_loopback
         except ValueError:  # another host name, or none: every interface
             return False
+
+    def unproxied(self, backlog: int) -> str:
+        """Return the endpoint string without ``haproxy:``, and with this backlog unless it names one itself."""
+        parameters = dict(self.parameters)
+        if "backlog" in _PARAMETERS[self.type][1]:
+            parameters.setdefault("backlog", str(backlog))
+        return ":".join([self.type, *(f"{name}={_escaped(value)}" for name, value in parameters.items())])
 
     @property
     def takes_free_port(self) -> bool:
@@ -119,6 +131,10 @@ def _check(text: str, kind: str, parameters: Mapping[str, str]) -> None:
                 raise InvalidValue(f"found {literal(text)}; index is an integer of 0 or more")
     if not _is_number(parameters.get("backlog", "50")):
         raise InvalidValue(f"found {literal(text)}; backlog is an integer of 0 or more")
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace(":", "\\:")
 
 
 def _is_number(text: str) -> bool:

@@ -2,16 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from ipaddress import ip_network
 
-from attrs import frozen
+from attrs import field, frozen
 
+from holdfast import rates
 from holdfast.config.fields import Section, option
-from holdfast.config.kinds import Choice, Flag, Text
+from holdfast.config.kinds import Choice, Flag, Integer, InvalidValue, Rate, Text, invalid_value
 from holdfast.config.reader import KeyProblem
-from holdfast.config.sections.endpoints import EndpointString, parse_endpoint
+from holdfast.config.sections.endpoints import EndpointString, ServerEndpoint, parse_endpoint
 from holdfast.config.toml.text import dotted, literal
+
+#: stands for the peers of UNIX domain sockets among proxies
+UNIX_PEERS = "unix"
+
+_INFINITY: dict[str, int | None] = {"infinity": None}
+
+
+@frozen
+class Proxies:
+    """The kind of options with a list of proxies."""
+
+    allowed: str = field(
+        default='a list of one or more IP addresses, networks such as "10.0.0.0/8", and "unix" for the peers of UNIX'
+        " domain sockets",
+        init=False,
+    )
+
+    def read(self, value: object) -> tuple[str, ...]:
+        """Return the names; raises InvalidValue."""
+        if not isinstance(value, list) or not value:
+            raise invalid_value(value, self.allowed)
+        for name in value:
+            if not isinstance(name, str):
+                raise InvalidValue(f"found {literal(name)} in the list; allowed: {self.allowed}")
+            if name != UNIX_PEERS:
+                self._check(name)
+        return tuple(value)
+
+    def _check(self, name: str) -> None:
+        try:
+            ip_network(name)
+        except ValueError:
+            try:
+                network = ip_network(name, strict=False)
+            except ValueError:
+                raise InvalidValue(f"found {literal(name)} in the list; allowed: {self.allowed}") from None
+            raise InvalidValue(
+                f"found {literal(name)} in the list, which has bits after the prefix; did you mean"
+                f" {literal(str(network))}?"
+            ) from None
 
 
 @frozen
@@ -23,9 +65,10 @@ class ListenerConfig(Section):
         "tcp:1883:interface=127.0.0.1",
         help="Twisted server endpoint string to listen on. A colon inside a value needs a backslash; TOML keeps"
         " backslashes between single quotes: 'tcp:1883:interface=\\:\\:1'. With haproxy: in front of another"
-        " endpoint, connections begin with the PROXY protocol.",
+        " endpoint, connections begin with the PROXY protocol, version 1 or 2. The backlog is 1024, unless the endpoint"
+        " of tcp: or unix: names another (backlog=).",
         effect="Clients connect to another address. Without interface=, tcp: listens on every IPv4 address of this"
-        " machine; this needs authentication or allow_anonymous.",
+        " machine; this needs authentication or allow_anonymous, and so does haproxy:, whatever it wraps.",
         example="unix:/run/holdfast/mqtt.sock:mode=660",
     )
     transport: str = option(
@@ -51,20 +94,83 @@ class ListenerConfig(Section):
         effect="true: everyone who can reach the endpoint can publish, subscribe and clear retained messages.",
         example=True,
     )
+    trusted_proxies: tuple[str, ...] = option(
+        Proxies(),
+        ["127.0.0.0/8", "::1", UNIX_PEERS],
+        help="Proxies whose PROXY protocol is believed, for an endpoint with haproxy:. The broker closes connections of"
+        " others before it reads a byte. The default is this machine.",
+        effect="A proxy on another machine can forward clients. It can give them any address.",
+        example=["10.0.0.5", "2001:db8::/64"],
+    )
+    max_connections: int | None = option(
+        Integer(1, words=_INFINITY, unit="connections"),
+        "infinity",
+        help="Most open connections of this listener.",
+        effect="Further connections are closed at once.",
+        example=10000,
+    )
+    max_connections_per_address: int | None = option(
+        Integer(1, words=_INFINITY, unit="connections"),
+        "infinity",
+        help="Most open connections of one address. All IPv6 addresses of a /64 count as one. Behind haproxy: the"
+        " address is the one that the proxy tells. Loopback addresses and UNIX domain sockets have no limit, unless"
+        " they are behind haproxy:.",
+        effect="Further connections are closed at once. Clients behind one NAT share one address.",
+        example=100,
+    )
+    max_conn_rate: rates.Rate | None = option(
+        Rate(),
+        "infinity",
+        help="Most new connections of this listener in a time.",
+        effect="Further connections are closed at once. Lower: many clients that return together, as after a restart of"
+        " the broker, need more time.",
+        example="500/s",
+    )
+    max_conn_rate_per_address: rates.Rate | None = option(
+        Rate(),
+        "infinity",
+        help="Most new connections of one address in a time; addresses as for max_connections_per_address.",
+        effect="Further connections are closed at once. Clients behind one NAT share one address.",
+        example="10/s",
+    )
+    max_half_open_per_address: int | None = option(
+        Integer(1, words=_INFINITY, unit="connections"),
+        256,
+        help="Most open connections of one address whose CONNECT is not accepted yet; addresses as for"
+        " max_connections_per_address.",
+        effect="Further connections are closed at once. Higher: more clients behind one NAT, or behind a proxy without"
+        " the PROXY protocol, can connect at the same moment; and so can a stranger.",
+        example=1000,
+    )
+
+    def problems(self, given: Mapping[str, object]) -> Iterable[tuple[str, str, Collection[str]]]:
+        """Return the problem of proxies that are named for an endpoint without the PROXY protocol."""
+        named = "trusted_proxies" in given and self.trusted_proxies != ListenerConfig().trusted_proxies
+        if named and not self.server_endpoint.proxied:
+            message = (
+                "has no effect: the endpoint does not begin with haproxy:, so clients connect to it directly; write"
+                f" {literal('haproxy:' + self.endpoint)}, or remove trusted_proxies"
+            )
+            yield "trusted_proxies", message, ("trusted_proxies", "endpoint")
+
+    @property
+    def server_endpoint(self) -> ServerEndpoint:
+        """The parsed endpoint."""
+        return parse_endpoint(self.endpoint)
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach the endpoint.
+        """Whether all clients of the endpoint are on this machine.
 
-        True for ``unix:`` and for ``tcp:`` with a loopback interface. False for every other ``tcp:``, and for
-        ``systemd:``, because its socket is unknown. For ``haproxy:``, the wrapped endpoint counts.
+        True for ``unix:`` and for ``tcp:`` with a loopback interface. False for every other ``tcp:``, for ``systemd:``,
+        because its socket is unknown, and for ``haproxy:``, because the clients of the proxy are unknown.
         """
-        return parse_endpoint(self.endpoint).is_loopback
+        return self.server_endpoint.is_loopback
 
     @property
     def takes_free_port(self) -> bool:
         """Whether the system chooses the port."""
-        return parse_endpoint(self.endpoint).takes_free_port
+        return self.server_endpoint.takes_free_port
 
 
 #: The listeners of a configuration without any.
@@ -101,10 +207,12 @@ def exposed(listeners: Mapping[str, ListenerConfig]) -> Iterator[KeyProblem]:
     """
     for name, listener in listeners.items():
         if not (listener.allow_anonymous or listener.is_loopback):
+            proxied = listener.server_endpoint.proxied
+            openness = "takes clients of a proxy, which can be anywhere" if proxied else "listens beyond this machine"
             message = (
-                f"listener {name} listens beyond this machine ({literal(listener.endpoint)}) and no authentication is"
-                f" configured; set authentication.scram_file, or {dotted(['listeners', name, 'allow_anonymous'])} ="
-                " true, or bind 127.0.0.1 (tcp:PORT:interface=127.0.0.1)"
+                f"listener {name} {openness} ({literal(listener.endpoint)}) and no authentication is configured; set"
+                f" authentication.scram_file, or {dotted(['listeners', name, 'allow_anonymous'])} = true"
+                + ("" if proxied else ", or bind 127.0.0.1 (tcp:PORT:interface=127.0.0.1)")
             )
             path = ("listeners", name, "endpoint")
             needs = (path, ("listeners", name, "allow_anonymous"), ("authentication", "scram_file"))

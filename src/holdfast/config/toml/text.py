@@ -11,7 +11,7 @@ _LONGEST = 60
 
 
 def literal(value: object) -> str:
-    """Return a value as TOML. Long strings are cut; tables and arrays are only named."""
+    """Return a value as TOML. Long strings are cut; tables, and arrays that are long or hold tables, are only named."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -25,7 +25,9 @@ def literal(value: object) -> str:
         case dict():
             return "a table"
         case list():
-            return "an array"
+            nested = any(isinstance(item, dict | list) for item in value)
+            text = "" if nested or not value else f"[{', '.join(map(literal, value[:_LONGEST]))}]"
+            return text if 0 < len(text) <= _LONGEST else "an array"
         case _:  # dates and times
             return str(value)
 

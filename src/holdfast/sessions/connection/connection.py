@@ -196,6 +196,7 @@ class Connection:
         self._cancel_timer()
         self._keep_alive = keep_alive * self.limits.keepalive_multiplier
         self._unread.wait_at_most(self._keep_alive)
+        self._network.admitted(self._keep_alive)
         if self._keep_alive:
             self._timer = self._clock.callLater(self._keep_alive, self._check_keep_alive)
 
@@ -337,6 +338,7 @@ class Connection:
     def _not_admitted_in_time(self) -> None:
         """Close: CONNECT did not come, or its authentication took too long."""
         self._timer = None
+        self._counters.connections_not_admitted_in_time += 1
         self._log.info("{client!r} was not admitted in time", client=self.name)
         self.finish(b"", None)
 

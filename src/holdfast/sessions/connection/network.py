@@ -20,6 +20,9 @@ class INetworkConnection(Interface):
     def abort() -> None:
         """Close at once and drop the unsent bytes."""
 
+    def admitted(silence: float) -> None:
+        """Note that CONNECT was accepted. Silence of so many seconds will end the connection; 0: none will."""
+
     def pause() -> None:
         """Stop reading. The system watches meanwhile whether the peer still exists, and ``lost`` is called if not."""
 

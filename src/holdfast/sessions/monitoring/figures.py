@@ -10,6 +10,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from holdfast.lasting_failure import LastingFailure
+from holdfast.peers.limits import ProcessConnections
 from holdfast.retained.service import RetainedMessages
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.monitoring.load_average import LoadAverage
@@ -59,6 +60,7 @@ class Figures:
         router: Router,
         retained: RetainedMessages,
         counters: Counters,
+        connections: ProcessConnections,
         storage: Callable[[], Mapping[str, object]] = dict,
     ) -> None:
         self._version = version
@@ -67,6 +69,7 @@ class Figures:
         self._router = router
         self._retained = retained
         self._counters = counters
+        self._connections = connections
         self._storage = storage
         self._started = self._measured = clock.seconds()
         self._most_clients = 0
@@ -76,6 +79,7 @@ class Figures:
             "traffic": self._totals,
             "clients": self._clients,
             "Sessions and retained messages": self._sessions,
+            "connections": self._transports,
             "memory": self._memory,
             "loads": self._averages,
             "counters": self._counts,
@@ -146,6 +150,13 @@ class Figures:
             "store/messages/count": retained.count + waiting,
             "store/messages/bytes": retained.payload_bytes + waiting_bytes,
             "holdfast/retained/bytes": retained.payload_bytes,
+        }
+
+    def _transports(self) -> dict[str, object]:
+        most = self._connections.most
+        return {
+            "holdfast/connections/open": self._connections.open,
+            "holdfast/connections/most": "infinity" if most is None else most,
         }
 
     def _memory(self) -> dict[str, object]:

@@ -1,0 +1,178 @@
+"""Accepting connections: each listener's limits judge a new connection, before a byte of it is parsed.
+
+How it works. ``accept`` judges a connection by the address of its peer. Where a proxy sends the PROXY protocol, this
+is the address of the proxy: it must be trusted, and only the limits of the listener and of the process are asked. When
+the header has told the client's address, ``named`` asks the limits for each address. A connection counts from
+``opened`` to ``closed``, and is half open until ``admitted``.
+
+    accept(peer) -> connection | None     opened     [named(client) -> bool]     admitted     closed
+
+Local peers are exempt from the limits for each address, since all of them share a few addresses: without a proxy, those
+with loopback addresses or UNIX domain sockets. Nobody is exempt from the limits of a listener and of the process.
+Proxied peers are never local. A header may name no client, as in health checks: then the proxy's address counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from twisted.internet.interfaces import IReactorTime
+
+from holdfast.peers.address import Peer
+from holdfast.peers.address_rates import AddressRates
+from holdfast.peers.limits import ConnectionLimits, ProcessConnections, Refusal
+from holdfast.peers.trusted_proxies import TrustedProxies
+from holdfast.rates import TokenBucket
+
+#: is called for each connection that is refused
+Refused = Callable[[Refusal, Peer], None]
+
+
+class Acceptance:
+    """Accepts or refuses the connections of one listener, and counts those that are open.
+
+    With ``proxies``, each connection begins with the header of the PROXY protocol.
+    """
+
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        process: ProcessConnections,
+        clock: IReactorTime,
+        refused: Refused,
+        proxies: TrustedProxies | None = None,
+    ) -> None:
+        self.limits = limits
+        self.process = process
+        self.proxies = proxies
+        self.refused = refused
+        self.open = 0
+        #: open connections, and those of them that are half open, by the groups of their peers
+        self.by_group: Counter[str] = Counter()
+        self.half_open: Counter[str] = Counter()
+        self._clock = clock
+        self._rate = TokenBucket(limits.max_conn_rate, clock.seconds()) if limits.max_conn_rate else None
+        rate = limits.max_conn_rate_per_address
+        self._rates = AddressRates(rate) if rate else None
+
+    def accept(self, peer: Peer) -> AcceptedConnection | None:
+        """Return the new connection of this peer, or None if it is refused."""
+        proxied = self.proxies is not None
+        refusal = self._refusal(peer) or (None if proxied else self.refusal_of_address(peer))
+        if refusal is not None:
+            self.refused(refusal, peer)
+            return None
+        if self._rate is not None:
+            self._rate.take(1, self._clock.seconds())
+        if not proxied:
+            self.count_address(peer)
+        return AcceptedConnection(self, peer)
+
+    def _refusal(self, peer: Peer) -> Refusal | None:
+        """Return the reason to refuse this peer, whoever its client is."""
+        limits = self.limits
+        if self.proxies is not None and peer not in self.proxies:
+            return Refusal.UNTRUSTED_PROXY
+        if self.process.is_full:
+            return Refusal.OPEN_FILES
+        if limits.max_connections is not None and self.open >= limits.max_connections:
+            return Refusal.CONNECTIONS
+        if self._rate is not None and self._rate.wait(1, self._clock.seconds()) > 0.0:
+            return Refusal.RATE
+        return None
+
+    def refusal_of_address(self, peer: Peer) -> Refusal | None:
+        """Return the limit for single addresses that a further connection of this peer would exceed."""
+        if peer.is_local:
+            return None
+        limits, group = self.limits, peer.group
+        if _reached(self.by_group[group], limits.max_connections_per_address):
+            return Refusal.CONNECTIONS_PER_ADDRESS
+        if _reached(self.half_open[group], limits.max_half_open_per_address):
+            return Refusal.HALF_OPEN_PER_ADDRESS
+        if self._rates is not None and not self._rates.allows(group, self._clock.seconds()):
+            return Refusal.RATE_PER_ADDRESS
+        return None
+
+    def count_address(self, peer: Peer) -> None:
+        """Count a new connection of this peer in the rate of its address."""
+        if self._rates is not None and not peer.is_local:
+            self._rates.count(peer.group, self._clock.seconds())
+
+
+class AcceptedConnection:
+    """One connection that a listener has accepted. ``peer`` is its client, once a proxy has named it."""
+
+    def __init__(self, acceptance: Acceptance, peer: Peer) -> None:
+        self._acceptance = acceptance
+        self._group = ""
+        self._half_open = False
+        self._open = False
+        self.peer = peer
+
+    @property
+    def awaits_header(self) -> bool:
+        """Whether a proxy sends the header of the PROXY protocol first."""
+        return self._acceptance.proxies is not None
+
+    def opened(self) -> None:
+        """Count this connection as open. Its transport has begun."""
+        self._open = True
+        self._acceptance.open += 1
+        self._acceptance.process.open += 1
+        if not self.awaits_header:
+            self._count_address()
+
+    def named(self, client: Peer | None) -> bool:
+        """Take the client that the proxy names, or None if the proxy names nobody. Return whether it is accepted."""
+        acceptance = self._acceptance
+        self.peer = client or Peer(self.peer.ip, self.peer.port, proxied=True)
+        refusal = acceptance.refusal_of_address(self.peer)
+        if refusal is not None:
+            acceptance.refused(refusal, self.peer)
+            return False
+        acceptance.count_address(self.peer)
+        self._count_address()
+        return True
+
+    def misnamed(self) -> None:
+        """Note that the proxy has sent no valid header."""
+        self._acceptance.refused(Refusal.BAD_PROXY_HEADER, self.peer)
+
+    def admitted(self) -> None:
+        """Note that CONNECT was accepted."""
+        if self._half_open:
+            self._half_open = False
+            _decrease(self._acceptance.half_open, self._group)
+
+    def closed(self) -> None:
+        """Stop counting this connection. Its transport is gone."""
+        if not self._open:
+            return
+        self._open = False
+        acceptance = self._acceptance
+        acceptance.open -= 1
+        acceptance.process.open -= 1
+        self.admitted()
+        if self._group:
+            _decrease(acceptance.by_group, self._group)
+            self._group = ""
+
+    def _count_address(self) -> None:
+        if not self.peer.is_local:
+            self._group = self.peer.group
+            self._half_open = True
+            self._acceptance.by_group[self._group] += 1
+            self._acceptance.half_open[self._group] += 1
+
+
+def _reached(count: int, most: int | None) -> bool:
+    return most is not None and count >= most
+
+
+def _decrease(counter: Counter[str], group: str) -> None:
+    """Count one less, and keep no entry for none: the counters are as large as there are connections."""
+    counter[group] -= 1
+    if not counter[group]:
+        del counter[group]

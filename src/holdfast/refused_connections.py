@@ -1,0 +1,42 @@
+"""Connections that are refused before CONNECT: counted, and told in the log."""
+
+from __future__ import annotations
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from holdfast.log_throttle import LogThrottle
+from holdfast.peers.address import Peer
+from holdfast.peers.limits import ConnectionLimits, ProcessConnections, Refusal
+from holdfast.sessions.counters import Counters
+
+_REASONS = {
+    Refusal.OPEN_FILES: "{process.most} connections are open, all that the process's limit of open files allows",
+    Refusal.CONNECTIONS: "{limits.max_connections} connections are open (max_connections)",
+    Refusal.CONNECTIONS_PER_ADDRESS: "{limits.max_connections_per_address} connections of {peer.group} are open"
+    " (max_connections_per_address)",
+    Refusal.HALF_OPEN_PER_ADDRESS: "{limits.max_half_open_per_address} connections of {peer.group} wait for the end of"
+    " their CONNECT (max_half_open_per_address)",
+    Refusal.RATE: "connections come too fast (max_conn_rate)",
+    Refusal.RATE_PER_ADDRESS: "connections of {peer.group} come too fast (max_conn_rate_per_address)",
+    Refusal.UNTRUSTED_PROXY: "it is not a trusted proxy (trusted_proxies)",
+    Refusal.BAD_PROXY_HEADER: "it sent no valid header of the PROXY protocol",
+}
+
+
+class RefusedConnections:
+    """Counts and logs the refused connections of all listeners."""
+
+    _log = Logger()
+
+    def __init__(self, counters: Counters, process: ProcessConnections, clock: IReactorTime) -> None:
+        self._counters = counters
+        self._process = process
+        self._throttle = LogThrottle(self._log, clock.seconds, write=self._log.warn)
+
+    def refused(self, listener: str, limits: ConnectionLimits, refusal: Refusal, peer: Peer) -> None:
+        """Note that a connection of this peer was refused."""
+        counters, name = self._counters, refusal.value
+        setattr(counters, name, getattr(counters, name) + 1)
+        reason = _REASONS[refusal].format(limits=limits, process=self._process, peer=peer)
+        self._throttle.log(f"{listener} {name}", f"listener {listener} refuses a connection of {peer}: {reason}")

@@ -1,0 +1,36 @@
+"""Opening listeners: their backlog, and what the kernel makes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.protocol import Factory
+from twisted.internet.testing import MemoryReactor
+
+from holdfast.listening import BACKLOG, Listener, Listening
+from tests.logs import logged
+
+
+def opened(somaxconn: Path) -> list[Any]:
+    """Open a listener; return the arguments of the reactor's listenTCP."""
+    reactor: Any = MemoryReactor()
+    listener = Listener("default", "tcp:1883", f"tcp:port=1883:backlog={BACKLOG}", Factory())
+    Listening(reactor, [listener], somaxconn).open()
+    return list(reactor.tcpServers)
+
+
+def test_the_kernel_keeps_1024_connections_for_a_busy_broker(tmp_path: Path) -> None:
+    ((port, _, backlog, _),) = opened(tmp_path / "missing")
+    assert (port, backlog) == (1883, 1024)
+
+
+@pytest.mark.parametrize(("text", "lines"), [("128\n", 1), ("1024\n", 0), ("4096\n", 0), ("?", 0), (None, 0)])
+def test_a_kernel_that_keeps_fewer_is_told_of(tmp_path: Path, text: str | None, lines: int) -> None:
+    file = tmp_path / "somaxconn"
+    if text is not None:
+        file.write_text(text)
+    with logged(Listening) as events:
+        opened(file)
+    assert [event["longest"] for event in events] == [128] * lines

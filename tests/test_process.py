@@ -1,0 +1,69 @@
+"""Settings of the whole process."""
+
+from __future__ import annotations
+
+import resource
+from typing import Any
+
+import pytest
+from twisted.internet.selectreactor import SelectReactor
+
+from holdfast import process
+
+
+class Limit:
+    """The limit of open files, in memory."""
+
+    RLIMIT_NOFILE = resource.RLIMIT_NOFILE
+    RLIM_INFINITY = resource.RLIM_INFINITY
+
+    def __init__(self, soft: int, hard: int, broken: bool = False) -> None:
+        self.now = (soft, hard)
+        self._broken = broken
+
+    def getrlimit(self, _which: int) -> tuple[int, int]:
+        return self.now
+
+    def setrlimit(self, _which: int, limits: tuple[int, int]) -> None:
+        if self._broken:
+            raise ValueError("current limit exceeds maximum limit")
+        self.now = limits
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "after"),
+    [
+        (1024, 524288, 524288),
+        (1024, 1024, 1024),
+        (1024, 1 << 30, 1 << 20),
+        (256, resource.RLIM_INFINITY, 1 << 20),
+        (65536, 4096 * 16, 65536),
+    ],
+)
+def test_the_limit_of_open_files_is_raised_to_the_hard_one(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, after: int
+) -> None:
+    limit = Limit(soft, hard)
+    monkeypatch.setattr(process, "resource", limit)
+    assert process.raise_open_files(object()) == after
+    assert limit.now == (after, hard)
+
+
+def test_a_limit_without_end_stays_and_counts_as_a_million(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = Limit(resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    monkeypatch.setattr(process, "resource", limit)
+    assert process.raise_open_files(object()) == 1 << 20
+    assert limit.now[0] == resource.RLIM_INFINITY
+
+
+def test_a_reactor_that_uses_select_gets_no_more_than_it_can_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = Limit(256, 4096)
+    monkeypatch.setattr(process, "resource", limit)
+    reactor: Any = SelectReactor.__new__(SelectReactor)
+    assert process.raise_open_files(reactor) == 1024
+    assert limit.now == (1024, 4096)
+
+
+def test_a_system_that_refuses_keeps_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "resource", Limit(256, 4096, broken=True))
+    assert process.raise_open_files(object()) == 256
