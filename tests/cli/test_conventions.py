@@ -24,7 +24,7 @@ REPORTS = {
     ("check-config", "h.toml"): {"ok", "problems"},
     ("config", "reference"): {"key", "default", "allowed", "help", "effect"},
     ("db", "backup", "copy.db"): {"backup", "database", "bytes"},
-    ("db", "check"): {"database", "ok", "fault", "schema", "newest_schema", "checks"},
+    ("db", "check"): {"database", "ok", "fault", "schema", "newest_schema", "library", "checks"},
     ("db", "upgrade"): {"steps", "backups"},
     ("db", "verify", "good.db"): {"backup", "good", "fault", "checks", "schema", "current", "messages"},
     ("retainer", "clean", "x"): {"count", "dry_run"},

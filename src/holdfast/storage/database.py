@@ -59,6 +59,11 @@ class Database(ABC):
     def location(self) -> str:
         """The database's name in messages; it never contains a password."""
 
+    @property
+    def library(self) -> str | None:
+        """The version of the database's library and what is to be known of it, None if there is nothing."""
+        return None
+
     @abstractmethod
     def connect(self) -> Any:
         """Open the writer's connection."""

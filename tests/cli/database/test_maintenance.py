@@ -18,6 +18,7 @@ from holdfast.cli.database import maintenance
 from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.lock import DirectoryLock
 from holdfast.storage.schema import newest_version, steps_from
+from holdfast.storage.sqlite.library import verdict
 from tests.storage.doubles import fresh_file
 from tests.storage.test_maintenance import old_file, rows
 
@@ -221,6 +222,7 @@ def test_a_check_of_a_sound_database(folder: Path) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.splitlines() == [
         f"{path}: schema {newest_version()}, up to date",
+        verdict(),
         "integrity_check: ok",
         "foreign_key_check: ok",
     ]
@@ -232,7 +234,7 @@ def test_a_check_of_an_old_database_names_the_upgrade_command(data: Path) -> Non
     assert result.stdout.splitlines()[0] == (
         f"{data}/holdfast.db: schema 0001, this is {newest_version()}; run: holdfast db upgrade --data-dir {data}"
     )
-    assert result.stdout.splitlines()[1:] == ["integrity_check: ok", "foreign_key_check: ok"]
+    assert result.stdout.splitlines()[1:] == [verdict(), "integrity_check: ok", "foreign_key_check: ok"]
 
 
 def test_a_check_of_a_damaged_database(folder: Path) -> None:

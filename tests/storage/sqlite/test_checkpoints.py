@@ -1,17 +1,19 @@
-"""Checkpoints in a thread: the log does not grow, nothing is lost, and no commit fails because of them."""
+"""Checkpoints: the log does not grow, nothing is lost, and no commit fails because of them."""
 
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from twisted.logger import capturedLogs, formatEvent
 
 from holdfast.storage.database import Durability
-from holdfast.storage.sqlite.checkpoints import PAGES, Checkpoints
+from holdfast.storage.sqlite.checkpoints import OWN_PAGES, PAGES, Checkpoints, OwnCheckpoints
 from holdfast.storage.sqlite.database import SQLiteDatabase
 from holdfast.storage.writing.committer import Committer
 
@@ -165,9 +167,93 @@ def test_a_failed_checkpoint_is_logged_and_no_commit_fails(log: Log) -> None:
     assert log.rows_of_file()
 
 
-def test_the_writer_starts_checkpoints(tmp_path: Path) -> None:
+def test_with_a_library_that_may_have_the_bug_only_the_writer_moves_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No thread starts, no second connection checkpoints, and the log stays as short as its pages and one commit."""
+    checkpoints: list[int] = []
+    connect = sqlite3.connect
+
+    def watched(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(*arguments, **options)
+        number = len(opened)
+        opened.append(connection)
+        connection.set_trace_callback(
+            lambda statement: checkpoints.append(number) if "wal_checkpoint" in statement else None
+        )
+        return connection
+
+    opened: list[sqlite3.Connection] = []
+    monkeypatch.setattr(sqlite3, "connect", watched)
+    started: list[threading.Thread] = []
+    monkeypatch.setattr(threading.Thread, "start", started.append)
+    database = SQLiteDatabase(tmp_path / "a.db", Durability.FULL, mended=False)
+    committer = Committer(database, 1)
+    committer.transact(lambda connection: connection.cursor().execute("CREATE TABLE t (content BLOB)"))
+    reader = database.connect_reader()
+    (limit,) = reader.execute("PRAGMA wal_autocheckpoint").fetchone()
+    assert limit == 0
+    row = (bytes(_PAGE * 20),)
+    for _ in range(100):
+        committer.transact(lambda connection: connection.cursor().execute("INSERT INTO t VALUES (?)", row))
+    log = database.path.with_name("a.db-wal")
+    assert log.stat().st_size < (OWN_PAGES + 2 * 25) * (_PAGE + 24)
+    assert database.path.stat().st_size > 1500 * _PAGE
+    assert started == []
+    assert set(checkpoints) <= {0}
+    reader.close()
+    committer.close()
+    assert not log.exists()
+
+
+def test_a_reader_that_ends_lets_the_writer_move_the_whole_log(tmp_path: Path) -> None:
+    """While a backup reads, the log grows and no commit fails. Then the next commit moves it."""
+    database = SQLiteDatabase(tmp_path / "a.db", Durability.FULL, mended=False)
+    committer = Committer(database, 1)
+    committer.transact(lambda connection: connection.cursor().execute("CREATE TABLE t (content BLOB)"))
+    row = (bytes(_PAGE * 20),)
+    with closing(database.connect_read_only()) as backup:
+        backup.execute("BEGIN")
+        backup.execute("SELECT count(*) FROM t").fetchone()
+        for _ in range(50):
+            committer.transact(lambda connection: connection.cursor().execute("INSERT INTO t VALUES (?)", row))
+        assert backup.execute("SELECT count(*) FROM t").fetchone() == (0,)
+    assert database.path.stat().st_size < 20 * _PAGE
+    committer.transact(lambda connection: connection.cursor().execute("INSERT INTO t VALUES (?)", row))
+    assert database.path.stat().st_size > 1000 * _PAGE
+    committer.close()
+
+
+def test_a_log_that_the_writer_cannot_move_is_reported(tmp_path: Path) -> None:
+    """SQLite itself says nothing when a checkpoint with a commit fails. No commit fails because of it."""
+    path = tmp_path / "a.db"
+    checkpoints = OwnCheckpoints(path, pages=10, period=0)
+
+    class Failing:
+        def cursor(self) -> Failing:
+            return self
+
+        def execute(self, statement: str) -> None:
+            raise sqlite3.OperationalError("disk I/O error")
+
+    with closing(SQLiteDatabase(path, Durability.FULL, mended=False).connect()) as connection:
+        connection.execute("PRAGMA wal_autocheckpoint=0")
+        connection.execute("CREATE TABLE t (content BLOB)")
+        with capturedLogs() as events:
+            checkpoints.committed(Failing())  # type: ignore[arg-type]  # the log is short
+            assert events == []
+            connection.execute("INSERT INTO t VALUES (?)", (bytes(_PAGE * 100),))
+            for _ in range(5):
+                checkpoints.committed(Failing())  # type: ignore[arg-type]
+    assert [formatEvent(event) for event in events] == [
+        f"{path}-wal: cannot be moved into the database now: disk I/O error"
+    ]
+
+
+@pytest.mark.parametrize("mended", [False, True])
+def test_the_writer_starts_checkpoints(tmp_path: Path, mended: bool) -> None:
     """Nothing is lost when a store is closed during a checkpoint."""
-    database = SQLiteDatabase(tmp_path / "a.db", Durability.FULL)
+    database = SQLiteDatabase(tmp_path / "a.db", Durability.FULL, mended=mended)
     batches = Committer(database, 1)
     batches.transact(lambda connection: connection.cursor().execute("CREATE TABLE t (content BLOB)"))
     content = (bytes(_PAGE * (PAGES + 1)),)

@@ -121,12 +121,14 @@ def check(as_json: bool, config: Path | None, data_dir: str | None, storage: str
         show_json(
             {
                 "database": database.location, "ok": good, "fault": None, "schema": condition.version,
-                "newest_schema": newest_version(), "checks": condition.faults,
+                "newest_schema": newest_version(), "library": database.library, "checks": condition.faults,
             }
         )  # fmt: skip
     else:
         note = "up to date" if condition.is_current else f"this is {newest_version()}; run: {chosen.upgrade_command}"
         show(f"{database.location}: schema {condition.version or 'none'}, {note}")
+        if database.library is not None:
+            show(database.library)
         _show_checks(condition.faults)
     raise SystemExit(ExitStatus.DONE if good else ExitStatus.FOUND)
 

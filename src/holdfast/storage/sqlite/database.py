@@ -16,7 +16,8 @@ from holdfast.storage.database import Database, Durability, engine_over
 from holdfast.storage.driver import Connection
 from holdfast.storage.errors import StoreDamaged, StoreUnusable
 from holdfast.storage.sqlite import quarantine
-from holdfast.storage.sqlite.checkpoints import PAGES, Checkpoints
+from holdfast.storage.sqlite.checkpoints import Checkpoints, OwnCheckpoints
+from holdfast.storage.sqlite.library import is_mended, verdict
 from holdfast.storage.sqlite.page_counts import HEADER, missing_pages
 from holdfast.tickets import StorageFailure
 
@@ -26,8 +27,6 @@ _CACHED_STATEMENTS = 256
 #: each page once, writes are scattered over all pages, and the system's page cache is as fast.
 _READER_CACHE_KIB = 4_096
 _WRITER_CACHE_KIB = 8_192
-#: If the checkpoint thread does not keep up, the writer moves the log itself at this length: a start reads all of it.
-_CHECKPOINT_PAGES = 3 * PAGES
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 #: Tables that can be long. A start reads only their ends, so the time of a start does not grow with them.
@@ -41,7 +40,8 @@ _REMEDY = (
 class SQLiteDatabase(Database):
     """An SQLite file in WAL mode, with connections for one writer and any number of readers.
 
-    ``busy_timeout`` (seconds) is how long a statement waits for a lock that another process holds.
+    ``busy_timeout`` (seconds) is how long a statement waits for a lock that another process holds. ``mended`` tells
+    whether the library is without the WAL-reset bug: otherwise only the writer's connection moves the log.
     """
 
     begin_statement = "BEGIN IMMEDIATE"
@@ -52,16 +52,27 @@ class SQLiteDatabase(Database):
 
     _log = LazyLog("holdfast.storage.sqlite.database.SQLiteDatabase")
 
-    def __init__(self, path: Path, durability: Durability, busy_timeout: float = 5.0) -> None:
+    def __init__(
+        self, path: Path, durability: Durability, busy_timeout: float = 5.0, mended: bool | None = None
+    ) -> None:
         self.path = path
         self.durability = durability
         self._busy_timeout = busy_timeout
-        self._checkpoints = Checkpoints(path, self._connect_for_checkpoints)
+        self._checkpoints: Checkpoints | OwnCheckpoints = (
+            Checkpoints(path, self._connect_for_checkpoints)
+            if (is_mended() if mended is None else mended)
+            else OwnCheckpoints(path)
+        )
 
     @property
     def location(self) -> str:
         """The file's path."""
         return str(self.path)
+
+    @property
+    def library(self) -> str:
+        """The version of SQLite, and whether it has the WAL-reset bug."""
+        return verdict()
 
     def connect(self) -> sqlite3.Connection:
         """Open the writer's connection. Any thread may use it. Raises sqlite3.Error."""
@@ -71,7 +82,7 @@ class SQLiteDatabase(Database):
             if mode != "wal":
                 raise sqlite3.OperationalError(f"write-ahead logging is not possible here (journal mode {mode})")
             connection.execute(f"PRAGMA synchronous={self._synchronous}")
-            connection.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
+            self._checkpoints.begin(connection)
             # SQLite keeps the old content of each page that a statement of many rows changes, until the statement has
             # succeeded. On disk, that would double the writes of a commit.
             connection.execute("PRAGMA temp_store=MEMORY")
@@ -135,7 +146,7 @@ class SQLiteDatabase(Database):
         return {"integrity_check": integrity, "foreign_key_check": dangling}
 
     def committed(self, connection: Connection) -> None:
-        """Move a long log into the database file."""
+        """Move a long log into the database file, unless SQLite has done so with the commit."""
         self._checkpoints.committed(connection)
 
     def checkpoint(self, connection: Connection) -> None:
@@ -289,6 +300,7 @@ class SQLiteDatabase(Database):
             check_same_thread=False,
             cached_statements=_CACHED_STATEMENTS,
         )
+        connection.execute("PRAGMA wal_autocheckpoint=0")  # only the writer moves the log
         connection.execute("PRAGMA foreign_keys=OFF")
         connection.execute("PRAGMA mmap_size=0")
         connection.execute(f"PRAGMA cache_size=-{cache_kib}")
