@@ -9,11 +9,11 @@ wait until the whole log is copied. There are two ways to avoid that.
 *The writer's own checkpoints* are for a library that may have the WAL-reset bug (:mod:`.library`): then no other
 connection may move the log while the writer commits. The log is kept so short that a checkpoint takes a few
 milliseconds: ``OWN_PAGES`` pages. SQLite counts them, and moves them after a commit of the writer. Pages that change
-often are moved more often than with a long log, and the file is synced to disk more often. Nobody else may move the log:
-connections that read never do, and the last connection to a file that does is alone with it.
+often are moved more often than with a long log, and the file is synced to disk more often. Nobody else moves the log:
+connections that read never do, except the last one that is closed, which is alone with the file.
 
-*Checkpoints in a thread* (:class:`Checkpoints`) are for a mended library. A second thread, with a connection of its own,
-moves a long log with passive checkpoints, which never block the writer:
+*Checkpoints in a thread* (:class:`Checkpoints`) are for a mended library. A second thread, with a connection of its
+own, moves a long log with passive checkpoints, which never block the writer:
 
     log (pages)    8000   the writer's thread sees after a commit that the log is long, and starts the thread
     pass 1                moves 8000 pages; meanwhile the writer appends 900
@@ -46,11 +46,11 @@ from holdfast.log_throttle import LogThrottle
 from holdfast.storage.driver import Connection
 from holdfast.storage.sqlite.page_counts import is_logged
 
-#: The length of the log, in pages, that begins a checkpoint in the thread. With a shorter log, a page that changes often
-#: would be moved more often.
+#: The length of the log, in pages, that begins a checkpoint in the thread. With a shorter log, a page that changes
+#: often would be moved more often.
 PAGES = 8_000
-#: The length that begins a checkpoint of the writer's own. Measured with 500,000 topics and writes scattered over all of
-#: them: 7 to 10 ms for each checkpoint of 250 pages, 20 to 30 ms for 500, 40 ms for 1000.
+#: The length that begins a checkpoint of the writer's own. Measured with writes scattered over 500,000 topics: 7 to
+#: 10 ms for each checkpoint of 250 pages, 20 to 30 ms for 500, 40 ms for 1000.
 OWN_PAGES = 250
 #: This many pages may be left to the writer, which moves them while a commit waits.
 _REST = 500
