@@ -175,7 +175,7 @@ def test_with_a_library_that_may_have_the_bug_only_the_writer_moves_the_log(
     connect = sqlite3.connect
 
     def watched(*arguments: Any, **options: Any) -> sqlite3.Connection:
-        connection = connect(*arguments, **options)
+        connection: sqlite3.Connection = connect(*arguments, **options)
         number = len(opened)
         opened.append(connection)
         connection.set_trace_callback(
