@@ -18,6 +18,7 @@ from holdfast.rates import Rate
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.monitoring.figures import resident_memory
+from holdfast.sizes import HELD_ENTRY
 from holdfast.wire import ConnectReturnCode, Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
@@ -123,7 +124,7 @@ def test_clients_sessions_and_subscriptions(broker: MemoryBroker) -> None:
     }
     assert (values["subscriptions/count"], values["shared_subscriptions/count"]) == ("2", "2")
     assert (values["messages/stored"], values["store/messages/count"]) == ("1", "1")
-    assert values["store/messages/bytes"] == str(len("a" + "hello"))
+    assert values["store/messages/bytes"] == str(HELD_ENTRY + len("a" + "hello"))
     broker.advance(100)
     values = present(broker)
     assert (values["clients/total"], values["clients/expired"], values["subscriptions/count"]) == ("4", "1", "0")

@@ -12,6 +12,7 @@ from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.sessions.routing.operator_publisher import DELIVERIES, PATIENCE, OperatorPublisher
+from holdfast.sizes import HELD_ENTRY
 from holdfast.wire import Properties
 from holdfast.wire import packets as p
 from holdfast.wire.packets import SubscriptionRequest
@@ -234,7 +235,7 @@ def test_a_clear_evicts_no_other_message(policy: WhenFull) -> None:
 
 
 def test_a_clear_evicts_nothing_from_a_queue_that_is_full_of_bytes() -> None:
-    desk = filled(1, limits=Limits(max_mqueue_bytes=104))
+    desk = filled(1, limits=Limits(max_mqueue_bytes=HELD_ENTRY + 104))
     kept(desk.broker, "away").drop()
     desk.broker.client("p", 5).publish("t/a", bytes(100), qos=1, retain=True)
     desk.ask("DELETE", "/messages", topic="t/0000")

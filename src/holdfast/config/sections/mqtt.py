@@ -226,7 +226,8 @@ class MQTTConfig(Section):
     max_mqueue_bytes: int = option(
         Size("1KB", "64GB"),
         "64MB",
-        help="Bytes of the Application Messages queued for one Session.",
+        help="Bytes of the Application Messages queued for one Session: of each its topic, properties and payload, 600"
+        " more, and 160 for each User Property.",
         effect="mqueue_full decides about further messages. Higher: longer absences without loss, and more memory for"
         " each Session.",
         example="8MB",

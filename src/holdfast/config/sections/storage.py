@@ -97,7 +97,8 @@ class StorageConfig(Section):
     max_pending: int = option(
         Size("64KB", "16GB"),
         "64MB",
-        help="Most bytes of changes that wait for their commit. Beyond it, the broker pauses publishing connections.",
+        help="Most bytes of changes that wait for their commit; a message counts as for mqtt.max_mqueue_bytes. Beyond"
+        " it, the broker pauses publishing connections.",
         effect="Higher: longer bursts without a pause, and more memory while the disk is slow.",
         example="16MB",
     )

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from attrs import fields
 
 from holdfast.messages import RetainedChange, RetainedMessage
+from holdfast.sizes import HELD_ENTRY
 from holdfast.wire.datatypes import encode_variable_byte_integer
 from holdfast.wire.properties import NO_PROPERTIES, Properties
 from holdfast.wire.property_codec import decode_properties, encode_properties
@@ -110,6 +111,12 @@ def packet_of(row: Row, protocol_version: int) -> bytes:
 def longest_packet(row: Row) -> int:
     """Return the length in bytes of the row's longest packet, that of MQTT 5.0."""
     return len(row.prefix5) + len(row.topic.encode()) + len(row.properties5) + row.size
+
+
+def held_row_size(row: Row) -> int:
+    """Return how many bytes a row occupies in memory while it waits for its commit."""
+    size = HELD_ENTRY + len(row.topic) + len(row.properties5) + row.size
+    return size if row.properties_json is None else size + len(row.properties_json)
 
 
 def message_of(columns: tuple[Any, ...]) -> RetainedMessage:

@@ -41,7 +41,7 @@ from holdfast.retained.store.dialects.statements import Statements
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.listing import BoundedListing
 from holdfast.retained.store.recorder import NO_RECORDER, ChangedRow, Recorder
-from holdfast.retained.store.rows import Row, message_of, row_of
+from holdfast.retained.store.rows import Row, held_row_size, message_of, row_of
 from holdfast.retained.store.upserts import RetainedUpserts
 from holdfast.retained.store.usage import CLIENTS, UsageTable
 from holdfast.retained.store.values import (
@@ -61,8 +61,6 @@ from holdfast.storage.writing.node_totals import add_to_totals, raise_revision_m
 from holdfast.storage.writing.writes import Write
 from holdfast.tickets import CommitTicket, FailureKind, StorageFailure
 
-#: The assumed memory of a waiting row without its payload, in bytes.
-_ROW_OVERHEAD = 400
 #: The Topic Filters whose scan sizes are kept between reads.
 _SCAN_SIZES = 1024
 
@@ -144,7 +142,7 @@ class SQLRetainedStore:
             ticket.settle(StorageFailure(FailureKind.REFUSED, f"{change.topic!a} cannot be stored: {error}"))
             return ticket
         key, changed = self._recorder.key_of(change), ChangedRow(row, change.changed_at, change.origin)
-        size = len(row.payload) + _ROW_OVERHEAD
+        size = held_row_size(row)
         return self._parts.writer.submit(Write(self._upserts, key, changed, size, change.revision))
 
     def flushed(self) -> CommitTicket:

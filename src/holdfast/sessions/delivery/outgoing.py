@@ -13,8 +13,16 @@ import attrs
 from holdfast.hot_values import hot_frozen
 from holdfast.messages import ApplicationMessage, seconds_left
 from holdfast.sessions.state.interfaces import ISessionStates, KeptMessage
+from holdfast.sizes import held_size
 from holdfast.tickets import COMMITTED, CommitTicket
-from holdfast.wire import NO_PROPERTIES, PacketParser, encode_properties, encode_publish
+from holdfast.wire import (
+    NO_PROPERTIES,
+    PacketParser,
+    encode_properties,
+    encode_publish,
+    encode_variable_byte_integer,
+    read_variable_byte_integer,
+)
 from holdfast.wire.packets import Publish
 
 
@@ -39,7 +47,7 @@ class OutgoingMessage:
     Clients that are away, and displaces no other message.
     """
 
-    __slots__ = ("_forms", "_kept", "_properties", "_topic", "after", "message", "replaces")
+    __slots__ = ("_forms", "_kept", "_properties", "_size", "_topic", "after", "message", "replaces")
 
     def __init__(self, message: ApplicationMessage, after: CommitTicket = COMMITTED, replaces: bool = False) -> None:
         self.message = message
@@ -49,6 +57,7 @@ class OutgoingMessage:
         self._topic = message.topic.encode()
         self._forms: dict[tuple[bool, int, bool, tuple[int, ...]], tuple[bytes, bytes]] = {}
         self._properties: dict[tuple[int, ...], bytes] = {}
+        self._size = 0  #: 0 while unknown
 
     @classmethod
     def of_packet(
@@ -95,8 +104,11 @@ class OutgoingMessage:
         self._kept = kept
 
     def size(self) -> int:
-        """Return roughly how many bytes this message occupies while it waits."""
-        return len(self._topic) + len(self.message.payload)
+        """Return how many bytes this message occupies while it waits (:mod:`holdfast.sizes`)."""
+        if not self._size:
+            message = self.message
+            self._size = held_size(len(self._topic), message.properties, len(message.payload))
+        return self._size
 
     def packet(
         self,
@@ -144,16 +156,15 @@ class OutgoingMessage:
         return packet[: end - 2], packet[end:]
 
     def _block(self, identifiers: tuple[int, ...], remaining: int | None) -> bytes:
+        block = self._properties.get(identifiers)
+        if block is None:
+            properties = self.message.properties
+            if identifiers:
+                properties = attrs.evolve(properties, subscription_identifiers=identifiers)
+            block = self._properties[identifiers] = encode_properties(properties)
         if remaining is None:
-            block = self._properties.get(identifiers)
-            if block is not None:
-                return block
-        properties = self.message.properties
-        if identifiers or remaining is not None:
-            properties = attrs.evolve(
-                properties, subscription_identifiers=identifiers, message_expiry_interval=remaining
-            )
-        block = encode_properties(properties)
-        if remaining is None:
-            self._properties[identifiers] = block
-        return block
+            return block
+        # Only the remaining seconds differ each time: the other properties, perhaps many, are not encoded again.
+        length, start = read_variable_byte_integer(block, 0)
+        interval = b"\x02" + remaining.to_bytes(4, "big")
+        return encode_variable_byte_integer(length + len(interval)) + interval + block[start:]

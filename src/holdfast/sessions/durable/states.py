@@ -29,13 +29,14 @@ from holdfast.sessions.state.interfaces import (
     StoredWill,
 )
 from holdfast.sessions.state.subscription import Subscription
+from holdfast.sizes import held_size
 from holdfast.storage import tables
 from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.storage.writing.writes import Write
 from holdfast.tickets import COMMITTED, CommitTicket
 from holdfast.wire.packets import Will
 
-#: The bytes that a row counts for, beside its payload, in the writer's pending bytes.
+#: The bytes that a row without a message counts for in the writer's pending bytes, beside its texts.
 _ROW_OVERHEAD = 150
 
 #: Seconds after which failed writes are repeated.
@@ -74,7 +75,8 @@ class DurableSessionStates:
         """Keep a message."""
         identifier = self._parts.clock.next_revision()
         row = message_row(identifier, message)
-        ticket = self.submit(self.messages, (identifier,), row, len(message.payload) + _ROW_OVERHEAD, True)
+        size = held_size(len(message.topic.encode()), message.properties, len(message.payload))
+        ticket = self.submit(self.messages, (identifier,), row, size, True)
         return KeptMessage(identifier, ticket, self.forget_message)
 
     def forget_message(self, identifier: int) -> None:
@@ -84,7 +86,8 @@ class DurableSessionStates:
     def will_kept(self, principal: Principal, will: Will, delay: float, due_at: int | None) -> CommitTicket:
         """Keep a Will Message."""
         row = will_row(self._node, principal, will, delay, due_at)
-        return self.submit(self.wills, (self._node, principal.client_id), row, len(will.payload) + _ROW_OVERHEAD)
+        size = held_size(len(will.topic.encode()), will.properties, len(will.payload))
+        return self.submit(self.wills, (self._node, principal.client_id), row, size)
 
     def will_over(self, client_id: str) -> None:
         """Forget a Will Message."""
@@ -170,7 +173,8 @@ class DurableRecord:
     def subscribed(self, topic_filter: str, subscription: Subscription, replay_after: str | None) -> CommitTicket:
         """Write a subscription's row."""
         row = subscription_row(self.identifier, topic_filter, subscription, replay_after)
-        return self._write(self._states.subscriptions, (self.identifier, topic_filter), row)
+        size = _ROW_OVERHEAD + len(topic_filter) + len(replay_after or "")
+        return self._write(self._states.subscriptions, (self.identifier, topic_filter), row, size=size)
 
     def unsubscribed(self, topic_filter: str) -> CommitTicket:
         """Delete a subscription's row."""
@@ -200,7 +204,9 @@ class DurableRecord:
         """Delete the row of a received QoS 2 message."""
         return self._write(self._states.received, (self.identifier, packet_identifier), None)
 
-    def _write(self, kind: RowKind, key: Hashable, row: object, fresh: bool = False) -> CommitTicket:
+    def _write(
+        self, kind: RowKind, key: Hashable, row: object, fresh: bool = False, size: int = _ROW_OVERHEAD
+    ) -> CommitTicket:
         if self._over:
             return COMMITTED
-        return self._states.submit(kind, key, row, _ROW_OVERHEAD, fresh)
+        return self._states.submit(kind, key, row, size, fresh)
