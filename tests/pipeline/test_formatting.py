@@ -15,7 +15,7 @@ from holdfast.pipeline.formatting import counted, moment, number, rough, share, 
     ("text", "expected"),
     [
         ("grün/日本/𝄞", "grün/日本/𝄞"),
-        ("a\x1b[31m\n", "a\\x1b[31m\\x0a"),
+        ("a\x1b[31m\n", "a\\x1b[31m\\n"),
         ("x\u202egpj.exe", "x\\u202egpj.exe"),
         ("\u2066\u200b\ufeff\U000e0041", "\\u2066\\u200b\\ufeff\\U000e0041"),
         ("a" * 200, "a" * 60 + "…" + "a" * 59),

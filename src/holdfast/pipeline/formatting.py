@@ -1,13 +1,13 @@
 """Numbers, sizes, times and topics for people. Pure.
 
-Clients choose the text of topics. Characters that move the cursor, change the direction of a line or are invisible are
-written as escapes, so that a topic cannot change the rest of the screen.
+Clients choose the text of topics, so it is shown as :mod:`holdfast.terminal_text` does.
 """
 
 from __future__ import annotations
 
-import unicodedata
 from datetime import UTC, datetime
+
+from holdfast.terminal_text import printable
 
 _SIZES = ("bytes", "KB", "MB", "GB", "TB", "PB")
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -22,7 +22,7 @@ def visible(text: str, longest: int = 120) -> str:
     if len(text) > longest:
         half = (longest - 1) // 2
         text = text[: longest - 1 - half] + _CUT + text[len(text) - half :]
-    return "".join(_escaped(one) if _is_hidden(one) else one for one in text)
+    return printable(text)
 
 
 def number(value: float) -> str:
@@ -85,14 +85,3 @@ def share(part: float, whole: float) -> str:
     if 0 < percent < 0.1:
         return "< 0.1 %"
     return f"{percent:.1f} %" if 0 < percent < 9.95 else f"{percent:.0f} %"
-
-
-def _is_hidden(one: str) -> bool:
-    # Unicode's categories: controls, formats (also those of direction), surrogates, private use, unassigned, separators
-    # of lines. U+200D joins the parts of an emoji.
-    return one != "\u200d" and unicodedata.category(one) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-
-
-def _escaped(one: str) -> str:
-    code = ord(one)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

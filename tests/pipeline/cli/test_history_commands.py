@@ -137,8 +137,9 @@ def test_a_wrong_folder_is_named(run: Run, recorded: Filled) -> None:
     assert "holds no archive of a history" in refused(run("asof", "1m", "--archive", "nowhere", "--out", "then"))
     assert refused(run("compact", "--archive", "bronze", "--out", "file")) == "file: is a file; name a folder"
     assert "name a folder apart from it" in refused(run("compact", "--archive", "bronze", "--out", "bronze/silver"))
-    said = refused(run("asof", "1m", "--archive", "bronze", "--storage", recorded.url, "--out", "then"))
-    assert said == "name either an archive (--archive) or a database (--storage or --config)"
+    wrong = run("asof", "1m", "--archive", "bronze", "--storage", recorded.url, "--out", "then")
+    assert wrong.exit_code == 2
+    assert wrong.stderr.rstrip() == "name either an archive (--archive) or a database (--storage or --config)"
     Path("bronze/data").rename("bronze/elsewhere")
     assert "bronze/data" in refused(run("compact", "--archive", "bronze", "--out", "silver", "--unfinished"))
 

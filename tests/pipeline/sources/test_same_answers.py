@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from holdfast.access.stand_in import standing_in
 from holdfast.cli.retainer.importing import Import
 from holdfast.config import default
+from holdfast.pipeline.choices import REJECTS
 from holdfast.pipeline.jobs.imports import import_messages
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.sink.merging import Target
-from holdfast.pipeline.sink.writer import REJECTS
 from holdfast.retained.importing.verdicts import Merge
 from holdfast.retained.records import line_of
 from holdfast.wire.properties import Properties

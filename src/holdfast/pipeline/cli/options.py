@@ -8,10 +8,7 @@ from typing import Any
 
 import click
 
-from holdfast.pipeline.database.connection import check
-from holdfast.pipeline.database.location import url_of
-from holdfast.pipeline.errors import PipelineError
-from holdfast.times import ALLOWED, BadTime, moment_of
+from holdfast.pipeline.errors import WrongUsage
 
 #: The key of --verbose in Click's context.
 VERBOSE = "holdfast.pipeline.verbose"
@@ -60,6 +57,9 @@ snapshot_dir = click.option(
 
 def require_database(storage: str | None, config: str | None) -> None:
     """Raise :class:`PipelineError` unless the options name a database that can be read."""
+    from holdfast.pipeline.database.connection import check
+    from holdfast.pipeline.database.location import url_of
+
     check(url_of(storage, config))
 
 
@@ -68,10 +68,12 @@ def milliseconds(text: str) -> int:
 
     ``holdfast retainer`` accepts the same times.
     """
+    from holdfast.times import ALLOWED, BadTime, moment_of
+
     try:
         return moment_of(text, time.time_ns() // 1_000_000)
     except BadTime as error:
-        raise PipelineError(f"{text!r} is not a time; write it as {ALLOWED}") from error
+        raise WrongUsage(f"{text!r} is not a time; write it as {ALLOWED}") from error
 
 
 def _set_verbose(context: click.Context, _option: click.Parameter, value: bool) -> None:

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from holdfast.exit_status import ExitStatus
 from holdfast.pipeline.cli.options import VERBOSE
 from holdfast.pipeline.cli.signals import EndedBySignal, EndSignals
-from holdfast.pipeline.spark import SparkProcess
+from holdfast.pipeline.errors import PipelineError, WrongUsage
+from holdfast.terminal_text import printable, printable_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: The exit status of a failed job.
-FAILED = 1
-#: The exit status of a job that has finished, and has found something that the user should examine.
-FOUND = 3
-
 
 @contextmanager
 def running(name: str) -> Iterator[Callable[[], SparkSession]]:
-    """Give the function that starts Spark for a command. A failure becomes one line, and exit status 1.
+    """Give the function that starts Spark for a command. A failure becomes one line, and exit status 1 or 2.
 
     A command first makes all checks that need no Spark, because Spark takes seconds to start.
     """
+    from holdfast.pipeline.spark import SparkProcess
+
     signals = end_signals()
     verbose = click.get_current_context().meta.get(VERBOSE, False)
     process = SparkProcess(f"holdfast-pipeline {name}", quiet=not verbose, on_start=signals.listen)
@@ -42,7 +40,16 @@ def running(name: str) -> Iterator[Callable[[], SparkSession]]:
             raise EndedBySignal from error
         if verbose or isinstance(error, (click.ClickException, ModuleNotFoundError)):
             raise
-        fail(process.failure_text(error))
+        fail(process.failure_text(error), ExitStatus.USAGE if isinstance(error, WrongUsage) else ExitStatus.FAILED)
+
+
+@contextmanager
+def checking_options() -> Iterator[None]:
+    """Take errors in the values of options for a wrong command line."""
+    try:
+        yield
+    except PipelineError as error:
+        raise WrongUsage(str(error)) from error
 
 
 def end_signals() -> EndSignals:
@@ -50,12 +57,17 @@ def end_signals() -> EndSignals:
     return click.get_current_context().ensure_object(EndSignals)
 
 
-def fail(message: str) -> NoReturn:
-    """Print the message, and end with status 1."""
-    click.echo(message, err=True)
-    raise SystemExit(FAILED)
+def fail(message: str, status: ExitStatus = ExitStatus.FAILED) -> NoReturn:
+    """Print the message in one line, and end."""
+    say(message)
+    raise SystemExit(status)
+
+
+def say(text: str) -> None:
+    """Print a line on standard error."""
+    click.echo(printable(text), err=True)
 
 
 def print_result(result: Mapping[str, Any], as_json: bool, sentence: str) -> None:
     """Print the result: a sentence for people, or one line of JSON for programs."""
-    click.echo(json.dumps(result, ensure_ascii=False) if as_json else sentence)
+    click.echo(printable_json(result) if as_json else printable(sentence))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.config import ConfigError, load
-from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.errors import PipelineError, WrongUsage
 from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.url import parsed
 
@@ -17,7 +17,7 @@ def url_of(storage: str | None, config: str | None, context: str = "") -> str:
     with ``context``. Raises :class:`PipelineError`.
     """
     if (storage is None) == (config is None):
-        raise PipelineError(f"{context}name the database: either by storage (its URL) or by config (the broker's file)")
+        raise WrongUsage(f"{context}name the database: either by storage (its URL) or by config (the broker's file)")
     if storage is None:
         assert config is not None
         try:
@@ -27,7 +27,7 @@ def url_of(storage: str | None, config: str | None, context: str = "") -> str:
     try:
         url = parsed(storage)
     except StoreUnusable as error:
-        raise PipelineError(f"{context}storage: {error}") from error
+        raise WrongUsage(f"{context}storage: {error}") from error
     if url.get_backend_name() == "sqlite" and url.database:
         # Executors have other working directories.
         return f"sqlite:///{Path(url.database).absolute()}"

@@ -15,6 +15,7 @@ from pyspark import cloudpickle
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 from pyspark.sql.types import StructType
 
+from holdfast.pipeline.choices import SAMPLE
 from holdfast.pipeline.decoding.decode_function import DecodeFunction, relaxed
 from holdfast.pipeline.decoding.decoder import Decoder
 from holdfast.pipeline.decoding.messages import Messages
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 #: The folder of the payloads that could not be decoded.
 BAD = "bad"
-#: The number of messages from which a schema is inferred.
-SAMPLE = 1000
 _MOST_REASONS = 10
 #: The parts in which two reasons of the same kind may differ: quoted values and numbers.
 _VALUE = r"""'[^']*'|"[^"]*"|\d+"""

@@ -11,12 +11,12 @@ from attrs import asdict, frozen
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
+from holdfast.pipeline.choices import IMPORT_MAX_REJECTS
 from holdfast.pipeline.database.connection import Source, check
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.names import COVERAGE, DATA, MANIFEST
 from holdfast.pipeline.sink.merging import Target, staging_explained
 from holdfast.pipeline.sink.rows import FIELDS
-from holdfast.pipeline.sources.files import FORMATS as FILES
 from holdfast.pipeline.sources.files import files_of
 from holdfast.retained.importing.jobs import Job, read_job
 from holdfast.retained.importing.staging_areas import sweep
@@ -24,9 +24,6 @@ from holdfast.retained.importing.verdicts import Merge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-FORMATS = ("parquet", *FILES)
-MOST_REJECTS = 100
 
 
 @frozen
@@ -55,7 +52,7 @@ def import_messages(
     merge: Merge = Merge.NEWER,
     job: str | None = None,
     rejects: str | None = None,
-    max_rejects: int = MOST_REJECTS,
+    max_rejects: int = IMPORT_MAX_REJECTS,
     staging: str | None = None,
 ) -> Imported:
     """Import all messages in a file or folder. Raises :class:`PipelineError`, also for too many rejects."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 from pyspark.sql import functions as F  # noqa: N812 - the name that PySpark's users know
 
+from holdfast.pipeline.choices import TREE_ORDERS
 from holdfast.pipeline.database.snapshot import Snapshot
 from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.overwriting import begin_overwriting
@@ -22,13 +23,6 @@ if TYPE_CHECKING:
 
 #: The columns of the retained messages that the tree needs.
 NEEDED = ("topic", "size", "stored_at", "expires_at")
-#: The orders of the shown rows, and their columns; the highest value comes first.
-ORDERS = {
-    "messages": "messages",
-    "bytes": "bytes",
-    "age": "median_age",
-    "expiring": "expiring",
-}
 #: The accuracy of the median: it is off by a thousandth of the messages at most.
 _ACCURACY = 1000
 
@@ -57,7 +51,7 @@ def tree(
 ) -> Tree:
     """Count the retained messages below each prefix of 1 to ``depth`` levels; return the first ``top`` prefixes.
 
-    ``order`` is one of :data:`ORDERS`. With ``out``, write all prefixes there. Raises :class:`PipelineError`.
+    ``order`` is one of ``TREE_ORDERS``. With ``out``, write all prefixes there. Raises :class:`PipelineError`.
     """
     if out is not None:
         begin_overwriting(out, overwrite)
@@ -68,7 +62,7 @@ def tree(
         totals = found.agg(
             F.count("*"), F.sum(F.when(first, F.col("messages"))), F.sum(F.when(first, F.col("bytes")))
         ).collect()[0]
-        leading = found.orderBy(F.desc(ORDERS[order]), "depth", "prefix").limit(top).collect()
+        leading = found.orderBy(F.desc(TREE_ORDERS[order]), "depth", "prefix").limit(top).collect()
         result = Tree(
             snapshot.taken_at, depth, totals[1] or 0, totals[2] or 0, totals[0],
             tuple(PrefixTotals(**row.asDict()) for row in leading),

@@ -11,13 +11,11 @@ from holdfast.pipeline.output.names import DATA, MANIFEST
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-FORMS = ("parquet", "json")
-
 
 def write_table(frame: DataFrame, out: Folder, form: str, about: Mapping[str, object]) -> None:
     """Write a table to the folder ``data``, and then the manifest with the facts ``about`` it.
 
-    ``form`` is one of :data:`FORMS`; JSON is one object per line. Raises :class:`PipelineError`.
+    ``form`` is one of ``TABLE_FORMS``; JSON is one object per line. Raises :class:`PipelineError`.
     """
     write_files(frame, out, DATA, form)
     out.write_json(MANIFEST, about)

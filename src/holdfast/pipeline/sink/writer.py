@@ -27,6 +27,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import DataType, LongType, StructType, TimestampType
 
+from holdfast.pipeline.choices import MOST_REJECTS, REJECTS
 from holdfast.pipeline.database.connection import check
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.output.folder import Folder
@@ -40,11 +41,7 @@ from holdfast.retained.importing.verdicts import Merge
 from holdfast.retained.store.rows import Row
 
 OPTIONS = ("merge", "job", "rejects", "max_rejects", "staging")
-#: The file of rejects, with a JSON object in each line.
-REJECTS = "rejects.jsonl"
 Reject = dict[str, Any]
-#: The driver keeps rejects in memory until the merge is complete.
-MOST_REJECTS = 100_000
 #: Columns about a row: where it comes from, and why it is not a message.
 _ABOUT = ("source", "problem")
 #: Columns of the source that are computed from others.

@@ -1,6 +1,6 @@
 """``format("retained_files")``: messages in files of other programs, as rows for the sink.
 
-Options: ``format`` (one of :data:`FORMATS`) and ``files``, a JSON array of paths, which the executors must see.
+Options: ``format`` (one of ``FILE_FORMATS``) and ``files``, a JSON array of paths, which the executors must see.
 Unreadable messages are rows too: their column ``problem`` gives the reason.
 """
 
@@ -48,7 +48,6 @@ _WHOLE = {
     "mosquitto-dump": mosquitto_dump.messages,
     "mosquitto-sqlite": mosquitto_sqlite.messages,
 }
-FORMATS = (*_LINES, *_WHOLE)
 #: SQLite's files beside a database.
 _BESIDE = ("-wal", "-shm", "-journal")
 

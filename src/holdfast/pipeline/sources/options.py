@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from holdfast.pipeline.database.location import url_of
-from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.errors import PipelineError, WrongUsage
 from holdfast.pipeline.sources.columns import Column, named
 from holdfast.topics import EVERY_TOPIC, InvalidTopicFilter, check_topic_filter, split_shared
 
@@ -85,6 +85,6 @@ def check_filter(topic_filter: str) -> None:
         group, inner = split_shared(topic_filter)
         check_topic_filter(inner, _MOST_LEVELS)
     except InvalidTopicFilter as error:
-        raise PipelineError(f"filter {topic_filter!r}: {error}") from error
+        raise WrongUsage(f"filter {topic_filter!r}: {error}") from error
     if group is not None:
-        raise PipelineError(f"filter {topic_filter!r}: is a shared subscription, not a Topic Filter; write {inner!r}")
+        raise WrongUsage(f"filter {topic_filter!r}: is a shared subscription, not a Topic Filter; write {inner!r}")

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from attrs import asdict
-from sqlalchemy.engine import make_url
 
-from holdfast.config import Config, ConfigError, default, load
 from holdfast.pipeline.cli import options
 from holdfast.pipeline.cli.running import end_signals, print_result, running
-from holdfast.pipeline.database.confirmation import confirm_archived
-from holdfast.pipeline.database.connection import Source
-from holdfast.pipeline.database.location import url_of
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.jobs.archive import archive as run
-from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.spark import require_history, shared_folder
+from holdfast.pipeline.errors import PipelineError, WrongUsage
+
+if TYPE_CHECKING:
+    from holdfast.config import Config
 
 #: Seconds between the batches with --follow, and the highest number of entries in a batch.
 _INTERVAL = 10.0
@@ -51,12 +46,21 @@ def archive(
 
     From the first run on, the database forgets only archived changes.
     """
+    from attrs import asdict
+
+    from holdfast.pipeline.database.confirmation import confirm_archived
+    from holdfast.pipeline.database.connection import Source
+    from holdfast.pipeline.database.location import url_of
+    from holdfast.pipeline.jobs.archive import archive as run
+    from holdfast.pipeline.output.folder import Folder
+    from holdfast.pipeline.spark import require_history, shared_folder
+
     signals = end_signals()
     if follow:
         signals.finish_first()
     with running("archive") as start:
         if interval is not None and not follow:
-            raise PipelineError("--interval needs --follow")
+            raise WrongUsage("--interval needs --follow")
         broker = _configured(url_of(storage, config), config, data_dir)
         confirm: Callable[[int], None] = (lambda _seq: None) if no_confirm else (
             lambda seq: confirm_archived(broker, seq)
@@ -78,6 +82,10 @@ def archive(
 
 def _configured(url: str, config: str | None, data_dir: str | None) -> Config:
     """Return the broker's configuration. By default its data directory is the folder of its database."""
+    from sqlalchemy.engine import make_url
+
+    from holdfast.config import ConfigError, default, load
+
     try:
         if config is None:
             path = make_url(url).database or ""

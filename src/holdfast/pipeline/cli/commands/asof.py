@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import click
-from attrs import asdict
 
-from holdfast.pipeline.archive.coverage import require_coverage
 from holdfast.pipeline.cli import options
 from holdfast.pipeline.cli.running import print_result, running
-from holdfast.pipeline.database.connection import Source
-from holdfast.pipeline.database.location import url_of
-from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.errors import WrongUsage
 from holdfast.pipeline.formatting import number
-from holdfast.pipeline.jobs.asof import asof as run
-from holdfast.pipeline.jobs.asof import asof_archived
-from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.output.overwriting import require_overwritable
-from holdfast.pipeline.sources.options import check_filter
-from holdfast.pipeline.spark import require_history, shared_folder
-from holdfast.retained.history.moments import shown_time
 
 
 @click.command()
@@ -45,11 +34,24 @@ def asof(
 
     TIME is a time such as 2026-11-21T10:00:00Z (UTC without a zone), or an age such as 90m.
     """
+    from attrs import asdict
+
+    from holdfast.pipeline.archive.coverage import require_coverage
+    from holdfast.pipeline.database.connection import Source
+    from holdfast.pipeline.database.location import url_of
+    from holdfast.pipeline.jobs.asof import asof as run
+    from holdfast.pipeline.jobs.asof import asof_archived
+    from holdfast.pipeline.output.folder import Folder
+    from holdfast.pipeline.output.overwriting import require_overwritable
+    from holdfast.pipeline.sources.options import check_filter
+    from holdfast.pipeline.spark import require_history, shared_folder
+    from holdfast.retained.history.moments import shown_time
+
     with running("asof") as start:
         check_filter(topic_filter)
         at = options.milliseconds(time)
         if archive is not None and (storage is not None or config is not None):
-            raise PipelineError("name either an archive (--archive) or a database (--storage or --config)")
+            raise WrongUsage("name either an archive (--archive) or a database (--storage or --config)")
         if archive is None:
             options.require_database(storage, config)
         else:

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import click
-from attrs import asdict
 
+from holdfast.exit_status import ExitStatus
 from holdfast.pipeline.cli import options
-from holdfast.pipeline.cli.running import FOUND, print_result, running
+from holdfast.pipeline.cli.running import print_result, running
 from holdfast.pipeline.formatting import number
-from holdfast.pipeline.jobs.audit import DIFFERENCES
-from holdfast.pipeline.jobs.audit import audit as run
-from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.output.overwriting import require_replaceable
-from holdfast.pipeline.sources.options import check_filter
-from holdfast.pipeline.spark import shared_folder, shared_snapshot
 
 
 @click.command()
@@ -36,6 +30,15 @@ def audit(
 
     The exit status is 3 if they differ.
     """
+    from attrs import asdict
+
+    from holdfast.pipeline.jobs.audit import DIFFERENCES
+    from holdfast.pipeline.jobs.audit import audit as run
+    from holdfast.pipeline.output.folder import Folder
+    from holdfast.pipeline.output.overwriting import require_replaceable
+    from holdfast.pipeline.sources.options import check_filter
+    from holdfast.pipeline.spark import shared_folder, shared_snapshot
+
     with running("audit") as start:
         check_filter(topic_filter)
         options.require_database(storage, config)
@@ -51,4 +54,4 @@ def audit(
     )
     print_result(asdict(found), as_json, sentence + (f"; see {out}/{DIFFERENCES}" if out and found.differences else ""))
     if found.differences:
-        raise SystemExit(FOUND)
+        raise SystemExit(ExitStatus.FOUND)

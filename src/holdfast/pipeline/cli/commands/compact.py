@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import click
-from attrs import asdict
+from typing import TYPE_CHECKING
 
-from holdfast.pipeline.archive.coverage import require_coverage
+import click
+
 from holdfast.pipeline.cli import options
 from holdfast.pipeline.cli.running import print_result, running
 from holdfast.pipeline.formatting import number
-from holdfast.pipeline.jobs.compact import Compacted
-from holdfast.pipeline.jobs.compact import compact as run
-from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.output.overwriting import require_compaction_target
-from holdfast.pipeline.spark import shared_folder
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.jobs.compact import Compacted
 
 
 @click.command()
@@ -26,6 +24,14 @@ def compact(as_json: bool, archive: str, out: str, unfinished: bool) -> None:
 
     Days that are in OUT already do not change.
     """
+    from attrs import asdict
+
+    from holdfast.pipeline.archive.coverage import require_coverage
+    from holdfast.pipeline.jobs.compact import compact as run
+    from holdfast.pipeline.output.folder import Folder
+    from holdfast.pipeline.output.overwriting import require_compaction_target
+    from holdfast.pipeline.spark import shared_folder
+
     with running("compact") as start:
         require_coverage(Folder(archive))
         require_compaction_target(Folder(out))

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import click
-from attrs import asdict
+from typing import TYPE_CHECKING
 
-from holdfast.pipeline.archive.coverage import require_coverage
+import click
+
+from holdfast.exit_status import ExitStatus
+from holdfast.pipeline.choices import DECODERS, SAMPLE
 from holdfast.pipeline.cli import options
-from holdfast.pipeline.cli.running import FOUND, print_result, running
-from holdfast.pipeline.decoding import messages
-from holdfast.pipeline.decoding.registry import BUILT_IN, decoder_of
-from holdfast.pipeline.errors import PipelineError
+from holdfast.pipeline.cli.running import checking_options, print_result, running, say
+from holdfast.pipeline.errors import WrongUsage
 from holdfast.pipeline.formatting import number
-from holdfast.pipeline.jobs.decode import BAD, SAMPLE, Decoded, wanted_by
-from holdfast.pipeline.jobs.decode import decode as run
-from holdfast.pipeline.output.folder import Folder
 from holdfast.pipeline.output.names import DATA
-from holdfast.pipeline.output.overwriting import require_overwritable
-from holdfast.pipeline.spark import shared_folder, shared_snapshot
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.jobs.decode import Decoded
 
 
 @click.command()
@@ -29,7 +27,7 @@ from holdfast.pipeline.spark import shared_folder, shared_snapshot
     "--format",
     "name",
     required=True,
-    help=f"The payloads' format: {', '.join(BUILT_IN)}, or an installed decoder's name.",
+    help=f"The payloads' format: {', '.join(DECODERS)}, or an installed decoder's name.",
 )
 @click.option(
     "--pattern", "patterns", multiple=True,
@@ -68,15 +66,28 @@ def decode(
 
     Undecodable payloads are in OUT/bad, each with the reason.
     """
+    from attrs import asdict
+
+    from holdfast.pipeline.archive.coverage import require_coverage
+    from holdfast.pipeline.decoding import messages
+    from holdfast.pipeline.decoding.registry import decoder_of
+    from holdfast.pipeline.jobs.decode import BAD, wanted_by
+    from holdfast.pipeline.jobs.decode import decode as run
+    from holdfast.pipeline.output.folder import Folder
+    from holdfast.pipeline.output.overwriting import require_overwritable
+    from holdfast.pipeline.spark import shared_folder, shared_snapshot
+
     with running("decode") as start:
-        decoder = decoder_of(name, schema)
+        with checking_options():
+            decoder = decoder_of(name, schema)
         if archive is None:
             options.require_database(storage, config)
         elif history or storage is not None or config is not None:
-            raise PipelineError("name either an archive (--archive) or a database (--storage or --config)")
+            raise WrongUsage("name either an archive (--archive) or a database (--storage or --config)")
         else:
             require_coverage(Folder(archive))
-        wanted_by(decoder, patterns)
+        with checking_options():
+            wanted_by(decoder, patterns)
         require_overwritable(Folder(out), overwrite, names=(DATA, BAD))
         spark = start()
         folder = shared_folder(spark, out)
@@ -90,12 +101,14 @@ def decode(
                 done = run(spark, found, decoder, folder, patterns, sample, overwrite)
     if not as_json:
         for reason, count in done.reasons.items():
-            click.echo(f"{number(count)} bad: {reason}", err=True)
+            say(f"{number(count)} bad: {reason}")
     print_result(asdict(done), as_json, _sentence(done, out))
     if done.bad > max_bad:
-        raise SystemExit(FOUND)
+        raise SystemExit(ExitStatus.FOUND)
 
 
 def _sentence(done: Decoded, out: str) -> str:
+    from holdfast.pipeline.jobs.decode import BAD
+
     bad = f"; {number(done.bad)} could not be decoded, see {out}/{BAD}" if done.bad else ""
     return f"decoded {number(done.messages - done.bad)} messages to {number(done.rows)} rows in {out}{bad}"

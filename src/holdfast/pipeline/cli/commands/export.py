@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import click
-from attrs import asdict
 
 from holdfast.pipeline.cli import options
 from holdfast.pipeline.cli.running import print_result, running
 from holdfast.pipeline.formatting import counted
-from holdfast.pipeline.jobs.export import export as run
-from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.output.overwriting import require_overwritable
-from holdfast.pipeline.sources.options import check_filter
-from holdfast.pipeline.spark import shared_folder, shared_snapshot
 
 
 @click.command()
@@ -34,6 +28,14 @@ def export(
     overwrite: bool,
 ) -> None:
     """Write the retained messages to Parquet files in OUT/data, then OUT/manifest.json."""
+    from attrs import asdict
+
+    from holdfast.pipeline.jobs.export import export as run
+    from holdfast.pipeline.output.folder import Folder
+    from holdfast.pipeline.output.overwriting import require_overwritable
+    from holdfast.pipeline.sources.options import check_filter
+    from holdfast.pipeline.spark import shared_folder, shared_snapshot
+
     with running("export") as start:
         check_filter(topic_filter)
         options.require_database(storage, config)

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from attrs import asdict
 
+from holdfast.exit_status import ExitStatus
+from holdfast.pipeline.choices import TABLE_FORMS
 from holdfast.pipeline.cli import options
-from holdfast.pipeline.cli.running import FOUND, print_result, running
-from holdfast.pipeline.cli.tables import print_table
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.filters.deliveries import FilterDelivery
-from holdfast.pipeline.filters.flow_options import flow_settings
-from holdfast.pipeline.filters.requested_filters import InvalidFilter, Replayed, RequestedFilters, of_file, of_options
-from holdfast.pipeline.filters.session_filters import of_sessions
+from holdfast.pipeline.cli.running import print_result, running, say
+from holdfast.pipeline.errors import WrongUsage
 from holdfast.pipeline.formatting import counted, number, size, span, visible
-from holdfast.pipeline.jobs.filters import filters as run
-from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.output.overwriting import require_overwritable
-from holdfast.pipeline.output.table_files import FORMS
-from holdfast.pipeline.spark import shared_folder, shared_snapshot
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.filters.deliveries import FilterDelivery
+    from holdfast.pipeline.filters.requested_filters import InvalidFilter
 
 _COLUMNS = ("Topic Filter", "", "subscriptions", "messages", "bytes", "reads", "slices", "at least")
-#: Why a Subscription receives no retained messages.
-WHY_NOT = {
-    Replayed.YES: "",
-    Replayed.SHARED: "shared: no replay",
-    Replayed.DECLINED: "Retain Handling 2: no replay",
-    Replayed.SYS: "the broker's own: not in the database",
+#: Why a Subscription receives no retained messages, by the name of the reason.
+_WHY_NOT = {
+    "YES": "",
+    "SHARED": "shared: no replay",
+    "DECLINED": "Retain Handling 2: no replay",
+    "SYS": "the broker's own: not in the database",
 }
 _MAX_PRINTED = 20
 
@@ -46,7 +41,7 @@ _MAX_PRINTED = 20
 )
 @click.option("--out", help="A folder for the whole result.")
 @click.option(
-    "--format", "form", type=click.Choice(FORMS), default="parquet", show_default=True, help="The format of OUT."
+    "--format", "form", type=click.Choice(TABLE_FORMS), default="parquet", show_default=True, help="The format of OUT."
 )
 @options.snapshot_dir
 @click.option("--overwrite", is_flag=True, help="Replace a complete result in OUT.")
@@ -71,9 +66,20 @@ def filters(
     Invalid Topic Filters are listed with the reason, and make the exit status 3. The settings of flow control come from
     --config or else are the defaults; the options override them.
     """
+    from attrs import asdict
+
+    from holdfast.pipeline.cli.tables import print_table
+    from holdfast.pipeline.filters.flow_options import flow_settings
+    from holdfast.pipeline.filters.requested_filters import RequestedFilters, of_file, of_options
+    from holdfast.pipeline.filters.session_filters import of_sessions
+    from holdfast.pipeline.jobs.filters import filters as run
+    from holdfast.pipeline.output.folder import Folder
+    from holdfast.pipeline.output.overwriting import require_overwritable
+    from holdfast.pipeline.spark import shared_folder, shared_snapshot
+
     with running("filters") as start:
         if not (given or file or subscriptions):
-            raise PipelineError("name the Topic Filters: --filter FILTER, --filters FILE or --subscriptions")
+            raise WrongUsage("name the Topic Filters: --filter FILTER, --filters FILE or --subscriptions")
         flow = flow_settings(config, batch_read_number, batch_deliver_number, delivery_rate)
         requested = of_options(given).also(of_file(file) if file else RequestedFilters())
         options.require_database(storage, config)
@@ -97,7 +103,7 @@ def filters(
         f" {counted(found.messages, 'message')}, {size(found.bytes)}" + (f", written to {out}" if out else ""),
     )
     if found.refused:
-        raise SystemExit(FOUND)
+        raise SystemExit(ExitStatus.FOUND)
 
 
 def print_refused(refused: Iterable[InvalidFilter], file: str | None) -> None:
@@ -105,13 +111,13 @@ def print_refused(refused: Iterable[InvalidFilter], file: str | None) -> None:
     listed = list(refused)
     for one in listed[:_MAX_PRINTED]:
         where = f"{file}:{one.line}: " if one.line else ""
-        click.echo(f"{where}'{visible(one.text)}': {one.reason}", err=True)
+        say(f"{where}'{visible(one.text)}': {one.reason}")
     if len(listed) > _MAX_PRINTED:
-        click.echo(f"and {number(len(listed) - _MAX_PRINTED)} more; --json lists all", err=True)
+        say(f"and {number(len(listed) - _MAX_PRINTED)} more; --json lists all")
 
 
 def _row(one: FilterDelivery) -> tuple[str, ...]:
     return (
-        visible(one.topic_filter), WHY_NOT[one.replayed], number(one.subscriptions), number(one.messages),
+        visible(one.topic_filter), _WHY_NOT[one.replayed.name], number(one.subscriptions), number(one.messages),
         size(one.bytes), number(one.reads), number(one.slices), "" if one.seconds is None else span(one.seconds),
     )  # fmt: skip

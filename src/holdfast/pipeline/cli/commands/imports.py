@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import click
-from attrs import asdict
 
+from holdfast.exit_status import ExitStatus
+from holdfast.pipeline.choices import FILE_FORMATS, IMPORT_MAX_REJECTS, MOST_REJECTS, REJECTS
 from holdfast.pipeline.cli import options
-from holdfast.pipeline.cli.running import FOUND, print_result, running
+from holdfast.pipeline.cli.running import print_result, running
 from holdfast.pipeline.formatting import number
-from holdfast.pipeline.jobs.imports import FORMATS, MOST_REJECTS, import_messages
-from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.sink.merging import Target
-from holdfast.pipeline.sink.writer import MOST_REJECTS as REJECTS_AT_MOST
-from holdfast.pipeline.sink.writer import REJECTS
-from holdfast.pipeline.sources.files import files_of
-from holdfast.pipeline.spark import require_staging
 from holdfast.retained.importing.verdicts import Merge
 
 _COUNTS = ("imported", "unchanged", "kept", "cleared", "expired", "rejected")
@@ -24,14 +18,16 @@ _COUNTS = ("imported", "unchanged", "kept", "cleared", "expired", "rejected")
 @click.argument("source")
 @options.database
 @options.console
-@click.option("--format", "kind", type=click.Choice(FORMATS), required=True, help="The format of SOURCE.")
+@click.option(
+    "--format", "kind", type=click.Choice(("parquet", *FILE_FORMATS)), required=True, help="The format of SOURCE."
+)
 @click.option(
     "--merge", type=click.Choice([one.value for one in Merge]), default=Merge.NEWER.value, show_default=True,
     help="Which message stays if the topic has a retained message already.",
 )  # fmt: skip
 @click.option("--rejects", help=f"A folder for the file {REJECTS}: the rejected rows and the reasons.")
 @click.option(
-    "--max-rejects", type=click.IntRange(0, REJECTS_AT_MOST), default=MOST_REJECTS, show_default=True,
+    "--max-rejects", type=click.IntRange(0, MOST_REJECTS), default=IMPORT_MAX_REJECTS, show_default=True,
     help="With more invalid rows, nothing is imported.",
 )  # fmt: skip
 @click.option("--job", help="A name: an interrupted import with this name continues, a complete one is not repeated.")
@@ -55,6 +51,14 @@ def import_(
     A broker may run meanwhile: it writes the messages itself, and new subscribers receive them. The exit status is 3 if
     some messages were rejected, by a rule or by a limit of the broker.
     """
+    from attrs import asdict
+
+    from holdfast.pipeline.jobs.imports import import_messages
+    from holdfast.pipeline.output.folder import Folder
+    from holdfast.pipeline.sink.merging import Target
+    from holdfast.pipeline.sources.files import files_of
+    from holdfast.pipeline.spark import require_staging
+
     with running("import") as start:
         target = Target(storage, config)
         options.require_database(storage, config)
@@ -71,4 +75,4 @@ def import_(
         sentence += f"; the job {done.job} was complete before: nothing was read"
     print_result(counts, as_json, sentence)
     if done.rejected:
-        raise SystemExit(FOUND)
+        raise SystemExit(ExitStatus.FOUND)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import click
-from attrs import asdict
 
 from holdfast.pipeline.cli import options
 from holdfast.pipeline.cli.running import fail, print_result
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.formatting import number
-from holdfast.pipeline.jobs.publish import publish_in_place, publish_to
-from holdfast.pipeline.output.folder import Folder
 
 
 @click.command()
@@ -23,6 +20,11 @@ def publish(source: str, as_json: bool, delta: bool, table: str | None) -> None:
 
     Another run publishes only new data, such as days that compact has added. It needs no Spark.
     """
+    from attrs import asdict
+
+    from holdfast.pipeline.jobs.publish import publish_in_place, publish_to
+    from holdfast.pipeline.output.folder import Folder
+
     if not delta:
         raise click.UsageError("name the format: --delta")
     try:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.config.units import parse_duration
+from holdfast.exit_status import ExitStatus
 from holdfast.pipeline.cli import options
 from holdfast.pipeline.cli.commands.filters import print_refused
-from holdfast.pipeline.cli.running import FOUND, print_result, running
-from holdfast.pipeline.errors import PipelineError
-from holdfast.pipeline.filters.flow_options import flow_settings
-from holdfast.pipeline.filters.requested_filters import RequestedFilters, of_file
-from holdfast.pipeline.filters.session_filters import of_sessions
+from holdfast.pipeline.cli.running import print_result, running
+from holdfast.pipeline.errors import WrongUsage
 from holdfast.pipeline.formatting import number, size
-from holdfast.pipeline.jobs.report import report as run
-from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.report.page import page
-from holdfast.pipeline.spark import shared_snapshot
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.output.folder import Folder
 
 _NAME = "report.html"
 _KINDS = (".html", ".htm")
@@ -54,6 +51,13 @@ def report(
     Sessions in the database, and those in FILTERS; the exit status is 3 if FILTERS has lines that are not Topic
     Filters.
     """
+    from holdfast.pipeline.filters.flow_options import flow_settings
+    from holdfast.pipeline.filters.requested_filters import RequestedFilters, of_file
+    from holdfast.pipeline.filters.session_filters import of_sessions
+    from holdfast.pipeline.jobs.report import report as run
+    from holdfast.pipeline.report.page import page
+    from holdfast.pipeline.spark import shared_snapshot
+
     with running("report") as start:
         flow = flow_settings(config, batch_read_number, batch_deliver_number, delivery_rate)
         stale_after = _age(stale)
@@ -77,21 +81,25 @@ def report(
         result, as_json, f"{number(found.totals.messages)} messages reported in {folder.below(name)}, {size(len(data))}"
     )
     if requested.refused:
-        raise SystemExit(FOUND)
+        raise SystemExit(ExitStatus.FOUND)
 
 
 def _age(text: str) -> int:
+    from holdfast.config.units import parse_duration
+
     try:
         seconds = int(parse_duration(text))
     except ValueError:
         seconds = 0
     if seconds < 1:
-        raise PipelineError(f"stale: found {text!r}; allowed: a time of at least a second, such as 30d, 12h or 1d12h")
+        raise WrongUsage(f"stale: found {text!r}; allowed: a time of at least a second, such as 30d, 12h or 1d12h")
     return seconds
 
 
 def _output_file(out: str) -> tuple[Folder, str]:
     """Return the folder and the name of the file. A path that ends in .html is a file unless it is a folder already."""
+    from holdfast.pipeline.output.folder import Folder
+
     folder, _, name = out.rpartition("/")
     if name.lower().endswith(_KINDS) and not Path(out).is_dir():
         return Folder(folder or ("/" if out.startswith("/") else ".")), name

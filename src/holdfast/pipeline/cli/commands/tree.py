@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from attrs import asdict
 
+from holdfast.pipeline.choices import TABLE_FORMS, TREE_ORDERS
 from holdfast.pipeline.cli import options
 from holdfast.pipeline.cli.running import print_result, running
-from holdfast.pipeline.cli.tables import print_table
 from holdfast.pipeline.formatting import moment, number, share, size, span, visible
-from holdfast.pipeline.jobs.tree import ORDERS
-from holdfast.pipeline.jobs.tree import tree as run
-from holdfast.pipeline.output.folder import Folder
-from holdfast.pipeline.output.overwriting import require_overwritable
-from holdfast.pipeline.output.table_files import FORMS
-from holdfast.pipeline.report.findings import PrefixTotals
-from holdfast.pipeline.spark import shared_folder, shared_snapshot
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.report.findings import PrefixTotals
 
 _COLUMNS = ("prefix", "messages", "share", "bytes", "oldest", "median", "newest", "expiring", "first expires")
 
@@ -30,11 +25,11 @@ _COLUMNS = ("prefix", "messages", "share", "bytes", "oldest", "median", "newest"
     "--top", type=click.IntRange(1, 10_000), default=30, show_default=True, help="Number of prefixes to print."
 )
 @click.option(
-    "--by", "order", type=click.Choice(list(ORDERS)), default="messages", show_default=True, help="The order."
+    "--by", "order", type=click.Choice(list(TREE_ORDERS)), default="messages", show_default=True, help="The order."
 )
 @click.option("--out", help="A folder to write all prefixes to.")
 @click.option(
-    "--format", "form", type=click.Choice(FORMS), default="parquet", show_default=True, help="The format of OUT."
+    "--format", "form", type=click.Choice(TABLE_FORMS), default="parquet", show_default=True, help="The format of OUT."
 )
 @options.snapshot_dir
 @click.option("--overwrite", is_flag=True, help="Replace a complete result in OUT.")
@@ -54,6 +49,14 @@ def tree(
 
     The age of a message counts from its storage.
     """
+    from attrs import asdict
+
+    from holdfast.pipeline.cli.tables import print_table
+    from holdfast.pipeline.jobs.tree import tree as run
+    from holdfast.pipeline.output.folder import Folder
+    from holdfast.pipeline.output.overwriting import require_overwritable
+    from holdfast.pipeline.spark import shared_folder, shared_snapshot
+
     with running("tree") as start:
         options.require_database(storage, config)
         if out is not None:

@@ -1,0 +1,71 @@
+"""What holds for every command of ``holdfast-pipeline``: ``--json``, exit statuses, and the modules that help needs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast.pipeline.choices import DECODERS, FILE_FORMATS
+from holdfast.pipeline.cli.root import main
+from holdfast.pipeline.decoding.registry import BUILT_IN
+from holdfast.pipeline.sources import files
+from tests.cli.commands import commands_of
+from tests.cli.test_conventions import HEAVY, MODULES, MOST_MODULES
+
+COMMANDS = dict(commands_of(main))
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_command_has_json_and_refuses_an_unknown_option(path: tuple[str, ...]) -> None:
+    assert "--json" in {name for parameter in COMMANDS[path].params for name in parameter.opts}
+    result = CliRunner().invoke(main, [*path, "--no-such-option"])
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("call", "status"),
+    [
+        ("asof yesterday --out x --storage sqlite:///nowhere.db", 2),
+        ("export --out x", 2),
+        ("export --out x --storage nonsense", 2),
+        ("export --out x --storage sqlite:///nowhere.db --filter a#", 2),
+        ("filters --storage sqlite:///nowhere.db", 2),
+        ("report --out x --stale never --storage sqlite:///nowhere.db", 2),
+        ("audit --storage sqlite:///nowhere.db", 1),
+        ("compact --archive nowhere --out x", 1),
+        ("export --out x --config nowhere.toml", 1),
+        ("import nowhere --format ndjson --storage sqlite:///nowhere.db", 1),
+        ("publish nowhere --delta", 1),
+        ("tree --storage sqlite:///nowhere.db", 1),
+    ],
+)
+def test_a_wrong_command_line_differs_from_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, status: int
+) -> None:
+    """Either is told in one line, before Spark starts."""
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, call.split())
+    assert (result.exit_code, result.stdout) == (status, ""), result.output
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_the_choices_of_options_are_those_of_the_jobs() -> None:
+    assert tuple(BUILT_IN) == DECODERS
+    assert (*files._LINES, *files._WHOLE) == FILE_FORMATS
+
+
+def test_help_imports_almost_nothing() -> None:
+    """Neither Spark nor a database."""
+    calls = [f"{' '.join(path)} --help" for path in COMMANDS] + ["--help", "--version"]
+    program = MODULES.replace("from holdfast.cli import main", "from holdfast.pipeline.cli.root import main")
+    said = subprocess.run([sys.executable, "-c", program, *calls], check=True, capture_output=True, text=True).stdout
+    lines = said.splitlines()
+    assert lines[::2] == calls
+    for call, modules in zip(lines[::2], map(json.loads, lines[1::2]), strict=True):
+        assert not (HEAVY | {"pyspark", "pyarrow", "jinja2"}) & set(modules), call
+        assert len(modules) < MOST_MODULES, call
