@@ -277,3 +277,37 @@ def test_the_keep_alive_in_force(told: int | None) -> None:
     assert not client.network.closed
     broker.advance(0.2)
     refused(client, ReasonCode.KEEP_ALIVE_TIMEOUT)
+
+
+@pytest.mark.parametrize(
+    ("asked", "server", "told"),
+    [(0, None, 60), (61, None, 60), (65535, None, 60), (60, None, None), (1, None, None), (10, 20, 20), (10, 90, 60),
+     (10, 0, 60)],
+)  # fmt: skip
+def test_a_keep_alive_that_is_too_long_is_replaced(asked: int, server: int | None, told: int | None) -> None:
+    """0 means that silence may last for ever. See mqtt.max_keepalive [MQTT5-3.2.2-21]."""
+    broker = MemoryBroker(limits=Limits(max_keepalive=60, server_keepalive=server))
+    client = broker.client("c", 5, keep_alive=asked)
+    assert client.connack is not None
+    assert client.connack.properties.server_keep_alive == told
+    due = 1.5 * (told or asked)
+    broker.advance(due - 0.1)
+    assert not client.network.closed
+    broker.advance(0.2)
+    refused(client, ReasonCode.KEEP_ALIVE_TIMEOUT)
+
+
+@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize(("asked", "code"), [(0, 2), (61, 2), (60, 0), (1, 0)])
+def test_a_keep_alive_that_is_too_long_is_refused_where_no_other_can_be_told(
+    version: int, asked: int, code: int
+) -> None:
+    """With return code 2. The Session, if there is one, is not disturbed."""
+    broker = MemoryBroker(limits=Limits(max_keepalive=60))
+    present = broker.client("c", version, keep_alive=30)
+    client = broker.client("c", version, keep_alive=asked)
+    assert client.connack is not None
+    assert client.connack.reason_code == code
+    assert client.network.closed is (code == 2)
+    assert present.network.closed is (code == 0)
+    assert broker.counters.connections_refused == (code == 2)

@@ -31,10 +31,11 @@ class Limits:
     """The limits of the Clients of one zone. None means unlimited. Sizes are in bytes, times in seconds."""
 
     max_packet_size: int = 1 << 20
-    max_clientid_len: int = 65535
+    max_clientid_len: int = 1024
     max_topic_levels: int = 128
     max_qos_allowed: int = 2
-    max_topic_alias: int = 65535
+    max_topic_alias: int = 32  #: of the Clients
+    max_topic_alias_out: int = 65535  #: of the Server towards one Client
     max_user_properties: int = 64  #: of one packet or Will Message
     max_properties_bytes: int = 64 << 10  #: of one packet or Will Message, without Authentication Data
     control_characters: bool = False  #: accepted in names [MQTT5-1.5.4]
@@ -47,6 +48,7 @@ class Limits:
     response_information: str = ""  #: sent to Clients that ask for it; "" for none
     min_replay_levels: int = 0  #: levels before the first wildcard that a subscription needs to get a replay
     server_keepalive: int | None = None
+    max_keepalive: int | None = None
     keepalive_multiplier: float = 1.5
     max_inflight: int = 512
     max_awaiting_rel: int = 1000

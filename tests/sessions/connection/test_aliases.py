@@ -137,8 +137,8 @@ def sent(receiver: Client) -> list[tuple[str, int | None]]:
     [(None, 65535, [None, None]), (0, 65535, [None, None]), (5, 0, [None, None]), (1, 65535, [1, 1]), (9, 1, [1, 1])],
 )
 def test_aliases_are_used_if_both_sides_allow_them(asked: int | None, allowed: int, aliases: list[int | None]) -> None:
-    """The limit is the lesser of Topic Alias Maximum and mqtt.max_topic_alias [MQTT5-3.1.2-26], [MQTT5-3.1.2-27]."""
-    broker = MemoryBroker(limits=Limits(max_topic_alias=allowed))
+    """The limit is the lesser of Topic Alias Maximum and max_topic_alias_out [MQTT5-3.1.2-26], [MQTT5-3.1.2-27]."""
+    broker = MemoryBroker(limits=Limits(max_topic_alias_out=allowed, max_topic_alias=0))
     receiver = client(broker, asked)
     receiver.subscribe("#", qos=1)
     publisher = broker.client("p")

@@ -15,9 +15,12 @@ _INFINITY: dict[str, int | None] = {"infinity": None}
 class KeepAlive:
     """The kind of options with a Keep Alive: whole seconds that fit a Two Byte Integer."""
 
-    allowed: str = field(
-        default='"disabled" or seconds from 0 to 65535, as an integer or a whole duration such as "5m"', init=False
-    )
+    minimum: int = 0
+
+    @property
+    def allowed(self) -> str:
+        """The limits and the word."""
+        return f'"disabled" or seconds from {self.minimum} to 65535, as an integer or a whole duration such as "5m"'
 
     def read(self, value: object) -> int | None:
         """Return the seconds, None for ``"disabled"``; raises InvalidValue."""
@@ -31,7 +34,7 @@ class KeepAlive:
                 raise invalid_value(value, self.allowed) from None
         elif isinstance(value, int) and not isinstance(value, bool):
             seconds = value
-        if not 0 <= seconds <= 65535 or seconds != int(seconds):
+        if not self.minimum <= seconds <= 65535 or seconds != int(seconds):
             raise invalid_value(value, self.allowed)
         return int(seconds)
 
@@ -63,7 +66,7 @@ class MQTTConfig(Section):
     )
     max_clientid_len: int = option(
         Integer(23, 65535, unit="bytes of UTF-8"),
-        65535,
+        1024,
         help="Longest Client Identifier, in bytes of UTF-8.",
         effect="A longer Client Identifier is refused (Client Identifier not valid).",
         example=64,
@@ -85,10 +88,18 @@ class MQTTConfig(Section):
     )
     max_topic_alias: int = option(
         Integer(0, 65535),
+        32,
+        help="Highest Topic Alias that clients may use; 0 = none. Sent to v5 clients as Topic Alias Maximum.",
+        effect="Lower: less memory for each Network Connection. A higher alias ends the connection (Topic Alias"
+        " invalid, 0x94).",
+        example=100,
+    )
+    max_topic_alias_out: int = option(
+        Integer(0, 65535),
         65535,
-        help="Highest Topic Alias in both directions; 0 = none. Sent to v5 clients as Topic Alias Maximum. The Topic"
-        " Alias Maximum of a client can lower the limit for the aliases that the broker uses.",
-        effect="Lower: less memory for each Network Connection with Topic Aliases.",
+        help="Highest Topic Alias that the broker uses towards one client; 0 = none. The Topic Alias Maximum of the"
+        " client can lower the limit: a client without one gets no aliases.",
+        effect="Lower: less memory for each Network Connection with Topic Aliases, and more bytes on the wire.",
         example=32,
     )
     max_user_properties: int = option(
@@ -173,6 +184,16 @@ class MQTTConfig(Section):
         " counts; 0 = no Keep Alive.",
         effect="Shorter: the broker notices lost clients sooner; clients send more PINGREQ packets.",
         example=120,
+    )
+    max_keepalive: int | None = option(
+        KeepAlive(minimum=1),
+        "disabled",
+        help="Longest Keep Alive, in seconds. v5 clients with a longer one, or with 0 for none, are told this value as"
+        " Server Keep Alive, also if server_keepalive is longer. v3 clients, which cannot be told, are refused with"
+        " return code 2 (identifier rejected). disabled = every Keep Alive is accepted.",
+        effect="Shorter: lost clients hold a Network Connection for a shorter time. v3 clients without a Keep Alive"
+        " cannot connect any more.",
+        example="10m",
     )
     keepalive_multiplier: float = option(
         Number(1.0, 10.0),

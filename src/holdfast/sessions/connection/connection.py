@@ -173,7 +173,7 @@ class Connection:
         self.bridge = packet.bridge
         self.maximum_packet_size = packet.properties.maximum_packet_size
         self.explanations = Explanations(packet.protocol_version, packet.properties)
-        aliases = min(packet.properties.topic_alias_maximum or 0, self.limits.max_topic_alias)
+        aliases = min(packet.properties.topic_alias_maximum or 0, self.limits.max_topic_alias_out)
         if aliases:
             self._aliases = OutgoingAliases(aliases, self.maximum_packet_size)
         self._admit(self, packet)

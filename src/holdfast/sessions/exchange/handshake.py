@@ -53,6 +53,11 @@ class Handshake:
                 ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
                 f"a Client Identifier has at most {limits.max_clientid_len} bytes here",
             )
+        if not self.v5 and self.keep_alive != packet.keep_alive:  # these versions cannot tell the Client another one
+            raise ConnectRefused(
+                ReasonCode.CLIENT_IDENTIFIER_NOT_VALID,
+                f"a Keep Alive is from 1 to {limits.max_keepalive} seconds here, not {packet.keep_alive}",
+            )
         will = packet.will
         #: whether the Will is the state of a bridge, which is dropped
         self.drops_bridge_state = will is not None and is_bridge_state(will.topic)
@@ -102,8 +107,9 @@ class Handshake:
     @property
     def keep_alive(self) -> int:
         """The effective Keep Alive, in seconds; 0 for none. CONNACK tells an MQTT 5 Client if the Server changed it."""
-        server = self._limits.server_keepalive
-        return server if server is not None and self.v5 else self.packet.keep_alive
+        server, most = self._limits.server_keepalive, self._limits.max_keepalive
+        wanted = server if server is not None and self.v5 else self.packet.keep_alive
+        return wanted if most is None or 0 < wanted <= most else most
 
     def accepted(self, session_present: bool) -> bytes:
         """Return the CONNACK that accepts the connection, with every limit that differs from the standard's default.
@@ -125,6 +131,7 @@ class Handshake:
         expiry = self.expiry_interval
         requested = self.packet.properties.session_expiry_interval or 0
         granted = _NEVER if expiry is None else int(expiry)
+        told_keep_alive = limits.server_keepalive is not None or self.keep_alive != self.packet.keep_alive
         properties = Properties(
             session_expiry_interval=granted if granted != requested else None,
             receive_maximum=limits.max_awaiting_rel,
@@ -138,7 +145,7 @@ class Handshake:
             wildcard_subscription_available=None if limits.wildcard_subscription else 0,
             shared_subscription_available=None if limits.shared_subscription else 0,
             subscription_identifier_available=None if limits.subscription_identifiers else 0,
-            server_keep_alive=limits.server_keepalive,
+            server_keep_alive=self.keep_alive if told_keep_alive else None,  # [MQTT5-3.2.2-21], [MQTT5-3.2.2-22]
             response_information=response_information or None,
         )
         return encode(Connack(session_present, ReasonCode.SUCCESS, properties), 5)
