@@ -13,7 +13,7 @@ from holdfast.wire import PacketParser, Properties, encode
 from holdfast.wire import packets as p
 
 _SMALL = 4096  # receive buffer of a client that reads nothing: the kernel must not read for it
-_STALL = 3.0  # the broker takes no more, if it takes nothing for so many seconds
+STALL = 3.0  # the broker takes no more, if it takes nothing for so many seconds
 
 
 class Attacker:
@@ -50,8 +50,11 @@ class Attacker:
         self.sock.settimeout(HANDSHAKE_SECONDS)
         self.sock.sendall(b"".join(encode(packet, 5) for packet in packets))
 
-    def flood(self, data: bytes, seconds: float = 60.0) -> str:
-        """Send bytes as fast as the broker takes them. Return how many it took, and how it ended."""
+    def flood(self, data: bytes, stall: float = STALL, seconds: float = 100.0) -> str:
+        """Send bytes as fast as the broker takes them, until it takes none for ``stall`` seconds.
+
+        Return how many it took, and how it ended.
+        """
         self.sock.setblocking(False)
         view, at = memoryview(data), 0
         begin = last = time.perf_counter()
@@ -61,12 +64,12 @@ class Attacker:
                 if ready:
                     at += self.sock.send(view[at : at + (1 << 16)])
                     last = time.perf_counter()
-                elif time.perf_counter() - last > _STALL:
+                elif time.perf_counter() - last > stall:
                     break
             except BlockingIOError:
                 continue
             except OSError:
-                return f"took {at:,} of {len(data):,} B, closed"
+                return f"took {at:,} of {len(data):,} B, closed {time.perf_counter() - last:.0f} s later"
         return f"took {at:,} of {len(data):,} B"
 
     def next_packet(self, seconds: float) -> p.Packet | None:

@@ -378,3 +378,17 @@ def test_the_owner_decides(owner: str | None, newcomer: str | None, expected: Ac
     principals = Principal("c", owner), Principal("c", newcomer)
     assert owners_only(*principals) is expected
     assert names_ignored(*principals) is Access.RESUMES
+
+
+def test_a_user_replaces_the_session_and_the_will_of_a_guest_after_a_restart(stored: RestartableBroker) -> None:
+    """The guest cannot come back to its Session, so its Will is published."""
+    came(stored, GUEST, 5, will=p.Will("will/guest", b"gone", 1))
+    broker = stored.restart()
+    watcher = broker.client("watcher")
+    watcher.subscribe("will/#")
+    assert not present(came(broker, ALICE, 5))
+    assert [topic for topic, *_ in watcher.messages()] == ["will/guest"]
+    broker = broker.restart()
+    assert present(came(broker, ALICE, 5))
+    broker.advance(120)
+    assert broker.rows("wills") == 0
