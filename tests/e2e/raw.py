@@ -12,12 +12,14 @@ from holdfast.wire import packets as p
 class RawClient:
     """Connects on creation; sends bytes, yields packets."""
 
-    def __init__(self, port: int, client_id: str = "", version: int = 4, clean: bool = True) -> None:
+    def __init__(
+        self, port: int, client_id: str = "", version: int = 4, clean: bool = True, will: p.Will | None = None
+    ) -> None:
         self.version = version
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._parser = PacketParser(1 << 28, version)
-        self.greet(p.Connect(client_id, version, clean))
+        self.greet(p.Connect(client_id, version, clean, will=will))
 
     def greet(self, connect: p.Connect) -> None:
         """Send CONNECT, and expect that it is accepted."""

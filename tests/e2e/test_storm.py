@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import islice
 
 import pytest
 
+from holdfast.wire import packets as p
+from tests.e2e.raw import RawClient
 from tests.e2e.swarm import Swarm
 from tests.processes import BrokerProcess, lasting_port
 
@@ -49,3 +52,21 @@ def test_500_clients_come_back_at_once(broker_in: Callable[..., BrokerProcess], 
     asyncio.run(storm(broker, port, killed))
     assert broker.stop() == (0, "")
     assert "Traceback" not in "\n".join(broker.lines)
+
+
+def test_a_burst_arrives_in_full_although_its_client_leaves_at_once(broker: BrokerProcess) -> None:
+    """The broker acts on a burst in portions. The end of the connection comes after the last one, and so no Will."""
+    subscriber = RawClient(broker.port, "subscriber")
+    subscriber.send(p.Subscribe(1, (p.SubscriptionRequest("burst/#"),)))
+    packets = subscriber.packets()
+    assert isinstance(next(packets), p.Suback)
+    publisher = RawClient(broker.port, "publisher", will=p.Will("burst/will", b""))
+    publisher.send(*(p.Publish(f"burst/{number}", b"") for number in range(5000)), p.Disconnect())
+    publisher.close()
+    topics = [packet.topic for packet in islice(packets, 5000) if isinstance(packet, p.Publish)]
+    assert topics == [f"burst/{number}" for number in range(5000)]
+    last = RawClient(broker.port)
+    last.send(p.Publish("burst/last", b""))
+    packet = next(packets)
+    assert isinstance(packet, p.Publish)
+    assert packet.topic == "burst/last"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.sessions.connection.flush_schedule import FlushSchedule
-from holdfast.sessions.connection.packet_order import READ_AHEAD, PacketOrder
+from holdfast.sessions.connection.packet_order import PORTION, READ_AHEAD, PacketOrder
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.limits import Limits
 from holdfast.wire import ProtocolError, ReasonCode, WireError, encode
@@ -115,3 +115,34 @@ def test_a_packet_that_is_not_due_is_refused_and_ends_the_order(order: Order) ->
 def test_packets_are_counted_also_when_one_is_refused(order: Order) -> None:
     order.receive(p.Pingreq(), p.Pingreq(), p.Disconnect())
     assert order.counters.packets_received == 4
+
+
+def test_a_client_that_sends_many_packets_at_once_has_a_portion_in_each_turn(order: Order) -> None:
+    """Others have their turn in between. Until the last packet the transport is not read, so no end is noticed."""
+    order.receive(*[p.Pingreq()] * (3 * PORTION + 1))
+    handled = []
+    while order.network.paused:
+        handled.append(len(order.handled))
+        order.clock.turn()
+    assert handled == [PORTION, 2 * PORTION, 3 * PORTION]
+    assert len(order.handled) == 3 * PORTION + 1
+    assert not order.clock.getDelayedCalls()
+
+
+def test_a_hold_between_two_portions_goes_on_when_it_is_released(order: Order) -> None:
+    """Each packet is handled once, in order."""
+    order.receive(*[p.Pingreq()] * (PORTION - 1), HOLDS, *[p.Pingreq()] * PORTION)
+    order.clock.turn()
+    assert len(order.handled) == PORTION
+    order.order.release()
+    order.clock.turn()
+    assert len(order.handled) == 2 * PORTION
+    assert not order.network.paused
+
+
+def test_a_client_that_is_closed_between_two_portions_is_not_handled_further(order: Order) -> None:
+    """Its remaining packets are dropped."""
+    order.receive(*[p.Pingreq()] * (2 * PORTION))
+    order.order.close()
+    order.clock.turn()
+    assert len(order.handled) == PORTION

@@ -5,6 +5,10 @@ for example to wait for the authorizer: the loop stops behind that packet, and `
 the bytes of SUBSCRIBE and PINGREQ arrive together, and the authorizer answers SUBSCRIBE with a Deferred. SUBSCRIBE
 calls ``hold``, PINGREQ stays in the parser, and SUBACK and PINGRESP leave in this order after ``release``.
 
+A Client may send thousands of short packets in one piece. After :data:`PORTION` packets the others have their turn: the
+loop holds itself until the next turn of the reactor. Meanwhile the transport is paused even if few bytes wait, so that
+the end of the connection is not noticed before the packets that came before it.
+
 Bytes that arrive during a hold stay in the parser. At :data:`READ_AHEAD` bytes the transport is paused, so that a
 Client that does not wait for its answers costs little memory. The broker cannot hear a paused Client, so the time of
 the pause does not count against its Keep Alive. The connection then watches whether sent bytes leave.
@@ -25,6 +29,10 @@ from holdfast.wire import PacketParser, ProtocolError, Reception, WireError
 
 #: the most bytes read ahead during a hold, and the largest packet accepted from a Client that is not admitted yet
 READ_AHEAD = 64 * 1024
+
+
+#: packets of one Client in one turn of the reactor: most of them take 10 to 50 microseconds
+PORTION = 100
 
 
 class _Reading(Enum):
@@ -132,8 +140,14 @@ class PacketOrder:
         parser = self._parser
         next_packet = parser.next_packet
         packets = 0
+        rest = False
         try:
             while not self._holds and self._state is _Reading.ACTING:  # an action may hold, or close the connection
+                if packets == PORTION:
+                    rest = True
+                    self.hold()
+                    self._clock.callLater(0, self._go_on)
+                    return
                 packet = next_packet()
                 if packet is None:
                     return
@@ -148,14 +162,22 @@ class PacketOrder:
             if self._state is _Reading.ACTING:
                 self._state = _Reading.READY
                 if self._holds:
-                    self._pause_if_full()
+                    self._pause_if_full(0 if rest else READ_AHEAD)
             # Counted once for each piece of bytes: counting every packet would cost more.
             counters = self._counters
             counters.packets_received += packets
             counters.message_bytes_received += parser.publish_bytes
             parser.publish_bytes = 0
 
-    def _pause_if_full(self) -> None:
-        if self._state is _Reading.READY and self._parser.buffered >= READ_AHEAD:
+    def _go_on(self) -> None:
+        """Act on the next portion."""
+        self._flushes.begin()
+        try:
+            self.release()
+        finally:
+            self._flushes.end()
+
+    def _pause_if_full(self, size: int = READ_AHEAD) -> None:
+        if self._state is _Reading.READY and self._parser.buffered >= size:
             self._state = _Reading.PAUSED
             self._network.pause()
