@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from errno import EWOULDBLOCK
 from pathlib import Path
 from typing import Any
 
 import pytest
 from twisted.internet.protocol import Factory
+from twisted.internet.tcp import Port
 from twisted.internet.testing import MemoryReactor
 
-from holdfast.listening import BACKLOG, Listener, Listening
+from holdfast.listening import BACKLOG, MOST_ACCEPTS, Listener, Listening, accept_in_portions
 from tests.logs import logged
 
 
@@ -34,3 +36,37 @@ def test_a_kernel_that_keeps_fewer_is_told_of(tmp_path: Path, text: str | None, 
     with logged(Listening) as events:
         opened(file)
     assert [event["longest"] for event in events] == [128] * lines
+
+
+class Backlog:
+    """A listening socket in memory, whose connections the broker refuses."""
+
+    def __init__(self, waiting: int) -> None:
+        self.waiting = waiting
+
+    def accept(self) -> tuple[Backlog, tuple[str, int]]:
+        if not self.waiting:
+            raise OSError(EWOULDBLOCK, "none")
+        self.waiting -= 1
+        return self, ("192.0.2.1", 5555)
+
+    def close(self) -> None: ...
+
+
+def test_a_turn_of_the_reactor_accepts_a_portion_of_the_backlog() -> None:
+    """Twisted alone would accept 100, 120, 140 and so on."""
+
+    class Refusing(Factory):
+        def buildProtocol(self, addr: object) -> None: ...
+
+    reactor: Any = MemoryReactor()
+    port: Any = Port(1883, Refusing(), reactor=reactor)
+    port.socket = Backlog(1000)
+    port.numberAccepts = 100
+    accept_in_portions(port)
+    portions = []
+    while port.socket.waiting:
+        before = port.socket.waiting
+        port.doRead()
+        portions.append(before - port.socket.waiting)
+    assert portions == [MOST_ACCEPTS] * (1000 // MOST_ACCEPTS) + [1000 % MOST_ACCEPTS]

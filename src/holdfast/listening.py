@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from attrs import frozen
@@ -11,11 +12,15 @@ from twisted.internet.endpoints import serverFromString
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import Factory
+from twisted.internet.tcp import Port
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 #: Connections that the kernel keeps for a listener while the broker is busy: a fleet that returns at once.
 BACKLOG = 1024
+
+#: Connections that are accepted in one turn of the reactor: a few milliseconds of work. The others wait in the backlog.
+MOST_ACCEPTS = 32
 
 _SOMAXCONN = Path("/proc/sys/net/core/somaxconn")
 
@@ -50,6 +55,8 @@ class Listening:
         lines = []
         for listener in self._listeners:
             port = self._open(listener)
+            if isinstance(port, Port):
+                accept_in_portions(port)
             self._ports.append(port)
             lines.append(f"{listener.name} {address_text(port)}")
         self._warn_of_short_backlog()
@@ -101,6 +108,18 @@ class Listening:
             if isinstance(problem, CannotListenError):
                 reason = getattr(problem.socketError, "strerror", None) or problem
         raise CannotListen(f"listener {listener.name}: cannot listen on {listener.endpoint}: {reason}")
+
+
+def accept_in_portions(port: Port) -> None:
+    """Let a port accept at most ``MOST_ACCEPTS`` connections at a time, so that they delay no connected client."""
+    accept: Callable[[], None] = port.doRead
+
+    def accept_a_portion() -> None:
+        # Twisted raises this number without end while more connections wait than it accepts.
+        port.numberAccepts = min(port.numberAccepts, MOST_ACCEPTS)
+        accept()
+
+    port.doRead = accept_a_portion  # type: ignore[method-assign]
 
 
 def address_text(port: IListeningPort) -> str:

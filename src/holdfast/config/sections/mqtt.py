@@ -281,7 +281,8 @@ class MQTTConfig(Section):
         Duration("100ms", "1h"),
         "15s",
         help="Time from accepting a Network Connection to its CONNECT packet and, with an Authentication Method, to its"
-        " last AUTH packet. Also the time for a re-authentication.",
+        " last AUTH packet. The header of the PROXY protocol, and whatever else comes first, is within this time. Also"
+        " the time for a re-authentication.",
         effect="Slower connections are closed.",
         example="5s",
     )
