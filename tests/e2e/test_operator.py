@@ -142,3 +142,19 @@ def _received(reader: socket.socket) -> bytes:
         return reader.recv(1 << 20)
     except ConnectionResetError:
         return b""
+
+
+def test_a_call_to_a_running_broker_imports_only_a_client(broker_in: Brokers) -> None:
+    """Neither the broker nor its database: this bounds the time of a call, which cannot be tested by the clock."""
+    folder = broker_in().start().directory
+    program = (
+        "import atexit, sys; atexit.register(lambda: print('\\n', len(sys.modules), sorted("
+        "{'rich', 'sqlalchemy', 'sqlite3', 'twisted', 'zope.interface'} & set(sys.modules)))); "
+        "from holdfast.cli import main; main()"
+    )
+    for call in (("info",), ("topics",), ("replays",), ("settings",), ("clean", "a/#"), ("set", "a", "b")):
+        done = subprocess.run(
+            [sys.executable, "-c", program, "retainer", *call], cwd=folder, capture_output=True, text=True, check=True
+        )
+        count, _, heavy = done.stdout.splitlines()[-1].strip().partition(" ")
+        assert (int(count) < 300, heavy) == (True, "[]"), call

@@ -1,0 +1,57 @@
+"""Every command on the operator's pages exists with its options, and every configuration on them is correct."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+
+from holdfast.cli import main
+from holdfast.config import load
+from holdfast.pipeline.cli.root import main as pipeline
+from holdfast.tap import Options
+from tests.docs.pages import PAGES, blocks, commands, words_of
+
+PROGRAMS = {"holdfast": main, "holdfast-pipeline": pipeline}
+BY_NAME = {page.relative_to(page.parents[1]).as_posix(): page for page in PAGES}
+
+
+def known_options(words: list[str]) -> set[str]:
+    """Return the options of the command that words call."""
+    if words[:2] == ["holdfast", "run"]:
+        return {f"--{name.rstrip('=')}" for name in Options().longOpt}
+    command: click.Command = PROGRAMS[words[0]]
+    options = {"-h", "--help"}
+    for word in words[1:]:
+        if not isinstance(command, click.Group):
+            break
+        found = command.get_command(click.Context(command), word)
+        if found is None:
+            assert word.startswith("-") or not word.islower(), f"there is no command {word}"
+            break
+        command = found
+    return options | {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_every_command_exists_with_its_options(name: str) -> None:
+    for command in commands(BY_NAME[name]):
+        words = words_of(command)
+        given = {word.partition("=")[0] for word in words if word.startswith("-") and len(word) > 1}
+        assert given <= known_options(words), command
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_every_configuration_is_correct(name: str, tmp_path: Path) -> None:
+    for block in blocks(BY_NAME[name]):
+        if block.language == "toml":
+            path = tmp_path / "holdfast.toml"
+            path.write_text(block.text, encoding="utf-8")
+            load(path, allow_anonymous=True)
+
+
+def test_the_pages_have_commands_and_configurations() -> None:
+    """Else the tests above would hold for nothing."""
+    assert sum(len(list(commands(page))) for page in PAGES) > 60
+    assert sum(block.language == "toml" for page in PAGES for block in blocks(page)) > 10
