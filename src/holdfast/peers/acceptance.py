@@ -104,6 +104,8 @@ class Acceptance:
 class AcceptedConnection:
     """One connection that a listener has accepted. ``peer`` is its client, once a proxy has named it."""
 
+    __slots__ = ("_acceptance", "_group", "_half_open", "_open", "peer")
+
     def __init__(self, acceptance: Acceptance, peer: Peer) -> None:
         self._acceptance = acceptance
         self._group = ""
