@@ -20,7 +20,7 @@ from tests.postgres import drop, empty_database
 
 Contents = dict[str, list[tuple[Any, ...]]]
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
 MAKES = ("sqlite", "postgres")
 
 #: milliseconds since the epoch: when these rows were written, a moment that is over, and one that is far away
@@ -138,6 +138,10 @@ def rows_of(shape: str) -> Contents:
         rows["pipeline_jobs"] = [
             ("nacht \u65e5", "merging", "newer", "haus/k\u00fcche", '{"imported":3}', THEN, THEN + 1)
         ]
+    if shape >= "0007":
+        rows["sessions"] = [(*row, revision(9)) for row in rows["sessions"]]
+        rows["session_subscriptions"] = [(*row, revision(10)) for row in rows["session_subscriptions"]]
+        rows["nodes"] = [(*row, revision(11)) for row in rows["nodes"]]
     return rows
 
 
@@ -156,6 +160,9 @@ def step(rows: Contents, to: str) -> Contents:
         after |= {table: [] for table in HISTORY} | {"retained_history_state": [(1, 0, 0, 0, None)]}
     elif to == "0006":
         after["pipeline_jobs"] = []
+    elif to == "0007":
+        for table in ("sessions", "session_subscriptions", "nodes"):
+            after[table] = [(*row, None) for row in rows[table]]
     return after
 
 

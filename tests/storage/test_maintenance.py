@@ -60,7 +60,7 @@ def test_an_upgrade_keeps_every_row_and_reports_its_steps(tmp_path: Path) -> Non
     bench = Bench(path)
     bench.store.open()
     assert bench.store.parts is not None
-    assert bench.store.parts.totals == StoreTotals(1882454930058379265, 5, 25, 59)
+    assert bench.store.parts.totals == StoreTotals(1882454930058379265, 5, 25, 59, 0)
     result_of(bench.store.close())
 
 

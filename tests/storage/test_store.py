@@ -51,7 +51,7 @@ def test_callbacks_run_once_the_store_is_open(tmp_path: Path) -> None:
     bench.store.open()
     bench.store.when_open(told.append)
     assert told == [bench.store.parts] * 2
-    assert told[0].totals == StoreTotals(0, 0, 0, 0)
+    assert told[0].totals == StoreTotals(0, 0, 0, 0, 0)
     result_of(bench.store.close())
 
 

@@ -61,6 +61,7 @@ def flow_of(retainer: RetainerConfig) -> FlowSettings:
         max_batch_bytes=flow.max_batch_bytes,
         delivery_rate=retainer.node_rate,
         client_rate=flow.client_rate,
+        max_replays_per_client=flow.max_replays_per_client,
         max_concurrent_replays=retainer.max_concurrent_replays,
     )
 

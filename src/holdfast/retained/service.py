@@ -31,7 +31,7 @@ from holdfast.retained.replay.interfaces import IDelivery
 from holdfast.retained.replay.replay import Replay
 from holdfast.retained.replay.replay_registry import ReplayRegistry
 from holdfast.retained.store.interfaces import IRetainedStore
-from holdfast.retained.store.values import RetainedStatistics
+from holdfast.retained.store.values import QueuedRows, RetainedStatistics
 from holdfast.retained.sweep import Sweep
 from holdfast.tickets import COMMITTED, CommitTicket
 
@@ -60,8 +60,22 @@ class IRetainedMessages(Interface):
     def drop(message: ApplicationMessage, origin: ChangeOrigin) -> tuple[CommitTicket, bool]:
         """Clear the older message of a topic whose new message was refused. Returns whether there may have been one."""
 
-    def replay(topic_filter: str, delivery: IDelivery, cursor: str = "") -> Replay:
-        """Start to deliver the messages that match a (non-shared) Topic Filter, after the topic ``cursor``."""
+    def replay(
+        topic_filter: str, delivery: IDelivery, cursor: str = "", start: int = 0, queued: QueuedRows | None = None
+    ) -> Replay:
+        """Start to deliver the messages that match a (non-shared) Topic Filter, after the topic ``cursor``.
+
+        Changes up to the revision ``start`` (0: now) are delivered, except the ``queued`` ones.
+        """
+
+    def next_revision() -> int:
+        """Return a revision above those of all changes so far."""
+
+    def count_waiting(difference: int) -> None:
+        """Count replays that wait in their Sessions."""
+
+    max_replays_per_client = Attribute("How many replays of one Session may run.")
+    unsent_revision = Attribute("The highest revision of a change that was not sent live.")
 
     def statistics() -> RetainedStatistics:
         """Return the number and bytes of retained messages."""
@@ -204,9 +218,29 @@ class RetainedMessages(Service):
             refusal.limit.value, f"{message.client_id!r} may not retain {message.topic!r}, {outcome}: {refusal}"
         )
 
-    def replay(self, topic_filter: str, delivery: IDelivery, cursor: str = "") -> Replay:
+    def replay(
+        self, topic_filter: str, delivery: IDelivery, cursor: str = "", start: int = 0, queued: QueuedRows | None = None
+    ) -> Replay:
         """Start to deliver the messages that match a (non-shared) Topic Filter, after the topic ``cursor``."""
-        return self.replays.start(topic_filter, delivery, cursor)
+        return self.replays.start(topic_filter, delivery, cursor, start, queued)
+
+    def next_revision(self) -> int:
+        """Return a revision above those of all changes so far."""
+        return self._store.next_revision()
+
+    def count_waiting(self, difference: int) -> None:
+        """Count replays that wait in their Sessions."""
+        self.replays.waiting_in_sessions += difference
+
+    @property
+    def max_replays_per_client(self) -> int:
+        """How many replays of one Session may run."""
+        return self.replays.flow.settings.max_replays_per_client
+
+    @property
+    def unsent_revision(self) -> int:
+        """The highest revision of a change that was not sent live."""
+        return self.replays.unsent_revision
 
     def statistics(self) -> RetainedStatistics:
         """Return the number and bytes of retained messages, as of the last commit."""
@@ -239,14 +273,19 @@ class RetainedMessages(Service):
         ticket = self._store.put(change)
         self.changes[kind] += 1
         if not live:
-            self.replays.unsent_revision = max(self.replays.unsent_revision, change.revision)
+            self.replays.note_unsent(change.revision)
         if len(self.feed):
             stored = ticket
             if ticket.settled and ticket.failure is None:
                 # With durability "async" the change is acknowledged before it is committed. Replays need the commit.
-                stored = self._store.flushed()
+                # Asked for after this turn: the row and its deliveries must stay in one commit group.
+                stored = CommitTicket()
+                self._clock.callLater(0, self._settle_when_flushed, stored)
             self.feed.announce(Change(change.topic, change.revision, kind, origin, live, stored))
         return ticket
+
+    def _settle_when_flushed(self, ticket: CommitTicket) -> None:
+        self._store.flushed().when_settled(ticket.settle)
 
     def _expires_at(self, message: ApplicationMessage, now: int) -> int | None:
         """Return when the message expires (milliseconds), None for never.

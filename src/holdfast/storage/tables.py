@@ -67,6 +67,7 @@ retained_levels = Table("retained_levels", metadata, Column("levels", Integer, p
 
 #: One row for each node that has ever written: the highest revision it used, and its share of the totals. Each commit
 #: of the node updates the row, so a start need not count. A share is negative if a node clears other nodes' messages.
+#: ``unsent_revision`` is the highest revision of an operator's change, which may not have been sent to subscribers.
 nodes = Table(
     "nodes",
     metadata,
@@ -75,6 +76,7 @@ nodes = Table(
     Column("retained_count", BigInteger, nullable=False),
     Column("retained_bytes", BigInteger, nullable=False),
     Column("largest_packet", BigInteger, nullable=False),
+    Column("unsent_revision", BigInteger),
 )
 
 #: Totals of the retained messages under each quota, updated in the same transactions as the messages. ``scope`` is a
@@ -93,7 +95,8 @@ retained_usage = Table(
 
 #: Sessions that outlive their Network Connection. ``id`` is a revision and never used again, so a late write for an
 #: ended Session cannot touch a later Session of the same Client. ``expiry_interval`` is in seconds, NULL for never;
-#: ``expires_at`` is set while the Client is not connected.
+#: ``expires_at`` is set while the Client is not connected. A replay with a ``replay_cut`` of at most ``void_cuts`` may
+#: miss messages that the Session's queue has lost.
 sessions = Table(
     "sessions",
     metadata,
@@ -103,11 +106,13 @@ sessions = Table(
     Column("listener", Text, nullable=False),
     Column("expiry_interval", BigInteger),
     Column("expires_at", BigInteger),
+    Column("void_cuts", BigInteger),
     sqlite_with_rowid=False,
 )
 
 #: Subscriptions, by the Topic Filter of the SUBSCRIBE. ``replay_after`` is NULL if the replay is complete; otherwise it
-#: is the topic up to which all messages are acknowledged ("" for none yet).
+#: is the topic up to which all messages are acknowledged ("" for none yet). Changes with a revision above
+#: ``replay_cut`` (NULL: unknown) concern the Client as live messages.
 session_subscriptions = Table(
     "session_subscriptions",
     metadata,
@@ -119,6 +124,7 @@ session_subscriptions = Table(
     Column("retain_handling", SmallInteger, nullable=False),
     Column("identifier", Integer),
     Column("replay_after", TopicName),
+    Column("replay_cut", BigInteger),
     sqlite_with_rowid=False,
 )
 

@@ -132,6 +132,7 @@ def test_a_client_that_disconnects_leaves_no_timer() -> None:
     broker, client = stalled()
     timers = len(broker.clock.getDelayedCalls())
     client.connection.lost()
+    broker.settle()
     assert len(broker.clock.getDelayedCalls()) < timers
     assert len(broker.retained.feed) == broker.retained.replays.flow.waiting == 0
 

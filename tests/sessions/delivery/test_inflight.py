@@ -37,6 +37,7 @@ class OneMessage:
             now=lambda: 0,
             on_room=lambda: None,
             on_sent=lambda: None,
+            on_lost=lambda: None,
         )
         self.messages.resume(self.client.connection)
         self.commit = CommitTicket()

@@ -1,9 +1,10 @@
-"""The stored positions of replays."""
+"""The unfinished replays of a Session: their stored positions, and their order."""
 
 from __future__ import annotations
 
 from holdfast.sessions.delivery.inflight import OVER, Inflight
 from holdfast.sessions.delivery.replay_positions import ReplayPosition, ReplayPositions
+from holdfast.sessions.state.subscription import ReplayProgress
 
 
 def sent(position: ReplayPosition, *topics: str) -> list[Inflight]:
@@ -15,8 +16,16 @@ def sent(position: ReplayPosition, *topics: str) -> list[Inflight]:
     return entries
 
 
-def changes(positions: ReplayPositions, cursor: str) -> dict[str, str | None]:
+def changes(positions: ReplayPositions, cursor: str) -> dict[str, ReplayProgress | None]:
     return dict(positions.changes(lambda _: cursor))
+
+
+def running(*topic_filters: str) -> ReplayPositions:
+    positions = ReplayPositions()
+    for cut, topic_filter in enumerate(topic_filters, 1):
+        positions.add(topic_filter, ReplayPosition(cut, 1))
+        assert positions.next() is not None
+    return positions
 
 
 def test_a_position_moves_with_the_first_messages_that_are_acknowledged() -> None:
@@ -40,24 +49,45 @@ def test_a_replay_is_over_when_its_last_message_is_acknowledged() -> None:
 
 
 def test_only_changed_positions_are_stored() -> None:
-    positions = ReplayPositions()
-    positions.begin("t/#", "")
+    positions = running("t/#")
     assert changes(positions, "") == {}
-    assert changes(positions, "t/1") == {"t/#": "t/1"}
+    assert changes(positions, "t/1") == {"t/#": ReplayProgress("t/1", 1)}
     assert changes(positions, "t/1") == {}
-    position = positions.get("t/#")
-    assert position is not None
-    position.delivered = True
+    positions.delivered("t/#", is_stored=True)
     assert changes(positions, "t/1") == {"t/#": None}
     assert not positions
 
 
-def test_a_resumed_replay_keeps_its_position() -> None:
-    positions = ReplayPositions()
-    positions.restore("t/#", "t/5")
-    assert positions.take_suspended() == {"t/#": "t/5"}
-    assert positions.take_suspended() == {}
-    positions.begin("t/#", "t/5")
-    assert changes(positions, "t/5") == {}
-    positions.begin("t/#", "")  # a new SUBSCRIBE
-    assert changes(positions, "t/1") == {"t/#": "t/1"}
+def test_nothing_is_kept_of_a_delivered_replay_whose_session_is_not_stored() -> None:
+    positions = running("t/#")
+    positions.delivered("t/#", is_stored=False)
+    assert not positions
+
+
+def test_waiting_replays_have_their_turns_in_order_and_cost_no_saving() -> None:
+    positions = running("a")
+    for topic_filter in ("b", "c", "b"):  # the last one is a new SUBSCRIBE
+        positions.add(topic_filter, ReplayPosition(5, 1))
+    assert list(changes(positions, "z")) == ["a"]
+    assert [positions.next()[0] for _ in "bc"] == ["c", "b"]  # type: ignore[index]
+    assert positions.next() is None
+
+
+def test_interrupted_replays_come_before_the_waiting_ones() -> None:
+    positions = running("a", "b")
+    positions.add("c", ReplayPosition(5, 1))
+    positions.interrupt(lambda topic_filter: topic_filter + "/1")
+    assert [(key, position.cursor) for key, position in positions.waiting.items()] == [
+        ("a", "a/1"),
+        ("b", "b/1"),
+        ("c", ""),
+    ]
+
+
+def test_the_newest_cut_is_known() -> None:
+    positions = running("a", "b")
+    assert positions.newest_cut == 2
+    found = positions.get("a")
+    assert found is not None
+    positions.recut(found, 9)
+    assert (positions.newest_cut, found.cut) == (9, 9)

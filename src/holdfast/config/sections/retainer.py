@@ -82,6 +82,15 @@ class FlowControlConfig(Section):
         " continue in the order of their arrival; nothing is dropped.",
         example="500/s",
     )
+    max_replays_per_client: int = option(
+        Integer(1, 10000, unit="replays"),
+        16,
+        help="Most replays of one Session that run at a time. The others wait, in the order of their Topic Filters."
+        " Their Subscriptions get live messages meanwhile.",
+        effect="Higher: one client with many Subscriptions uses more memory, but no more than its share of the broker's"
+        " time.",
+        example=4,
+    )
 
     @property
     def read_rows(self) -> int:

@@ -13,7 +13,8 @@ class FlowSettings:
 
     ``batch_read_number`` (1 or more) and ``batch_deliver_number`` (0 for the whole batch) count retained messages.
     ``max_batch_bytes`` bounds one read. ``delivery_rate`` is for all replays together, ``client_rate`` for all replays
-    of one client. None means unlimited, also for ``max_concurrent_replays``.
+    of one client. None means unlimited, also for ``max_concurrent_replays``. ``max_replays_per_client`` is
+    1 or more.
     """
 
     batch_read_number: int = 1000
@@ -22,3 +23,4 @@ class FlowSettings:
     delivery_rate: Rate | None = None
     client_rate: Rate | None = None
     max_concurrent_replays: int | None = None
+    max_replays_per_client: int = 16

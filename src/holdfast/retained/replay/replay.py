@@ -60,18 +60,17 @@ from holdfast.retained.replay.held_messages import MOST_MARKS, BatchRead, HeldMe
 from holdfast.retained.replay.interfaces import IDelivery
 from holdfast.retained.replay.status import ReplayState, ReplayStatus
 from holdfast.retained.store.interfaces import IRetainedStore
-from holdfast.retained.store.values import Batch, Selection
+from holdfast.retained.store.values import Batch, QueuedRows, Selection
 from holdfast.tickets import StorageFailure
 from holdfast.topics import overlap
 
 
 class IReplayRegistry(Protocol):
-    """The methods of the list of all replays that a replay calls.
+    """The methods of the list of all replays that a replay calls."""
 
-    ``unsent_revision`` is the highest revision of a change that was not sent live.
-    """
-
-    unsent_revision: int
+    @property
+    def unsent_revision(self) -> int:
+        """The highest revision of a change that was not sent live."""
 
     def others(self, replay: Replay) -> Iterable[Replay]:
         """Return the other replays of the same client that are not over."""
@@ -98,7 +97,10 @@ class Replay:
         registry: IReplayRegistry,
         now: Callable[[], int],
         cursor: str = "",
+        start: int = 0,
+        queued: QueuedRows | None = None,
     ) -> None:
+        """Read the rows up to the revision ``start`` (0: now), except the ``queued`` ones."""
         self.topic_filter = topic_filter
         self.client_id = delivery.client_id
         self.number = number
@@ -113,7 +115,8 @@ class Replay:
         self._began = now()
         #: revisions and topics (None for any) of uncommitted changes that this client is not sent live
         self._unsent: set[tuple[int, str | None]] = set()
-        self._start = store.next_revision()
+        self._start = start or store.next_revision()
+        self._queued = queued
         self._state = ReplayState.COMMITTING
         # The replay listens before it waits, so that no change falls between the wait and the first read.
         self._listening: int | None = feed.listen(self._changed, topic_filter)
@@ -182,6 +185,10 @@ class Replay:
         """
         self.held.give_up()
         self._stop_awaiting()
+
+    def forget_queued(self) -> None:
+        """Let later reads see the rows that were left out because the client had them in its queue."""
+        self._queued = None
 
     def include(self, revision: int, topic: str | None = None) -> None:
         """Let later reads see changes up to a revision, though this client is not sent them live.
@@ -325,6 +332,7 @@ class Replay:
             now,
             form.except_client,
             form.max_packet_size,
+            self._queued,
         )
         # Settings count from the next read on, so they are looked up here and not kept.
         settings = self._flow.settings

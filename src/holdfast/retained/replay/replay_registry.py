@@ -13,6 +13,7 @@ from holdfast.retained.replay.interfaces import IDelivery
 from holdfast.retained.replay.replay import Replay
 from holdfast.retained.replay.status import ReplayState, ReplayStatus
 from holdfast.retained.store.interfaces import IRetainedStore
+from holdfast.retained.store.values import QueuedRows
 
 
 class ReplayRegistry:
@@ -26,18 +27,24 @@ class ReplayRegistry:
         self.running: dict[int, Replay] = {}
         #: orders the beginnings and ends of all reads, so that of two reads the later one is known
         self.next_count = count(1).__next__
-        #: the highest revision of a change that was not sent live
-        self.unsent_revision = 0
+        self._unsent_revision = 0
         self._store = store
         self._feed = feed
         self._now = now
         self._by_client: dict[str, set[Replay]] = {}
+        #: replays that wait in their Sessions, because their clients have enough running ones
+        self.waiting_in_sessions = 0
         self._last_number = 0
         self._ended = 0
         self._delivered_by_ended = 0
 
-    def start(self, topic_filter: str, delivery: IDelivery, cursor: str) -> Replay:
-        """Start a replay of a (non-shared) Topic Filter, after the topic ``cursor``."""
+    def start(
+        self, topic_filter: str, delivery: IDelivery, cursor: str, start: int = 0, queued: QueuedRows | None = None
+    ) -> Replay:
+        """Start a replay of a (non-shared) Topic Filter, after the topic ``cursor``.
+
+        It reads changes of this node up to the revision ``start`` (0: now), except the ``queued`` ones.
+        """
         self._last_number += 1
         self.flow.add_client(delivery.client_id)
         replay = Replay(
@@ -50,6 +57,8 @@ class ReplayRegistry:
             registry=self,
             now=self._now,
             cursor=cursor,
+            start=start,
+            queued=queued,
         )
         self.running[replay.number] = replay
         self._by_client.setdefault(replay.client_id, set()).add(replay)
@@ -71,9 +80,19 @@ class ReplayRegistry:
         """Return the other replays of the same client that are not over."""
         return [other for other in self._by_client[replay.client_id] if other is not replay]
 
+    @property
+    def unsent_revision(self) -> int:
+        """The highest revision of a change that was not sent live, by this process or an earlier one."""
+        earlier: int = self._store.unsent_revision
+        return max(self._unsent_revision, earlier)
+
+    def note_unsent(self, revision: int) -> None:
+        """Note that a change is not sent live."""
+        self._unsent_revision = max(self._unsent_revision, revision)
+
     def include(self, revision: int) -> None:
         """Let every replay read changes up to a revision, of any topic, that no client is sent live."""
-        self.unsent_revision = max(self.unsent_revision, revision)
+        self.note_unsent(revision)
         for replay in self.running.values():
             replay.include(revision)
 
@@ -106,7 +125,7 @@ class ReplayRegistry:
         return {
             "running": len(self.running) - waiting,
             "throttled": sum(replay.state is ReplayState.THROTTLED for replay in self.running.values()),
-            "waiting": waiting,
+            "waiting": waiting + self.waiting_in_sessions,
         }
 
     def totals(self) -> dict[str, int]:

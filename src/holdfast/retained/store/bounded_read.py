@@ -106,6 +106,9 @@ class BoundedRead:
             "max_packet_size": selection.max_packet_size,
             **bound,
         }
+        queued = selection.queued
+        if queued is not None:
+            self._bound.update(queued_above=queued.above, queued_until=queued.until, queued_qos=queued.least_qos)
 
     def batch(self, after: str, rows: int, slice_rows: int, max_bytes: int) -> Batch:
         """Read at most ``rows`` messages and ``max_bytes`` of packets after a topic, in slices of ``slice_rows``.
@@ -247,6 +250,7 @@ class BoundedRead:
             bounded,
             selection.except_client is not None,
             selection.max_packet_size is not None,
+            selection.queued is not None,
             self._version5,
             check or "",
         )

@@ -20,6 +20,7 @@ class IRetainedStore(Interface):
 
     shared = Attribute("Whether other nodes may write to the same store.")
     node = Attribute("This broker's node id (1..255): the low byte of its revisions.")
+    unsent_revision = Attribute("The highest stored revision of a change that may not have been sent live.")
     available = Attribute("False if the last access to the database failed.")
     reads_ahead = Attribute("Whether reads run in another thread, so that a replay gains by reading ahead.")
 

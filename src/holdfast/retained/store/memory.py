@@ -46,6 +46,7 @@ class MemoryRetainedStore:
         self._payload_bytes = 0
 
     available = True
+    unsent_revision = 0
 
     def next_revision(self) -> int:
         """Return the revision for a change."""
@@ -202,6 +203,14 @@ def _is_selected(row: Row, selection: Selection) -> bool:
     if _has_expired(row, selection.now):
         return False
     if row.revision > selection.not_after and row.revision & 255 == selection.node:
+        return False
+    queued = selection.queued
+    if (
+        queued is not None
+        and row.revision & 255 == selection.node
+        and queued.above < row.revision <= queued.until
+        and row.qos >= queued.least_qos
+    ):
         return False
     if selection.except_client is not None and row.client_id == selection.except_client:
         return False

@@ -107,6 +107,7 @@ class SQLRetainedStore:
     ) -> None:
         self.node = store.node
         self.shared = store.shared
+        self.unsent_revision = 0
         self.reads_ahead = store.reads_in_threads
         self._bounds = Bounds(read_time, seconds)
         #: the scan size of each filter, as its last read left it
@@ -284,6 +285,7 @@ class SQLRetainedStore:
     def _opened(self, parts: OpenStore) -> None:
         self._parts = parts
         meta = parts.totals
+        self.unsent_revision = meta.unsent_revision
         self._upserts.totals = Totals(meta.retained_count, meta.retained_bytes, meta.largest_packet)
         parts.readers.read(lambda connection: self._statements.levels(connection.cursor())).addCallback(
             self._add_levels

@@ -7,15 +7,19 @@ from typing import Any
 
 from zope.interface import implementer
 
+from holdfast.messages import ChangeOrigin
 from holdfast.retained.store.dialects.answers import Totals
 from holdfast.retained.store.dialects.statements import Statements
 from holdfast.retained.store.recorder import ChangedRow, Recorder
 from holdfast.retained.store.rows import Row
 from holdfast.retained.store.usage import UsageTable
 from holdfast.storage.driver import Cursor
-from holdfast.storage.writing.node_totals import add_to_totals, raise_revision_mark
+from holdfast.storage.writing.node_totals import add_to_totals, raise_revision_mark, raise_unsent_revision
 from holdfast.storage.writing.writes import IWriteKind, Write
 from holdfast.tickets import StorageFailure
+
+#: the origins of changes that may not be sent to subscribers
+_BY_OPERATORS = (ChangeOrigin.API, ChangeOrigin.IMPORT, ChangeOrigin.RESTORE)
 
 
 @implementer(IWriteKind)
@@ -55,11 +59,16 @@ class RetainedUpserts:
         """
         # With a history, several changes of a topic can wait for one commit: each is recorded, one is stored.
         newest: dict[str, Row] = {}
-        for row, _, _ in changes:
+        unsent = 0
+        for row, _, origin in changes:
+            if origin in _BY_OPERATORS and row.revision > unsent:
+                unsent = row.revision
             before = newest.get(row.topic)
             if before is None or before.revision < row.revision:
                 newest[row.topic] = row
         change = self._write(cursor, newest.values())
+        if unsent:  # with its rows: after a crash, replays know which rows no queue has
+            raise_unsent_revision(cursor, self._node, max(unsent, change.highest))
         self._recorder.record(cursor, [each for each in changes if each.row.topic not in change.lost])
         return change
 

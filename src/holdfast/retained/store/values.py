@@ -10,12 +10,25 @@ from holdfast.messages import RetainedMessage
 
 
 @frozen
+class QueuedRows:
+    """Rows that the subscriber gets from its queue: changes by this node with a revision above ``above``.
+
+    They are at most ``until``, and their stored QoS is at least ``least_qos``.
+    """
+
+    above: int
+    until: int
+    least_qos: int
+
+
+@frozen
 class Selection:
     """The retained messages that a replay asks for, and the form of their packets.
 
-    ``protocol_version`` (3, 4 or 5) chooses the form. Four kinds of rows are left out: changes by ``node`` with a
-    revision above ``not_after``, because the subscriber gets them live; messages that expired by ``now``
-    (milliseconds); messages of the Client ``except_client`` (No Local); packets longer than ``max_packet_size`` bytes.
+    ``protocol_version`` (3, 4 or 5) chooses the form. Five kinds of rows are left out: changes by ``node`` with a
+    revision above ``not_after``, because the subscriber gets them live; ``queued`` rows; messages that expired by
+    ``now`` (milliseconds); messages of the Client ``except_client`` (No Local); packets longer than ``max_packet_size``
+    bytes.
     """
 
     topic_filter: str
@@ -25,6 +38,7 @@ class Selection:
     now: int
     except_client: str | None = None
     max_packet_size: int | None = None
+    queued: QueuedRows | None = None
 
 
 @frozen

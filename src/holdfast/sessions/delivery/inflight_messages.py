@@ -40,7 +40,8 @@ _PUBACK, _PUBREC, _PUBREC_REFUSES, _PUBCOMP = (
 class InflightMessages:
     """The messages in flight of one Session, by Packet Identifier.
 
-    ``on_room`` is called when a message is over, ``on_sent`` when a message has left that awaited its commit.
+    ``on_room`` is called when a message is over, ``on_sent`` when a message has left that awaited its commit,
+    ``on_lost`` when a message is dropped.
     """
 
     __slots__ = (
@@ -49,6 +50,7 @@ class InflightMessages:
         "_identifiers",
         "_link",
         "_now",
+        "_on_lost",
         "_on_room",
         "_on_sent",
         "_unknown_released",
@@ -67,6 +69,7 @@ class InflightMessages:
         now: Callable[[], int],
         on_room: Callable[[], None],
         on_sent: Callable[[], None],
+        on_lost: Callable[[], None],
     ) -> None:
         self.entries: dict[int, Inflight] = {}
         self._link: IClientLink | None = None
@@ -77,6 +80,7 @@ class InflightMessages:
         self._now = now
         self._on_room = on_room
         self._on_sent = on_sent
+        self._on_lost = on_lost
         #: of the entries, those to repeat after a reconnect
         self.to_resend: dict[int, Inflight] = {}
         self._unsent_topics: dict[int, str] = {}  # topics of replayed messages that have not been sent yet
@@ -118,6 +122,7 @@ class InflightMessages:
                 self._send_late(link, packet_identifier, entry)
             elif failure is not None and first and not entry.replayed:
                 # The message was never stored, and its publisher is told to send it again.
+                self._on_lost()
                 self._complete(packet_identifier, entry)
                 self._on_room()
             else:
@@ -155,6 +160,7 @@ class InflightMessages:
     def _expire(self, packet_identifier: int, entry: Inflight) -> None:
         """Drop a message that has expired before it could be sent [MQTT5-3.3.2-5]."""
         self._counters.messages_dropped_expired += 1
+        self._on_lost()
         self._complete(packet_identifier, entry)
 
     def _note_unsent(self, entry: Inflight) -> None:
@@ -279,6 +285,7 @@ class InflightMessages:
                 self._expire(packet_identifier, entry)
             elif link.maximum_packet_size is not None and len(packet) > link.maximum_packet_size:
                 self._counters.messages_dropped_too_large += 1
+                self._on_lost()
                 self._complete(packet_identifier, entry)
             elif entry.state is UNSENT:
                 self._send_first(link, packet_identifier, entry, packet)

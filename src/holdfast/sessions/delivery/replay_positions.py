@@ -1,9 +1,22 @@
-"""How far a Client has received its replays: one position per replay is stored, not one row per message.
+"""The unfinished replays of a Session: how far its Client has received each, and which of them run.
 
-A position means: the Client has acknowledged every message up to that topic. It is stored with the Session, and a
-replay continues behind it after the process was killed. So messages behind the position may be sent twice, and none is
-lost. After a mere disconnect the replay continues behind the last topic *sent*, because the messages in flight are
-sent again by the Session.
+How it works. A few replays of a Session run at a time (``retainer.flow_control.max_replays_per_client``). The others
+wait in the order of their Topic Filters. A disconnect interrupts the running ones, which then wait before the others.
+
+Two positions of a replay count. After a mere disconnect, the replay continues behind the last topic *sent*, because the
+messages in flight are sent again by the Session. The *acknowledged* position is stored with the Session, one per
+replay and not one row per message: the Client has acknowledged every message up to that topic. After the process was
+killed, the replay continues behind it. So messages behind it may be sent twice, and none is lost.
+
+Each replay also has a *cut*, a revision. Changes above the cut concern the Client as live messages. While it is away,
+these are queued, so a resumed replay leaves them out, as long as the Session has lost none of them:
+
+    SUBSCRIBE t/# with QoS 1       the cut is revision 100
+    disconnect; t/b is published   revision 107; the message is queued
+    reconnect                      t/b comes from the queue; the replay leaves revision 107 out
+    the queue was full meanwhile   cuts up to 100 are void: the replay reads all rows, and t/b may come twice
+
+A void cut allows repeats, and never an omission.
 """
 
 from __future__ import annotations
@@ -12,21 +25,35 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from holdfast.sessions.delivery.inflight import OVER, Inflight
+from holdfast.sessions.state.subscription import ReplayProgress
+
+#: the number of a connection to an earlier process
+RESTORED = -1
 
 
 class ReplayPosition:
-    """The position of one replay."""
+    """The position of one replay. ``connection`` is the number of the connection on which it was asked for."""
 
-    __slots__ = ("_acknowledged", "_unacknowledged", "delivered", "saved")
+    __slots__ = ("_acknowledged", "_unacknowledged", "connection", "cursor", "cut", "delivered", "saved")
 
-    def __init__(self, acknowledged: str = "") -> None:
+    def __init__(self, cut: int = 0, connection: int = RESTORED, acknowledged: str = "") -> None:
+        self.connection = connection
+        self.cut = cut  #: 0: void
+        self.cursor = acknowledged  #: the last topic sent before the replay was interrupted
         self.delivered = False  #: whether the replay has delivered its last message
         self.saved: str | None = acknowledged  #: the stored position; None: stored as over
         self._acknowledged = acknowledged
-        self._unacknowledged: deque[tuple[Inflight, str]] = deque()
+        self._unacknowledged: deque[tuple[Inflight, str]] | None = None  # most replays wait, and need none
+
+    @property
+    def progress(self) -> ReplayProgress | None:
+        """The values to store, None for a replay that is over."""
+        return None if self.saved is None else ReplayProgress(self.saved, self.cut)
 
     def sent(self, entry: Inflight, topic: str) -> None:
         """Note that a message of this topic was sent, and that no delivery is stored for it."""
+        if self._unacknowledged is None:
+            self._unacknowledged = deque()
         self._unacknowledged.append((entry, topic))
 
     def present(self, cursor: str) -> str | None:
@@ -43,50 +70,75 @@ class ReplayPosition:
 
 
 class ReplayPositions:
-    """The replays of one Session by Topic Filter: their positions, and the cursors of interrupted replays."""
+    """The unfinished replays of one Session by Topic Filter: they wait, run, or await their last acknowledgements."""
 
-    __slots__ = ("_positions", "_suspended")
+    __slots__ = ("_delivered", "_running", "newest_cut", "upgraded", "waiting")
 
     def __init__(self) -> None:
-        self._positions: dict[str, ReplayPosition] = {}
-        self._suspended: dict[str, str] = {}
+        #: in the order of their turns
+        self.waiting: dict[str, ReplayPosition] = {}
+        self._running: dict[str, ReplayPosition] = {}
+        self._delivered: dict[str, ReplayPosition] = {}
+        #: the highest cut of any replay
+        self.newest_cut = 0
+        #: whether ``mqtt.upgrade_qos`` has held ever since the oldest cut
+        self.upgraded = False
 
     def __bool__(self) -> bool:
-        return bool(self._positions)
+        return bool(self._running or self.waiting or self._delivered)
 
     def get(self, topic_filter: str) -> ReplayPosition | None:
-        """Return the position of a replay. None: its end is acknowledged, or nothing is stored for the Session."""
-        return self._positions.get(topic_filter)
+        """Return the position of an unfinished replay."""
+        return self._running.get(topic_filter) or self.waiting.get(topic_filter) or self._delivered.get(topic_filter)
 
-    def begin(self, topic_filter: str, cursor: str) -> None:
-        """Begin the position of a replay. A replay that continues behind a cursor keeps the position it has."""
-        if not cursor or topic_filter not in self._positions:
-            self._positions[topic_filter] = ReplayPosition(cursor)
+    def add(self, topic_filter: str, position: ReplayPosition) -> None:
+        """Let a replay wait, behind all others. It replaces an earlier one of the same Topic Filter."""
+        self.forget(topic_filter)
+        self.waiting[topic_filter] = position
+        self.newest_cut = max(self.newest_cut, position.cut)
+
+    def next(self) -> tuple[str, ReplayPosition] | None:
+        """Let the first waiting replay run, and return it; None if none waits."""
+        topic_filter = next(iter(self.waiting), None)
+        if topic_filter is None:
+            return None
+        position = self._running[topic_filter] = self.waiting.pop(topic_filter)
+        return topic_filter, position
+
+    def recut(self, position: ReplayPosition, cut: int) -> None:
+        """Give a replay a new cut. It reads all rows up to there."""
+        position.cut = cut
+        self.newest_cut = max(self.newest_cut, cut)
+
+    def delivered(self, topic_filter: str, is_stored: bool) -> None:
+        """Note that a replay has delivered its last message. Only a stored position awaits acknowledgements."""
+        position = self._running.pop(topic_filter)
+        if is_stored:
+            position.delivered = True
+            self._delivered[topic_filter] = position
 
     def forget(self, topic_filter: str) -> None:
-        """Forget the position of a replay whose subscription is removed."""
-        self._positions.pop(topic_filter, None)
+        """Forget the replay of a subscription that is removed or replaced."""
+        for positions in (self._running, self.waiting, self._delivered):
+            positions.pop(topic_filter, None)
 
-    def restore(self, topic_filter: str, after: str) -> None:
-        """Take over a position that an earlier process has stored."""
-        self._suspended[topic_filter] = after
-        self._positions[topic_filter] = ReplayPosition(after)
+    def interrupt(self, cursor_of: Callable[[str], str]) -> None:
+        """Let the running replays wait, before all others. ``cursor_of`` returns the last topic delivered."""
+        for topic_filter, position in self._running.items():
+            position.cursor = cursor_of(topic_filter)
+        self.waiting = {**self._running, **self.waiting}
+        self._running = {}
 
-    def suspend(self, topic_filter: str, cursor: str) -> None:
-        """Note that a disconnect has interrupted a replay after this topic."""
-        self._suspended[topic_filter] = cursor
+    def changes(self, cursor_of: Callable[[str], str]) -> Iterator[tuple[str, ReplayProgress | None]]:
+        """Yield the positions to store, by Topic Filter. None: the replay is over, and its position is forgotten.
 
-    def take_suspended(self) -> dict[str, str]:
-        """Return the cursors of the interrupted replays, by Topic Filter, and forget them."""
-        suspended, self._suspended = self._suspended, {}
-        return suspended
-
-    def changes(self, cursor_of: Callable[[str], str]) -> Iterator[tuple[str, str | None]]:
-        """Yield the positions to store, by Topic Filter. None: the replay is over, and its position is forgotten."""
-        for topic_filter, position in list(self._positions.items()):
-            present = position.present(cursor_of(topic_filter))
-            if present is None:
-                del self._positions[topic_filter]
-            if present != position.saved:
-                position.saved = present
-                yield topic_filter, present
+        Waiting replays do not change, so they cost nothing.
+        """
+        for positions in (self._running, self._delivered):
+            for topic_filter, position in list(positions.items()):
+                present = position.present(cursor_of(topic_filter))
+                if present is None:
+                    del positions[topic_filter]
+                if present != position.saved:
+                    position.saved = present
+                    yield topic_filter, position.progress

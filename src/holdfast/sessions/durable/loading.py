@@ -14,6 +14,9 @@ from holdfast.storage import tables
 from holdfast.storage.driver import Connection
 from holdfast.tickets import COMMITTED
 
+#: the Session Expiry Interval in seconds, and the time of expiry
+Expiry = tuple[int | None, int | None]
+
 
 class Loading:
     """All Sessions and Wills of a store, or of one ``node`` if several nodes share the store.
@@ -27,7 +30,7 @@ class Loading:
         self,
         connection: Connection,
         node: int | None,
-        record: Callable[[int, Principal, str], ISessionRecord],
+        record: Callable[[int, Principal, str, Expiry, int | None], ISessionRecord],
         forget_message: Callable[[int], None],
     ) -> None:
         self._connection = connection
@@ -43,15 +46,16 @@ class Loading:
         deliveries = self._by_session(tables.session_deliveries)
         received = self._by_session(tables.session_received)
         self.sessions: list[StoredSession] = []
-        for identifier, client_id, username, listener, expiry_interval, expires_at in rows:
+        for identifier, client_id, username, listener, expiry_interval, expires_at, void_cuts in rows:
             principal = Principal(client_id, username)
             self.sessions.append(
                 StoredSession(
-                    record(identifier, principal, listener),
+                    record(identifier, principal, listener, (expiry_interval, expires_at), void_cuts),
                     principal,
                     listener,
                     expiry_interval,
                     expires_at,
+                    void_cuts or 0,
                     {row[1]: subscription_of(row) for row in subscriptions.get(identifier, ())},
                     [self._delivery(row) for row in deliveries.get(identifier, ())],
                     {row[1]: row[2] for row in received.get(identifier, ())},

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.auth.interfaces import Principal
 from holdfast.messages import ApplicationMessage
 from holdfast.sessions.state.interfaces import DeliveryState, StoredWill
-from holdfast.sessions.state.subscription import Subscription
+from holdfast.sessions.state.subscription import ReplayProgress, Subscription
 from holdfast.topics import split_shared
 from holdfast.wire.packets import Will
 from holdfast.wire.properties import NO_PROPERTIES, WILL, Properties
@@ -35,20 +35,23 @@ def message_of(row: Row) -> ApplicationMessage:
     return ApplicationMessage(topic, payload, qos, bool(retain), client_id, username, properties, expires_at)
 
 
-def subscription_row(session: int, topic_filter: str, subscription: Subscription, replay_after: str | None) -> Row:
+def subscription_row(
+    session: int, topic_filter: str, subscription: Subscription, progress: ReplayProgress | None
+) -> Row:
     """Return the row of ``session_subscriptions``."""
     return (
         session, topic_filter, subscription.qos, int(subscription.no_local), int(subscription.retain_as_published),
-        subscription.retain_handling, subscription.identifier, replay_after,
+        subscription.retain_handling, subscription.identifier,
+        None if progress is None else progress.after, (progress.cut or None) if progress is not None else None,
     )  # fmt: skip
 
 
-def subscription_of(row: Row) -> tuple[Subscription, str | None]:
-    """Return the subscription of a row of ``session_subscriptions``, and the topic after which its replay continues."""
-    _, topic_filter, qos, no_local, as_published, retain_handling, identifier, replay_after = row
+def subscription_of(row: Row) -> tuple[Subscription, ReplayProgress | None]:
+    """Return the subscription of a row of ``session_subscriptions``, and the progress of its replay."""
+    _, topic_filter, qos, no_local, as_published, retain_handling, identifier, replay_after, cut = row
     group, inner = split_shared(topic_filter)
     subscription = Subscription(inner, qos, bool(no_local), bool(as_published), retain_handling, identifier, group)
-    return subscription, replay_after
+    return subscription, None if replay_after is None else ReplayProgress(replay_after, cut or 0)
 
 
 def delivery_row(session: int, delivery: DeliveryState) -> Row:

@@ -17,7 +17,7 @@ from zope.interface import implementer
 
 from holdfast.auth.interfaces import Principal
 from holdfast.messages import ApplicationMessage
-from holdfast.sessions.durable.loading import Loading
+from holdfast.sessions.durable.loading import Expiry, Loading
 from holdfast.sessions.durable.rows import delivery_row, message_row, subscription_row, will_row
 from holdfast.sessions.durable.write_kinds import EndedSessions, RowKind
 from holdfast.sessions.state.interfaces import (
@@ -28,7 +28,7 @@ from holdfast.sessions.state.interfaces import (
     StoredSession,
     StoredWill,
 )
-from holdfast.sessions.state.subscription import Subscription
+from holdfast.sessions.state.subscription import ReplayProgress, Subscription
 from holdfast.sizes import held_size
 from holdfast.storage import tables
 from holdfast.storage.store import DurableStore, OpenStore
@@ -140,16 +140,26 @@ class DurableSessionStates:
 class DurableRecord:
     """The rows of one Session."""
 
-    __slots__ = ("_over", "_principal", "_states", "identifier", "listener")
+    __slots__ = ("_expiry", "_over", "_principal", "_states", "_void_cuts", "identifier", "listener")
 
     durable = True
 
-    def __init__(self, states: DurableSessionStates, identifier: int, principal: Principal, listener: str = "") -> None:
+    def __init__(
+        self,
+        states: DurableSessionStates,
+        identifier: int,
+        principal: Principal,
+        listener: str = "",
+        expiry: Expiry = (None, None),
+        void_cuts: int | None = None,
+    ) -> None:
         self.identifier = identifier
         self.listener = listener
         self._principal = principal
         self._states = states
         self._over = False
+        self._expiry = expiry
+        self._void_cuts = void_cuts
 
     def attached(self, principal: Principal, listener: str, expiry_interval: float | None) -> CommitTicket:
         """Write the Session's row, without an expiry."""
@@ -159,9 +169,19 @@ class DurableRecord:
 
     def detached(self, expiry_interval: float | None, expires_at: int | None) -> CommitTicket:
         """Write the Session's row."""
-        interval = None if expiry_interval is None else int(expiry_interval)
+        self._expiry = (None if expiry_interval is None else int(expiry_interval), expires_at)
+        return self._write_session()
+
+    def lost(self, void_cuts: int) -> None:
+        """Write the Session's row, with these cuts."""
+        self._void_cuts = void_cuts
+        self._write_session()
+
+    def _write_session(self) -> CommitTicket:
         principal = self._principal
-        row = (self.identifier, principal.client_id, principal.username, self.listener, interval, expires_at)
+        row = (
+            self.identifier, principal.client_id, principal.username, self.listener, *self._expiry, self._void_cuts,
+        )  # fmt: skip
         return self._write(self._states.sessions, (self.identifier,), row)
 
     def ended(self) -> CommitTicket:
@@ -170,10 +190,12 @@ class DurableRecord:
         self._over = True
         return ticket
 
-    def subscribed(self, topic_filter: str, subscription: Subscription, replay_after: str | None) -> CommitTicket:
+    def subscribed(
+        self, topic_filter: str, subscription: Subscription, progress: ReplayProgress | None
+    ) -> CommitTicket:
         """Write a subscription's row."""
-        row = subscription_row(self.identifier, topic_filter, subscription, replay_after)
-        size = _ROW_OVERHEAD + len(topic_filter) + len(replay_after or "")
+        row = subscription_row(self.identifier, topic_filter, subscription, progress)
+        size = _ROW_OVERHEAD + len(topic_filter) + (0 if progress is None else len(progress.after))
         return self._write(self._states.subscriptions, (self.identifier, topic_filter), row, size=size)
 
     def unsubscribed(self, topic_filter: str) -> CommitTicket:

@@ -308,19 +308,31 @@ class Subscribing:
                 continue
             subscription = self._subscription(wanted.request, asked.identifier)
             replayed = wanted.replayed
-            # Without a new replay the present one, if any, keeps its stored position.
-            position = self._session.replay_positions.get(key)
-            replay_after = "" if replayed else position.saved if position is not None else None
-            asked.tickets.add(self._parts.registry.subscribe(self._session, key, subscription, replay_after))
             if replayed:
-                self._replays.begin([key])
+                position = self._replays.new_position()
+                asked.tickets.add(self._parts.registry.subscribe(self._session, key, subscription, position.progress))
+                self._replays.begin(key, position)
                 if is_sys(key):
                     asked.own.append(key)
             else:
-                self._replays.reread(key)  # a running replay continues under the new options
+                self._continue(asked, key, subscription)
+
+    def _continue(self, asked: _Asked, key: str, subscription: Subscription) -> None:
+        """Store a subscription without a new replay. The present one, if any, continues under the new options."""
+        session = self._session
+        before = session.subscriptions.get(key)
+        is_queued_alike = before is not None and (before.qos, before.no_local) == (
+            subscription.qos,
+            subscription.no_local,
+        )
+        self._replays.reread(key, is_queued_alike)
+        old = session.replay_positions.get(key)
+        progress = None if old is None else old.progress
+        asked.tickets.add(self._parts.registry.subscribe(session, key, subscription, progress))
 
     def _granted(self, asked: _Asked) -> None:
         """Answer with SUBACK."""
+        self._replays.share_window()
         codes = asked.codes
         ticket = asked.tickets.ticket()
         if not self._v5:  # MQTT 3 has one code for all failures

@@ -26,7 +26,7 @@ from holdfast.sessions.routing.wills import Wills
 from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.interfaces import ISessionStates
 from holdfast.sessions.state.memory import UNRECORDED
-from holdfast.sessions.state.subscription import Subscription
+from holdfast.sessions.state.subscription import ReplayProgress, Subscription
 from holdfast.tickets import COMMITTED, CommitTicket, both
 from holdfast.wire import ReasonCode
 from holdfast.wire.packets import Will
@@ -197,11 +197,11 @@ class SessionRegistry:
         session.expire_after(0)
 
     def subscribe(
-        self, session: Session, topic_filter: str, subscription: Subscription, replay_after: str | None
+        self, session: Session, topic_filter: str, subscription: Subscription, progress: ReplayProgress | None
     ) -> CommitTicket:
-        """Add or replace a subscription of the Session. ``replay_after``: see :meth:`Session.subscribe`."""
+        """Add or replace a subscription of the Session. ``progress``: see :meth:`Session.subscribe`."""
         self._router.table.subscribe(session, subscription)
-        return session.subscribe(topic_filter, subscription, replay_after)
+        return session.subscribe(topic_filter, subscription, progress)
 
     def unsubscribe(self, session: Session, topic_filter: str) -> CommitTicket | None:
         """Remove a subscription of the Session. Return None if there was none."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.deliveries import Delivery
 from holdfast.sessions.delivery.outgoing import OutgoingMessage
+from holdfast.sessions.delivery.replay_positions import RESTORED, ReplayPosition
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.interfaces import ISessionStates, StoredSession
@@ -29,10 +30,12 @@ def restored(
         now=now,
     )
     session.expire_after(stored.expiry_interval)
-    for topic_filter, (subscription, replay_after) in stored.subscriptions.items():
+    for topic_filter, (subscription, progress) in stored.subscriptions.items():
         session.subscriptions[topic_filter] = subscription
-        if replay_after is not None:
-            session.replay_positions.restore(topic_filter, replay_after)
+        if progress is not None:
+            position = ReplayPosition(progress.cut, RESTORED, progress.after)
+            session.replay_positions.add(topic_filter, position)
+    session.void_cuts = stored.void_cuts
     session.restore(_deliveries(stored), stored.received)
     return session
 

@@ -193,7 +193,7 @@ class ReplayDelivery:
         maximum = link.maximum_packet_size
         v5 = link.protocol_version == 5
         now = session.now()
-        position = session.replay_positions.get(self._topic_filter)
+        position = session.replay_positions.get(self._topic_filter) if session.record.durable else None
         noted = self._highest_qos(subscription) == 2
         identifier = b""
         if v5 and subscription.identifier is not None:

@@ -8,8 +8,10 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from holdfast.auth.interfaces import IAuthorizer
 from holdfast.retained.replay.replay import Replay
 from holdfast.retained.service import IRetainedMessages
+from holdfast.retained.store.values import QueuedRows
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.counters import Counters
+from holdfast.sessions.delivery.replay_positions import RESTORED, ReplayPosition
 from holdfast.sessions.replays.replay_delivery import ReplayDelivery
 from holdfast.sessions.session.session import Session
 
@@ -24,7 +26,11 @@ class _Running:
 
 
 class Replays:
-    """The running replays by Topic Filter. The Session and the outbox of the connection call :meth:`wake`."""
+    """The running replays by Topic Filter. The Session and the outbox of the connection call :meth:`wake`.
+
+    At most ``retainer.flow_control.max_replays_per_client`` run; the others wait as entries of the Session's
+    ``replay_positions``, which cost little.
+    """
 
     def __init__(
         self,
@@ -44,31 +50,45 @@ class Replays:
         self._clock = clock
         self._running: dict[str, _Running] = {}
         self._saving: IDelayedCall | None = None
+        self._resumed_at = 0  # the revision at CONNECT
+        self._waiting = 0  # how many waiting replays the retainer knows of
 
-    def begin(self, topic_filters: list[str]) -> None:
-        """Begin the replays of new or renewed subscriptions."""
-        for topic_filter in topic_filters:
-            self._start(topic_filter, "")
-        self.share_window()
+    def new_position(self) -> ReplayPosition:
+        """Return the position of a replay that is asked for now."""
+        return ReplayPosition(self._retained.next_revision(), self._session.connections)
+
+    def begin(self, topic_filter: str, position: ReplayPosition) -> None:
+        """Begin the replay of a new or renewed subscription, or let it wait for its place."""
+        self._stop(topic_filter)
+        self._session.replay_positions.add(topic_filter, position)
+        self._start_waiting()
 
     def stop(self, topic_filter: str) -> None:
-        """Stop the replay of a subscription that is removed, if one runs."""
-        running = self._running.pop(topic_filter, None)
-        if running is not None:
-            running.replay.stop()
+        """Stop the replay of a subscription that is removed, if there is one."""
+        self._stop(topic_filter)
+        self._session.replay_positions.forget(topic_filter)
+        self._start_waiting()
 
-    def reread(self, topic_filter: str) -> None:
-        """Let a replay continue under new options of its subscription, if one runs."""
+    def reread(self, topic_filter: str, is_queued_alike: bool) -> None:
+        """Let a replay continue under new options of its subscription, if there is one.
+
+        ``is_queued_alike`` tells that the old options queue the same messages. Otherwise the cut is void.
+        """
+        position = self._session.replay_positions.get(topic_filter)
         running = self._running.get(topic_filter)
+        if position is not None and not is_queued_alike:
+            position.cut = 0
+            if running is not None:
+                running.replay.forget_queued()
         if running is not None:
             running.replay.reread()
 
     def resume(self) -> None:
         """Continue the replays that a disconnect has interrupted, each after its last topic."""
-        for topic_filter, cursor in self._session.replay_positions.take_suspended().items():
-            if topic_filter in self._session.subscriptions:
-                self._start(topic_filter, cursor)
-        self.share_window()
+        if self._session.replay_positions.waiting:
+            self._resumed_at = self._retained.next_revision()
+            self._start_waiting()
+            self.share_window()
 
     def suspend(self) -> None:
         """Stop all replays because the connection is gone, and remember their cursors."""
@@ -77,10 +97,12 @@ class Replays:
         if self._saving is not None:
             self._saving.cancel()
             self._saving = None
-        for topic_filter, running in self._running.items():
-            self._session.replay_positions.suspend(topic_filter, running.replay.cursor)
+        self._session.replay_positions.interrupt(self._cursor_of)
+        for running in self._running.values():
             running.replay.stop()
         self._running.clear()
+        self._retained.count_waiting(-self._waiting)
+        self._waiting = 0
         self.share_window()
 
     def wake(self) -> None:
@@ -89,12 +111,11 @@ class Replays:
             running.replay.wake()
 
     def finished(self, topic_filter: str) -> None:
-        """Forget a replay that has delivered everything."""
-        self._running.pop(topic_filter, None)
-        position = self._session.replay_positions.get(topic_filter)
-        if position is not None:
-            position.delivered = True
+        """Forget a replay that has delivered everything, and begin the next one that waits."""
+        if self._running.pop(topic_filter, None) is not None:
+            self._session.replay_positions.delivered(topic_filter, self._session.record.durable)
             self.save()
+            self._start_waiting()
         self.share_window()
 
     def share_window(self) -> None:
@@ -103,17 +124,31 @@ class Replays:
 
     def save(self) -> None:
         """Store the positions of the replays, where they have changed."""
-        self._session.save_replay_positions(self._cursor_of)
+        if self._session.record.durable:
+            self._session.save_replay_positions(self._cursor_of)
 
     def _cursor_of(self, topic_filter: str) -> str:
         running = self._running.get(topic_filter)
         return "" if running is None else running.replay.cursor
 
-    def _start(self, topic_filter: str, cursor: str) -> None:
-        self.stop(topic_filter)
-        if self._session.record.durable:
-            self._session.replay_positions.begin(topic_filter, cursor)
-            self._save_later()
+    def _stop(self, topic_filter: str) -> None:
+        running = self._running.pop(topic_filter, None)
+        if running is not None:
+            running.replay.stop()
+
+    def _start_waiting(self) -> None:
+        """Begin the replays that wait, in their order, while there are places."""
+        positions = self._session.replay_positions
+        while len(self._running) < self._retained.max_replays_per_client:
+            found = positions.next()
+            if found is None:
+                break
+            self._start(*found)
+        self._retained.count_waiting(len(positions.waiting) - self._waiting)
+        self._waiting = len(positions.waiting)
+
+    def _start(self, topic_filter: str, position: ReplayPosition) -> None:
+        start, queued = self._rows_of(topic_filter, position)
         # A new delivery notes which messages are queued now: they are sent before the replay.
         delivery = ReplayDelivery(
             topic_filter=topic_filter,
@@ -123,16 +158,41 @@ class Replays:
             authorizer=self._authorizer,
             counters=self._counters,
         )
-        replay = self._retained.replay(topic_filter, delivery, cursor)
+        replay = self._retained.replay(topic_filter, delivery, position.cursor, start, queued)
         self._running[topic_filter] = _Running(replay, delivery)
+        self._save_later()
+
+    def _rows_of(self, topic_filter: str, position: ReplayPosition) -> tuple[int, QueuedRows | None]:
+        """Return the revision up to which the replay reads, and the rows above its cut that it leaves out."""
+        session = self._session
+        positions = session.replay_positions
+        unsent = self._retained.unsent_revision
+        if position.connection == session.connections:
+            # It has only waited for a place, and later changes were sent live, except those of operators.
+            if unsent > position.cut:
+                positions.recut(position, self._retained.next_revision())
+            return position.cut, None
+        start = self._resumed_at if unsent <= self._resumed_at else self._retained.next_revision()
+        least_qos = self._least_queued_qos(topic_filter)
+        # After a restart it is unknown whether the authorizer had answered about each message.
+        is_known = position.connection != RESTORED or not self._authorizer.checks_delivery
+        if position.cut > max(session.void_cuts, unsent) and least_qos is not None and is_known:
+            return start, QueuedRows(position.cut, self._resumed_at, least_qos)
+        positions.recut(position, start)
+        return start, None
+
+    def _least_queued_qos(self, topic_filter: str) -> int | None:
+        """Return from which QoS on messages for the subscription were queued, None if none certainly were."""
+        qos = self._session.subscriptions[topic_filter].qos
+        if self._session.replay_positions.upgraded:  # the higher QoS counts
+            return 0 if qos else 1
+        return 1 if qos else None
 
     def _save_later(self) -> None:
-        if self._saving is None and self._session.replay_positions:
+        if self._saving is None and self._session.record.durable and self._session.replay_positions:
             self._saving = self._clock.callLater(SAVE_INTERVAL, self._save_and_go_on)
 
     def _save_and_go_on(self) -> None:
         self._saving = None
-        try:
-            self.save()
-        finally:  # positions that could not be saved now are saved with the next ones
-            self._save_later()
+        self.save()
+        self._save_later()

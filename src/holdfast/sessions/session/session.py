@@ -36,7 +36,7 @@ from holdfast.sessions.delivery.replay_positions import ReplayPositions
 from holdfast.sessions.delivery.window import Window
 from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.sessions.state.interfaces import ISessionRecord, ISessionStates
-from holdfast.sessions.state.subscription import Subscription
+from holdfast.sessions.state.subscription import ReplayProgress, Subscription
 from holdfast.tickets import CommitTicket
 
 #: Messages, and their bytes, that may wait for a connected Client before operators' changes wait for it.
@@ -104,7 +104,12 @@ class Session:
             now=now,
             on_room=self.fill,
             on_sent=self._wake_waiting_replays,  # a replay waits for the messages that were queued before it
+            on_lost=self.note_loss,
         )
+        #: the number of connections so far, counting the present one
+        self.connections = 0
+        #: replays with a cut of at most this revision may have lost queued messages
+        self.void_cuts = 0
         self._replays_wait = False  # whether a replay has found no room since replays were woken last
         self._wake_replays = _wake_none
         self._counters = counters
@@ -118,9 +123,13 @@ class Session:
         self.limits = limits
         self.expiry_interval = expiry_interval
         self.window.size = window
+        self.replay_positions.upgraded = limits.upgrade_qos and (
+            self.replay_positions.upgraded or not self.replay_positions
+        )
 
     def attach(self, link: IClientLink, wake_replays: Callable[[], None]) -> None:
         """Send to this connection from now on: repeat the messages in flight, then send the queued ones."""
+        self.connections += 1
         self.link = link
         for group in self.groups.values():
             group.came(self)
@@ -163,13 +172,13 @@ class Session:
 
     # --- subscriptions
 
-    def subscribe(self, topic_filter: str, subscription: Subscription, replay_after: str | None) -> CommitTicket:
+    def subscribe(self, topic_filter: str, subscription: Subscription, progress: ReplayProgress | None) -> CommitTicket:
         """Add or replace a subscription. ``topic_filter`` is the filter in SUBSCRIBE, with its share.
 
-        ``replay_after`` is the position of its replay ("": it is about to begin); None: it has none.
+        ``progress`` is that of its replay; None: it has none.
         """
         self.subscriptions[topic_filter] = subscription
-        return self.record.subscribed(topic_filter, subscription, replay_after)
+        return self.record.subscribed(topic_filter, subscription, progress)
 
     def unsubscribe(self, topic_filter: str) -> CommitTicket | None:
         """Remove a subscription. Return None if there was none."""
@@ -180,8 +189,15 @@ class Session:
 
     def save_replay_positions(self, cursor_of: Callable[[str], str]) -> None:
         """Store the positions of replays that have changed. ``cursor_of`` returns the last topic delivered."""
-        for topic_filter, after in self.replay_positions.changes(cursor_of):
-            self.record.subscribed(topic_filter, self.subscriptions[topic_filter], after)
+        for topic_filter, progress in self.replay_positions.changes(cursor_of):
+            self.record.subscribed(topic_filter, self.subscriptions[topic_filter], progress)
+
+    def note_loss(self) -> None:
+        """Note that a message for this Session is lost: its unfinished replays may not rely on the queue any more."""
+        positions = self.replay_positions
+        if positions and positions.newest_cut > self.void_cuts:
+            self.void_cuts = positions.newest_cut
+            self.record.lost(self.void_cuts)
 
     # --- live messages
 
@@ -368,6 +384,7 @@ class Session:
             packet = outgoing.packet(version, qos, retain, identifiers, packet_identifier, now)
         except Expired:
             self._counters.messages_dropped_expired += 1
+            self.note_loss()
         else:
             if link.maximum_packet_size is None or len(packet) <= link.maximum_packet_size:
                 if qos:
@@ -377,6 +394,7 @@ class Session:
                 link.send_message(packet)
             else:
                 self._counters.messages_dropped_too_large += 1  # [MQTT5-3.1.2-25]
+                self.note_loss()
         if delivery is not None:
             self._deliveries.forget(delivery)
 
@@ -390,6 +408,7 @@ class Session:
     def _enqueue(self, queued: Queued) -> None:
         if self.link is None and self._has_no_place(queued):
             self._counters.messages_dropped_queue_full += 1
+            self.note_loss()
             if queued.delivery is not None:
                 self._deliveries.forget(queued.delivery)
             return
@@ -405,6 +424,7 @@ class Session:
         while self.queue and self.queue.exceeds(self.limits.max_mqueue_len, self.limits.max_mqueue_bytes):
             dropped = self.queue.pop()  # drop the oldest: a Client that comes back needs the newest messages most
             self._counters.messages_dropped_queue_full += 1
+            self.note_loss()
             if dropped.delivery is not None:
                 self._deliveries.forget(dropped.delivery)
 
@@ -418,6 +438,7 @@ class Session:
 
     def _unqueue(self, queued: Queued) -> None:
         """Drop a queued message that could not be stored. Its publisher is told so."""
+        self.note_loss()
         if self.queue.remove(queued):
             assert queued.delivery is not None
             self._deliveries.forget(queued.delivery)

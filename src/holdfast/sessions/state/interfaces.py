@@ -13,7 +13,7 @@ from zope.interface import Attribute, Interface
 from holdfast.auth.interfaces import Principal
 from holdfast.hot_values import hot_frozen
 from holdfast.messages import ApplicationMessage
-from holdfast.sessions.state.subscription import Subscription
+from holdfast.sessions.state.subscription import ReplayProgress, Subscription
 from holdfast.tickets import CommitTicket
 from holdfast.wire.packets import Will
 
@@ -82,11 +82,14 @@ class ISessionRecord(Interface):
     def ended() -> CommitTicket:
         """Discard the Session and all its state."""
 
-    def subscribed(topic_filter: str, subscription: Subscription, replay_after: str | None) -> CommitTicket:
+    def subscribed(topic_filter: str, subscription: Subscription, progress: ReplayProgress | None) -> CommitTicket:
         """Add or replace a subscription. ``topic_filter`` is the filter in SUBSCRIBE, with its share.
 
-        ``replay_after`` is the last topic of its replay that the Client has acknowledged. None: the replay is over.
+        ``progress`` is that of its replay. None: the replay is over.
         """
+
+    def lost(void_cuts: int) -> None:
+        """Store that replays with a cut of at most this revision may have lost queued messages."""
 
     def unsubscribed(topic_filter: str) -> CommitTicket:
         """Remove a subscription."""
@@ -125,7 +128,8 @@ class StoredSession:
     listener: str
     expiry_interval: float | None
     expires_at: int | None
-    subscriptions: Mapping[str, tuple[Subscription, str | None]]
+    void_cuts: int
+    subscriptions: Mapping[str, tuple[Subscription, ReplayProgress | None]]
     deliveries: Sequence[StoredDelivery]
     received: Mapping[int, int]
     superseded: bool = False

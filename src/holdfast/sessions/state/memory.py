@@ -16,7 +16,7 @@ from holdfast.sessions.state.interfaces import (
     StoredSession,
     StoredWill,
 )
-from holdfast.sessions.state.subscription import Subscription
+from holdfast.sessions.state.subscription import ReplayProgress, Subscription
 from holdfast.tickets import COMMITTED, CommitTicket
 from holdfast.wire.packets import Will
 
@@ -39,9 +39,14 @@ class Unrecorded:
         """Store nothing."""
         return COMMITTED
 
-    def subscribed(self, topic_filter: str, subscription: Subscription, replay_after: str | None) -> CommitTicket:
+    def subscribed(
+        self, topic_filter: str, subscription: Subscription, progress: ReplayProgress | None
+    ) -> CommitTicket:
         """Store nothing."""
         return COMMITTED
+
+    def lost(self, void_cuts: int) -> None:
+        """Store nothing."""
 
     def unsubscribed(self, topic_filter: str) -> CommitTicket:
         """Store nothing."""

@@ -1,8 +1,10 @@
-"""One granted subscription."""
+"""One granted subscription, and the stored progress of its replay."""
 
 from __future__ import annotations
 
 from attrs import frozen
+
+from holdfast.hot_values import hot_frozen
 
 
 @frozen
@@ -19,3 +21,14 @@ class Subscription:
     retain_handling: int = 0
     identifier: int | None = None
     group: str | None = None
+
+
+@hot_frozen
+class ReplayProgress:
+    """How far a replay is. The Client has acknowledged all messages up to the topic ``after``.
+
+    Changes with a revision above ``cut`` concern the Client as live messages; 0 if that is not certain.
+    """
+
+    after: str
+    cut: int

@@ -17,33 +17,43 @@ class StoreTotals:
 
     ``revision_mark`` is the highest revision used. ``retained_count`` and ``retained_bytes`` are the number of live
     messages and the bytes of their payloads. ``largest_packet`` is the length of the longest packet that any retained
-    message ever had.
+    message ever had. ``unsent_revision`` is the highest revision of an operator's change.
     """
 
     revision_mark: int
     retained_count: int
     retained_bytes: int
     largest_packet: int
+    unsent_revision: int
 
 
 def read_totals(cursor: Cursor) -> StoreTotals:
     """Read the totals of a database with a current schema."""
     cursor.execute(
         "SELECT coalesce(max(revision_mark), 0), CAST(coalesce(sum(retained_count), 0) AS BIGINT), "
-        "CAST(coalesce(sum(retained_bytes), 0) AS BIGINT), coalesce(max(largest_packet), 0) FROM nodes"
+        "CAST(coalesce(sum(retained_bytes), 0) AS BIGINT), coalesce(max(largest_packet), 0), "
+        "coalesce(max(unsent_revision), 0) FROM nodes"
     )
     return StoreTotals(*cursor.fetchone())
 
 
 def add_node(connection: Connection, node: int) -> None:
     """Insert the row of a node, unless it exists."""
-    connection.cursor().execute("INSERT INTO nodes VALUES (?, 0, 0, 0, 0) ON CONFLICT (node) DO NOTHING", (node,))
+    connection.cursor().execute("INSERT INTO nodes VALUES (?, 0, 0, 0, 0, NULL) ON CONFLICT (node) DO NOTHING", (node,))
 
 
 def raise_revision_mark(cursor: Cursor, node: int, revision: int) -> None:
     """Record the highest revision that a node has used, inside a transaction; a lower one changes nothing."""
     cursor.execute(
         "UPDATE nodes SET revision_mark = ? WHERE node = ? AND revision_mark < ?", (revision, node, revision)
+    )
+
+
+def raise_unsent_revision(cursor: Cursor, node: int, revision: int) -> None:
+    """Record the revision of an operator's change, inside its transaction; a lower one changes nothing."""
+    cursor.execute(
+        "UPDATE nodes SET unsent_revision = ? WHERE node = ? AND (unsent_revision IS NULL OR unsent_revision < ?)",
+        (revision, node, revision),
     )
 
 

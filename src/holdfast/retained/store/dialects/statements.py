@@ -150,9 +150,9 @@ class Statements(ABC):
         """Return the condition for being one of these topics."""
         return f" AND topic {self.fragments.among.format(':listed')}", {"listed": self.bound_list(topics)}
 
-    def conditions(self, bounded: bool, no_local: bool, limited: bool, version5: bool, check: str) -> str:
+    def conditions(self, bounded: bool, no_local: bool, limited: bool, queued: bool, version5: bool, check: str) -> str:
         """Return the conditions for the wanted rows of a range; the names bound are those of a Selection."""
-        return _conditions(self.fragments, bounded, no_local, limited, version5, check)
+        return _conditions(self.fragments, bounded, no_local, limited, queued, version5, check)
 
     def walk(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> str | None:
         """Walk ``offset`` topics on from the first one of a range; return the topic there, None behind the end."""
@@ -308,7 +308,9 @@ def _topics(fragments: Fragments, bounded: bool) -> str:
 
 
 @lru_cache(maxsize=256)
-def _conditions(fragments: Fragments, bounded: bool, no_local: bool, limited: bool, version5: bool, check: str) -> str:
+def _conditions(
+    fragments: Fragments, bounded: bool, no_local: bool, limited: bool, queued: bool, version5: bool, check: str
+) -> str:
     # The check comes first: most of the scanned topics fail it.
     parts = [
         f"topic >= :low{below(bounded)}{check}",
@@ -316,6 +318,10 @@ def _conditions(fragments: Fragments, bounded: bool, no_local: bool, limited: bo
         "(expires_at IS NULL OR expires_at > :now)",
         "(revision <= :not_after OR revision & 255 <> :node)",
     ]
+    if queued:
+        parts.append(
+            "(revision <= :queued_above OR revision > :queued_until OR qos < :queued_qos OR revision & 255 <> :node)"
+        )
     if no_local:
         parts.append(f"client_id {fragments.differs} :except_client")
     if limited:
