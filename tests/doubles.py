@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from ipaddress import ip_address
 from typing import Any, TypeVar
 
 from twisted.internet.task import Clock
@@ -11,6 +12,7 @@ from zope.interface import implementer
 from holdfast.auth.anonymous import AnonymousAuthenticator, UnrestrictedAuthorizer
 from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator
 from holdfast.compose import compose_sessions
+from holdfast.peers.address import Peer
 from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.service import RetainedMessages
@@ -48,6 +50,7 @@ class Network:
     """A transport that sends everything at once, or nothing while it is ``blocked``."""
 
     def __init__(self) -> None:
+        self.peer = Peer(ip_address("192.0.2.1"), 5555)
         self.blocked = False
         self.written: list[bytes] = []
         self.closed: bool = False

@@ -28,6 +28,7 @@ from holdfast.auth.scram import ScramAuthenticator
 from holdfast.auth.secret_file import persistent_secret
 from holdfast.auth.users_file import UsersFile
 from holdfast.broker import BrokerService
+from holdfast.client_log import ClientLog
 from holdfast.config import Config
 from holdfast.config.sections.listeners import ListenerConfig
 from holdfast.config.sections.retainer import RetainerConfig
@@ -148,15 +149,17 @@ def compose_sessions(
     broker_version: str,
     sys_msg_interval: float,
     connections: ProcessConnections | None = None,
+    logs_connections: bool = True,
     storage: Callable[[], Mapping[str, object]] = dict,
 ) -> SessionParts:
     """Build the parts that serve clients."""
     counters = Counters()
     router = Router(retained, authorizer, counters, rejects_when_full)
     work = LongWork(clock)
+    log = ClientLog(clock, logs_connections)
     wills = Wills(
         clock=clock, now=now, router=router, authorizer=authorizer, states=states, counters=counters,
-        retained=retained, work=work, restart_grace=will_restart_grace, silent_clears=silent_clears,
+        retained=retained, work=work, log=log, restart_grace=will_restart_grace, silent_clears=silent_clears,
     )  # fmt: skip
     registry = SessionRegistry(
         clock=clock, now=now, router=router, wills=wills, states=states, counters=counters, work=work,
@@ -177,7 +180,7 @@ def compose_sessions(
     def connect(network: INetworkConnection, limits: Limits, listener: str) -> Connection:
         return Connection(
             network=network, limits=limits, listener=listener, clock=clock, flushes=flushes, counters=counters,
-            admit=partial(admit, broker_parts),
+            admit=partial(admit, broker_parts), log=log,
         )  # fmt: skip
 
     return SessionParts(
@@ -262,6 +265,7 @@ def compose_broker(
         broker_version=version(),
         sys_msg_interval=config.sys_topics.sys_msg_interval,
         connections=process,
+        logs_connections=config.log.connections,
         storage=durable.status,
     )
     connections = OpenConnections(reactor)

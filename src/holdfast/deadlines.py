@@ -15,6 +15,7 @@ from math import ceil
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
+from holdfast.client_log import client_text
 from holdfast.long_work import LongWork
 
 #: deadlines are met up to a tenth of a second late
@@ -24,7 +25,8 @@ _PER_SECOND = 10
 class Deadlines:
     """Calls ``act`` for each key when it is due. ``act`` works in steps, like all long work.
 
-    An act that fails is logged with the ``name``, and keeps no other key from its turn.
+    Keys are texts of clients, such as Client Identifiers. An act that fails is logged with the ``name``, and keeps no
+    other key from its turn.
     """
 
     _log = Logger()
@@ -126,5 +128,5 @@ class Deadlines:
             try:
                 yield from self._act(key)
             except Exception:  # noqa: BLE001 - the others must have their turn
-                self._log.failure("{name}: failed for {key!r}", name=self._name, key=key)
+                self._log.failure("{name}: failed for {key}", name=self._name, key=client_text(key))
         self._working = False

@@ -21,7 +21,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from holdfast.peers.acceptance import Acceptance, AcceptedConnection
-from holdfast.peers.address import peer_of
+from holdfast.peers.address import Peer, peer_of
 from holdfast.peers.proxy_header import InvalidProxyHeader, ProxyHeader
 from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.connection.network import INetworkConnection
@@ -186,6 +186,11 @@ class MQTTServerProtocol(Protocol):
         """Do nothing: connectionLost follows."""
 
     # INetworkConnection
+
+    @property
+    def peer(self) -> Peer:
+        """The client's address."""
+        return self._accepted.peer
 
     def write(self, data: bytes) -> bool:
         """Send bytes; return whether the transport has sent all of them.

@@ -54,7 +54,7 @@ from tests.config.conftest import Problems
             "colour = 1",
             1,
             "colour",
-            "unknown key; known here: authentication, force_shutdown, listeners, mqtt, node, retainer, storage",
+            "unknown key; known here: authentication, force_shutdown, listeners, log, mqtt, node, retainer, storage",
         ),
         ("[nodes]", 1, "nodes", "unknown key; did you mean node?"),
         ("[mqtt]\nmax_paket_size = 1", 2, "mqtt.max_paket_size", "unknown key; did you mean mqtt.max_packet_size?"),

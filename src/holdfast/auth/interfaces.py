@@ -65,6 +65,8 @@ AuthenticationStep = Challenge | Authenticated | ReasonCode
 class IAuthenticationExchange(Interface):
     """One exchange of an Authentication Method with one Client."""
 
+    explanation = Attribute("Why the last step has refused the Client: a sentence for the log, not for the Client.")
+
     def step(data: bytes | None) -> AuthenticationStep | Deferred[AuthenticationStep]:
         """Take the Client's next Authentication Data; return the next step, or the Reason Code of the refusal.
 

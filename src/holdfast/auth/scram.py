@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Callable, Mapping
 
 from scramp import ScramException, ScramMechanism
-from twisted.logger import Logger
 from zope.interface import implementer
 
 from holdfast.auth.interfaces import (
@@ -20,6 +19,7 @@ from holdfast.auth.interfaces import (
 )
 from holdfast.auth.unknown_users import UnknownUserVerifiers
 from holdfast.auth.verifier import METHOD, Verifier
+from holdfast.client_log import client_text
 from holdfast.wire.reasons import ReasonCode
 
 #: bytes of the longest message: SASLprep of a longer User Name would block the reactor for too long
@@ -65,12 +65,11 @@ class ScramAuthenticator:
 class ScramExchange:
     """The four messages of SCRAM: client-first, server-first, client-final, server-final."""
 
-    _log = Logger()
-
     def __init__(self, verifier: Callable[[str], Verifier], nonce: str, client_id: str) -> None:
         self._verifier = verifier
         self._client_id = client_id
         self._username = ""
+        self.explanation = ""
         self._server = _MECHANISM.make_server(self._look_up, s_nonce=nonce)
         self._next = self._client_first
 
@@ -81,13 +80,7 @@ class ScramExchange:
                 raise ScramException("the message is missing or too long")
             return self._next(data.decode())
         except (ScramException, UnicodeDecodeError) as error:
-            self._log.info(
-                "{method} refuses {client!r} as {username!r}: {error}",
-                method=METHOD,
-                client=self._client_id,
-                username=self._username,
-                error=error,
-            )
+            self.explanation = f"{METHOD} as {client_text(self._username)}: {error}"
             return ReasonCode.NOT_AUTHORIZED
 
     def _client_first(self, message: str) -> AuthenticationStep:

@@ -25,6 +25,7 @@ from holdfast.config.sections.listeners import (
     shared_endpoints,
     unknown_zones,
 )
+from holdfast.config.sections.log import LogConfig
 from holdfast.config.sections.mqtt import MQTTConfig
 from holdfast.config.sections.node import FolderPath, NodeConfig
 from holdfast.config.sections.retain_modes import RetainModes
@@ -102,6 +103,9 @@ class Config(Section):
     sys_topics: SysTopicsConfig = field(
         factory=SysTopicsConfig,
         metadata=table(SysTopicsConfig, "The topics in which the broker publishes its own figures."),
+    )
+    log: LogConfig = field(
+        factory=LogConfig, metadata=table(LogConfig, "The lines that the broker writes about its clients.")
     )
 
     #: Relative paths begin at this folder; absolute.

@@ -13,11 +13,12 @@ _EMQX = frozenset(
     for table, keys in {
         "": "actions alarm api_key authorization auto_subscribe bridges broker cluster conn_congestion"
         " connectors dashboard delayed durable_sessions durable_storage exhook flapping_detect force_gc gateway limiter"
-        " log overload_protection plugins prometheus psk_authentication rewrite rpc rule_engine slow_subs sources stats"
+        " overload_protection plugins prometheus psk_authentication rewrite rpc rule_engine slow_subs sources stats"
         " sys_topics sysmon telemetry topic_metrics",
         "force_shutdown": "max_heap_size",
         "listeners.*": "acceptors access_rules authentication bind enable enable_authn max_conn_rate max_connections"
         " mountpoint proxy_protocol proxy_protocol_timeout ssl_options tcp_options websocket",
+        "log": "console file throttling audit",
         "mqtt": "client_attrs_init clientid_override exclusive_subscription keepalive_check_interval"
         " message_expiry_interval mqueue_default_priority mqueue_priorities peer_cert_as_clientid peer_cert_as_username"
         " retry_interval shared_subscription_initial_sticky_pick shared_subscription_strategy strict_mode"

@@ -19,6 +19,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import Attribute, Interface, implementer
 
+from holdfast.client_log import client_sentence, client_text
 from holdfast.log_throttle import LogThrottle
 from holdfast.messages import ApplicationMessage, ChangeKind, ChangeOrigin, RetainedChange, RetainedMessage
 from holdfast.rates import Rate, TokenBucket
@@ -215,7 +216,9 @@ class RetainedMessages(Service):
         """Count the refusal by limit, and log one line in ten seconds for each limit."""
         self.refusals[refusal.limit] += 1
         self._log_throttle.log(
-            refusal.limit.value, f"{message.client_id!r} may not retain {message.topic!r}, {outcome}: {refusal}"
+            refusal.limit.value,
+            f"{client_text(message.client_id)} may not retain {client_text(message.topic)}, {outcome}: "
+            f"{client_sentence(refusal)}",
         )
 
     def replay(

@@ -7,6 +7,7 @@ from itertools import count
 
 from twisted.logger import Logger
 
+from holdfast.client_log import client_text
 from holdfast.retained.replay.change_feed import ChangeFeed
 from holdfast.retained.replay.flow_control import FlowControl
 from holdfast.retained.replay.interfaces import IDelivery
@@ -114,7 +115,9 @@ class ReplayRegistry:
         if replay is None:
             return False
         self._log.warn(
-            "the replay of {filter!r} to {client!r} is cancelled", filter=replay.topic_filter, client=replay.client_id
+            "the replay of {filter} to {client} is cancelled",
+            filter=client_text(replay.topic_filter),
+            client=client_text(replay.client_id),
         )
         replay.cancel()
         return True

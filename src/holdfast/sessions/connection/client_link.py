@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from holdfast.sessions.connection.acknowledgements import Acknowledgements
+from holdfast.sessions.connection.connection_log import ConnectionLog
 from holdfast.sessions.connection.explanations import Explanations
 from holdfast.sessions.limits import Limits
 from holdfast.tickets import StorageFailure
@@ -51,11 +52,11 @@ class IAdmittedClient(Protocol):
 class IClientLink(Protocol):
     """One Client's Network Connection.
 
-    ``name`` is the Client's name in the log. ``bridge`` tells that the Client announced itself as a bridge. Answers
-    that promise durable changes go through ``acknowledgements``.
+    Lines about the Client are logged through ``client_log``. ``bridge`` tells that the Client announced itself as a
+    bridge. Answers that promise durable changes go through ``acknowledgements``.
     """
 
-    name: str
+    client_log: ConnectionLog
     listener: str
     limits: Limits
     protocol_version: int
@@ -125,5 +126,8 @@ class IClientLink(Protocol):
     def close_after_error(self, failure: Failure) -> None:
         """End the connection after an unexpected error, and log the error."""
 
-    def finish(self, last: bytes, will: Will | None) -> None:
-        """Send the collected packets and these last bytes, then close. Publish this Will; None: publish none."""
+    def finish(self, last: bytes, will: Will | None, why: str = ...) -> None:
+        """Send the collected packets and these last bytes, then close. Publish this Will; None: publish none.
+
+        ``why`` is the reason for the log.
+        """

@@ -26,12 +26,13 @@ from typing import TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from holdfast.client_log import ClientLog
 from holdfast.sessions.connection.acknowledgements import Acknowledgements
 from holdfast.sessions.connection.aliases import OutgoingAliases
 from holdfast.sessions.connection.client_link import Actions, IAdmittedClient, IClientLink
+from holdfast.sessions.connection.connection_log import ConnectionLog
 from holdfast.sessions.connection.explanations import Explanations, failure_reason
 from holdfast.sessions.connection.flush_schedule import FlushSchedule
 from holdfast.sessions.connection.network import INetworkConnection
@@ -64,8 +65,6 @@ class Phase(Enum):
 class Connection:
     """The Server's side of one Network Connection."""
 
-    _log = Logger()
-
     def __init__(
         self,
         *,
@@ -76,10 +75,11 @@ class Connection:
         flushes: FlushSchedule,
         counters: Counters,
         admit: Admit,
+        log: ClientLog,
     ) -> None:
         self.limits = limits
         self.listener = listener
-        self.name = f"a new client of {listener}"
+        self.client_log = ConnectionLog(log, network, listener)
         self.protocol_version = 4
         self.maximum_packet_size: int | None = None
         self.bridge = False
@@ -136,7 +136,7 @@ class Connection:
 
     def lost(self) -> None:
         """Note that the transport is gone without a DISCONNECT: the Will is due [MQTT5-3.1.2-8]."""
-        self._end(self._due_will())
+        self._end(self._due_will(), "the connection was lost")
 
     # --- waiting for answers
 
@@ -149,9 +149,7 @@ class Connection:
         """Act on the answer when it arrives, without a hold. After an error act on ``otherwise``."""
 
         def failed(failure: Failure) -> T:
-            self._log.error(
-                "asking about {client!r} failed: {error}", client=self.name, error=failure.getErrorMessage()
-            )
+            self.client_log.error("asking about it failed", failure.getErrorMessage())
             return otherwise
 
         def answered(result: T) -> None:
@@ -248,7 +246,7 @@ class Connection:
             last = self.explanations.refusal(reason, explanation)
         elif self._phase is Phase.ESTABLISHED:  # no DISCONNECT before CONNACK [MQTT5-3.14.0-1]
             last = self.explanations.disconnect(reason, explanation)
-        self.finish(last, self._due_will())
+        self.finish(last, self._due_will(), f"{reason.name}, {explanation}")
 
     def close_after_failure(self, failure: StorageFailure) -> None:
         """End the connection because a change could not be made durable."""
@@ -256,14 +254,17 @@ class Connection:
 
     def close_after_error(self, failure: Failure) -> None:
         """End the connection after an unexpected error, and log the error."""
-        self._log.failure("unexpected error for {client!r}", failure, client=self.name)
+        self.client_log.failure("unexpected error", failure)
         self.close(ReasonCode.UNSPECIFIED_ERROR, "internal error")
 
-    def finish(self, last: bytes, will: p.Will | None) -> None:
-        """Send the collected packets and these last bytes, then close. Publish this Will; None: publish none."""
+    def finish(self, last: bytes, will: p.Will | None, why: str = "the broker closed the connection") -> None:
+        """Send the collected packets and these last bytes, then close. Publish this Will; None: publish none.
+
+        ``why`` is the reason for the log.
+        """
         # The Session is left before the transport is closed: from then on its messages are queued, not lost.
         unsent = self._outbox.take(last)
-        self._end(will)
+        self._end(will, why)
         self._network.close(unsent)
 
     def _shut_down(self) -> None:
@@ -272,12 +273,9 @@ class Connection:
             return
         self._counters.connections_shut_down += 1
         queue = self._client.queue if self._client is not None else None
-        self._log.warn(
-            "{client!r} is shut down: {messages} messages, {bytes} bytes wait for it (force_shutdown)",
-            client=self.name,
-            messages=self._outbox.messages + (0 if queue is None else len(queue)),
-            bytes=self._outbox.bytes + (0 if queue is None else queue.bytes),
-        )
+        messages = self._outbox.messages + (0 if queue is None else len(queue))
+        size = self._outbox.bytes + (0 if queue is None else queue.bytes)
+        self.client_log.warn("is shut down", f"{messages} messages, {size} bytes wait for it (force_shutdown)")
         self.close(ReasonCode.QUOTA_EXCEEDED, "too much waits for this client")
 
     def _check_unsent(self) -> None:
@@ -291,11 +289,9 @@ class Connection:
     def _takes_nothing(self) -> None:
         """End the connection of a Client that sends, and takes none of its answers."""
         self._counters.connections_shut_down += 1
-        self._log.warn(
-            "{client!r} is shut down: it takes none of the {bytes} bytes that wait for it, {answers} of them answers",
-            client=self.name,
-            bytes=self._outbox.bytes,
-            answers=self._outbox.answers,
+        self.client_log.warn(
+            "is shut down",
+            f"it takes none of the {self._outbox.bytes} bytes that wait for it, {self._outbox.answers} of them answers",
         )
         self.close(ReasonCode.QUOTA_EXCEEDED, "the answers to this client are not read")
 
@@ -306,12 +302,7 @@ class Connection:
     def _refuse(self, error: WireError) -> None:
         """End the Network Connection because the Client broke the rules."""
         self._counters.protocol_errors += 1
-        self._log.info(
-            "{client!r} broke the protocol: {error} ({reason})",
-            client=self.name,
-            error=error,
-            reason=error.reason.name,
-        )
+        self.client_log.info("broke the protocol", f"({error.reason.name}) {error}")
         if self._phase is Phase.NEW and error.protocol_version is not None:
             # A malformed CONNECT. Without its properties the Maximum Packet Size is unknown: send no Reason String.
             known = error.connect_properties is not None
@@ -320,10 +311,12 @@ class Connection:
         else:
             self.close(error.reason, str(error))
 
-    def _end(self, will: p.Will | None) -> None:
+    def _end(self, will: p.Will | None, why: str) -> None:
         """Leave the Session, once. Timers, packets and answers of this connection are dropped."""
         if self._phase is Phase.CLOSED:
             return
+        if self._phase is Phase.ESTABLISHED:
+            self.client_log.coming(f"is gone: {why}")
         self._phase = Phase.CLOSED
         self._order.close()
         self._cancel_timer()
@@ -339,7 +332,7 @@ class Connection:
         """Close: CONNECT did not come, or its authentication took too long."""
         self._timer = None
         self._counters.connections_not_admitted_in_time += 1
-        self._log.info("{client!r} was not admitted in time", client=self.name)
+        self.client_log.info("was not admitted in time", f"within {self.limits.idle_timeout:g} s")
         self.finish(b"", None)
 
     def _check_keep_alive(self) -> None:
@@ -353,7 +346,7 @@ class Connection:
             self._timer = self._clock.callLater(self._keep_alive - silence, self._check_keep_alive)
             return
         self._timer = None
-        self._log.info("{client!r} was silent for {quiet:.0f} s", client=self.name, quiet=silence or self._keep_alive)
+        self.client_log.info("was silent", f"for {silence or self._keep_alive:.0f} s")
         self.close(ReasonCode.KEEP_ALIVE_TIMEOUT, "nothing was heard within the Keep Alive")
 
     def _cancel_timer(self) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from zope.interface import Interface
+from zope.interface import Attribute, Interface
 
 
 class INetworkConnection(Interface):
     """One accepted transport."""
+
+    peer = Attribute("The client's address, a Peer: the one that a proxy has told, if there is a proxy.")
 
     def write(data: bytes) -> bool:
         """Send bytes. True: all left at once. False: ``Connection.drained`` is called when the rest has left."""

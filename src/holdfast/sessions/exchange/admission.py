@@ -12,7 +12,6 @@ Each of them may answer at once or with a Deferred. The steps, in order:
 from __future__ import annotations
 
 from twisted.internet.defer import Deferred
-from twisted.logger import Logger
 
 from holdfast.auth.interfaces import Principal
 from holdfast.sessions.connection.client_link import IClientLink
@@ -30,12 +29,13 @@ from holdfast.wire.packets import Connect
 
 def admit(parts: BrokerParts, link: IClientLink, packet: Connect) -> None:
     """Judge the CONNECT of one Network Connection, now or later."""
+    link.client_log.client_id = packet.client_id or None
     try:
         handshake = Handshake(packet, link.limits)
     except ConnectRefused as refused:
         _reject(parts, link, refused.reason, str(refused))
         return
-    link.name = handshake.client_id
+    link.client_log.client_id = handshake.client_id
     _Admission(parts, link, handshake).authenticate()
 
 
@@ -117,26 +117,28 @@ class _Admission:
                 self._reject(failure_reason(failure), "the Session cannot be stored")
             else:
                 link.establish(handshake.keep_alive)
+                self._log(principal, present)
                 link.send(handshake.accepted(present))
                 exchange.begin()
             link.release()
 
         ticket.when_settled(settled)
 
+    def _log(self, principal: Principal, present: bool) -> None:
+        version = {3: "3.1", 4: "3.1.1"}.get(self._link.protocol_version, "5.0")
+        user = () if principal.username is None else (principal.username,)
+        self._link.client_log.coming(
+            f"is connected: MQTT {version}, {'user {}' if user else 'no user name'}, "
+            f"{'its Session' if present else 'a new Session'}, Keep Alive {self._handshake.keep_alive} s",
+            *user,
+        )
+
     def _reject(self, reason: ReasonCode, explanation: str) -> None:
         _reject(self._parts, self._link, reason, explanation)
-
-
-_log = Logger()
 
 
 def _reject(parts: BrokerParts, link: IClientLink, reason: ReasonCode, explanation: str) -> None:
     """Refuse a CONNECT: with CONNACK where the Client's protocol version has a code for the reason."""
     parts.counters.connections_refused += 1
-    _log.info(
-        "{client!r} is refused: {reason}, {explanation}",
-        client=link.name,
-        reason=reason.name,
-        explanation=explanation,
-    )
+    link.client_log.info("is refused", f"{reason.name}, {explanation}")
     link.finish(link.explanations.refusal(reason, explanation), None)

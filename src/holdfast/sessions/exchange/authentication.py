@@ -94,6 +94,7 @@ class _Dialogue:
         elif isinstance(answer, Authenticated):
             self._authenticated(answer)
         else:
+            self._link.client_log.info("its authentication failed", exchange.explanation)
             self._refused(answer, "the authentication failed")
 
     def _send(self, reason: ReasonCode, data: bytes | None) -> None:
@@ -134,7 +135,7 @@ class Authentication(_Dialogue):
         self._begin(self._handshake.packet.properties.authentication_data)
 
     def _disconnect(self, _packet: p.Disconnect) -> None:
-        self._link.finish(b"", None)
+        self._link.finish(b"", None, "it sent DISCONNECT during its authentication")
 
     def _wait_for(self, answer: Deferred[AuthenticationStep], then: Callable[[AuthenticationStep], None]) -> None:
         self._link.wait_for(answer, ReasonCode.SERVER_UNAVAILABLE, then)

@@ -101,4 +101,6 @@ class Exchange:
                 raise ProtocolError("a Session Expiry Interval of 0 cannot be changed in DISCONNECT")
             self._session.expire_after(self._handshake.capped(expiry))
         normal = packet.reason_code == ReasonCode.SUCCESS
-        self._link.finish(b"", None if normal else self.will)
+        said = packet.properties.reason_string
+        why = f"DISCONNECT 0x{packet.reason_code:02x}" + ("" if said is None else f": {said}")
+        self._link.finish(b"", None if normal else self.will, why)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import attrs
 from twisted.internet.defer import Deferred
-from twisted.logger import Logger
 
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.quota.limits import OnLimit, RetainRefused
@@ -33,8 +32,6 @@ from holdfast.wire.packets import ExcessivePublish, Puback, Pubcomp, Publish, Pu
 
 class Publishing:
     """The Application Messages one Client publishes over one Network Connection."""
-
-    _log = Logger()
 
     def __init__(self, link: IClientLink, session: Session, parts: BrokerParts) -> None:
         self._link = link
@@ -107,7 +104,7 @@ class Publishing:
         if self._is_repeated(packet.qos, packet.packet_identifier):
             return
         self._parts.counters.messages_rejected_properties += 1
-        self._log.info("{client!r} is refused: {why}", client=self._session.client_id, why=packet.explanation)
+        self._link.client_log.info("its PUBLISH is refused", packet.explanation)
         self._answer(packet.qos, packet.packet_identifier, ReasonCode.QUOTA_EXCEEDED, packet.explanation)
 
     def release(self, packet: Pubrel) -> None:
@@ -231,7 +228,7 @@ class Publishing:
             return
         except QueueFull as full:
             self._parts.counters.messages_rejected_queue_full += 1
-            self._log.info("{client!r} is refused: {why}", client=message.client_id, why=full)
+            self._link.client_log.info("its PUBLISH is refused", full)
             self._answer(message.qos, identifier, ReasonCode.QUOTA_EXCEEDED, str(full))
             return
         if message.qos or ticket is not COMMITTED:
@@ -293,7 +290,7 @@ class Publishing:
     def _deny(self, message: ApplicationMessage, identifier: int) -> None:
         """Drop a message that is not allowed. MQTT 3 cannot report that: there the message is acknowledged."""
         self._parts.counters.messages_dropped_not_authorized += 1
-        self._log.warn("{client!r} may not publish to {topic!r}", client=message.client_id, topic=message.topic)
+        self._link.client_log.warn("may not publish this", "to {}", message.topic)
         if message.qos:
             reason = ReasonCode.NOT_AUTHORIZED if self._v5 else ReasonCode.SUCCESS
             self._answer(message.qos, identifier, reason, "publishing this is not allowed")

@@ -16,7 +16,6 @@ from functools import partial
 
 from attrs import define, field, frozen
 from twisted.internet.defer import Deferred, gatherResults
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from holdfast.sessions.connection.client_link import IClientLink
@@ -83,8 +82,6 @@ class _Removed:
 class Subscribing:
     """Handles the SUBSCRIBE and UNSUBSCRIBE packets of one Client."""
 
-    _log = Logger()
-
     def __init__(self, link: IClientLink, session: Session, parts: BrokerParts, replays: Replays) -> None:
         self._link = link
         self._session = session
@@ -138,7 +135,7 @@ class Subscribing:
         if not self._can_answer(answer):
             return
         link = self._link
-        self._log.info("{client!r} is refused: {why}", client=link.name, why=packet.explanation)
+        link.client_log.info("its SUBSCRIBE is refused", packet.explanation)
         link.acknowledgements.send_when_committed(
             COMMITTED, link.explanations.encode(answer, packet.explanation), link.close_after_failure
         )
@@ -278,9 +275,7 @@ class Subscribing:
         return False
 
     def _denied_by_error(self, failure: Failure) -> bool:
-        self._log.error(
-            "authorizing {client!r} failed: {error}", client=self._link.name, error=failure.getErrorMessage()
-        )
+        self._link.client_log.error("authorizing it failed", failure.getErrorMessage())
         return False
 
     # --- granting
@@ -374,11 +369,8 @@ class Subscribing:
         if levels_before_wildcard(topic_filter) >= least:
             return False
         self._parts.counters.replays_denied += 1
-        self._log.info(
-            "{client!r} gets live messages only for {filter!r}: mqtt.min_replay_levels is {least}",
-            client=self._session.client_id,
-            filter=topic_filter,
-            least=least,
+        self._link.client_log.info(
+            "gets live messages only", f"for {{}}: mqtt.min_replay_levels is {least}", topic_filter
         )
         return True
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from holdfast.client_log import client_text
 from holdfast.long_work import LongWork
 from holdfast.sessions.routing.router import Router
 from holdfast.sessions.session.session import Session
@@ -95,4 +96,5 @@ class Endings:
                 return
 
     def _failed(self, failure: Failure, session: Session) -> None:
-        self._log.failure("the Session of {client!r} was not ended in full", failure, client=session.client_id)
+        client = client_text(session.client_id)
+        self._log.failure("the Session of {client} was not ended in full", failure, client=client)

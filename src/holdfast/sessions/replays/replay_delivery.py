@@ -24,7 +24,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Protocol
 
-from twisted.logger import Logger
 from zope.interface import implementer
 
 from holdfast.auth.interfaces import IAuthorizer
@@ -74,8 +73,6 @@ class ReplayDelivery:
     continues after a crash would send the message a second time. ``begun`` tells whether the replay shares the window
     already.
     """
-
-    _log = Logger()
 
     def __init__(
         self,
@@ -170,7 +167,7 @@ class ReplayDelivery:
 
     def failed(self, error: BaseException) -> None:
         """End the connection: the replay cannot continue, and the Client must not think that it is complete."""
-        self._log.error("a replay to {client!r} failed: {error}", client=self.client_id, error=error)
+        self._link.client_log.error("a replay to it failed", error)
         self._link.close(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, "retained messages cannot be read now")
 
     def cancelled(self) -> None:

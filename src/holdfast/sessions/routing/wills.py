@@ -23,10 +23,10 @@ import attrs
 from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from holdfast.auth.interfaces import IAuthorizer, Principal
+from holdfast.client_log import ClientLog, client_text
 from holdfast.deadlines import Deadlines
 from holdfast.long_work import LongWork
 from holdfast.messages import ApplicationMessage, ChangeOrigin
@@ -55,8 +55,6 @@ class Wills:
     With ``silent_clears``, a Will that clears a retained message is not sent to subscribers.
     """
 
-    _log = Logger()
-
     def __init__(
         self,
         *,
@@ -68,6 +66,7 @@ class Wills:
         counters: Counters,
         retained: IRetainedMessages,
         work: LongWork,
+        log: ClientLog,
         restart_grace: float = 60,
         silent_clears: bool = False,
     ) -> None:
@@ -79,6 +78,7 @@ class Wills:
         self._retained = retained
         self._restart_grace = restart_grace
         self._silent_clears = silent_clears
+        self._log = log
         self._pending: dict[str, _Pending] = {}
         self._deadlines = Deadlines("publishing Wills", clock, work, self._due)
         #: by Client Identifier: the Wills that are stored
@@ -180,8 +180,11 @@ class Wills:
         if not allowed:
             self._forget(principal.client_id, will)
             self._counters.messages_dropped_not_authorized += 1
-            self._log.warn(
-                "the Will of {client!r} on {topic!r} is not allowed", client=principal.client_id, topic=will.topic
+            self._log.write(
+                "a Will is not allowed",
+                "Wills",
+                lambda: f"the Will of {client_text(principal.client_id)} on {client_text(will.topic)} is not allowed",
+                "warn",
             )
             return
         properties = will.properties
@@ -218,10 +221,11 @@ class Wills:
             self._router.route(message)
 
     def _failed(self, failure: Failure, principal: Principal) -> None:
-        self._log.error(
-            "the Will of {client!r} is not published: {error}",
-            client=principal.client_id,
-            error=failure.getErrorMessage(),
+        self._log.write(
+            "a Will is not published",
+            "Wills",
+            lambda: f"the Will of {client_text(principal.client_id)} is not published: {failure.getErrorMessage()}",
+            "error",
         )
 
 

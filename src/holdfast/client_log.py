@@ -1,0 +1,162 @@
+"""The log lines that clients cause: bounded in number, in length and in what their text can do.
+
+How it works. A line has a *cause*, such as "malformed packet", and a *group*: the address that caused it, where all
+addresses of an IPv6 /64 count as one. Each pair of them may have one line a second, and all pairs together 100. Lines
+beyond that are counted. A second later the count of each pair is told in one line, which counts itself. For example:
+
+    10:00:00   'a' from 192.0.2.1:5555: broke the protocol: the packet type is 0
+               (40 more connections of 192.0.2.1 do the same)
+    10:00:01   192.0.2.1: 40 more lines like the last one were left out: broke the protocol
+
+At most 1024 pairs are remembered; the one that was used longest ago is forgotten first.
+
+Lines about clients that come and go have an account of their own: 100 a second, and one line with the count of the
+rest.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from attrs import define
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger, LogLevel
+from twisted.python.failure import Failure
+
+from holdfast.terminal_text import printable
+
+#: the most characters of a client's text in one line
+LONGEST = 256
+#: the most lines of all pairs in one second, and of clients that come and go
+MOST_LINES = 100
+#: the most pairs of a cause and a group that are remembered
+MOST_PAIRS = 1024
+
+_INTERVAL = 1.0
+
+
+def client_text(text: object) -> str:
+    """Return a client's text for the log: in quotes, cut, with escapes for characters that are not printable."""
+    text = str(text)
+    return repr(text[:LONGEST]) + _ending(text)
+
+
+def client_sentence(text: object) -> str:
+    """Return a sentence for the log that may quote a client's text: cut, and on one line."""
+    text = str(text)
+    return printable(text[:LONGEST]) + _ending(text)
+
+
+def _ending(text: str) -> str:
+    return "" if len(text) <= LONGEST else f"... ({len(text)} characters)"
+
+
+@define(eq=False)
+class _Pair:
+    quiet_until: float
+    left_out: int = 0
+
+
+class _Second:
+    """Allows some lines in each second."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._second = 0
+        self._lines = 0
+
+    def allows(self, now: float) -> bool:
+        """Count a line, and tell whether it may be written."""
+        second = int(now)
+        if second != self._second:
+            self._second, self._lines = second, 0
+        self._lines += 1
+        return self._lines <= self._most
+
+
+class ClientLog:
+    """Writes lines about clients to Twisted's log. ``connections`` tells whether to log clients that come and go."""
+
+    _log = Logger()
+
+    def __init__(self, clock: IReactorTime, connections: bool = True) -> None:
+        self._clock = clock
+        self._connections = connections
+        self._pairs: OrderedDict[tuple[str, str], _Pair] = OrderedDict()
+        self._all = _Second(MOST_LINES)
+        self._comings = _Second(MOST_LINES)
+        self._forgotten = 0  # lines left out of pairs that are forgotten
+        self._comings_left_out = 0
+        self._timer: IDelayedCall | None = None
+
+    def write(self, cause: str, group: str, line: Callable[[], str], level: str = "info") -> None:
+        """Log a line, unless there are too many. ``line`` makes its text, with all clients' text made harmless."""
+        if self._may_write(cause, group):
+            self._log.emit(LogLevel.lookupByName(level), "{text}", text=line())
+
+    def failure(self, cause: str, group: str, line: Callable[[], str], failure: Failure) -> None:
+        """Log a line and the traceback of an unexpected error, unless there are too many."""
+        if self._may_write(cause, group):
+            self._log.failure("{text}", failure, text=line())
+
+    def coming(self, line: Callable[[], str]) -> None:
+        """Log that a client comes or goes, unless that is switched off or there are too many."""
+        if not self._connections:
+            return
+        if self._comings.allows(self._clock.seconds()):
+            self._log.info("{text}", text=line())
+        else:
+            self._comings_left_out += 1
+            self._tell_later()
+
+    def _may_write(self, cause: str, group: str) -> bool:
+        now = self._clock.seconds()
+        key = cause, group
+        pair = self._pairs.get(key)
+        if pair is None:
+            pair = self._pairs[key] = _Pair(now)
+            if len(self._pairs) > MOST_PAIRS:
+                _, oldest = self._pairs.popitem(last=False)
+                self._forgotten += oldest.left_out
+        else:
+            self._pairs.move_to_end(key)
+        if now >= pair.quiet_until and not pair.left_out and self._all.allows(now):
+            pair.quiet_until = now + _INTERVAL
+            return True
+        pair.left_out += 1
+        self._tell_later()
+        return False
+
+    # --- the counts of lines that were left out
+
+    def _tell_later(self) -> None:
+        if self._timer is None:
+            self._timer = self._clock.callLater(_INTERVAL, self._tell)
+
+    def _tell(self) -> None:
+        self._timer = None
+        now = self._clock.seconds()
+        waiting = False
+        for (cause, group), pair in self._pairs.items():
+            if not pair.left_out:
+                continue
+            if now < pair.quiet_until or not self._all.allows(now):
+                waiting = True
+                continue
+            self._log.info(
+                "{group}: {count} more lines like the last one were left out: {cause}",
+                group=group,
+                count=pair.left_out,
+                cause=cause,
+            )
+            pair.left_out = 0
+            pair.quiet_until = now + _INTERVAL
+        if self._forgotten and self._all.allows(now):
+            self._log.info("{count} more lines about other addresses were left out", count=self._forgotten)
+            self._forgotten = 0
+        if self._comings_left_out:
+            self._log.info("{count} more clients came or went, and are not listed", count=self._comings_left_out)
+            self._comings_left_out = 0
+        if waiting or self._forgotten:
+            self._tell_later()

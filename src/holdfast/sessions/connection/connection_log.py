@@ -1,0 +1,64 @@
+"""The log lines about one Network Connection: each names the peer's address, and the Client where it is known."""
+
+from __future__ import annotations
+
+from twisted.python.failure import Failure
+
+from holdfast.client_log import ClientLog, client_sentence, client_text
+from holdfast.sessions.connection.network import INetworkConnection
+
+
+class ConnectionLog:
+    """Logs what happens to one Network Connection. ``client_id`` is set once CONNECT has come.
+
+    A *cause* is a few words that are the same for all such lines. ``text`` is a sentence, and is cut, since it may
+    quote the Client. With ``quoted``, texts of the Client, it is a template with a place ``{}`` for each of them, and
+    only they are cut.
+    """
+
+    __slots__ = ("_listener", "_log", "_network", "client_id")
+
+    def __init__(self, log: ClientLog, network: INetworkConnection, listener: str) -> None:
+        self._log = log
+        self._network = network
+        self._listener = listener
+        self.client_id: str | None = None
+
+    @property
+    def _who(self) -> str:
+        """Return the Client and its address, as in ``'a' from 192.0.2.1:5555``."""
+        name = "a new client" if self.client_id is None else client_text(self.client_id)
+        peer = self._network.peer
+        return f"{name} on listener {self._listener}" if peer.ip is None else f"{name} from {peer}"
+
+    @property
+    def _group(self) -> str:
+        peer = self._network.peer
+        return f"listener {self._listener}" if peer.ip is None else peer.group
+
+    def info(self, cause: str, text: object, *quoted: str) -> None:
+        """Log something that the Client has caused."""
+        self._write("info", cause, text, quoted)
+
+    def warn(self, cause: str, text: object, *quoted: str) -> None:
+        """Log a warning for the operator."""
+        self._write("warn", cause, text, quoted)
+
+    def error(self, cause: str, text: object, *quoted: str) -> None:
+        """Log that something of the broker has failed for this Client."""
+        self._write("error", cause, text, quoted)
+
+    def failure(self, cause: str, failure: Failure) -> None:
+        """Log an unexpected error, with its traceback."""
+        self._log.failure(cause, self._group, lambda: f"{self._who}: {cause}", failure)
+
+    def coming(self, text: str, *quoted: str) -> None:
+        """Log that the Client comes or goes."""
+        self._log.coming(lambda: f"{self._who} {_sentence(text, quoted)}")
+
+    def _write(self, level: str, cause: str, text: object, quoted: tuple[str, ...]) -> None:
+        self._log.write(cause, self._group, lambda: f"{self._who}: {cause}: {_sentence(text, quoted)}", level)
+
+
+def _sentence(text: object, quoted: tuple[str, ...]) -> str:
+    return str(text).format(*map(client_text, quoted)) if quoted else client_sentence(text)
