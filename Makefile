@@ -13,12 +13,13 @@ PYTEST_ARGS ?=
 PYTEST := -m pytest -n 2 --dist loadgroup
 TESTS ?= tests
 
-.PHONY: help run sample test lint types layers check check-file changelog bench faults wheel clean needs picture
+.PHONY: help run sample test nightly lint types layers check check-file changelog bench faults wheel clean needs picture
 
 help:
 	@echo 'make run     start the broker on 127.0.0.1:1883, data in ./data   (options: ARGS="--listen ...")'
 	@echo 'make sample  a day of a building in ./building, to try the pipeline  (options: SAMPLE_ARGS="--scale 0.1")'
 	@echo 'make test    run all tests                  (options: TESTS=tests/wire PYTEST_ARGS=-x COVERAGE=1)'
+	@echo 'make nightly run the tests that take more than 30 seconds each'
 	@echo 'make check   ruff, mypy, import layers, changelog'
 	@echo 'make picture draw docs/developer/rooms.svg anew, after imports have changed'
 	@echo 'make check-file FILE=src/holdfast/topics.py     ruff and mypy on this file'
@@ -49,6 +50,11 @@ sample: $(VENV)/dev
 
 needs: $(VENV)/dev
 	@sh tests/needs.sh
+
+# Only the tests that `make test` leaves out: the last -m prevails, and the first is in setup.cfg.
+nightly: PYTEST_ARGS += -m nightly
+nightly: needs
+	$(BIN)/python $(PYTEST) $(PYTEST_ARGS) $(TESTS)
 
 test: needs
 ifdef COVERAGE

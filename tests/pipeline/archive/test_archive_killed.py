@@ -57,12 +57,22 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_kill_9_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "kills",
+    [
+        (("offsets", 2),),
+        pytest.param((("offsets", 1), ("commits", 1), ("offsets", 2)), marks=pytest.mark.nightly),
+    ],
+    ids=["in a batch", "anywhere"],
+)
+def test_kill_9_loses_and_doubles_nothing(
+    spark: SparkSession, tmp_path: Path, kills: tuple[tuple[str, int], ...]
+) -> None:
     """During the first batch, between batches and in the middle of one; the last run is not killed."""
     out, log = tmp_path / "archive", tmp_path / "driver.log"
     with database("postgresql", tmp_path, recorded=True) as filled:
         grow(filled, 0)
-        for run, (kind, more) in enumerate((("offsets", 1), ("commits", 1), ("offsets", 2)), 1):
+        for run, (kind, more) in enumerate(kills, 1):
             before = batches(out, kind)
             process = driver(filled.url, out, log)
             try:
@@ -85,7 +95,7 @@ def test_kill_9_loses_and_doubles_nothing(spark: SparkSession, tmp_path: Path) -
             )
             state = read_state(transaction.connection.cursor())
     assert found == tuple(expected)
-    assert found[0] == 4 * 300
+    assert found[0] == (1 + len(kills)) * 300
     assert state.archived_seq == state.last_seq
 
 

@@ -109,7 +109,11 @@ def position(url: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "points"),
-    [("sqlite", ("staged", "merging")), ("postgresql", ("staging", "merged"))],
+    [
+        ("sqlite", ("merging",)),
+        pytest.param("sqlite", ("staging", "staged", "merging", "merged"), marks=pytest.mark.nightly),
+        pytest.param("postgresql", ("staging", "staged", "merging", "merged"), marks=pytest.mark.nightly),
+    ],
 )
 def test_a_repeated_import_is_complete_after_kill_9_at_any_point(
     spark: SparkSession, tmp_path: Path, make: str, points: tuple[str, ...]

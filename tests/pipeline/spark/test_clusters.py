@@ -33,6 +33,7 @@ def test_executors_of_a_local_cluster_read_a_copy_of_an_sqlite_database(tmp_path
     assert done.stdout.startswith("exported 50 messages")
 
 
+@pytest.mark.nightly
 def test_a_standalone_cluster_reads_a_snapshot_in_a_shared_folder(tmp_path: Path) -> None:
     """Two executors check that they see it and the output folder; then they read and write."""
     (tmp_path / "shared").mkdir()
