@@ -75,7 +75,8 @@ class MessageCalls:
                 yield self._administration.pause()
         meta: dict[str, Any] = {"page": page, "limit": limit, "hasnext": full, "cursor": cursor if full else None}
         if "topic" not in arguments and "at" not in arguments:
-            meta["count"] = self._administration.statistics().count
+            statistics = yield self._administration.statistics()
+            meta["count"] = statistics.count
         return answer({"data": rows, "meta": meta})
 
     @inlineCallbacks

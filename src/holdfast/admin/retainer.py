@@ -5,10 +5,10 @@ Paths and shapes are those of EMQX, with more fields.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
-from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.defer import Deferred, inlineCallbacks, maybeDeferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import http
@@ -117,10 +117,11 @@ class RetainerAPI:
             http.INTERNAL_SERVER_ERROR, "INTERNAL_ERROR", "this is a fault of the broker; see its log"
         ).answer()
 
-    def info(self, _call: Call) -> Deferred[Answer]:
+    @inlineCallbacks
+    def info(self, _call: Call) -> Generator[Deferred[Any], Any, Answer]:
         """Answer with the number and size of retained messages, and the changes made through the API."""
         administration = self._administration
-        statistics = administration.statistics()
+        statistics = yield administration.statistics()
         content: dict[str, Any] = {
             "count": statistics.count,
             "payload_bytes": statistics.payload_bytes,
@@ -131,4 +132,4 @@ class RetainerAPI:
             **self._health(),
             "api": {**administration.counts, "imported": 0 if self._merger is None else self._merger.imported},
         }
-        return succeed(answer(content))
+        return answer(content)

@@ -86,9 +86,9 @@ class Administration:
         """The number of replays."""
         return len(self._retained.replays)
 
-    def statistics(self) -> RetainedStatistics:
-        """Return the number of messages and their bytes."""
-        return self._retained.statistics()
+    def statistics(self) -> Deferred[RetainedStatistics]:
+        """Read the number of messages and their bytes, of all nodes, without expired messages."""
+        return self._retained.read_statistics()
 
     def listing(self, topic_filter: str, after: str, rows: int, max_bytes: int, payloads: bool) -> Deferred[Listing]:
         """List at most ``rows`` messages of ``max_bytes`` together, in topic order after a topic."""

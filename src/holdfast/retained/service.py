@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from attrs import evolve
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import Attribute, Interface, implementer
@@ -34,6 +34,7 @@ from holdfast.retained.replay.replay_registry import ReplayRegistry
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import QueuedRows, RetainedStatistics
 from holdfast.retained.sweep import Sweep
+from holdfast.retained.totals import TotalsReader
 from holdfast.tickets import COMMITTED, CommitTicket
 
 
@@ -79,7 +80,7 @@ class IRetainedMessages(Interface):
     unsent_revision = Attribute("The highest revision of a change that was not sent live.")
 
     def statistics() -> RetainedStatistics:
-        """Return the number and bytes of retained messages."""
+        """Return the number and bytes of retained messages, as they were read last; they are then read anew."""
 
     refuses_replays = Attribute("Whether subscriptions that need a replay are refused now.")
 
@@ -113,6 +114,7 @@ class RetainedMessages(Service):
         self._clock = clock
         self._now = now
         self._limits = limits
+        self._totals = TotalsReader(store, clock, now)
         self._sweep = Sweep(store, clock=clock, now=now, limits=limits, expired=self._expired)
         self._log_throttle = LogThrottle(self._log, clock.seconds, write=self._log.warn)
         #: messages refused, by limit
@@ -246,13 +248,25 @@ class RetainedMessages(Service):
         return self.replays.unsent_revision
 
     def statistics(self) -> RetainedStatistics:
-        """Return the number and bytes of retained messages, as of the last commit."""
-        return self._store.statistics()
+        """Return the number and bytes of retained messages, without expired ones.
+
+        With SQLite they are those of the last commit. Where other nodes may write too, they are as of the call before.
+        """
+        self._totals.read()
+        return self._totals.latest
+
+    def read_statistics(self) -> Deferred[RetainedStatistics]:
+        """Read the number and bytes of retained messages of all nodes, without expired ones."""
+        return self._totals.read()
 
     @property
     def refuses_replays(self) -> bool:
         """Whether subscriptions that need a replay are refused now, because the store cannot be read."""
         return self._limits.refuse_unavailable and not self._store.available
+
+    def make_room(self) -> Deferred[bool]:
+        """Remove some expired messages if there are quotas, which would count them; return whether more may be left."""
+        return self._sweep.make_room() if self._limits.has_quotas else succeed(False)
 
     def change_publish_rate(self, rate: Rate | None) -> None:
         """Use another rate of messages that clients may have retained. None means unlimited."""

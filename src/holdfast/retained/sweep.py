@@ -74,14 +74,14 @@ class Sweep:
         self._preparing.stop()
 
     @inlineCallbacks
-    def make_room(self) -> Generator[Deferred[Any], Any, int]:
-        """Remove some expired messages, so that a quota has room. Returns how many were removed."""
+    def make_room(self) -> Generator[Deferred[Any], Any, bool]:
+        """Remove some expired messages, so that a quota has room. Returns whether more may be left."""
         try:
             removed: int = yield self._expire(_ROWS)
         except StorageFailure as failure:
             self._log.error("sweeping expired messages failed: {failure}", failure=failure)
-            return 0
-        return removed
+            return False
+        return removed == _ROWS
 
     @inlineCallbacks
     def _expire(self, limit: int) -> Generator[Deferred[Any], Any, int]:

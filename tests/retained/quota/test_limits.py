@@ -400,6 +400,21 @@ def test_expired_messages_cause_no_refusal() -> None:
     assert not broker.counters.retained_refused
 
 
+def test_expired_messages_of_others_hide_no_expired_message() -> None:
+    """The sweep removes the earliest ones first; the ones that matter may be behind thousands of others."""
+    quotas = (("mine/#", Quota("q.", max_messages=1)),)
+    limits = RetainerLimits(topic_quotas=quotas, msg_clear_interval=3600)
+    broker = MemoryBroker(retainer=limits)
+    client = broker.client("c", 5)
+    for number in range(1500):
+        client.publish(f"other/{number}", b"x", 1, True, Properties(message_expiry_interval=1))
+    client.publish("mine/1", b"1", 1, True, Properties(message_expiry_interval=2))
+    broker.advance(3)
+    client.publish("mine/2", b"2", 1, True)
+    assert retained(broker) == {"mine/2": b"2"}
+    assert not broker.counters.retained_refused
+
+
 def test_while_the_store_cannot_be_read_messages_that_may_not_fit_are_refused() -> None:
     """They neither exceed a limit nor make publishers wait for ever."""
     broker = MemoryBroker(retainer=RetainerLimits(max_retained_messages=1))

@@ -14,6 +14,7 @@ from holdfast.messages import RetainedChange, RetainedMessage
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import (
     Batch,
+    Census,
     ListedMessage,
     Listing,
     RetainedStatistics,
@@ -292,6 +293,29 @@ class StoreContract:
                 put(store, topic, b"x" * size)
             read = [[one.count for one in batch.slices] for batch in batches(store, selection("#"), max_bytes=50)]
             assert [sum(counts) for counts in read if counts] == [1, 1, 2]
+
+    def test_a_census_counts_expired_messages_apart(self) -> None:
+        """In parts, in the order of their expiry and topics, and each one once."""
+        with self.opened() as store:
+            nothing = RetainedStatistics(0, 0)
+            assert result_of(store.census(NOW, None, 10)) == Census(nothing, nothing, None)
+            for number in range(7):
+                put(store, f"t/{number}", b"x" * (number + 1), expires_at=NOW - number // 3)
+            put(store, "later", b"later", expires_at=NOW + 1)
+            put(store, "never", b"never")
+            clear(store, "cleared")
+            total = RetainedStatistics(9, 38)
+            assert result_of(store.census(NOW, None, 10)) == Census(total, RetainedStatistics(7, 28), None)
+            found, after = list[tuple[int, int]](), None
+            for _ in range(4):
+                census = result_of(store.census(NOW, after, 2))
+                assert census.total == total
+                found.append((census.expired.count, census.expired.payload_bytes))
+                after = census.after
+            assert after is None
+            assert found == [(2, 11), (2, 11), (2, 3), (1, 3)]
+            result_of(store.expire(NOW, 5))
+            assert result_of(store.census(NOW, None, 10)).total.count == 4
 
     def test_expired_messages_become_tombstones_in_parts(self) -> None:
         with self.opened() as store:

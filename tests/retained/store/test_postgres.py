@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from twisted.internet.task import Clock
 from zope.interface.verify import verifyObject
 
 from holdfast.messages import RetainedChange
@@ -20,6 +21,7 @@ from holdfast.retained.store.dialects.postgres import PostgresStatements
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.store.values import RetainedStatistics, Usage, UsageSnapshot
+from holdfast.retained.totals import TotalsReader
 from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.postgres import database as postgres
 from holdfast.storage.postgres.bulk import PostgresBulk
@@ -212,6 +214,39 @@ def test_totals_after_a_restart_include_all_nodes() -> None:
         clear(two, "a")
     with opened(empty=False) as store:
         assert store.statistics() == RetainedStatistics(2, 3)
+
+
+def test_every_node_knows_the_totals_of_all() -> None:
+    """Node 1 sets 5 messages, and node 2 clears 3 of them: both tell 2, and so does a node that changed nothing."""
+    with two_nodes() as (one, two):
+        for number in range(5):
+            put(one, f"t/{number}", b"0123456789")
+        for number in range(3):
+            clear(two, f"t/{number}")
+        for store in (one, two):
+            totals = TotalsReader(store, Clock(), lambda: NOW)
+            assert result_of(totals.read()) == RetainedStatistics(2, 20)
+            assert totals.latest == RetainedStatistics(2, 20)
+
+
+def test_a_batch_is_bounded_by_the_messages_of_all_nodes() -> None:
+    """Another node stores messages that are longer than any message that this node has met."""
+    with two_nodes() as (one, two):
+        put(two, "t/0", b"x")
+        for number in range(1, 6):
+            put(one, f"t/{number}", bytes(1000))
+        lengths: list[int] = []
+        read = PostgresStatements.read
+
+        def watched(self: PostgresStatements, *arguments: Any) -> Any:
+            found = read(self, *arguments)
+            lengths.append(0 if found is None else len(found.packets))
+            return found
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(PostgresStatements, "read", watched)
+            assert len(topics_read(two, selection("#"), max_bytes=1500)) == 6
+        assert max(lengths) <= 1500
 
 
 def test_two_nodes_write_the_same_topics_at_once_without_loss_or_deadlock() -> None:

@@ -93,6 +93,8 @@ class Merger:
         """
         if not self._retained.enabled:
             raise NotRetained("retainer.enable is false")
+        while (yield self._retained.make_room()):  # an import must not be refused because of expired messages
+            yield self.pause()
         attempts = 0
         while True:
             chunk = self._begin(request)

@@ -14,9 +14,9 @@ One read serves all publishers that wait together. Messages charged while it is 
 each waiting message is decided in the turn in which its Deferred fires. A message is refused only after a read that
 
 - was exact: no charge meanwhile may have replaced a message that the read did not know (``Budget.exact``), and
-- came after a sweep: a message that has expired does not count.
+- came after a sweep of all expired messages: they do not count.
 
-Otherwise the ledger sweeps and reads once more.
+Otherwise the ledger sweeps some and reads once more.
 
 The invariant: a budget is never below the true usage. Failed commits, clears and expiry make the true usage lower, so
 nothing has to be undone; the next read corrects the budget. With several nodes a budget is stale after a second.
@@ -67,13 +67,13 @@ class _Look:
 class Ledger:
     """Decides whether messages fit into the quotas.
 
-    ``sweep`` removes some expired messages and returns how many, so that they cause no refusal.
+    ``sweep`` removes some expired messages, so that they cause no refusal, and returns whether more may be left.
     """
 
     _log = Logger()
 
     def __init__(
-        self, store: IRetainedStore, *, limits: RetainerLimits, sweep: Callable[[], Deferred[int]], clock: IReactorTime
+        self, store: IRetainedStore, *, limits: RetainerLimits, sweep: Callable[[], Deferred[bool]], clock: IReactorTime
     ) -> None:
         self._store = store
         self._sweep = sweep
@@ -169,7 +169,7 @@ class Ledger:
     @inlineCallbacks
     def _decide(self) -> Generator[Deferred[Any], Any, None]:
         """Read the store, round after round, while messages wait. Messages that come meanwhile join the next round."""
-        swept = False
+        swept = False  # whether no expired message was left before this round
         while self._waiting:
             waiting, self._waiting = self._waiting, []
             messages = [one.message for one in waiting]
@@ -191,9 +191,9 @@ class Ledger:
                     one.decided.callback(None)
             # They keep their place before messages that came during the read.
             self._waiting = undecided + self._waiting
-            swept = bool(undecided)
-            if swept:
-                yield self._sweep()
+            swept = False
+            if undecided:
+                swept = not (yield self._sweep())
         self._look = None
 
     def _read(self, look: _Look, topics: Sequence[str]) -> Generator[Deferred[Any], Any, None]:

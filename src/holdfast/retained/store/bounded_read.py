@@ -85,7 +85,7 @@ class BoundedRead:
         self._statements = statements
         self._plan = plan
         self._selection = selection
-        self._largest_packet = totals.largest_packet
+        self._largest_packet = statements.largest_packet_now(self._cursor, totals)
         patterned = plan.levels is not None and not plan.counted and not plan.exact
         levels = statements.levels_now(self._cursor, totals) if patterned else frozenset()
         self._bounds = bounds

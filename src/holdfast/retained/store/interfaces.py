@@ -8,7 +8,15 @@ from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
 from holdfast.messages import RetainedChange, RetainedMessage
-from holdfast.retained.store.values import Batch, Listing, RetainedStatistics, Selection, UsageSnapshot
+from holdfast.retained.store.values import (
+    Batch,
+    Census,
+    ExpiredPosition,
+    Listing,
+    RetainedStatistics,
+    Selection,
+    UsageSnapshot,
+)
 from holdfast.tickets import CommitTicket
 
 
@@ -77,5 +85,15 @@ class IRetainedStore(Interface):
     def purge(before: int, limit: int) -> Deferred[int]:
         """Delete at most ``limit`` tombstones older than ``before`` (milliseconds); return their number."""
 
+    def census(now: int, after: ExpiredPosition | None, limit: int) -> Deferred[Census]:
+        """Read the totals of all nodes, and count at most ``limit`` messages expired at ``now`` (milliseconds).
+
+        The totals include expired messages until the sweep removes them. The count begins after a position (None: at
+        the beginning).
+        """
+
     def statistics() -> RetainedStatistics:
-        """Return the totals of the last commit, without reading the database."""
+        """Return the totals without reading the database: those at the opening, changed by the commits of this node.
+
+        Where other nodes write to the same store, only :meth:`census` knows the totals.
+        """

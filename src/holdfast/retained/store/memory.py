@@ -14,6 +14,8 @@ from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.rows import Row, packet_of, row_of
 from holdfast.retained.store.values import (
     Batch,
+    Census,
+    ExpiredPosition,
     ListedMessage,
     Listing,
     RetainedStatistics,
@@ -163,6 +165,17 @@ class MemoryRetainedStore:
         for _, topic in old:
             del self._changes[topic]
         return succeed(len(old))
+
+    def census(self, now: int, after: ExpiredPosition | None, limit: int) -> Deferred[Census]:
+        """Sort the expired messages, and count some."""
+        expired = sorted(
+            (row.expires_at, topic, len(row.payload))
+            for topic, row in self._rows.items()
+            if row.expires_at is not None and row.expires_at <= now
+        )
+        part = [one for one in expired if after is None or one[:2] > after][:limit]
+        counted = RetainedStatistics(len(part), sum(size for _, _, size in part))
+        return succeed(Census(self.statistics(), counted, part[-1][:2] if len(part) == limit else None))
 
     def statistics(self) -> RetainedStatistics:
         """Return the totals."""

@@ -17,8 +17,9 @@ A clear or an expiry leaves a *tombstone*: a row without a message that keeps th
 that arrives late, from another node or after a restart, would bring the message back. The sweep purges tombstones
 after a while.
 
-Invariant: ``totals`` in the reactor thread are those of the last commit. They change only when the writer reports a
-commit, never when a change is submitted.
+Invariant: ``totals`` in the reactor thread are those at the opening, changed by the commits of this node. They change
+only when the writer reports a commit, never when a change is submitted. Where other nodes write too, the totals are
+read (:meth:`SQLRetainedStore.census`).
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ from holdfast.retained.store.upserts import RetainedUpserts
 from holdfast.retained.store.usage import CLIENTS, UsageTable
 from holdfast.retained.store.values import (
     Batch,
+    Census,
+    ExpiredPosition,
     Listing,
     RetainedStatistics,
     Selection,
@@ -277,8 +280,14 @@ class SQLRetainedStore:
 
         self._parts.writer.run(work).addBoth(account)
 
+    def census(self, now: int, after: ExpiredPosition | None, limit: int) -> Deferred[Census]:
+        """Read the totals and some expired messages in one statement, so that both are of the same moment."""
+        return self._parts.readers.read(
+            lambda connection: self._statements.census(connection.cursor(), now, after, limit)
+        )
+
     def statistics(self) -> RetainedStatistics:
-        """Return the totals of the last commit."""
+        """Return the totals at the opening, changed by the commits of this node."""
         totals = self._upserts.totals
         return RetainedStatistics(totals.count, totals.payload_bytes)
 

@@ -100,6 +100,22 @@ class RetainedStatistics:
     payload_bytes: int
 
 
+#: A position among expired messages: the time of expiry and the topic of the last one counted.
+ExpiredPosition = tuple[int, str]
+
+
+@frozen
+class Census:
+    """The totals of all nodes at one moment, and a part of the expired messages that they still include.
+
+    ``after`` is the position of the last expired message counted, None if no more are left.
+    """
+
+    total: RetainedStatistics
+    expired: RetainedStatistics
+    after: ExpiredPosition | None
+
+
 @frozen
 class Usage:
     """A number of messages, the bytes of their payloads, and for a single message its Client."""

@@ -125,6 +125,12 @@ class PostgresStatements(Statements):
         """Ask the database: other nodes write too."""
         return self.levels(cursor)
 
+    def largest_packet_now(self, cursor: Cursor, totals: Totals) -> int:
+        """Ask the database: other nodes store longer packets, and a batch is bounded in bytes."""
+        cursor.execute("SELECT coalesce(max(largest_packet), 0) FROM nodes")
+        largest: int = cursor.fetchone()[0]
+        return largest
+
     def leap(self, cursor: Cursor, plan: Plan, bounded: bool, bound: dict[str, Any]) -> Leap:
         """Jump and walk in one round trip; the rule for jumps is part of the statement."""
         assert plan.levels is not None

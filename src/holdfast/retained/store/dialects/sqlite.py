@@ -109,6 +109,10 @@ class SQLiteStatements(Statements):
         """Return the level counts of this process: no other process writes."""
         return totals.levels
 
+    def largest_packet_now(self, cursor: Cursor, totals: Totals) -> int:
+        """Return the length of this process: no other process writes."""
+        return totals.largest_packet
+
     def leap(self, cursor: Cursor, plan: Plan, bounded: bool, bound: dict[str, Any]) -> Leap:
         """Jump and walk in one statement, which calls back for each jump."""
         cursor.execute(_leap(bounded), {"topic_filter": plan.topic_filter, **bound})

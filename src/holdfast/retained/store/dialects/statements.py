@@ -19,7 +19,7 @@ from attrs import frozen
 
 from holdfast.retained.store.dialects.answers import Condition, Leap, Totals
 from holdfast.retained.store.rows import COLUMNS, MESSAGE_COLUMNS, Row
-from holdfast.retained.store.values import Slice, Usage
+from holdfast.retained.store.values import Census, ExpiredPosition, RetainedStatistics, Slice, Usage
 from holdfast.retained.wildcards.plan import JUST_AFTER, PatternSyntax, Plan
 from holdfast.storage.driver import Connection, Cursor
 
@@ -35,6 +35,17 @@ ON_CONFLICT = (
 FIRST = "SELECT topic FROM retained WHERE topic >= :low{high} ORDER BY topic LIMIT 1"
 
 _GET = f"SELECT {', '.join(MESSAGE_COLUMNS)} FROM retained WHERE topic = ? AND tombstone = 0"
+#: The totals of all nodes, and some expired messages. SQLite's index ends in the topic, so it is read in this order.
+_CENSUS = (
+    "SELECT (SELECT CAST(coalesce(sum(retained_count), 0) AS BIGINT) FROM nodes), "
+    "(SELECT CAST(coalesce(sum(retained_bytes), 0) AS BIGINT) FROM nodes), "
+    "count(*), CAST(coalesce(sum(size), 0) AS BIGINT), max(expires_at), "
+    "(SELECT max(topic) FROM expired WHERE expires_at = (SELECT max(expires_at) FROM expired)) FROM expired"
+)
+_EXPIRED = (
+    "WITH expired AS MATERIALIZED (SELECT topic, size, expires_at FROM retained WHERE expires_at IS NOT NULL "
+    "AND expires_at <= :now{after} ORDER BY expires_at, topic LIMIT :limit) "
+)
 _END_OF_PART = "SELECT topic FROM retained WHERE topic >= ? ORDER BY topic LIMIT 1 OFFSET ?"
 _CAP_EXPIRY = (
     "UPDATE retained SET expires_at = stored_at + :lifetime WHERE topic >= :low{end} "
@@ -115,6 +126,10 @@ class Statements(ABC):
     @abstractmethod
     def levels_now(self, cursor: Cursor, totals: Totals) -> frozenset[int]:
         """Return the level counts that topics have; ``totals`` are those of this process."""
+
+    @abstractmethod
+    def largest_packet_now(self, cursor: Cursor, totals: Totals) -> int:
+        """Return the length of the longest packet in the store; ``totals`` are those of this process."""
 
     def levels(self, cursor: Cursor) -> frozenset[int]:
         """Read the level counts that topics have or had."""
@@ -267,6 +282,21 @@ class Statements(ABC):
         )
         topics, size = cursor.fetchone()
         return self.list_from(topics), size
+
+    def census(self, cursor: Cursor, now: int, after: ExpiredPosition | None, limit: int) -> Census:
+        """Read the totals of all nodes, and count at most ``limit`` expired messages after a position."""
+        bound: dict[str, Any] = {"now": now, "limit": limit}
+        condition = ""
+        if after is not None:
+            condition = " AND (expires_at, topic) > (:time, :topic)"
+            bound.update(time=after[0], topic=after[1])
+        cursor.execute(_EXPIRED.format(after=condition) + _CENSUS, bound)
+        count, size, expired, expired_size, *last = cursor.fetchone()
+        return Census(
+            RetainedStatistics(count, size),
+            RetainedStatistics(expired, expired_size),
+            (last[0], last[1]) if expired == limit else None,
+        )
 
     def make_tombstones(self, cursor: Cursor, topics: Sequence[str], now: int, revision: int) -> None:
         """Turn the rows of these topics into tombstones."""
