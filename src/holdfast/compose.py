@@ -95,6 +95,7 @@ class SessionParts:
     ``connect`` makes a connection, given its transport, the limits of its zone and the name of its listener.
     """
 
+    log: ClientLog
     counters: Counters
     router: Router
     wills: Wills
@@ -184,8 +185,9 @@ def compose_sessions(
         )  # fmt: skip
 
     return SessionParts(
-        counters=counters, router=router, wills=wills, registry=registry, sys_topics=sys_topics, connect=connect
-    )
+        log=log, counters=counters, router=router, wills=wills, registry=registry, sys_topics=sys_topics,
+        connect=connect,
+    )  # fmt: skip
 
 
 def compose_api(
@@ -269,7 +271,7 @@ def compose_broker(
         storage=durable.status,
     )
     connections = OpenConnections(reactor)
-    refused = RefusedConnections(sessions.counters, process, reactor)
+    refused = RefusedConnections(sessions.counters, process, sessions.log)
     listeners = []
     for name, listener in config.listeners.items():
         acceptance = _acceptance(listener, name, process, refused, reactor)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from twisted.internet.interfaces import IReactorTime
-from twisted.logger import Logger
-
-from holdfast.log_throttle import LogThrottle
+from holdfast.client_log import ClientLog
 from holdfast.peers.address import Peer
 from holdfast.peers.limits import ConnectionLimits, ProcessConnections, Refusal
 from holdfast.sessions.counters import Counters
@@ -27,16 +24,18 @@ _REASONS = {
 class RefusedConnections:
     """Counts and logs the refused connections of all listeners."""
 
-    _log = Logger()
-
-    def __init__(self, counters: Counters, process: ProcessConnections, clock: IReactorTime) -> None:
+    def __init__(self, counters: Counters, process: ProcessConnections, log: ClientLog) -> None:
         self._counters = counters
         self._process = process
-        self._throttle = LogThrottle(self._log, clock.seconds, write=self._log.warn)
+        self._log = log
 
     def refused(self, listener: str, limits: ConnectionLimits, refusal: Refusal, peer: Peer) -> None:
         """Note that a connection of this peer was refused."""
         counters, name = self._counters, refusal.value
         setattr(counters, name, getattr(counters, name) + 1)
-        reason = _REASONS[refusal].format(limits=limits, process=self._process, peer=peer)
-        self._throttle.log(f"{listener} {name}", f"listener {listener} refuses a connection of {peer}: {reason}")
+
+        def line() -> str:
+            reason = _REASONS[refusal].format(limits=limits, process=self._process, peer=peer)
+            return f"listener {listener} refuses a connection of {peer}: {reason}"
+
+        self._log.write(f"listener {listener} refuses connections ({name})", peer.group, line, "warn")
