@@ -42,6 +42,28 @@ def without_revisions(exported: bytes) -> list[dict[str, object]]:
     return [{**json.loads(line), "revision": None} for line in exported.splitlines()]
 
 
+def test_changes_by_commands_reach_present_subscribers(broker_in: Brokers, storage: tuple[str, ...]) -> None:
+    """Set, clean and a quiet change, with a client that is there and one that is away."""
+    broker = broker_in(*storage).start()
+    folder = broker.directory
+    present = PahoClient(broker.port, 5)
+    present.subscribe("plant/#", qos=1)
+    away = PahoClient(broker.port, 4, "away", clean=False)
+    away.subscribe("plant/#", qos=1)
+    away.close()
+    assert said(folder, "retainer", "set", *storage, "plant/1", "on", "--qos", "1") == b""
+    assert said(folder, "retainer", "set", *storage, "plant/2", "quiet", "--quiet") == b""
+    assert said(folder, "retainer", "clean", *storage, "plant/1") == b"1 cleared\n"
+    assert said(folder, "retainer", "clean", *storage, "plant/#", "--quiet") == b"1 cleared\n"
+    assert present.messages(2) == [("plant/1", b"on", 1, False), ("plant/1", b"", 1, False)]
+    assert present.quiet()
+    back = PahoClient(broker.port, 4, "away", clean=False)
+    assert back.messages(1) == [("plant/1", b"", 1, False)]
+    assert back.quiet()
+    present.close()
+    back.close()
+
+
 def test_export_wipe_import_running_and_stopped(broker_in: Brokers, storage: tuple[str, ...]) -> None:
     """Clients get the imported messages byte for byte, with and without a running broker."""
     broker = broker_in(*storage).start()

@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 
 from holdfast.messages import RetainedChange
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage import store as store_module
 from holdfast.storage.database import Durability
 from holdfast.storage.errors import StoreUnusable
+from holdfast.storage.executor import SynchronousExecutor
+from holdfast.storage.sqlite.library import verdict
 from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.storage.writing.node_totals import StoreTotals, read_totals
 from tests.retained.store.contract import NOW, message
@@ -92,6 +95,16 @@ def test_pressure_is_passed_on(tmp_path: Path) -> None:
     closed = bench.store.close()
     bench.executor.stop()
     result_of(closed)
+
+
+def test_a_start_logs_the_version_of_sqlite_and_the_verdict(tmp_path: Path) -> None:
+    store = DurableStore(
+        f"sqlite:///{fresh_file(tmp_path)}", node=1, reactor=Clock(), now=Wall(), executor=SynchronousExecutor()
+    )
+    with capturedLogs() as events:
+        store.open()
+    assert verdict() in [formatEvent(event) for event in events]
+    store.close()
 
 
 @pytest.mark.parametrize("durability", list(Durability))

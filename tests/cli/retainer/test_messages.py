@@ -72,6 +72,16 @@ def test_set_get_topics_clean() -> None:
     assert refused("get", "a/b") == "a/b: has no retained message"
 
 
+def test_without_a_broker_a_command_says_that_no_subscriber_was_told() -> None:
+    """Unless nothing changed, or the operator wanted to tell nobody."""
+    assert "no subscriber was told" in run("set", "a", "1").stderr
+    assert run("set", "b", "1", "--quiet").stderr == ""
+    assert run("clean", "#", "--dry-run").stderr == ""
+    assert "no subscriber was told" in run("clean", "a").stderr
+    assert run("clean", "a").stderr == ""
+    assert run("clean", "#", "--quiet").stderr == ""
+
+
 def test_an_export_is_imported_unchanged(folder: Path) -> None:
     """Also after everything was cleared, with --merge. A second import changes nothing."""
     for number in range(3):
