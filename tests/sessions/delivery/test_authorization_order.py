@@ -8,12 +8,14 @@ from zope.interface import implementer
 
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.auth.interfaces import IAuthorizer, Principal
+from holdfast.lasting_failure import LastingFailure
 from holdfast.messages import ApplicationMessage
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
+from tests.logs import logged
 
 
 @implementer(IAuthorizer)
@@ -131,11 +133,14 @@ def test_a_failing_authorizer_denies() -> None:
     client.subscribe("t")
     authorizer.answer()
     broker.settle()
-    broker.client("q").publish("t", b"y")
-    authorizer.answer()
-    broker.settle()
+    with logged(LastingFailure) as events:
+        for number in range(5):
+            broker.client("q").publish("t", b"%d" % number)
+            authorizer.answer()
+            broker.settle()
     assert client.messages() == []
     assert not client.network.closed
+    assert not events  # the first failure of this Session was logged above, with the replayed message
 
 
 def test_a_shared_subscription_prefers_connected_members(broker: MemoryBroker, publisher: Client) -> None:

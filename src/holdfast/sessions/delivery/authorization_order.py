@@ -6,10 +6,9 @@ from collections import deque
 from collections.abc import Callable
 
 from twisted.internet.defer import Deferred
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-_log = Logger()
+from holdfast.lasting_failure import LastingFailure
 
 
 class _Waiting:
@@ -26,10 +25,11 @@ class AuthorizationOrder:
     ``on_empty`` is called when no call waits any more.
     """
 
-    __slots__ = ("_on_empty", "_waiting")
+    __slots__ = ("_on_empty", "_report", "_waiting")
 
     def __init__(self, on_empty: Callable[[], None]) -> None:
         self._on_empty = on_empty
+        self._report: LastingFailure | None = None  # made with the first failure: most Sessions never have one
         self._waiting: deque[_Waiting] = deque()
 
     def add(self, answer: bool | Deferred[bool], call: Callable[[], None]) -> bool | None:
@@ -52,7 +52,7 @@ class AuthorizationOrder:
             entry.answer = allowed
             self._make_calls()
 
-        answer.addErrback(_denied_by_error).addCallback(answered)
+        answer.addCallbacks(self._answered, self._denied_by_error).addCallback(answered)
         return None
 
     def _make_calls(self) -> None:
@@ -64,10 +64,16 @@ class AuthorizationOrder:
         if not waiting:
             self._on_empty()
 
+    def _answered(self, allowed: bool) -> bool:
+        if self._report is not None:
+            self._report.succeeded()
+        return allowed
+
+    def _denied_by_error(self, failure: Failure) -> bool:
+        if self._report is None:
+            self._report = LastingFailure("authorizing a delivery", "so it is denied", (Exception,))
+        self._report.failed(failure)
+        return False
+
     def __len__(self) -> int:
         return len(self._waiting)
-
-
-def _denied_by_error(failure: Failure) -> bool:
-    _log.error("authorizing a delivery failed, so it is denied: {error}", error=failure.getErrorMessage())
-    return False
