@@ -1,4 +1,4 @@
-"""An operator who retains numbers through a node's API. Clients get them by replays, never live."""
+"""An operator who retains numbers quietly through a node's API. Clients get them by replays, never live."""
 
 from __future__ import annotations
 

@@ -18,12 +18,13 @@ class Tool:
         self._path = data_dir / SOCKET_NAME
 
     async def clean(self, topic_filter: str) -> None:
-        """Clear the matching topics like ``holdfast retainer clean``; return when they are cleared."""
-        await self._call("DELETE", f"/messages?topic={quote(topic_filter, safe='')}")
+        """Clear the matching topics like ``holdfast retainer clean --quiet``; return when they are cleared."""
+        await self._call("DELETE", f"/messages?topic={quote(topic_filter, safe='')}&quiet=true")
 
     async def put(self, topic: str, payload: str, qos: int) -> None:
-        """Retain a message, as ``holdfast retainer set`` does; return when it is stored."""
-        await self._call("POST", "/messages", json.dumps({"topic": topic, "payload": payload, "qos": qos}).encode())
+        """Retain a message, as ``holdfast retainer set --quiet`` does; return when it is stored."""
+        request = {"topic": topic, "payload": payload, "qos": qos, "quiet": True}
+        await self._call("POST", "/messages", json.dumps(request).encode())
 
     async def replays(self) -> int:
         """Return the number of running replays."""
