@@ -30,7 +30,7 @@ REPORTS = {
     ("retainer", "clean", "x"): {"count", "dry_run"},
     ("retainer", "history", "--config", "h.toml"): {"seq", "topic", "op"},
     ("retainer", "import", "messages"): {"imported", "unchanged", "kept", "cleared", "expired", "rejected", "reasons"},
-    ("retainer", "info"): {"count", "payload_bytes", "replays", "store"},
+    ("retainer", "info"): {"count", "bytes", "replays", "store"},
     ("retainer", "replays"): set(),
     ("retainer", "restore", "#", "--at", "2h", "--config", "h.toml"): set(),
     ("retainer", "settings"): {"retainer.delivery_rate", "until_restart"},

@@ -20,7 +20,7 @@ from tests.postgres import drop, empty_database
 
 Contents = dict[str, list[tuple[Any, ...]]]
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
 MAKES = ("sqlite", "postgres")
 
 #: milliseconds since the epoch: when these rows were written, a moment that is over, and one that is far away
@@ -78,6 +78,9 @@ RETAINED = [
 ]  # fmt: skip
 LIVE = [row for row in RETAINED if not row[7]]
 TOTALS = (revision(8), len(LIVE), sum(row[4] for row in LIVE), max(len(row[11]) + len(row[0]) + row[4] for row in LIVE))
+
+#: the bytes of the live messages since revision 0007: topic, properties, payload and 200 each
+BYTES = sum(row[4] + len(row[0].encode()) + len(row[12]) + 200 for row in LIVE)
 
 PUMP, SLEEPER = revision(20), revision(21)
 FIRST, SECOND, QUEUED = revision(30), revision(31), revision(32)
@@ -142,6 +145,12 @@ def rows_of(shape: str) -> Contents:
         rows["sessions"] = [(*row, revision(9)) for row in rows["sessions"]]
         rows["session_subscriptions"] = [(*row, revision(10)) for row in rows["session_subscriptions"]]
         rows["nodes"] = [(*row, revision(11)) for row in rows["nodes"]]
+    if shape >= "0008":
+        mark, count, _, largest = TOTALS
+        rows["nodes"] = [
+            (1, mark, count, BYTES + 900, largest, revision(11)), (2, revision(3, 2), -1, -900, 0, None),
+        ]  # fmt: skip
+        rows["retained_usage"] = [("", "", 0, 0, None), ("", "gateway-1", 8, 81_900, None)]
     return rows
 
 
@@ -163,6 +172,14 @@ def step(rows: Contents, to: str) -> Contents:
     elif to == "0007":
         for table in ("sessions", "session_subscriptions", "nodes"):
             after[table] = [(*row, None) for row in rows[table]]
+    elif to == "0008":
+        first = min(node for node, *_ in rows["nodes"])
+        after["nodes"] = [
+            (node, mark, count, BYTES if node == first else 0, *rest) for node, mark, count, _, *rest in rows["nodes"]
+        ]
+        after["retained_usage"] = [
+            (scope, subject, 0, 0, "") for scope, subject, *_ in rows["retained_usage"] if not subject
+        ]
     return after
 
 

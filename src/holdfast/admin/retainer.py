@@ -124,7 +124,7 @@ class RetainerAPI:
         statistics = yield administration.statistics()
         content: dict[str, Any] = {
             "count": statistics.count,
-            "payload_bytes": statistics.payload_bytes,
+            "bytes": statistics.bytes,
             "replays": administration.replay_count,
             "node": administration.node,
             "store": self._store,

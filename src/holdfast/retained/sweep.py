@@ -65,7 +65,7 @@ class Sweep:
         limits = self._limits
         if limits.msg_clear_interval:
             self._sweeping.start(limits.msg_clear_interval)
-        if limits.client_quota or limits.topic_quotas or limits.msg_expiry_interval_override is not None:
+        if limits.has_quotas or limits.msg_expiry_interval_override is not None:
             self._preparing.start()
 
     def stop(self) -> None:
@@ -91,7 +91,7 @@ class Sweep:
 
     @inlineCallbacks
     def _prepare(self) -> Generator[Deferred[Any], Any, None]:
-        """Count stored messages for new quotas, and apply ``msg_expiry_interval_override`` to them, once."""
+        """Count stored messages for new quotas, apply ``msg_expiry_interval_override``, tell about excess; once."""
         limits = self._limits
         while (yield self._store.count_usage(_ROWS)):
             pass
@@ -99,7 +99,26 @@ class Sweep:
         while limits.msg_expiry_interval_override is not None and after is not None:
             lifetime = round(limits.msg_expiry_interval_override * 1000)
             after = yield self._store.cap_expiry(lifetime, not limits.allow_never_expire, after, _ROWS)
+        yield from self._tell_excess()
         self._preparing.stop()
+
+    def _tell_excess(self) -> Generator[Deferred[Any], Any, None]:
+        """Say which quotas the stored messages exceed: after a change of the configuration or an upgrade."""
+        limits = self._limits
+        if not limits.has_quotas:
+            return
+        usage = yield self._store.read_usage((), [topic_filter for topic_filter, _ in limits.topic_quotas], ())
+        exceeded = [("", limits.total_quota.excess(usage.total.messages, usage.total.bytes))]
+        for topic_filter, quota in limits.topic_quotas:
+            used = usage.filters[topic_filter]
+            exceeded.append((f" of {topic_filter!r}", quota.excess(used.messages, used.bytes)))
+        for whose, excess in exceeded:
+            if excess:
+                self._log.warn(
+                    "the retained messages{whose} exceed a limit: {excess}; they stay, and further ones are refused",
+                    whose=whose,
+                    excess=excess,
+                )
 
     @inlineCallbacks
     def _sweep(self) -> Generator[Deferred[Any], Any, None]:

@@ -83,9 +83,9 @@ class TotalsReader:
         for part in range(MOST_PARTS):
             census: Census = yield self._store.census(self._now(), after, ROWS)
             if not part:
-                count, size = census.total.count, census.total.payload_bytes
+                count, size = census.total.count, census.total.bytes
             count -= census.expired.count
-            size -= census.expired.payload_bytes
+            size -= census.expired.bytes
             after = census.after
             if after is None:
                 break

@@ -68,6 +68,7 @@ retained_levels = Table("retained_levels", metadata, Column("levels", Integer, p
 #: One row for each node that has ever written: the highest revision it used, and its share of the totals. Each commit
 #: of the node updates the row, so a start need not count. A share is negative if a node clears other nodes' messages.
 #: ``unsent_revision`` is the highest revision of an operator's change, which may not have been sent to subscribers.
+#: ``retained_bytes`` counts topic, properties and payload of each message, and ``holdfast.sizes.STORED_ENTRY``.
 nodes = Table(
     "nodes",
     metadata,
@@ -79,9 +80,10 @@ nodes = Table(
     Column("unsent_revision", BigInteger),
 )
 
-#: Totals of the retained messages under each quota, updated in the same transactions as the messages. ``scope`` is a
-#: Topic Filter and ``subject`` is ""; or ``scope`` is "" and ``subject`` a Client Identifier. Each scope has a row with
-#: the subject "", whose ``counted_to`` is the topic up to which the scope is counted ("": none yet, NULL: all topics).
+#: Totals of the retained messages under each quota, counted the same way and updated in the same transactions as the
+#: messages. ``scope`` is a Topic Filter and ``subject`` is ""; or ``scope`` is "" and ``subject`` a Client Identifier.
+#: Each scope has a row with the subject "", whose ``counted_to`` is the topic up to which the scope is counted ("": none
+#: yet, NULL: all topics).
 retained_usage = Table(
     "retained_usage",
     metadata,

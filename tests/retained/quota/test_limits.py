@@ -10,24 +10,28 @@ import pytest
 from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from twisted.logger import formatEvent
 
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.rates import Rate
+from holdfast.retained.quota.ledger import size_of
 from holdfast.retained.quota.limits import Limit, OnLimit, Quota, RetainerLimits, RetainRefused
 from holdfast.sessions.limits import Limits, RetainMode
+from holdfast.sizes import stored_size
 from holdfast.tickets import FailureKind, StorageFailure
 from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
+from tests.logs import logged
 from tests.retained.store.contract import put
 from tests.retained.store.delayed_store import DelayedStore
 from tests.sessions.restartable import RestartableBroker
 from tests.storage.doubles import fresh_file
 
 CLIENT = Quota("retainer.client_quota.", max_messages=1)
-CLIENT_BYTES = Quota("retainer.client_quota.", max_bytes=6)
+CLIENT_BYTES = Quota("retainer.client_quota.", max_bytes=210)
 TOPIC = Quota("retainer.topic_quotas.q.", max_messages=1)
-TOPIC_BYTES = Quota("retainer.topic_quotas.q.", max_bytes=6)
+TOPIC_BYTES = Quota("retainer.topic_quotas.q.", max_bytes=210)
 
 #: limits, the limit that refuses, and a topic and payload above it while "old" retains b"old" (the topic may be "old")
 OVER: list[tuple[RetainerLimits, Limit, str, bytes]] = [
@@ -35,8 +39,8 @@ OVER: list[tuple[RetainerLimits, Limit, str, bytes]] = [
     (RetainerLimits(max_topic_length=10), Limit.TOPIC_LENGTH, "t" * 11, b"new"),
     (RetainerLimits(max_publish_rate=Rate(1, 10)), Limit.PUBLISH_RATE, "old", b"new"),
     (RetainerLimits(max_retained_messages=1), Limit.MESSAGES, "second", b"new"),
-    (RetainerLimits(max_retained_bytes=6), Limit.BYTES, "old", b"seven.."),
-    (RetainerLimits(max_retained_bytes=6), Limit.BYTES, "second", b"four"),
+    (RetainerLimits(max_retained_bytes=210), Limit.BYTES, "old", b"seven.."),
+    (RetainerLimits(max_retained_bytes=210), Limit.BYTES, "second", b"four"),
     (RetainerLimits(client_quota=CLIENT), Limit.CLIENT_QUOTA, "second", b"new"),
     (RetainerLimits(client_quota=CLIENT_BYTES), Limit.CLIENT_QUOTA, "old", b"seven.."),
     (RetainerLimits(topic_quotas=(("#", TOPIC),)), Limit.TOPIC_QUOTA, "second", b"new"),
@@ -195,7 +199,7 @@ def test_a_will_over_a_limit_is_delivered(
 
 def test_a_burst_does_not_exceed_the_limit_before_it_is_committed() -> None:
     """Uncommitted messages count. The last ones wait for the commit, and are then decided exactly."""
-    broker = MemoryBroker(store=DelayedStore, retainer=RetainerLimits(max_retained_messages=3, max_retained_bytes=100))
+    broker = MemoryBroker(store=DelayedStore, retainer=RetainerLimits(max_retained_messages=3, max_retained_bytes=1000))
     clients = [broker.client(f"c{number}", 5) for number in range(5)]
     for number, client in enumerate(clients):
         client.publish(f"t{number}", b"x", 1, True)
@@ -243,7 +247,7 @@ def test_a_publisher_that_disconnects_while_it_waits(qos: int, delivered: bool) 
 
 def test_a_refused_message_never_replaces_an_accepted_one() -> None:
     """Both wait for the same commit: the accepted one is stored."""
-    broker = MemoryBroker(store=DelayedStore, retainer=RetainerLimits(max_payload_size=3, max_retained_bytes=100))
+    broker = MemoryBroker(store=DelayedStore, retainer=RetainerLimits(max_payload_size=3, max_retained_bytes=1000))
     broker.store.commit()
     client = broker.client("c", 5)
     client.publish("t", b"v1", 1, True)
@@ -272,9 +276,9 @@ steps = st.lists(
     st.sampled_from(
         [
             RetainerLimits(max_retained_messages=2),
-            RetainerLimits(max_retained_bytes=5),
-            RetainerLimits(client_quota=Quota("", 1, 4)),
-            RetainerLimits(topic_quotas=(("a", Quota("", 0, 2)), ("#", Quota("", 3, 6)))),
+            RetainerLimits(max_retained_bytes=409),
+            RetainerLimits(client_quota=Quota("", 1, 206)),
+            RetainerLimits(topic_quotas=(("a", Quota("", 0, 204)), ("#", Quota("", 3, 612)))),
         ]
     ),
 )
@@ -331,7 +335,7 @@ def within_limits(messages: list[Any], limits: RetainerLimits) -> bool:
     """Tell whether these messages exceed no limit."""
 
     def within(quota: Quota, chosen: Callable[[Any], bool]) -> bool:
-        sizes = [len(message.payload) for message in messages if chosen(message)]
+        sizes = [size_of(message) for message in messages if chosen(message)]
         fits = not quota.max_bytes or sum(sizes) <= quota.max_bytes
         return fits and (not quota.max_messages or len(sizes) <= quota.max_messages)
 
@@ -368,7 +372,10 @@ def test_only_retained_messages_count_as_retained(
     assert scene.broker.retained.refusals[limit] == 1
     kept = scene.retained
     statistics = scene.broker.retained.statistics()
-    assert (statistics.count, statistics.payload_bytes) == (len(kept), sum(map(len, kept.values())))
+    assert (statistics.count, statistics.bytes) == (
+        len(kept),
+        sum(stored_size(name, NO_PROPERTIES, len(value)) for name, value in kept.items()),
+    )
 
 
 def test_expired_messages_do_not_count_after_the_sweep() -> None:
@@ -557,9 +564,9 @@ def test_modes_of_a_zone(mode: RetainMode, live: list[tuple[str, bytes, int, boo
     "limits",
     [
         RetainerLimits(max_retained_messages=2),
-        RetainerLimits(max_retained_bytes=2),
+        RetainerLimits(max_retained_bytes=406),
         RetainerLimits(client_quota=Quota("", 2)),
-        RetainerLimits(topic_quotas=(("+", Quota("", 0, 2)),)),
+        RetainerLimits(topic_quotas=(("+", Quota("", 0, 406)),)),
     ],
 )
 def test_a_full_store_is_full_after_a_restart(tmp_path: Path, limits: RetainerLimits) -> None:
@@ -599,3 +606,42 @@ def answer(client: Client, topic: str, payload: bytes) -> ReasonCode:
     client.publish(topic, payload, 1, True)
     (packet,) = client.got(p.Puback)
     return ReasonCode(packet.reason_code)
+
+
+def test_properties_and_topic_count_against_the_quotas_in_bytes() -> None:
+    """``max_retained_bytes`` counts what is stored; ``max_payload_size`` is about the payload alone."""
+    pairs = Properties(user_properties=(("k", "v" * 900),))
+    for limits in (
+        RetainerLimits(max_retained_bytes=1500, max_payload_size=1),
+        RetainerLimits(client_quota=Quota("", 0, 1500), max_payload_size=1),
+        RetainerLimits(topic_quotas=(("#", Quota("", 0, 1500)),), max_payload_size=1),
+    ):
+        client = MemoryBroker(retainer=limits).client("c", 5)
+        for topic, properties in (("a", pairs), ("b", pairs), ("t" * 200, NO_PROPERTIES), ("a", NO_PROPERTIES)):
+            client.publish(topic, b"x", 1, True, properties)
+        client.publish("b", b"x", 1, True, pairs)
+        codes = [packet.reason_code for packet in client.got(p.Puback)]
+        assert [code == ReasonCode.QUOTA_EXCEEDED for code in codes] == [False, True, True, False, False]
+
+
+def test_a_store_beyond_its_limits_keeps_its_messages_and_says_so() -> None:
+    """As after an upgrade or a change of the configuration: with the figures, once; replacing is possible."""
+    filled = MemoryBroker()
+    filled.client("p", 5).publish("a/1", b"x" * 500, 1, True)
+    filled.client("p", 5).publish("a/2", b"x" * 500, 1, True)
+    limits = RetainerLimits(
+        max_retained_bytes=1000, topic_quotas=(("a/#", Quota("retainer.topic_quotas.a.", 1)), ("b", Quota("", 1)))
+    )
+    with logged() as lines:
+        broker = MemoryBroker(store=lambda _now: filled.store, retainer=limits)
+        broker.settle()
+    told = [text for event in lines if "exceed a limit" in (text := formatEvent(event))]
+    assert len(told) == 2
+    assert "1408 bytes (retainer.max_retained_bytes is 1000)" in told[0]
+    assert "'a/#'" in told[1]
+    assert "2 messages (retainer.topic_quotas.a.max_retained_messages is 1)" in told[1]
+    client = broker.client("c", 5)
+    client.publish("a/3", b"x", 1, True)
+    client.publish("a/1", b"y" * 500, 1, True)
+    assert [packet.reason_code for packet in client.got(p.Puback)] == [ReasonCode.QUOTA_EXCEEDED, 0x10]
+    assert set(retained(broker)) == {"a/1", "a/2"}

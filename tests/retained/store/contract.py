@@ -23,6 +23,7 @@ from holdfast.retained.store.values import (
     Usage,
     UsageSnapshot,
 )
+from holdfast.sizes import stored_size
 from holdfast.tickets import FailureKind
 from holdfast.topics import EVERY_TOPIC, matches
 from holdfast.wire.encoding import encode
@@ -105,6 +106,11 @@ def slices(store: IRetainedStore, wanted: Selection, **bounds: Any) -> list[Slic
 def topics_read(store: IRetainedStore, wanted: Selection, **bounds: Any) -> list[str]:
     """Read all topics."""
     return [topic for one in slices(store, wanted, **bounds) for topic in topics_of(one, wanted.protocol_version)]
+
+
+def statistics_of(count: int, payloads: int, topics: int) -> RetainedStatistics:
+    """Return the statistics of messages without properties; ``payloads`` and ``topics`` are their bytes together."""
+    return RetainedStatistics(count, payloads + topics + count * stored_size("", NO_PROPERTIES, 0))
 
 
 def packet(stored: RetainedMessage, protocol_version: int) -> bytes:
@@ -210,7 +216,7 @@ class StoreContract:
         with self.opened() as store:
             put(store, "a", b"one")
             put(store, "a", b"three")
-            assert store.statistics() == RetainedStatistics(1, 5)
+            assert store.statistics() == statistics_of(1, 5, 1)
             assert result_of(store.get("a")).payload == b"three"
 
     def test_an_older_revision_never_wins(self) -> None:
@@ -219,13 +225,13 @@ class StoreContract:
             put(store, "a", b"newer")
             assert store.put(RetainedChange("a", older.revision, NOW, older)).failure is None
             assert result_of(store.get("a")).payload == b"newer"
-            assert store.statistics() == RetainedStatistics(1, 5)
+            assert store.statistics() == statistics_of(1, 5, 1)
 
     def test_the_same_revision_again_changes_nothing(self) -> None:
         with self.opened() as store:
             stored = put(store, "a", b"abc")
             store.put(RetainedChange("a", stored.revision, NOW, stored))
-            assert store.statistics() == RetainedStatistics(1, 3)
+            assert store.statistics() == statistics_of(1, 3, 1)
 
     def test_an_older_message_does_not_come_back_after_a_clear(self) -> None:
         with self.opened() as store:
@@ -233,7 +239,7 @@ class StoreContract:
             clear(store, "a")
             store.put(RetainedChange("a", older.revision, NOW, older))
             assert topics_read(store, selection("#")) == []
-            assert store.statistics() == RetainedStatistics(0, 0)
+            assert store.statistics() == statistics_of(0, 0, 0)
 
     def test_a_topic_that_cannot_be_sent_is_refused(self) -> None:
         with self.opened() as store:
@@ -242,7 +248,7 @@ class StoreContract:
                 failure = store.put(RetainedChange(topic, stored.revision, NOW, stored)).failure
                 assert failure is not None
                 assert failure.kind is FailureKind.REFUSED
-            assert store.statistics() == RetainedStatistics(0, 0)
+            assert store.statistics() == statistics_of(0, 0, 0)
 
     def test_a_cleared_topic_is_neither_counted_nor_read(self) -> None:
         with self.opened() as store:
@@ -250,7 +256,7 @@ class StoreContract:
             put(store, "b")
             clear(store, "a")
             clear(store, "never/there")
-            assert store.statistics() == RetainedStatistics(1, 1)
+            assert store.statistics() == statistics_of(1, 1, 1)
             assert topics_read(store, selection("#")) == ["b"]
 
     def test_later_changes_of_this_node_are_left_out_but_not_of_other_nodes(self) -> None:
@@ -324,10 +330,10 @@ class StoreContract:
             put(store, "later", expires_at=NOW + 1)
             put(store, "never")
             assert result_of(store.expire(NOW, 3)) == ["t/4", "t/3", "t/2"]
-            assert store.statistics() == RetainedStatistics(4, 6)
+            assert store.statistics() == statistics_of(4, 6, 16)
             assert sorted(result_of(store.expire(NOW, 3))) == ["t/0", "t/1"]
             assert result_of(store.expire(NOW, 3)) == []
-            assert store.statistics() == RetainedStatistics(2, 2)
+            assert store.statistics() == statistics_of(2, 2, 10)
             assert result_of(store.get("t/0")) is None
             assert topics_read(store, selection("#", now=0)) == ["later", "never"]
 
@@ -347,7 +353,7 @@ class StoreContract:
             assert result_of(store.purge(NOW + 3, 2)) == 2
             assert result_of(store.purge(NOW + 3, 2)) == 1
             assert result_of(store.purge(NOW + 3, 2)) == 0
-            assert store.statistics() == RetainedStatistics(1, 1)
+            assert store.statistics() == statistics_of(1, 1, 4)
             assert topics_read(store, selection("#")) == ["kept"]
 
     def test_flushed_waits_for_all_earlier_changes(self) -> None:
@@ -385,7 +391,7 @@ class StoreContract:
                 else:
                     result_of(store.purge(LATE, 2))
                 assert store.statistics() == RetainedStatistics(
-                    len(kept), sum(len(one.payload) for one in kept.values())
+                    len(kept), sum(stored_size(one.topic, one.properties, len(one.payload)) for one in kept.values())
                 )
 
     def reading_equals_matching(self, data: st.DataObject) -> None:

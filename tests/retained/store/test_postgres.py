@@ -20,7 +20,7 @@ from holdfast.retained.store import bounded_read as reading
 from holdfast.retained.store.dialects.postgres import PostgresStatements
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.retained.store.values import RetainedStatistics, Usage, UsageSnapshot
+from holdfast.retained.store.values import Usage, UsageSnapshot
 from holdfast.retained.totals import TotalsReader
 from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.postgres import database as postgres
@@ -36,6 +36,7 @@ from tests.retained.store.contract import (
     message,
     put,
     selection,
+    statistics_of,
     topics_read,
 )
 from tests.storage.doubles import result_of
@@ -213,7 +214,7 @@ def test_totals_after_a_restart_include_all_nodes() -> None:
         put(two, "c", b"1")
         clear(two, "a")
     with opened(empty=False) as store:
-        assert store.statistics() == RetainedStatistics(2, 3)
+        assert store.statistics() == statistics_of(2, 3, 2)
 
 
 def test_every_node_knows_the_totals_of_all() -> None:
@@ -225,8 +226,8 @@ def test_every_node_knows_the_totals_of_all() -> None:
             clear(two, f"t/{number}")
         for store in (one, two):
             totals = TotalsReader(store, Clock(), lambda: NOW)
-            assert result_of(totals.read()) == RetainedStatistics(2, 20)
-            assert totals.latest == RetainedStatistics(2, 20)
+            assert result_of(totals.read()) == statistics_of(2, 20, 6)
+            assert totals.latest == statistics_of(2, 20, 6)
 
 
 def test_a_batch_is_bounded_by_the_messages_of_all_nodes() -> None:
@@ -274,4 +275,4 @@ def test_two_nodes_write_the_same_topics_at_once_without_loss_or_deadlock() -> N
         assert all(ticket.settled and ticket.failure is None for ticket in tickets)
         assert len(topics_read(nodes[0], selection("#"))) == 49
     with opened(empty=False) as store:
-        assert store.statistics() == RetainedStatistics(49, 49)
+        assert store.statistics() == statistics_of(49, 49, 10 * 2 + 39 * 3)

@@ -19,7 +19,6 @@ from holdfast.retained.store import bounded_read as reading
 from holdfast.retained.store.dialects.sqlite import MOST_ROWS, SQLiteStatements
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.retained.store.values import RetainedStatistics
 from holdfast.storage.sqlite.bulk import SQLiteBulk
 from holdfast.storage.sqlite.database import SQLiteDatabase
 from holdfast.tickets import FailureKind, StorageFailure
@@ -35,6 +34,7 @@ from tests.retained.store.contract import (
     put,
     selection,
     slices,
+    statistics_of,
     topics_read,
 )
 from tests.storage.doubles import Bench, fresh_file, result_of
@@ -259,12 +259,13 @@ def test_any_number_of_rows_is_written_in_one_commit() -> None:
     for number in (1, MOST_ROWS - 1, MOST_ROWS, MOST_ROWS + 1, 2 * MOST_ROWS + 3):
         with opened() as (bench, store):
             bench.executor.manual = True
+            expected = statistics_of(number, number, sum(len(f"t/{index}") for index in range(number)))
             put_many(store, number)
             bench.executor.stop()
-            assert store.statistics() == RetainedStatistics(number, number)
+            assert store.statistics() == expected
             put_many(store, number)
             bench.executor.stop()
-            assert store.statistics() == RetainedStatistics(number, number)
+            assert store.statistics() == expected
             assert len(topics_read(store, selection("#"))) == number
 
 
@@ -284,7 +285,7 @@ def test_one_commit_can_have_older_and_newer_rows() -> None:
         tickets = [store.put(RetainedChange(one.topic, one.revision, NOW, one)) for one in old]
         bench.executor.stop()
         assert all(ticket.settled and ticket.failure is None for ticket in tickets)
-        assert store.statistics() == RetainedStatistics(10, 5 * 5 + 5 * 3)
+        assert store.statistics() == statistics_of(10, 5 * 5 + 5 * 3, 30)
         assert result_of(store.get("t/1")).payload == b"old"
         assert result_of(store.get("t/2")).payload == b"newer"
 
@@ -317,7 +318,7 @@ def test_ten_thousand_values_of_a_topic_in_a_burst_are_written_a_few_times() -> 
         assert bench.store.parts is not None
         counters = bench.store.parts.writer.counters
         assert (counters.rows, counters.commits, counters.coalesced) == (2, 2, 9998)
-        assert store.statistics() == RetainedStatistics(1, 4)
+        assert store.statistics() == statistics_of(1, 4, 4)
 
 
 def test_the_steps_of_opening_do_not_depend_on_the_number_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,7 +355,7 @@ def test_the_totals_are_stored_for_the_next_start() -> None:
             store = SQLRetainedStore(bench.store)
             bench.store.open()
             if round_:
-                assert store.statistics() == RetainedStatistics(round_, 3 * round_)
+                assert store.statistics() == statistics_of(round_, 3 * round_, 3 * round_)
                 assert topics_read(store, selection("+/+/#")) == ["r/0", "r/1"][:round_]
             put(store, f"r/{round_}", b"abc")
             put(store, "gone")
@@ -374,7 +375,7 @@ def test_revisions_increase_after_a_crash_even_if_the_clock_stepped_back() -> No
         again = SQLRetainedStore(after.store)
         after.store.open()
         assert again.next_revision() > last
-        assert again.statistics() == RetainedStatistics(1, 1)
+        assert again.statistics() == statistics_of(1, 1, 1)
         result_of(after.store.close())
 
 

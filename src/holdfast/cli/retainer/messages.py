@@ -38,7 +38,7 @@ def info(access: Access, as_json: bool) -> None:
         show_json(answer)
         return
     show(f"retained messages: {answer['count']}")
-    show(f"bytes of payload: {answer['payload_bytes']}")
+    show(f"bytes: {answer['bytes']}")
     show(f"replays running: {answer['replays']}")
     show(f"store: {answer['store']}")
     if answer.get("damage") is not None:

@@ -128,7 +128,7 @@ class QuotaConfig(Section):
     max_retained_bytes: int = option(
         Size("1KB", "1048576GB", zero="no limit"),
         0,
-        help="Most bytes of their payloads together. 0 = no limit.",
+        help="Most bytes of them together, counted as for retainer.max_retained_bytes. 0 = no limit.",
         effect="As retainer.max_retained_bytes, for this quota only.",
         example="1MB",
     )
@@ -249,9 +249,10 @@ class RetainerConfig(RetainModes):
     max_retained_bytes: int = option(
         Size("1KB", "1048576GB", zero="no limit"),
         0,
-        help="Most bytes of the payloads of all retained messages together. 0 = no limit.",
+        help="Most bytes of all retained messages together: of each its topic, properties and payload, and 200 more."
+        " 0 = no limit.",
         effect="A message that would exceed it is not retained (see on_limit). Clearing a message, or replacing it by"
-        " one of at most the same length, is always possible.",
+        " one of at most the same size, is always possible.",
         example="10GB",
     )
     max_publish_rate: rates.Rate | None = option(

@@ -9,11 +9,12 @@ from attrs import frozen
 from holdfast.messages import ChangeKind, ChangeOrigin, RetainedMessage
 from holdfast.retained.history.entry_rules import stored_at_of
 from holdfast.retained.store.rows import Row
+from holdfast.sizes import STORED_ENTRY
 from holdfast.wire.properties import NO_PROPERTIES, Properties
 from holdfast.wire.property_codec import decode_properties
 
 #: The bytes that ``retainer.history.max_bytes`` counts for an entry beside its payload, topic and properties.
-ENTRY_OVERHEAD = 200
+ENTRY_OVERHEAD = STORED_ENTRY
 #: The counted bytes of a row of ``retained`` or ``retained_history``, as SQL.
 WEIGHT = f"size + length(topic) + length(properties5) + {ENTRY_OVERHEAD}"
 

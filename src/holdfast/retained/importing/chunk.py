@@ -19,12 +19,13 @@ from holdfast.retained.store.dialects.answers import Totals
 from holdfast.retained.store.dialects.statements import Statements
 from holdfast.retained.store.rows import MESSAGE_COLUMNS, Row, properties_of
 from holdfast.retained.store.usage import UsageTable
+from holdfast.sizes import STORED_ENTRY
 from holdfast.storage.driver import Cursor
 
 # Built from constants and counts alone: values are always bound.
 # ruff: noqa: S608
 
-#: The most bytes of payload in a chunk: publishers wait while a chunk is written.
+#: The most bytes of payload and properties in a chunk: publishers wait while a chunk is written.
 BYTES = 1 << 20
 
 
@@ -65,6 +66,11 @@ class _PresentRow:
     revision: int
     size: int
     tombstone: int
+
+    @property
+    def stored_size(self) -> int:
+        """The bytes that quotas count."""
+        return STORED_ENTRY + len(self.topic.encode()) + len(self.properties5) + self.size
 
     def is_like(self, row: Row) -> bool:
         """Tell whether a staged row is the same, apart from the payload, which is not compared here."""
@@ -129,7 +135,7 @@ class MergedChunk:
             if verdict is not Verdict.IMPORTED:
                 self._counts[verdict.value] += 1
                 continue
-            before = None if known is None or known.tombstone else (known.size, known.client_id)
+            before = None if known is None or known.tombstone else (known.stored_size, known.client_id)
             refusal = (
                 name_refusal(self.limits, row.topic, properties_of(row))
                 or size_refusal(self.limits, row.topic, row.size)

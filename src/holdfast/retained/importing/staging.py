@@ -126,14 +126,19 @@ class StagedRows:
         start = bisect_right(self._topics, after)
         for topic in self._topics[start : start + rows]:
             row = self._rows[topic]
-            if found and row.size > max_bytes:
+            size = _weight(row)
+            if found and size > max_bytes:
                 break
             found.append(row)
-            max_bytes -= row.size
+            max_bytes -= size
         return found
 
     def close(self) -> None:
         """Do nothing: the rows are in memory."""
+
+
+def _weight(row: Row) -> int:
+    return row.size + len(row.properties5)
 
 
 class StagedFiles:
@@ -179,12 +184,12 @@ class StagedFiles:
                 best = max(best, row, key=_age)
             else:
                 row = None
-            if found and (len(found) == rows or size + best.size > max_bytes):
+            if found and (len(found) == rows or size + _weight(best) > max_bytes):
                 # The stream is past this topic's first row, so the next call must read the topic again.
                 self._position = None
                 return found
             found.append(best)
-            size += best.size
+            size += _weight(best)
             self._next_row = row
             if len(found) == rows or size >= max_bytes:
                 break
@@ -225,7 +230,7 @@ class StagedTable:
         staged = f"SELECT {_COLUMNS} FROM {table} WHERE attempt = ANY(CAST(? AS bigint[])) AND topic"
         self._next = (
             f"SELECT {_COLUMNS}, following FROM (SELECT {_COLUMNS}, lead(topic) OVER in_order AS following, "
-            "row_number() OVER in_order AS number, sum(size) OVER in_order AS total "
+            "row_number() OVER in_order AS number, sum(size + octet_length(properties5)) OVER in_order AS total "
             f"FROM ({staged} > ? ORDER BY topic LIMIT ?) AS found "
             "WINDOW in_order AS (ORDER BY topic ROWS UNBOUNDED PRECEDING)) AS summed "
             "WHERE number <= ? AND (total <= ? OR number = 1) ORDER BY number"

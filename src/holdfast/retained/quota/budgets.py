@@ -18,7 +18,7 @@ from holdfast.topics import matches
 
 @hot_frozen
 class Growth:
-    """The messages and payload bytes that a message adds to a budget."""
+    """The messages and bytes that a message adds to a budget."""
 
     messages: int
     bytes: int
@@ -120,7 +120,7 @@ class Budgets:
     def growths(
         self, topic: str, size: int, client_id: str | None, before: Usage | None
     ) -> Iterator[tuple[Budget, Growth]]:
-        """Yield how much each budget grows by a payload of ``size`` bytes in place of the topic's message ``before``.
+        """Yield how much each budget grows by a message of ``size`` bytes in place of the topic's message ``before``.
 
         For the quota of a client, a message that replaces another client's message counts as a new one.
         """

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from holdfast.retained.quota.budgets import Budget, Budgets
 from holdfast.retained.quota.limits import RetainerLimits, RetainRefused
-from holdfast.retained.store.rows import Row
+from holdfast.retained.store.rows import Row, stored_row_size
 from holdfast.retained.store.usage import CLIENTS, UsageTable
 from holdfast.retained.store.values import Usage
 from holdfast.storage.driver import Cursor
 from holdfast.storage.writing.node_totals import read_totals
 
-#: Size and client of the message that a row replaces; None for none.
+#: The counted bytes and the client of the message that a row replaces; None for none.
 Replaced = tuple[int, str | None] | None
 
 
@@ -29,7 +29,7 @@ class ImportQuota:
         """Return the refusal of a row that does not fit, None if it fits."""
         if self._budgets is None:
             return None
-        growths = self._budgets.growths(row.topic, row.size, row.client_id or None, _usage_of(replaced))
+        growths = self._budgets.growths(row.topic, stored_row_size(row), row.client_id or None, _usage_of(replaced))
         refusals = (budget.refusal(growth) for budget, growth in growths)
         return next((refusal for refusal in refusals if refusal is not None), None)
 
@@ -38,7 +38,7 @@ class ImportQuota:
         if self._budgets is None:
             return
         before, client_id = _usage_of(replaced), row.client_id or None
-        for budget, growth in self._budgets.growths(row.topic, row.size, client_id, before):
+        for budget, growth in self._budgets.growths(row.topic, stored_row_size(row), client_id, before):
             budget.charge(growth, True)
         self._budgets.release(client_id, before)
 

@@ -42,12 +42,18 @@ from holdfast.retained.quota.budgets import Budget, Budgets, Growth
 from holdfast.retained.quota.limits import RetainerLimits, RetainRefused
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import NO_USAGE, Usage
+from holdfast.sizes import stored_size
 from holdfast.tickets import StorageFailure
 
 #: Clients whose budgets are remembered.
 _MOST_CLIENTS = 65_536
 #: Seconds after which a budget is stale if other nodes write to the store.
 _SHARED_FOR = 1.0
+
+
+def size_of(message: ApplicationMessage) -> int:
+    """Return the bytes of a message that quotas count."""
+    return stored_size(message.topic, message.properties, len(message.payload))
 
 
 @define(eq=False)
@@ -90,7 +96,7 @@ class Ledger:
         # Forgetting a client costs a read when it comes again. During a read the charges would be lost.
         if len(self._budgets.clients) >= _MOST_CLIENTS and self._look is None:
             self._budgets.clients.clear()
-        growth = Growth(1, len(message.payload))
+        growth = Growth(1, size_of(message))
         return all(
             self._is_known(budget) and budget.refusal(growth) is None
             for budget in self._budgets.of(message.topic, message.client_id)
@@ -106,7 +112,7 @@ class Ledger:
 
     def charge(self, message: ApplicationMessage) -> None:
         """Count a message that is going to be stored. Raises :class:`RetainRefused` if it may not fit."""
-        size = len(message.payload)
+        size = size_of(message)
         before = self._found(message.topic)
         growths = list(self._budgets.growths(message.topic, size, message.client_id, before))
         # All refusals come before the first charge: a refused message must not count anywhere.
@@ -215,9 +221,7 @@ class Ledger:
 
     def _needs_another_read(self, message: ApplicationMessage, swept: bool) -> bool:
         """Tell whether to sweep and read once more before the message is refused."""
-        growths = self._budgets.growths(
-            message.topic, len(message.payload), message.client_id, self._found(message.topic)
-        )
+        growths = self._budgets.growths(message.topic, size_of(message), message.client_id, self._found(message.topic))
         refusing = [budget for budget, growth in growths if budget.refusal(growth) is not None]
         return bool(refusing) and (not swept or not all(budget.exact for budget in refusing))
 

@@ -46,7 +46,10 @@ class RetainRefused(NotRetained):
 
 @frozen
 class Quota:
-    """The most messages and payload bytes; 0 means unlimited. ``key`` is the beginning of its options' names."""
+    """The most messages and bytes (:func:`holdfast.sizes.stored_size`); 0 means unlimited.
+
+    ``key`` is the beginning of its options' names.
+    """
 
     key: str
     max_messages: int = 0
@@ -56,6 +59,15 @@ class Quota:
     def is_limited(self) -> bool:
         """Whether there is a limit at all."""
         return bool(self.max_messages or self.max_bytes)
+
+    def excess(self, messages: int, size: int) -> str:
+        """Describe how messages of ``size`` bytes together exceed the quota; "" if they do not."""
+        counted = (("messages", messages, self.max_messages), ("bytes", size, self.max_bytes))
+        return " and ".join(
+            f"{used} {unit} ({self.key}max_retained_{unit} is {most})"
+            for unit, used, most in counted
+            if 0 < most < used
+        )
 
 
 @frozen

@@ -11,7 +11,7 @@ from zope.interface import implementer
 
 from holdfast.messages import RetainedChange, RetainedMessage
 from holdfast.retained.store.interfaces import IRetainedStore
-from holdfast.retained.store.rows import Row, packet_of, row_of
+from holdfast.retained.store.rows import Row, packet_of, row_of, stored_row_size
 from holdfast.retained.store.values import (
     Batch,
     Census,
@@ -45,7 +45,7 @@ class MemoryRetainedStore:
         self._changes: dict[str, RetainedChange] = {}
         self._rows: dict[str, Row] = {}
         self._topics: list[str] = []
-        self._payload_bytes = 0
+        self._bytes = 0
 
     available = True
     unsent_revision = 0
@@ -123,7 +123,11 @@ class MemoryRetainedStore:
         return succeed(
             UsageSnapshot(
                 _usage(rows.values()),
-                {topic: Usage(1, rows[topic].size, rows[topic].client_id) for topic in topics if topic in rows},
+                {
+                    topic: Usage(1, stored_row_size(rows[topic]), rows[topic].client_id)
+                    for topic in topics
+                    if topic in rows
+                },
                 {one: _usage(row for row in rows.values() if matches(one, row.topic)) for one in topic_filters},
                 {one: _usage(row for row in rows.values() if row.client_id == one) for one in clients},
             )
@@ -169,7 +173,7 @@ class MemoryRetainedStore:
     def census(self, now: int, after: ExpiredPosition | None, limit: int) -> Deferred[Census]:
         """Sort the expired messages, and count some."""
         expired = sorted(
-            (row.expires_at, topic, len(row.payload))
+            (row.expires_at, topic, stored_row_size(row))
             for topic, row in self._rows.items()
             if row.expires_at is not None and row.expires_at <= now
         )
@@ -179,7 +183,7 @@ class MemoryRetainedStore:
 
     def statistics(self) -> RetainedStatistics:
         """Return the totals."""
-        return RetainedStatistics(len(self._rows), self._payload_bytes)
+        return RetainedStatistics(len(self._rows), self._bytes)
 
     def _listed(self, topic: str, payloads: bool) -> ListedMessage:
         message = self._changes[topic].message
@@ -192,10 +196,10 @@ class MemoryRetainedStore:
         self._changes[topic] = change
         known = self._rows.pop(topic, None)
         if known is not None:
-            self._payload_bytes -= len(known.payload)
+            self._bytes -= stored_row_size(known)
         if change.message is not None:
             self._rows[topic] = row
-            self._payload_bytes += len(row.payload)
+            self._bytes += stored_row_size(row)
             if known is None:
                 insort(self._topics, topic)
         elif known is not None:
@@ -203,7 +207,7 @@ class MemoryRetainedStore:
 
 
 def _usage(rows: Iterable[Row]) -> Usage:
-    sizes = [row.size for row in rows]
+    sizes = [stored_row_size(row) for row in rows]
     return Usage(len(sizes), sum(sizes))
 
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from attrs import fields
 
 from holdfast.messages import RetainedChange, RetainedMessage
-from holdfast.sizes import HELD_ENTRY
+from holdfast.sizes import HELD_ENTRY, STORED_ENTRY
 from holdfast.wire.datatypes import encode_variable_byte_integer
 from holdfast.wire.properties import NO_PROPERTIES, Properties
 from holdfast.wire.property_codec import decode_properties, encode_properties
@@ -111,6 +111,11 @@ def packet_of(row: Row, protocol_version: int) -> bytes:
 def longest_packet(row: Row) -> int:
     """Return the length in bytes of the row's longest packet, that of MQTT 5.0."""
     return len(row.prefix5) + len(row.topic.encode()) + len(row.properties5) + row.size
+
+
+def stored_row_size(row: Row) -> int:
+    """Return how many bytes a row counts for in totals and quotas; a tombstone counts for none."""
+    return 0 if row.tombstone else STORED_ENTRY + len(row.topic.encode()) + len(row.properties5) + row.size
 
 
 def held_row_size(row: Row) -> int:

@@ -289,7 +289,7 @@ class SQLRetainedStore:
     def statistics(self) -> RetainedStatistics:
         """Return the totals at the opening, changed by the commits of this node."""
         totals = self._upserts.totals
-        return RetainedStatistics(totals.count, totals.payload_bytes)
+        return RetainedStatistics(totals.count, totals.bytes)
 
     def _opened(self, parts: OpenStore) -> None:
         self._parts = parts
@@ -327,7 +327,7 @@ class SQLRetainedStore:
             self._statements.make_tombstones(cursor, topics, now, revision)
             self._usage.change(cursor, watched, topics)
             self._recorder.record_expired(cursor, topics, now, revision)
-            add_to_totals(cursor, self.node, change.count, change.payload_bytes, 0)
+            add_to_totals(cursor, self.node, change.count, change.bytes, 0)
         return topics, change
 
 

@@ -100,7 +100,7 @@ class RetainedUpserts:
             self._statements.add_levels(cursor, new)
         if change.highest:
             raise_revision_mark(cursor, self._node, change.highest)
-        add_to_totals(cursor, self._node, change.count, change.payload_bytes, change.largest_packet)
+        add_to_totals(cursor, self._node, change.count, change.bytes, change.largest_packet)
         return change
 
 

@@ -94,10 +94,10 @@ class Listing:
 
 @frozen
 class RetainedStatistics:
-    """The number of committed retained messages, and the bytes of their payloads."""
+    """The number of committed retained messages, and their bytes (:func:`holdfast.sizes.stored_size`)."""
 
     count: int
-    payload_bytes: int
+    bytes: int
 
 
 #: A position among expired messages: the time of expiry and the topic of the last one counted.
@@ -118,7 +118,7 @@ class Census:
 
 @frozen
 class Usage:
-    """A number of messages, the bytes of their payloads, and for a single message its Client."""
+    """A number of messages, their bytes (:func:`holdfast.sizes.stored_size`), and for a single message its Client."""
 
     messages: int
     bytes: int

@@ -148,8 +148,8 @@ class Figures:
             "retained messages/count": retained.count,
             "messages/stored": retained.count + waiting,
             "store/messages/count": retained.count + waiting,
-            "store/messages/bytes": retained.payload_bytes + waiting_bytes,
-            "holdfast/retained/bytes": retained.payload_bytes,
+            "store/messages/bytes": retained.bytes + waiting_bytes,
+            "holdfast/retained/bytes": retained.bytes,
         }
 
     def _transports(self) -> dict[str, object]:

@@ -45,6 +45,7 @@ from typing import Any
 
 from attrs import frozen
 
+from holdfast.sizes import STORED_ENTRY
 from holdfast.storage import tables
 from holdfast.storage.database import Durability
 from holdfast.storage.schema import prepare
@@ -317,7 +318,9 @@ def _count(target: sqlite3.Connection, node: int, mark: int) -> int:
     newest = "(SELECT coalesce(max(revision), 0) FROM retained)", "(SELECT coalesce(max(id), 0) FROM sessions)"
     target.execute(
         f"INSERT INTO nodes (node, revision_mark, retained_count, retained_bytes, largest_packet) "
-        f"SELECT ?, max(?, {', '.join(newest)}), coalesce(sum(tombstone = 0), 0), coalesce(sum(size), 0), "
+        f"SELECT ?, max(?, {', '.join(newest)}), coalesce(sum(tombstone = 0), 0), "
+        "coalesce(sum(CASE tombstone WHEN 0 THEN size + length(CAST(topic AS BLOB)) + length(properties5) + "
+        f"{STORED_ENTRY} END), 0), "
         "coalesce(max(length(prefix5) + length(CAST(topic AS BLOB)) + length(properties5) + size), 0) FROM retained",
         (node, mark),
     )

@@ -16,8 +16,8 @@ class StoreTotals:
     """The totals of all nodes.
 
     ``revision_mark`` is the highest revision used. ``retained_count`` and ``retained_bytes`` are the number of live
-    messages and the bytes of their payloads. ``largest_packet`` is the length of the longest packet that any retained
-    message ever had. ``unsent_revision`` is the highest revision of an operator's change.
+    messages and their bytes. ``largest_packet`` is the length of the longest packet that any retained message ever had.
+    ``unsent_revision`` is the highest revision of an operator's change.
     """
 
     revision_mark: int
@@ -57,10 +57,10 @@ def raise_unsent_revision(cursor: Cursor, node: int, revision: int) -> None:
     )
 
 
-def add_to_totals(cursor: Cursor, node: int, count: int, payload_bytes: int, largest_packet: int) -> None:
+def add_to_totals(cursor: Cursor, node: int, count: int, size: int, largest_packet: int) -> None:
     """Add to a node's share of the totals, inside a transaction."""
     cursor.execute(
         "UPDATE nodes SET retained_count = retained_count + ?, retained_bytes = retained_bytes + ?, "
         "largest_packet = CASE WHEN largest_packet < ? THEN ? ELSE largest_packet END WHERE node = ?",
-        (count, payload_bytes, largest_packet, largest_packet, node),
+        (count, size, largest_packet, largest_packet, node),
     )

@@ -20,7 +20,7 @@ class Totals:
     """
 
     count: int = 0
-    payload_bytes: int = 0
+    bytes: int = 0
     largest_packet: int = 0
     levels: frozenset[int] = frozenset()
     highest: int = 0
@@ -29,7 +29,7 @@ class Totals:
     def add(self, other: Totals) -> None:
         """Add a change."""
         self.count += other.count
-        self.payload_bytes += other.payload_bytes
+        self.bytes += other.bytes
         self.largest_packet = max(self.largest_packet, other.largest_packet)
         self.highest = max(self.highest, other.highest)
         if not other.levels <= self.levels:

@@ -11,8 +11,16 @@ from weakref import WeakKeyDictionary
 from psycopg import errors
 
 from holdfast.retained.store.dialects.answers import Leap, Totals
-from holdfast.retained.store.dialects.statements import FIRST, INSERTED, ON_CONFLICT, Fragments, Statements, below
-from holdfast.retained.store.rows import Row, longest_packet
+from holdfast.retained.store.dialects.statements import (
+    FIRST,
+    INSERTED,
+    ON_CONFLICT,
+    Fragments,
+    Statements,
+    below,
+    stored_size,
+)
+from holdfast.retained.store.rows import Row, longest_packet, stored_row_size
 from holdfast.retained.store.values import Usage
 from holdfast.retained.wildcards.plan import LIKE, Plan
 from holdfast.retained.wildcards.successor_sql import successor
@@ -26,7 +34,8 @@ from holdfast.storage.writing.bulk import split
 # ruff: noqa: S608
 
 _STORED = (
-    "SELECT topic, revision, tombstone, size FROM retained WHERE topic = ANY(CAST(? AS text[])) ORDER BY topic "
+    "SELECT topic, revision, tombstone, CASE tombstone WHEN 0 THEN {size} ELSE 0 END FROM retained "
+    "WHERE topic = ANY(CAST(? AS text[])) ORDER BY topic "
     "FOR UPDATE"
 )
 # xmax is 0 for an inserted row, and not for an updated one.
@@ -164,7 +173,7 @@ class PostgresStatements(Statements):
         return {topic: Usage(1, size, client_id) for topic, size, client_id in cursor.fetchall()}
 
     def _write(self, cursor: Cursor, rows: Sequence[Row], node: int, change: Totals) -> None:
-        cursor.execute(_STORED, (Texts([row.topic for row in rows]),))
+        cursor.execute(_STORED.format(size=stored_size(self.fragments)), (Texts([row.topic for row in rows]),))
         stored = {topic: rest for topic, *rest in cursor.fetchall()}
         winners = []
         for row in rows:
@@ -191,7 +200,7 @@ class PostgresStatements(Statements):
             raise errors.SerializationFailure("another node has written these topics at the same time")
         present = len(replaced) - sum(tombstone for _, tombstone, _ in replaced)
         change.count += len(winners) - sum(row.tombstone for row in winners) - present
-        change.payload_bytes += sum(row.size for row in winners) - sum(size for _, _, size in replaced)
+        change.bytes += sum(map(stored_row_size, winners)) - sum(size for _, _, size in replaced)
         levels = frozenset(row.levels for row in winners)
         change.add(Totals(largest_packet=max(map(longest_packet, winners)), levels=levels))
 

@@ -11,8 +11,16 @@ from itertools import chain
 from typing import Any
 
 from holdfast.retained.store.dialects.answers import Leap, Totals
-from holdfast.retained.store.dialects.statements import FIRST, INSERTED, ON_CONFLICT, Fragments, Statements, below
-from holdfast.retained.store.rows import COLUMNS, Row, longest_packet
+from holdfast.retained.store.dialects.statements import (
+    FIRST,
+    INSERTED,
+    ON_CONFLICT,
+    Fragments,
+    Statements,
+    below,
+    stored_size,
+)
+from holdfast.retained.store.rows import COLUMNS, Row, longest_packet, stored_row_size
 from holdfast.retained.store.values import Usage
 from holdfast.retained.wildcards.plan import GLOB, Plan, plan
 from holdfast.storage.driver import Cursor
@@ -136,7 +144,7 @@ class SQLiteStatements(Statements):
             change.add(
                 Totals(
                     len(part) - sum(row.tombstone for row in part) - count,
-                    sum(row.size for row in part) - size,
+                    sum(map(stored_row_size, part)) - size,
                     max(map(longest_packet, part)),
                     frozenset(row.levels for row in part),
                 )
@@ -169,8 +177,10 @@ def _upsert(rows: int) -> str:
 @lru_cache
 def _replaced(rows: int) -> str:
     """Select, for this number of topics, the number of messages, their bytes, and the highest revision."""
+    size = stored_size(SQLiteStatements.fragments)
     return (
-        "SELECT count(*) - coalesce(sum(tombstone), 0), coalesce(sum(size), 0), coalesce(max(revision), -1) "
+        f"SELECT count(*) - coalesce(sum(tombstone), 0), coalesce(sum(CASE tombstone WHEN 0 THEN {size} END), 0), "
+        "coalesce(max(revision), -1) "
         f"FROM retained WHERE topic IN ({', '.join('?' * rows)})"
     )
 

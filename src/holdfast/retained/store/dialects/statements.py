@@ -21,6 +21,7 @@ from holdfast.retained.store.dialects.answers import Condition, Leap, Totals
 from holdfast.retained.store.rows import COLUMNS, MESSAGE_COLUMNS, Row
 from holdfast.retained.store.values import Census, ExpiredPosition, RetainedStatistics, Slice, Usage
 from holdfast.retained.wildcards.plan import JUST_AFTER, PatternSyntax, Plan
+from holdfast.sizes import STORED_ENTRY
 from holdfast.storage.driver import Connection, Cursor
 
 # Built from constants and counts alone: values are always bound.
@@ -43,7 +44,7 @@ _CENSUS = (
     "(SELECT max(topic) FROM expired WHERE expires_at = (SELECT max(expires_at) FROM expired)) FROM expired"
 )
 _EXPIRED = (
-    "WITH expired AS MATERIALIZED (SELECT topic, size, expires_at FROM retained WHERE expires_at IS NOT NULL "
+    "WITH expired AS MATERIALIZED (SELECT topic, {size} AS size, expires_at FROM retained WHERE expires_at IS NOT NULL "
     "AND expires_at <= :now{after} ORDER BY expires_at, topic LIMIT :limit) "
 )
 _END_OF_PART = "SELECT topic FROM retained WHERE topic >= ? ORDER BY topic LIMIT 1 OFFSET ?"
@@ -230,13 +231,14 @@ class Statements(ABC):
     def usage_of(self, cursor: Cursor, topics: Sequence[str]) -> dict[str, Usage]:
         """Return the usage of these topics, and lock them against other nodes until the transaction ends."""
         among, lock = self.fragments.among.format("?"), self.fragments.lock.format("topic")
-        query = f"SELECT topic, size, client_id FROM retained WHERE tombstone = 0 AND topic {among}{lock}"
+        size = stored_size(self.fragments)
+        query = f"SELECT topic, {size} AS size, client_id FROM retained WHERE tombstone = 0 AND topic {among}{lock}"
         return self.usages(cursor, query, (self.bound_list(topics),))
 
     def usage_between(self, cursor: Cursor, low: str, high: str | None, limit: int) -> dict[str, Usage]:
         """Return the usage of the first ``limit`` topics from ``low`` up to but not including ``high``."""
         query = (
-            "SELECT topic, size, client_id FROM retained "
+            f"SELECT topic, {stored_size(self.fragments)} AS size, client_id FROM retained "
             f"WHERE tombstone = 0 AND topic >= :low{below(high is not None)} ORDER BY topic LIMIT :limit"
         )
         return self.usages(cursor, query, {"low": low, "limit": limit, **({} if high is None else {"high": high})})
@@ -273,10 +275,11 @@ class Statements(ABC):
         return end, [topic for (topic,) in cursor.fetchall()]
 
     def expired(self, cursor: Cursor, now: int, limit: int) -> tuple[list[str], int]:
-        """Find expired messages, the earliest ones first: their topics, and the sum of their payloads' bytes."""
+        """Find expired messages, the earliest ones first: their topics, and the sum of their bytes."""
         cursor.execute(
             f"SELECT {self.fragments.list_of.format('topic')}, CAST(coalesce(sum(size), 0) AS BIGINT) FROM "
-            "(SELECT topic, size FROM retained WHERE expires_at IS NOT NULL AND expires_at <= ? "
+            f"(SELECT topic, {stored_size(self.fragments)} AS size FROM retained "
+            "WHERE expires_at IS NOT NULL AND expires_at <= ? "
             f"ORDER BY expires_at LIMIT ?{self.fragments.lock_free}) AS found",
             (now, limit),
         )
@@ -290,7 +293,7 @@ class Statements(ABC):
         if after is not None:
             condition = " AND (expires_at, topic) > (:time, :topic)"
             bound.update(time=after[0], topic=after[1])
-        cursor.execute(_EXPIRED.format(after=condition) + _CENSUS, bound)
+        cursor.execute(_EXPIRED.format(after=condition, size=stored_size(self.fragments)) + _CENSUS, bound)
         count, size, expired, expired_size, *last = cursor.fetchone()
         return Census(
             RetainedStatistics(count, size),
@@ -317,6 +320,11 @@ class Statements(ABC):
             (before, limit),
         )
         return cursor.rowcount
+
+
+def stored_size(fragments: Fragments) -> str:
+    """Return the expression for the bytes of a message that totals and quotas count. No payload is read."""
+    return f"(size + {fragments.topic_length} + {fragments.length}(properties5) + {STORED_ENTRY})"
 
 
 def below(bounded: bool) -> str:
