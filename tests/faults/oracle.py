@@ -7,6 +7,7 @@ from typing import Any
 
 from attrs import define, field
 
+from holdfast.sizes import STORED_ENTRY
 from holdfast.storage.database import Durability
 from holdfast.storage.engine import database_at
 from holdfast.topics import matches
@@ -44,7 +45,7 @@ class Facts:
         return [None, *values] if last is None else values[last:]
 
 
-_LIVE = "SELECT topic, payload, client_id, size, levels FROM retained WHERE tombstone = 0 ORDER BY topic"
+_LIVE = "SELECT topic, payload, client_id, size, levels, properties5 FROM retained WHERE tombstone = 0 ORDER BY topic"
 _TOTALS = "SELECT coalesce(sum(retained_count), 0), coalesce(sum(retained_bytes), 0) FROM nodes"
 _LEVELS = "SELECT levels FROM retained_levels"
 _USAGE = "SELECT scope, subject, messages, bytes, counted_to FROM retained_usage"
@@ -94,7 +95,7 @@ def _disagreements(found: Mapping[str, Sequence[tuple[Any, ...]]]) -> list[str]:
     """Return the disagreements between the tables of the database."""
     wrong: list[str] = []
     live = found[_LIVE]
-    if found[_TOTALS] != [(len(live), sum(row[3] for row in live))]:
+    if found[_TOTALS] != [(len(live), sum(map(_counted, live)))]:
         wrong.append(f"totals are {found[_TOTALS]}, but {len(live)} messages are retained")
     if not {row[4] for row in live} <= {levels for (levels,) in found[_LEVELS]}:
         wrong.append("a number of topic levels is missing")
@@ -113,13 +114,18 @@ def _disagreements(found: Mapping[str, Sequence[tuple[Any, ...]]]) -> list[str]:
     return wrong + _miscounted(live, found[_USAGE])
 
 
+def _counted(row: tuple[Any, ...]) -> int:
+    """Return the bytes of a message that totals and quotas count."""
+    return len(row[0].encode()) + len(bytes(row[5])) + int(row[3]) + STORED_ENTRY
+
+
 def _miscounted(live: Sequence[tuple[Any, ...]], usage: Sequence[tuple[Any, ...]]) -> list[str]:
     wrong: list[str] = []
     complete = {scope for scope, subject, _, _, counted_to in usage if not subject and counted_to is None}
     if FILTER in complete:
         inside = [row for row in live if matches(FILTER, row[0])]
         (counted,) = [row[2:4] for row in usage if row[0] == FILTER]
-        if tuple(counted) != (len(inside), sum(row[3] for row in inside)):
+        if tuple(counted) != (len(inside), sum(map(_counted, inside))):
             wrong.append(f"the quota of {FILTER} counts {counted}, but {len(inside)} messages are retained")
     if "" in complete:
         clients = {row[1]: row[2] for row in usage if not row[0] and row[1] and row[2]}

@@ -82,8 +82,8 @@ nodes = Table(
 
 #: Totals of the retained messages under each quota, counted the same way and updated in the same transactions as the
 #: messages. ``scope`` is a Topic Filter and ``subject`` is ""; or ``scope`` is "" and ``subject`` a Client Identifier.
-#: Each scope has a row with the subject "", whose ``counted_to`` is the topic up to which the scope is counted ("": none
-#: yet, NULL: all topics).
+#: Each scope has a row with the subject "", whose ``counted_to`` is the topic up to which the scope is counted ("":
+#: none yet, NULL: all topics).
 retained_usage = Table(
     "retained_usage",
     metadata,

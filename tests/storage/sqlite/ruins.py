@@ -85,9 +85,13 @@ def contents(path: Path) -> dict[str, bytes]:
     connection = sqlite3.connect(path)
     try:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        found = dict(connection.execute("SELECT topic, payload FROM retained WHERE tombstone = 0").fetchall())
+        rows = connection.execute("SELECT topic, payload, properties5 FROM retained WHERE tombstone = 0").fetchall()
+        found = {topic: payload for topic, payload, _ in rows}
         count, size = connection.execute("SELECT sum(retained_count), sum(retained_bytes) FROM nodes").fetchone()
-        assert (count or 0, size or 0) == (len(found), sum(map(len, found.values())))
+        assert (count or 0, size or 0) == (
+            len(found),
+            sum(len(topic.encode()) + len(payload) + len(block) + 200 for topic, payload, block in rows),
+        )
         levels = {level for (level,) in connection.execute("SELECT levels FROM retained_levels")}
         assert levels >= {topic.count("/") + 1 for topic in found}
         return found
