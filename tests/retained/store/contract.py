@@ -310,16 +310,16 @@ class StoreContract:
             put(store, "later", b"later", expires_at=NOW + 1)
             put(store, "never", b"never")
             clear(store, "cleared")
-            total = RetainedStatistics(9, 38)
-            assert result_of(store.census(NOW, None, 10)) == Census(total, RetainedStatistics(7, 28), None)
+            total = statistics_of(9, 38, 31)
+            assert result_of(store.census(NOW, None, 10)) == Census(total, statistics_of(7, 28, 21), None)
             found, after = list[tuple[int, int]](), None
             for _ in range(4):
                 census = result_of(store.census(NOW, after, 2))
                 assert census.total == total
-                found.append((census.expired.count, census.expired.payload_bytes))
+                found.append((census.expired.count, census.expired.bytes))
                 after = census.after
             assert after is None
-            assert found == [(2, 11), (2, 11), (2, 3), (1, 3)]
+            assert found == [(2, 419), (2, 419), (2, 411), (1, 207)]
             result_of(store.expire(NOW, 5))
             assert result_of(store.census(NOW, None, 10)).total.count == 4
 
