@@ -204,7 +204,7 @@ def test_retained_and_replayed_messages(broker: MemoryBroker) -> None:
     assert figures["holdfast/counters/retained_over_topic_length"] == "1"
     broker.advance(70)
     figures = present(broker)
-    assert told("set clear expire bytes") == ["4", "1", "1", "2"]
+    assert told("set clear expire bytes") == ["4", "1", "1", "204"]
 
 
 def test_memory_is_measured_if_the_system_reports_it(tmp_path: Path) -> None:
