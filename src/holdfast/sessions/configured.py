@@ -31,6 +31,7 @@ def limits_of(zone: Zone) -> Limits:
         max_keepalive=mqtt.max_keepalive,
         keepalive_multiplier=mqtt.keepalive_multiplier,
         max_inflight=mqtt.max_inflight,
+        max_inflight_bytes=mqtt.max_inflight_bytes,
         max_awaiting_rel=mqtt.max_awaiting_rel,
         await_rel_timeout=mqtt.await_rel_timeout,
         max_subscriptions=mqtt.max_subscriptions,

@@ -82,7 +82,7 @@ def test_answers_count_also_after_they_are_written() -> None:
 @pytest.mark.parametrize("qos", [0, 1])
 def test_a_fan_out_does_not_stop_the_reading(qos: int) -> None:
     """Otherwise the acknowledgements that make room for it would not be read."""
-    broker = MemoryBroker(limits=Limits(max_inflight=1000))
+    broker = MemoryBroker(limits=Limits(max_inflight_bytes=10 << 20))
     client = broker.client("c")
     client.subscribe("t", qos=qos)
     client.network.blocked = True

@@ -31,7 +31,7 @@ class OneMessage:
     def __init__(self, qos: int, state: InflightState, version: int = 5) -> None:
         self.client = MemoryBroker().client("c", version)
         self.messages = InflightMessages(
-            window=Window(10),
+            window=Window(10, 1 << 20),
             deliveries=Deliveries(UNRECORDED, MemorySessionStates()),
             counters=Counters(),
             now=lambda: 0,

@@ -10,7 +10,7 @@ from holdfast.sessions.delivery.window import Window
 
 
 def window(size: int, *, replaying: bool = False, replayed: int = 0) -> Window:
-    made = Window(size)
+    made = Window(size, 1 << 20)
     made.replaying = replaying
     made.replayed = replayed
     return made
@@ -55,3 +55,38 @@ def test_the_window_is_never_exceeded(size: int, replaying: bool, live: int, rep
     if in_flight <= size:
         assert in_flight + max(0, shared.live_room(in_flight)) <= size
         assert in_flight + max(0, shared.replay_room(in_flight, live_waits)) <= size
+
+
+@given(st.booleans(), st.lists(st.tuples(st.booleans(), st.integers(0, 300)), max_size=30), st.booleans())
+def test_the_bytes_in_flight_are_bounded(replaying: bool, offered: list[tuple[bool, int]], live_waits: bool) -> None:
+    """By the maximum or one longer message; while a replay runs, by one message more."""
+    shared = Window(100, 100)
+    shared.replaying = replaying
+    in_flight = 0
+    longest = {False: 0, True: 0}
+    for replayed, size in offered:
+        if replayed:
+            allowed = replaying and (not shared.replayed_bytes or size <= shared.replay_bytes(live_waits))
+        else:
+            allowed = shared.takes_live(in_flight, size)
+        if allowed:
+            in_flight += 1
+            shared.bytes += size
+            shared.replayed += replayed
+            shared.replayed_bytes += size * replayed
+            longest[replayed] = max(longest[replayed], size)
+    live, other = longest[False], longest[True]
+    most = max(100, live)
+    if replaying:
+        most = max(most + other, max(100, other) + live)
+    assert shared.bytes <= most
+
+
+def test_each_kind_of_message_always_has_a_place() -> None:
+    """So neither live messages nor a replay wait for ever."""
+    shared = Window(100, 100)
+    shared.replaying = True
+    shared.bytes = shared.replayed_bytes = 100
+    assert shared.takes_live(1, 1000)
+    shared.replayed_bytes = 0
+    assert shared.replay_room(1, True) > 0

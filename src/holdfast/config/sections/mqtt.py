@@ -210,6 +210,16 @@ class MQTTConfig(Section):
         effect="Higher: more throughput over slow links, and more repeated messages after a lost Network Connection.",
         example=100,
     )
+    max_inflight_bytes: int = option(
+        Size("1KB", "64GB"),
+        "1MB",
+        help="Bytes of the unacknowledged Application Messages with QoS 1 and 2 that may be on the way to one client,"
+        " live and retained ones together; 600 bytes for each count too. At least one message may be on the way, of any"
+        " length; during a replay, one live and one retained message.",
+        effect="Higher: more throughput of long messages over slow links, and more memory for each client that does not"
+        " acknowledge.",
+        example="256KB",
+    )
     max_awaiting_rel: int = option(
         Integer(1, 65535, unit="Application Messages"),
         1000,

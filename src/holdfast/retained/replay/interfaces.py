@@ -32,6 +32,12 @@ class IDelivery(Interface):
     def room() -> int:
         """Return how many messages may be delivered now. At 0, the subscriber later calls :meth:`Replay.wake`."""
 
+    def fitting(messages: Slice) -> int:
+        """Return how many messages of a slice may be delivered now, by their bytes. At 0, see :meth:`room`."""
+
+    def most_bytes() -> int:
+        """Return how many bytes of messages the next read may have: about as many as may be delivered."""
+
     def is_leaving(after: str, last: str) -> bool:
         """Tell whether a replayed message has yet to leave, of a matching topic above ``after`` and up to ``last``.
 

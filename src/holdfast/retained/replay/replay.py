@@ -252,7 +252,7 @@ class Replay:
             return False
         self._state = ReplayState.READING
         if not self.held.is_reading:  # a batch that is being read ahead is needed now
-            self._read(now, self._flow.settings.max_batch_bytes)
+            self._read(now, min(self._flow.settings.max_batch_bytes, self._delivery.most_bytes()))
         return False
 
     def _has_expired(self, now: int) -> bool:
@@ -273,6 +273,10 @@ class Replay:
         if not piece.count:  # all of its messages were stale
             held.cursor = piece.last
             return self._goes_on()
+        room = min(room, self._delivery.fitting(piece))
+        if not room:
+            held.slices.appendleft(piece)
+            return self._rest()
         # The tokens are taken last: stale messages cost none, and no more are taken than the client has room for.
         if self._flow.is_limited:
             room = self._flow.grant(self, min(room, piece.count))

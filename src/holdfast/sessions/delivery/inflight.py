@@ -98,8 +98,9 @@ PROTOCOL_ERRORS = {
 class Inflight:
     """One PUBLISH that is not acknowledged, or the PUBREL that follows it.
 
-    ``packet`` is the PUBLISH as first sent, with DUP 0, encoded for ``protocol_version``. ``expires_at`` is in
-    milliseconds since the epoch (0 for never). ``replayed`` tells that a replay sent this retained message.
+    ``packet`` is the PUBLISH as first sent, with DUP 0, encoded for ``protocol_version``; b"" if it will not be sent
+    again. ``size`` is its part of the window, in bytes. ``expires_at`` is in milliseconds since the
+    epoch (0 for never). ``replayed`` tells that a replay sent this retained message.
     """
 
     packet: bytes
@@ -109,6 +110,7 @@ class Inflight:
     replayed: bool = False
     delivery: Delivery | None = None
     state: InflightState = SENT
+    size: int = 0
 
     def again(self, protocol_version: int, now: int) -> bytes:
         """Return the PUBLISH for another attempt, with DUP 1 [MQTT5-3.3.1-1]."""

@@ -5,6 +5,10 @@ The states of one message are explained in :mod:`inflight`.
 A QoS 2 message that has not been sent yet can be overtaken by a newer QoS 0 or 1 message of its topic. If the older one
 comes from a replay, :meth:`InflightMessages.drop_overtaken` drops it: a Client never receives a retained message after
 a newer one.
+
+**Memory.** Packets are kept for another attempt, and their bytes are bounded by the window. Two kinds are never sent
+again and so are not kept: the packets of a Session that ends with its connection, once they have left; and those of
+messages that the Client has received.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from holdfast.sessions.delivery.inflight import (
 )
 from holdfast.sessions.delivery.packet_identifiers import PacketIdentifiers
 from holdfast.sessions.delivery.window import Window
+from holdfast.sizes import HELD_ENTRY
 from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
 from holdfast.wire import ProtocolError
 
@@ -55,8 +60,10 @@ class InflightMessages:
         "_on_sent",
         "_unknown_released",
         "_unsent_topics",
+        "_waiting_bytes",
         "_window",
         "entries",
+        "keeps_packets",
         "to_resend",
     )
 
@@ -81,8 +88,11 @@ class InflightMessages:
         self._on_room = on_room
         self._on_sent = on_sent
         self._on_lost = on_lost
+        #: whether messages may have to be sent again, since the Session outlives its connection
+        self.keeps_packets = True
         #: of the entries, those to repeat after a reconnect
         self.to_resend: dict[int, Inflight] = {}
+        self._waiting_bytes = 0  # the sizes of to_resend
         self._unsent_topics: dict[int, str] = {}  # topics of replayed messages that have not been sent yet
         self._unknown_released = 0  # PUBREL packets on this connection that answered an unknown identifier
 
@@ -95,6 +105,8 @@ class InflightMessages:
     def send(self, link: IClientLink, packet_identifier: int, entry: Inflight, after: CommitTicket = COMMITTED) -> None:
         """Send a PUBLISH: with QoS 1 at once, with QoS 2 once its delivery and ``after`` are durable."""
         self.entries[packet_identifier] = entry
+        size = entry.size = _size(entry)
+        self._window.bytes += size
         delivery = entry.delivery
         first = delivery is None or not delivery.noted
         ticket = COMMITTED if delivery is None else self._deliveries.note(delivery, packet_identifier)
@@ -108,6 +120,8 @@ class InflightMessages:
             link.send_messages(entry.packet, 1)
         else:
             link.send_message(entry.packet)
+        if not self.keeps_packets:
+            entry.packet = b""
 
     def _await_commit(
         self, link: IClientLink, packet_identifier: int, entry: Inflight, ticket: CommitTicket, first: bool
@@ -134,6 +148,7 @@ class InflightMessages:
                 elif self._link is not None:
                     # The Client has reconnected meanwhile. Its window, version and packet size may be others.
                     self.to_resend[packet_identifier] = entry
+                    self._waiting_bytes += entry.size
                     self._on_room()
 
         ticket.when_settled(settled)
@@ -141,6 +156,7 @@ class InflightMessages:
     def send_replayed(self, link: IClientLink, packet_identifier: int, entry: Inflight, topic: str) -> None:
         """Send a PUBLISH of a replay."""
         self._window.replayed += 1
+        self._window.replayed_bytes += _size(entry)
         self.send(link, packet_identifier, entry)
         if entry.state is AWAITS_COMMIT:
             self._unsent_topics[packet_identifier] = topic
@@ -154,6 +170,8 @@ class InflightMessages:
         else:
             entry.state = SENT
             self._unsent_topics.pop(packet_identifier, None)
+            if not self.keeps_packets:
+                entry.packet = b""
             link.send_message(packet)
             self._on_sent()
 
@@ -167,6 +185,13 @@ class InflightMessages:
         """Store a message that was never sent like a queued one: after a restart it is sent with DUP 0."""
         if entry.delivery is not None:
             self._deliveries.note(entry.delivery, 0)
+
+    def restore(self, packet_identifier: int, entry: Inflight) -> None:
+        """Take over a message that an earlier process has stored."""
+        self.entries[packet_identifier] = entry
+        if entry.packet:
+            entry.size = _size(entry)
+            self._window.bytes += entry.size
 
     # --- messages that have not been sent yet
 
@@ -222,9 +247,13 @@ class InflightMessages:
             self._unknown_released += 1
             return None
         entry.state = RELEASED
-        if entry.delivery is None:
-            return COMMITTED
-        return self._deliveries.note_released(entry.delivery, packet_identifier)
+        ticket = COMMITTED
+        if entry.delivery is not None:
+            ticket = self._deliveries.note_released(entry.delivery, packet_identifier)
+        if entry.size:
+            self._free(packet_identifier, entry)
+            self._on_room()
+        return ticket
 
     def _out_of_place(self, packet_identifier: int, event: InflightEvent) -> None:
         """Raise ProtocolError if this acknowledgement is of the wrong kind; otherwise it is harmless."""
@@ -257,6 +286,7 @@ class InflightMessages:
             for packet_identifier, entry in self.entries.items()
             if entry.state is not AWAITS_COMMIT
         }
+        self._waiting_bytes = sum(entry.size for entry in self.to_resend.values())
         self.send_again(link)
         for packet_identifier, entry in list(self.to_resend.items()):
             if entry.state is RELEASED:
@@ -273,12 +303,16 @@ class InflightMessages:
         """Repeat messages with DUP 1 while the window has room, and send those that were never sent with DUP 0."""
         waiting = self.to_resend
         # The connection may end within the loop: a message that it does not take was not sent.
-        while waiting and len(self.entries) - len(waiting) < self._window.size and self._link is link:
+        window = self._window
+        while waiting and len(self.entries) - len(waiting) < window.size and self._link is link:
             packet_identifier, entry = next(iter(waiting.items()))
             if entry.state is RELEASED:
                 self._release_again(link, packet_identifier)
                 continue
-            del waiting[packet_identifier]
+            sent = window.bytes - self._waiting_bytes
+            if sent and sent + entry.size > window.max_bytes:
+                return
+            self._waits_no_longer(packet_identifier)
             version, now = link.protocol_version, self._now()
             packet = entry.late(version, now) if entry.state is UNSENT else entry.again(version, now)
             if packet is None:
@@ -290,18 +324,23 @@ class InflightMessages:
             elif entry.state is UNSENT:
                 self._send_first(link, packet_identifier, entry, packet)
             else:
+                if not self.keeps_packets:
+                    entry.packet = b""
                 link.send_message(packet)
 
     def _send_first(self, link: IClientLink, packet_identifier: int, entry: Inflight, packet: bytes) -> None:
         """Send a PUBLISH that an earlier connection did not send, under the Packet Identifier that it has."""
+        self._free(packet_identifier, entry)
         entry.packet, entry.protocol_version, entry.state = packet, link.protocol_version, SENT
+        if entry.replayed:
+            self._window.replayed_bytes += _size(entry)
         self.send(link, packet_identifier, entry)
         if entry.state is SENT:
             self._unsent_topics.pop(packet_identifier, None)
 
     def _release_again(self, link: IClientLink, packet_identifier: int) -> None:
         """Repeat PUBREL."""
-        del self.to_resend[packet_identifier]
+        self._waits_no_longer(packet_identifier)
         link.send(b"\x62\x02" + packet_identifier.to_bytes(2, "big"))
 
     # --- the end
@@ -323,9 +362,31 @@ class InflightMessages:
 
     def _complete(self, packet_identifier: int, entry: Inflight) -> None:
         del self.entries[packet_identifier]
-        self.to_resend.pop(packet_identifier, None)
+        self._free(packet_identifier, entry)
+        self._waits_no_longer(packet_identifier)
         self._unsent_topics.pop(packet_identifier, None)
         entry.state = OVER
         self._window.replayed -= entry.replayed
         if entry.delivery is not None:
             self._deliveries.forget(entry.delivery)
+
+    def _free(self, packet_identifier: int, entry: Inflight) -> None:
+        """Drop the packet of a message, and give its bytes back to the window."""
+        size = entry.size
+        self._window.bytes -= size
+        if entry.replayed:
+            self._window.replayed_bytes -= size
+        if packet_identifier in self.to_resend:
+            self._waiting_bytes -= size
+        entry.size = 0
+        entry.packet = b""
+
+    def _waits_no_longer(self, packet_identifier: int) -> None:
+        entry = self.to_resend.pop(packet_identifier, None)
+        if entry is not None:
+            self._waiting_bytes -= entry.size
+
+
+def _size(entry: Inflight) -> int:
+    """Return how many bytes of the window a message takes."""
+    return len(entry.packet) + HELD_ENTRY

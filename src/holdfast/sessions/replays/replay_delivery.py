@@ -22,6 +22,7 @@ changes its form from the next slice on.
 from __future__ import annotations
 
 from functools import partial
+from itertools import takewhile
 from typing import Protocol
 
 from zope.interface import implementer
@@ -44,12 +45,19 @@ from holdfast.sessions.replays.replayed_packets import (
 )
 from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.subscription import Subscription
+from holdfast.sizes import HELD_ENTRY
 from holdfast.topics import matches
 from holdfast.wire import PacketParser, ReasonCode
 from holdfast.wire.packets import Publish
 
 #: the room for QoS 0: the window does not count, only the bytes that wait to be sent
 _UNLIMITED = 1 << 30
+#: The most bytes by which a packet grows when it is rewritten: Packet Identifier, Subscription Identifier, Message
+#: Expiry Interval, and longer lengths.
+_GROWTH = 2 + 5 + 5 + 4
+#: Bytes to read at once for QoS 1 and 2. With even less room in the window, some are read ahead: otherwise each
+#: acknowledgement would cost a read. With more room, the rest is read later: the client may not read its socket.
+_LEAST_READ, _MOST_READ = 64 * 1024, 128 * 1024
 
 
 class IReplays(Protocol):
@@ -128,6 +136,33 @@ class ReplayDelivery:
             self.begun = True
             session.share_window(with_replays=True)
         return session.replay_room() if self._highest_qos(self._subscription()) else _UNLIMITED
+
+    def fitting(self, messages: Slice) -> int:
+        """Return how many messages of a slice may be delivered now, by their bytes."""
+        session = self._session
+        in_window = self._highest_qos(self._subscription()) > 0
+        most = session.replay_bytes() if in_window else self._unchecked_bytes()
+        beside = _GROWTH + HELD_ENTRY if in_window else _GROWTH  # what a message takes beside its bytes in the slice
+        if len(messages.packets) + beside * messages.count <= most:
+            return messages.count
+        ends = enumerate((end for _, _, _, end in packets_of(messages.packets)), start=1)
+        count = sum(1 for _ in takewhile(lambda packet: packet[1] + beside * packet[0] <= most, ends))
+        if not count and not (in_window and session.window.replayed_bytes):
+            return 1
+        if not count:
+            session.note_waiting_replay()
+        return count
+
+    def most_bytes(self) -> int:
+        """Return how many bytes of messages the next read may have."""
+        if not self._highest_qos(self._subscription()):
+            return _UNLIMITED
+        return min(_MOST_READ, max(_LEAST_READ, self._session.replay_bytes()))
+
+    def _unchecked_bytes(self) -> int:
+        """Return how many bytes may be sent without regard to ``force_shutdown``."""
+        most = self._link.limits.max_buffered_bytes
+        return most - self._link.unsent if most else _UNLIMITED
 
     def is_leaving(self, after: str, last: str) -> bool:
         """Tell whether an earlier message of a topic in this range still awaits its commit."""

@@ -94,7 +94,7 @@ class Session:
         self.queue = MessageQueue()
         self.authorizations = AuthorizationOrder(self.fill)
         self.replay_positions = ReplayPositions()
-        self.window = Window(limits.max_inflight)
+        self.window = Window(limits.max_inflight, limits.max_inflight_bytes)
         self._durable = record.durable
         self._deliveries = Deliveries(record, states)
         self.inflight = InflightMessages(
@@ -126,6 +126,8 @@ class Session:
         self.replay_positions.upgraded = limits.upgrade_qos and (
             self.replay_positions.upgraded or not self.replay_positions
         )
+        self.window.max_bytes = limits.max_inflight_bytes
+        self.inflight.keeps_packets = expiry_interval != 0
 
     def attach(self, link: IClientLink, wake_replays: Callable[[], None]) -> None:
         """Send to this connection from now on: repeat the messages in flight, then send the queued ones."""
@@ -227,7 +229,7 @@ class Session:
         if self._durable or shared_filter is not None:
             delivery = self._deliveries.begin(outgoing, qos, retain, options.identifiers, shared_filter)
         # A message does not pass the queue, even if the window has room: messages leave in their order.
-        if link is not None and not self.queue and self.window.live_room(len(self.inflight.entries)) > 0:
+        if link is not None and not self.queue and self.window.takes_live(len(self.inflight.entries), outgoing.size()):
             self._send(link, outgoing, qos, retain, options.identifiers, delivery)
         else:
             self._enqueue(Queued(outgoing, qos, retain, options.identifiers, delivery))
@@ -288,6 +290,10 @@ class Session:
         """Return how many QoS 1 and 2 messages replays may send now."""
         return self.window.replay_room(len(self.inflight.entries), bool(self.queue))
 
+    def replay_bytes(self) -> int:
+        """Return how many bytes of QoS 1 and 2 messages replays may send now (see :meth:`Window.replay_bytes`)."""
+        return self.window.replay_bytes(bool(self.queue))
+
     def note_waiting_replay(self) -> None:
         """Note that a replay has found no room: wake replays when there is room again."""
         self._replays_wait = True
@@ -327,15 +333,18 @@ class Session:
         if resends:
             self.inflight.send_again(link)
         window = self.window
-        if queue and window.is_turn_of_replays():
+        if queue and len(self.inflight.entries) < window.size and window.is_turn_of_replays():
             self._wake_replays()
             return
         # The connection may end within the loop: from then on the messages stay in the queue.
-        while queue and self.link is link and (not queue.first.qos or window.live_room(len(self.inflight.entries)) > 0):
+        while queue and self.link is link and (not queue.first.qos or self._takes(queue.first)):
             queued = queue.pop()
             self._send(link, queued.outgoing, queued.qos, queued.retain, queued.identifiers, queued.delivery)
         if len(self.inflight.entries) < window.size:
             self._wake_waiting_replays()
+
+    def _takes(self, queued: Queued) -> bool:
+        return self.window.takes_live(len(self.inflight.entries), queued.outgoing.size())
 
     # --- restoring
 
@@ -351,7 +360,7 @@ class Session:
         for delivery, outgoing, packet_identifier, released in deliveries:
             self._deliveries.restored(delivery)
             if released:
-                self.inflight.entries[packet_identifier] = Inflight(b"", 2, 5, delivery=delivery, state=RELEASED)
+                self.inflight.restore(packet_identifier, Inflight(b"", 2, 5, delivery=delivery, state=RELEASED))
             elif outgoing is None:
                 self.record.delivered(delivery.seq)
             elif packet_identifier:
@@ -359,9 +368,7 @@ class Session:
                 # It was sent in time and may have expired since, but the exchange must be completed.
                 now = min(self.now(), expires_at - 1)
                 packet = outgoing.packet(5, delivery.qos, delivery.retain, delivery.identifiers, packet_identifier, now)
-                self.inflight.entries[packet_identifier] = Inflight(
-                    packet, delivery.qos, 5, expires_at, False, delivery
-                )
+                self.inflight.restore(packet_identifier, Inflight(packet, delivery.qos, 5, expires_at, False, delivery))
             else:
                 self.queue.append(Queued(outgoing, delivery.qos, delivery.retain, delivery.identifiers, delivery))
 
