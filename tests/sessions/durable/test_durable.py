@@ -724,6 +724,24 @@ def test_a_message_that_never_left_is_first_sent_with_dup_0(
     assert published(persistent(broker, "s", version)) == [(b"1", 2, True)]
 
 
+def test_a_message_that_never_left_is_first_sent_with_all_its_properties(tmp_path: Path) -> None:
+    """Also if the connection that it was given an identifier for was one of MQTT 3."""
+    broker = RestartableBroker(fresh_file(tmp_path))
+    persistent(broker, "s", 5).subscribe("t", qos=2, identifier=42)
+    client = persistent(broker, "s", 4)
+    publisher = persistent(broker, "p", 5)
+    broker.executor.manual = True
+    publisher.publish("t", b"1", qos=2, properties=Properties(content_type="text"))
+    client.drop()
+    broker.commit()
+    client = Client(broker, 5)
+    client.send(p.Connect("s", 5, False, properties=SESSION))
+    broker.commit()
+    (packet,) = client.got(p.Publish)
+    assert (packet.dup, packet.properties.content_type) == (False, "text")
+    assert packet.properties.subscription_identifiers == (42,)
+
+
 def test_a_message_that_expires_before_it_left_is_dropped(tmp_path: Path) -> None:
     """The Client knows nothing of it, so its exchange need not be completed [MQTT5-3.3.2-5]."""
     broker = RestartableBroker(fresh_file(tmp_path))

@@ -37,6 +37,7 @@ from attrs import define
 
 from holdfast.messages import seconds_left
 from holdfast.sessions.delivery.deliveries import Delivery
+from holdfast.sessions.delivery.outgoing import Expired, OutgoingMessage
 from holdfast.wire import PacketParser, Properties, encode
 from holdfast.wire.packets import Publish
 
@@ -100,7 +101,8 @@ class Inflight:
 
     ``packet`` is the PUBLISH as first sent, with DUP 0, encoded for ``protocol_version``; b"" if it will not be sent
     again. ``size`` is its part of the window, in bytes. ``expires_at`` is in milliseconds since the
-    epoch (0 for never). ``replayed`` tells that a replay sent this retained message.
+    epoch (0 for never). ``replayed`` tells that a replay sent this retained message. ``outgoing`` is kept until a QoS 2
+    message is sent: its connection may have another protocol version than the first one.
     """
 
     packet: bytes
@@ -111,10 +113,23 @@ class Inflight:
     delivery: Delivery | None = None
     state: InflightState = SENT
     size: int = 0
+    outgoing: OutgoingMessage | None = None
 
     def again(self, protocol_version: int, now: int) -> bytes:
         """Return the PUBLISH for another attempt, with DUP 1 [MQTT5-3.3.1-1]."""
         return self._at(protocol_version, now, True)
+
+    def first(self, protocol_version: int, packet_identifier: int, now: int) -> bytes | None:
+        """Return the PUBLISH for the first attempt on a later connection. None: the message has expired meanwhile."""
+        delivery = self.delivery
+        if delivery is None or self.outgoing is None:
+            return self.late(protocol_version, now)
+        try:
+            return self.outgoing.packet(
+                protocol_version, self.qos, delivery.retain, delivery.identifiers, packet_identifier, now
+            )
+        except Expired:
+            return None
 
     def late(self, protocol_version: int, now: int) -> bytes | None:
         """Return the PUBLISH for the first attempt, after a wait. None: the message has expired meanwhile."""

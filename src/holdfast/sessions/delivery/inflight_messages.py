@@ -116,6 +116,7 @@ class InflightMessages:
             if not ticket.settled or ticket.failure is not None:
                 self._await_commit(link, packet_identifier, entry, ticket, first)
                 return
+            entry.outgoing = None
         if entry.replayed:
             link.send_messages(entry.packet, 1)
         else:
@@ -169,6 +170,7 @@ class InflightMessages:
             self._on_room()
         else:
             entry.state = SENT
+            entry.outgoing = None
             self._unsent_topics.pop(packet_identifier, None)
             if not self.keeps_packets:
                 entry.packet = b""
@@ -314,7 +316,10 @@ class InflightMessages:
                 return
             self._waits_no_longer(packet_identifier)
             version, now = link.protocol_version, self._now()
-            packet = entry.late(version, now) if entry.state is UNSENT else entry.again(version, now)
+            if entry.state is UNSENT:
+                packet = entry.first(version, packet_identifier, now)
+            else:
+                packet = entry.again(version, now)
             if packet is None:
                 self._expire(packet_identifier, entry)
             elif link.maximum_packet_size is not None and len(packet) > link.maximum_packet_size:

@@ -57,7 +57,7 @@ _UNLIMITED = 1 << 30
 _GROWTH = 2 + 5 + 5 + 4
 #: Bytes to read at once for QoS 1 and 2. With even less room in the window, some are read ahead: otherwise each
 #: acknowledgement would cost a read. With more room, the rest is read later: the client may not read its socket.
-_LEAST_READ, _MOST_READ = 64 * 1024, 128 * 1024
+_LEAST_READ, _MOST_READ = 64 * 1024, 256 * 1024
 
 
 class IReplays(Protocol):

@@ -313,11 +313,12 @@ class Session:
         is stored.
         """
         assert self.link is not None
-        delivery = None
+        delivery = outgoing = None
         if self._durable and noted:
             outgoing, identifiers = OutgoingMessage.of_packet(packet, self.link.protocol_version, expires_at)
             delivery = self._deliveries.begin(outgoing, qos, True, identifiers, None)
         entry = Inflight(packet, qos, self.link.protocol_version, expires_at, True, delivery)
+        entry.outgoing = outgoing
         self.inflight.send_replayed(self.link, packet_identifier, entry, topic)
         return entry
 
@@ -396,6 +397,8 @@ class Session:
             if link.maximum_packet_size is None or len(packet) <= link.maximum_packet_size:
                 if qos:
                     entry = Inflight(packet, qos, version, message.expires_at or 0, False, delivery)
+                    if qos == 2:
+                        entry.outgoing = outgoing
                     self.inflight.send(link, packet_identifier, entry, outgoing.after)
                     return
                 link.send_message(packet)
