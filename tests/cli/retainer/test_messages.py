@@ -201,9 +201,10 @@ EVIL = "a\x1b[2J\nb\x9b\u202e"
 ESCAPED = "a\\x1b[2J\\nb\\x9b\\u202e"
 
 
-def test_topics_are_escaped_but_with_json_or_null() -> None:
+def test_topics_are_escaped_but_with_json_or_null(folder: Path) -> None:
     """To a terminal and to a file alike: a topic with a line feed adds no line to a list."""
-    ok("set", EVIL, "x")
+    (folder / "h.toml").write_text('[mqtt]\ncontrol_characters = "accept"\n')
+    ok("set", EVIL, "x", "--config", "h.toml")
     ok("set", "b", "y")
     assert ok("topics").decode() == f"{ESCAPED}\nb\n"
     assert ok("topics", "-0") == f"{EVIL}\0b\0".encode()
