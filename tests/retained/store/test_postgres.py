@@ -234,8 +234,8 @@ def test_a_batch_is_bounded_by_the_messages_of_all_nodes() -> None:
     """Another node stores messages that are longer than any message that this node has met."""
     with two_nodes() as (one, two):
         put(two, "t/0", b"x")
-        for number in range(1, 6):
-            put(one, f"t/{number}", bytes(1000))
+        for number in range(1, 20):
+            put(one, f"t/{number:02}", bytes(1000))
         lengths: list[int] = []
         read = PostgresStatements.read
 
@@ -246,8 +246,8 @@ def test_a_batch_is_bounded_by_the_messages_of_all_nodes() -> None:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(PostgresStatements, "read", watched)
-            assert len(topics_read(two, selection("#"), max_bytes=1500)) == 6
-        assert max(lengths) <= 1500
+            assert len(topics_read(two, selection("#"), rows=30, slice_rows=30, max_bytes=4500)) == 20
+        assert max(lengths) <= 4500
 
 
 def test_two_nodes_write_the_same_topics_at_once_without_loss_or_deadlock() -> None:
