@@ -61,6 +61,7 @@ class HeldMessages:
         self.slices: deque[Slice] = deque()
         #: by topic: the last change that the client was sent live
         self.marks: dict[str, Change] = {}
+        self._left_out = 0  # messages behind the held slices that are too long for the client
         self._current: BatchRead | None = None
         self._next: BatchRead | None = None
 
@@ -117,6 +118,7 @@ class HeldMessages:
         # Delivered bytes cannot be given up any more, so a slice of large messages is delivered in portions.
         for piece in read.batch.slices:
             self.slices.extend(portions(piece, _PORTION_BYTES, read.protocol_version))
+        self._left_out = read.batch.left_out
         # These marks are dropped only now: until here, slices of an older read were held.
         self.forget(read.committed)
         self.pass_delivered()
@@ -139,6 +141,13 @@ class HeldMessages:
         if not self.slices:
             self.cursor = max(self.cursor, self.read_after)
 
+    def take_left_out(self) -> int:
+        """Return how many messages behind the slices are too long for the client, once all slices are delivered."""
+        if self.slices:
+            return 0
+        left_out, self._left_out = self._left_out, 0
+        return left_out
+
     def bytes_to_read_ahead(self, max_batch_bytes: int) -> int:
         """Return how many bytes the next batch may have; 0 if it is not to be read now."""
         if self._next is not None or self.is_complete:
@@ -149,6 +158,7 @@ class HeldMessages:
     def give_up(self) -> None:
         """Give up all held messages, and any read under way. The next read begins at the cursor."""
         self.slices.clear()
+        self._left_out = 0
         self._current = self._next = None
 
     def give_up_reading(self) -> None:

@@ -53,6 +53,9 @@ class IDelivery(Interface):
     def deliver(messages: Slice) -> None:
         """Take a slice of at most ``room()`` messages, read in the form that was asked for last."""
 
+    def left_out(count: int) -> None:
+        """Take note that messages are longer than the form's ``max_packet_size`` and so are not delivered."""
+
     def finished() -> None:
         """Take note that all messages have been delivered."""
 

@@ -241,6 +241,7 @@ class Replay:
         # One moment for the whole step: the check of the slice and the next statement must agree.
         now = self._now()
         self.held.take_next()
+        self._note_left_out(self.held.take_left_out())
         if self._has_expired(now):
             self.reread()
         if self.held.slices:
@@ -272,6 +273,7 @@ class Replay:
         piece = held.take_slice()
         if not piece.count:  # all of its messages were stale
             held.cursor = piece.last
+            self._note_left_out(piece.left_out)
             return self._goes_on()
         room = min(room, self._delivery.fitting(piece))
         if not room:
@@ -297,6 +299,7 @@ class Replay:
             most_bytes = held.bytes_to_read_ahead(self._flow.settings.max_batch_bytes)
             if most_bytes:
                 self._read(now, most_bytes)
+        self._note_left_out(piece.left_out)
         self._delivery.deliver(piece)
         return self._goes_on()
 
@@ -305,7 +308,12 @@ class Replay:
         if self._state is not ReplayState.READY:
             return False
         self.held.pass_delivered()
+        self._note_left_out(self.held.take_left_out())
         return True
+
+    def _note_left_out(self, count: int) -> None:
+        if count:
+            self._delivery.left_out(count)
 
     def _would_overtake(self) -> bool:
         """Tell whether the next slice may hold a newer message of a topic whose older message still waits to leave."""

@@ -88,6 +88,9 @@ class BoundedRead:
         self._largest_packet = statements.largest_packet_now(self._cursor, totals)
         patterned = plan.levels is not None and not plan.counted and not plan.exact
         levels = statements.levels_now(self._cursor, totals) if patterned else frozenset()
+        # Messages that are too long are counted, but not where none can be.
+        most = selection.max_packet_size
+        self._counts_long = most is not None and totals.largest_packet > most
         self._bounds = bounds
         self._detailed = detailed
         self._version5 = selection.protocol_version == 5
@@ -125,6 +128,7 @@ class BoundedRead:
         seconds = self._bounds.seconds
         deadline = seconds() + self._bounds.read_time
         slices: list[Slice] = []
+        left_out = 0
         at_once = self._statements.rows_per_statement(rows, slice_rows)
         part: Part | None = None
         rest = self._rest(after)
@@ -135,6 +139,8 @@ class BoundedRead:
                 found, exhausted = None, True
                 if part.topics is None or part.topics:
                     found, exhausted = self._slice(part, min(rows, at_once), max_bytes, first=not slices)
+                    if self._counts_long and (found is not None or exhausted):
+                        left_out += self._long(part, None if exhausted or found is None else found.last)
             except Exception as error:
                 if self._searching or not self._statements.was_interrupted(error):
                     raise
@@ -143,6 +149,8 @@ class BoundedRead:
                 part, rest = None, self._rest(after)
                 continue
             if found is not None:
+                if left_out:
+                    found, left_out = evolve(found, left_out=left_out), 0
                 slices += self._divided(found, slice_rows)
                 rows -= found.count
                 max_bytes -= len(found.packets)
@@ -162,8 +170,8 @@ class BoundedRead:
             # A message that does not fit ends the batch. The next batch begins with this message.
             stuck = found is None and not exhausted
             if rest is not None and (stuck or rows <= 0 or max_bytes <= 0 or seconds() >= deadline):
-                return Batch(slices, after, False)
-        return Batch(slices, after, True)
+                return Batch(slices, after, False, left_out)
+        return Batch(slices, after, True, left_out)
 
     def _divided(self, found: Slice, slice_rows: int) -> list[Slice]:
         return [found] if found.count <= slice_rows else divide(found, slice_rows, self._selection.protocol_version)
@@ -235,7 +243,13 @@ class BoundedRead:
                 return (cut(found, fitting, version)[0] if fitting else None), False
         return found, exhausted and found.count < limit
 
-    def _conditions(self, part: Part, limit: int) -> str:
+    def _long(self, part: Part, last: str | None) -> int:
+        """Count the messages of a part, up to the topic ``last``, that are too long for the subscriber."""
+        if last is not None:
+            part = evolve(part, key_range=KeyRange(part.key_range.low, last + JUST_AFTER))
+        return self._statements.count(self._cursor, self._conditions(part, 0, limited=">"), self._bound)
+
+    def _conditions(self, part: Part, limit: int, limited: str = "<=") -> str:
         """Return the conditions for the wanted messages of a part, and bind their names."""
         selection, key_range, bound = self._selection, part.key_range, self._bound
         bounded = key_range.high is not None
@@ -249,7 +263,7 @@ class BoundedRead:
         return self._statements.conditions(
             bounded,
             selection.except_client is not None,
-            selection.max_packet_size is not None,
+            "" if selection.max_packet_size is None else limited,
             selection.queued is not None,
             self._version5,
             check or "",

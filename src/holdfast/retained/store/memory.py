@@ -78,10 +78,15 @@ class MemoryRetainedStore:
         start = bisect_right(self._topics, after)
         scanned = self._topics[start : start + _SCANNED]
         wanted: list[Row] = []
+        left_out = 0
         done = start + len(scanned) == len(self._topics)
         for topic in scanned:
             row = self._rows.get(topic)
             if row is not None and matches(selection.topic_filter, topic) and _is_selected(row, selection):
+                if _is_long(row, selection):
+                    left_out += 1
+                    after = topic
+                    continue
                 size = len(packet_of(row, selection.protocol_version))
                 if len(wanted) == rows or (wanted and size > max_bytes):
                     done = False
@@ -93,7 +98,7 @@ class MemoryRetainedStore:
             _slice(wanted[first : first + slice_rows], selection, detailed)
             for first in range(0, len(wanted), slice_rows)
         ]
-        return succeed(Batch(slices, after, done))
+        return succeed(Batch(slices, after, done, left_out))
 
     def get(self, topic: str) -> Deferred[RetainedMessage | None]:
         """Return the message of a topic at once."""
@@ -229,10 +234,12 @@ def _is_selected(row: Row, selection: Selection) -> bool:
         and row.qos >= queued.least_qos
     ):
         return False
-    if selection.except_client is not None and row.client_id == selection.except_client:
-        return False
+    return selection.except_client is None or row.client_id != selection.except_client
+
+
+def _is_long(row: Row, selection: Selection) -> bool:
     most = selection.max_packet_size
-    return most is None or len(packet_of(row, selection.protocol_version)) <= most
+    return most is not None and len(packet_of(row, selection.protocol_version)) > most
 
 
 def _slice(rows: Sequence[Row], selection: Selection, detailed: bool) -> Slice:

@@ -88,6 +88,7 @@ def without(messages: Slice, topics: Container[str], protocol_version: int) -> S
         bytes([qos[number] for number in numbers]) if qos else b"",
         tuple([expires_at[number] for number in numbers]) if expires_at else (),
         messages.soonest_expiry,
+        messages.left_out,
     )
 
 
@@ -98,7 +99,7 @@ def cut(messages: Slice, count: int, protocol_version: int) -> tuple[Slice, Slic
     _, end, topic = next(islice(packets_of(messages, protocol_version), count - 1, None))
     data, qos, expires_at = messages.packets, messages.qos, messages.expires_at
     return (
-        Slice(topic, count, data[:end], qos[:count], expires_at[:count], messages.soonest_expiry),
+        Slice(topic, count, data[:end], qos[:count], expires_at[:count], messages.soonest_expiry, messages.left_out),
         Slice(
             messages.last,
             messages.count - count,

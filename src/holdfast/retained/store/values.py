@@ -49,7 +49,8 @@ class Slice:
     ``qos`` holds each message's stored QoS (one byte of value 0, 1 or 2 per packet) and ``expires_at`` each message's
     expiry in milliseconds since the epoch (0 for never). Both are empty if the reader did not ask for them *and* no
     packet has an expiry that must be rewritten. ``soonest_expiry`` is the time (milliseconds since the epoch, 0 for
-    never) at which the first message of the slice expires: from then on the slice must be read again.
+    never) at which the first message of the slice expires: from then on the slice must be read again. ``left_out``
+    counts messages that are longer than the Selection's ``max_packet_size``, since the slice before.
     """
 
     last: str
@@ -58,18 +59,21 @@ class Slice:
     qos: bytes = b""
     expires_at: tuple[int, ...] = ()
     soonest_expiry: int = 0
+    left_out: int = 0
 
 
 @frozen
 class Batch:
     """One bounded read of the store: slices in topic order, the topic to continue after, and whether it is the last.
 
-    ``after`` can be behind the last slice's topic: a read that finds nothing still makes progress.
+    ``after`` can be behind the last slice's topic: a read that finds nothing still makes progress. ``left_out`` counts
+    messages behind the last slice that are too long (see :class:`Slice`).
     """
 
     slices: Sequence[Slice]
     after: str
     done: bool
+    left_out: int = 0
 
 
 @frozen

@@ -69,6 +69,9 @@ class IReplays(Protocol):
     def share_window(self) -> None:
         """Share the window between live messages and the replays that have begun."""
 
+    def log_left_out(self, topic_filter: str, count: int) -> None:
+        """Log that messages are longer than the Client's Maximum Packet Size."""
+
     def finished(self, topic_filter: str) -> None:
         """Forget a replay that has delivered everything."""
 
@@ -195,6 +198,11 @@ class ReplayDelivery:
             self._link.send_messages(messages.packets, messages.count)
         else:
             self._send_rewritten(messages)
+
+    def left_out(self, count: int) -> None:
+        """Count messages above the Client's Maximum Packet Size, like live ones [MQTT5-3.1.2-25], and log them."""
+        self._counters.messages_dropped_too_large += count
+        self._replays.log_left_out(self._topic_filter, count)
 
     def finished(self) -> None:
         """End: everything has been delivered."""

@@ -166,9 +166,18 @@ class Statements(ABC):
         """Return the condition for being one of these topics."""
         return f" AND topic {self.fragments.among.format(':listed')}", {"listed": self.bound_list(topics)}
 
-    def conditions(self, bounded: bool, no_local: bool, limited: bool, queued: bool, version5: bool, check: str) -> str:
-        """Return the conditions for the wanted rows of a range; the names bound are those of a Selection."""
+    def conditions(self, bounded: bool, no_local: bool, limited: str, queued: bool, version5: bool, check: str) -> str:
+        """Return the conditions for the wanted rows of a range; the names bound are those of a Selection.
+
+        ``limited`` compares the length of a packet with ``max_packet_size``: "<=", ">", or "" for no condition.
+        """
         return _conditions(self.fragments, bounded, no_local, limited, queued, version5, check)
+
+    def count(self, cursor: Cursor, conditions: str, bound: dict[str, Any]) -> int:
+        """Count rows."""
+        cursor.execute(f"SELECT count(*) FROM retained WHERE {conditions}", bound)
+        count: int = cursor.fetchone()[0]
+        return count
 
     def walk(self, cursor: Cursor, bounded: bool, bound: dict[str, Any]) -> str | None:
         """Walk ``offset`` topics on from the first one of a range; return the topic there, None behind the end."""
@@ -347,7 +356,7 @@ def _topics(fragments: Fragments, bounded: bool) -> str:
 
 @lru_cache(maxsize=256)
 def _conditions(
-    fragments: Fragments, bounded: bool, no_local: bool, limited: bool, queued: bool, version5: bool, check: str
+    fragments: Fragments, bounded: bool, no_local: bool, limited: str, queued: bool, version5: bool, check: str
 ) -> str:
     # The check comes first: most of the scanned topics fail it.
     parts = [
@@ -363,7 +372,7 @@ def _conditions(
     if no_local:
         parts.append(f"client_id {fragments.differs} :except_client")
     if limited:
-        parts.append(f"{_packet_length(fragments, version5)} <= :max_packet_size")
+        parts.append(f"{_packet_length(fragments, version5)} {limited} :max_packet_size")
     return " AND ".join(parts)
 
 

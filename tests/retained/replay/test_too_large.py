@@ -1,0 +1,58 @@
+"""Retained messages above the client's Maximum Packet Size are left out of a replay, counted and logged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
+from zope.interface import implementer
+
+from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.wire import Properties
+from holdfast.wire import packets as p
+from tests.doubles import MemoryBroker
+from tests.sessions.restartable import RestartableBroker
+from tests.storage.doubles import fresh_file
+
+
+@pytest.fixture
+def lines() -> Iterator[list[str]]:
+    found: list[str] = []
+
+    @implementer(ILogObserver)
+    def note(event: LogEvent) -> None:
+        found.append(str(event.get("message", "")))
+
+    globalLogPublisher.addObserver(note)
+    yield found
+    globalLogPublisher.removeObserver(note)
+
+
+@pytest.mark.parametrize("topic_filter", ["t/#", "t/+", "+/5", "t/2"])
+@pytest.mark.parametrize("flow", [FlowSettings(), FlowSettings(3, 2)])
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_messages_that_are_too_large_are_counted_once_each(
+    tmp_path: Path, lines: list[str], on_disk: bool, flow: FlowSettings, topic_filter: str
+) -> None:
+    broker = RestartableBroker(fresh_file(tmp_path), flow=flow) if on_disk else MemoryBroker(flow=flow)
+    publisher = broker.client("publisher")
+    large = {2, 5, 6, 7, 29}
+    for number in range(30):
+        publisher.publish(f"t/{number}", b"x" * (500 if number in large else 5), 1, True)
+    client = broker.client("c", 5, properties=Properties(maximum_packet_size=100))
+    client.send(p.Subscribe(1, (p.SubscriptionRequest(topic_filter, 1),)))
+    got = len(client.messages())
+    counted = {"t/#": 5, "t/+": 5, "+/5": 1, "t/2": 1}[topic_filter]
+    assert broker.counters.messages_dropped_too_large == counted
+    assert got == {"t/#": 25, "t/+": 25, "+/5": 0, "t/2": 0}[topic_filter]
+    assert sum("above the Maximum Packet Size of 'c', 100" in line for line in lines) == 1
+
+
+def test_a_client_without_a_maximum_packet_size_costs_no_count() -> None:
+    broker = MemoryBroker()
+    broker.client("publisher").publish("t", b"x" * 500, 1, True)
+    client = broker.client("c", 5)
+    client.subscribe("t")
+    assert broker.counters.messages_dropped_too_large == 0
