@@ -36,6 +36,9 @@ LONG = "CVE-2017-7651, CVE-2023-0809, CVE-2026-25627"
 DEEP = "CVE-2019-11779, CVE-2021-33176, CVE-2026-95844"
 SHARE = "CVE-2026-95843"
 _MANY = Properties(user_properties=(("k", "v"),) * 20_000)
+#: one more than mqtt.max_user_properties, and a few that are longer than mqtt.max_properties_bytes
+_ONE_TOO_MANY = Properties(user_properties=(("k", "v"),) * 65)
+_LONG = Properties(user_properties=(("k", "v" * 33_000),) * 2)
 _SLASHES = "/" * 65_000
 
 #: all cases, with the expected refusals
@@ -70,7 +73,15 @@ CASES = [
         _publish("t", 5, qos=2, packet_identifier=number) for number in range(1, 3000)),
         ReasonCode.RECEIVE_MAXIMUM_EXCEEDED),
     Hostile("140 KB of user properties", "CVE-2021-41039", 5, _publish("t", 5, qos=1, packet_identifier=1,
-            properties=_MANY), ReasonCode.SUCCESS, False),
+            properties=_MANY), ReasonCode.QUOTA_EXCEEDED, False),
+    Hostile("65 user properties", "CVE-2021-41039", 5, _publish("t", 5, qos=1, packet_identifier=1,
+            properties=_ONE_TOO_MANY), ReasonCode.QUOTA_EXCEEDED, False),
+    Hostile("66 KB of two user properties", "CVE-2021-41039", 5, _publish("t", 5, qos=1, packet_identifier=1,
+            properties=_LONG), ReasonCode.QUOTA_EXCEEDED, False),
+    Hostile("66 KB of user properties in a subscribe", "CVE-2021-41039", 5, encode(p.Subscribe(1, (
+            p.SubscriptionRequest("t"),), _LONG), 5), ReasonCode.QUOTA_EXCEEDED, False),
+    Hostile("66 KB of user properties without an acknowledgement", "CVE-2021-41039", 5, _publish("t", 5,
+            properties=_LONG), ReasonCode.QUOTA_EXCEEDED),
     Hostile("acknowledgements of nothing", "CVE-2026-22040", 5, b"".join(
         encode(kind(number), 5) for kind in (p.Puback, p.Pubcomp) for number in range(1, 2000))
         + encode(p.Publish("t", b"", 1, packet_identifier=1), 5), ReasonCode.SUCCESS, False),
