@@ -113,7 +113,7 @@ class MemoryBroker:
             self.store, clock=self.clock, now=self.now, limits=retainer or RetainerLimits(), flow=flow or FlowSettings()
         )
         self.retained.startService()
-        self.pressure = Pressure()
+        self.pressure = Pressure(self.clock)
         parts = compose_sessions(
             clock=self.clock,
             now=self.now,

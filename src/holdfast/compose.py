@@ -181,7 +181,7 @@ def compose_sessions(
     def connect(network: INetworkConnection, limits: Limits, listener: str) -> Connection:
         return Connection(
             network=network, limits=limits, listener=listener, clock=clock, flushes=flushes, counters=counters,
-            admit=partial(admit, broker_parts), log=log,
+            pressure=pressure, admit=partial(admit, broker_parts), log=log,
         )  # fmt: skip
 
     return SessionParts(
@@ -230,7 +230,7 @@ def compose_broker(
 
     ``open_files`` limits the files and connections that the process may have open; None is no limit.
     """
-    pressure = Pressure()
+    pressure = Pressure(reactor)
     durability = Durability(config.storage.durability)
     durable = DurableStore(
         config.storage.url,

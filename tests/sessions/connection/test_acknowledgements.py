@@ -21,7 +21,7 @@ def sent() -> list[bytes]:
 
 @pytest.fixture
 def answers(sent: list[bytes]) -> Acknowledgements:
-    return Acknowledgements(sent.append)
+    return Acknowledgements(sent.append, lambda: None)
 
 
 def test_an_answer_leaves_at_once_if_nothing_has_to_be_committed(answers: Acknowledgements, sent: list[bytes]) -> None:

@@ -98,7 +98,7 @@ class StorageConfig(Section):
         Size("64KB", "16GB"),
         "64MB",
         help="Most bytes of changes that wait for their commit; a message counts as for mqtt.max_mqueue_bytes. Beyond"
-        " it, the broker pauses publishing connections.",
+        " it, the broker does not read from clients whose packets add to them, and a CONNECT that adds to them waits.",
         effect="Higher: longer bursts without a pause, and more memory while the disk is slow.",
         example="16MB",
     )

@@ -34,12 +34,16 @@ class _Entry:
 
 
 class Acknowledgements:
-    """The answers to one Client that are not sent yet, oldest first."""
+    """The answers to one Client that are not sent yet, oldest first.
 
-    __slots__ = ("_closed", "_entries", "_send", "unacknowledged_publishes")
+    ``charge`` is called for each answer that waits for a commit: its packet has added to the changes that wait.
+    """
 
-    def __init__(self, send: Callable[[bytes], None]) -> None:
+    __slots__ = ("_charge", "_closed", "_entries", "_send", "unacknowledged_publishes")
+
+    def __init__(self, send: Callable[[bytes], None], charge: Callable[[], None]) -> None:
         self._send = send
+        self._charge = charge
         self._entries: deque[_Entry] = deque()
         self._closed = False
         #: PUBLISH packets without PUBACK so far, which count against the Server's Receive Maximum
@@ -62,6 +66,8 @@ class Acknowledgements:
             self._send_ready()
 
         ticket.when_settled(settled)
+        if not ticket.settled:
+            self._charge()
 
     def call_after_answers(self, call: Callable[[], None]) -> None:
         """Call this function once all present answers are sent; never, if the connection ends before."""

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import TypeVar
 
 from twisted.internet.defer import Deferred
@@ -31,6 +32,7 @@ from twisted.python.failure import Failure
 from holdfast.client_log import ClientLog
 from holdfast.sessions.connection.acknowledgements import Acknowledgements
 from holdfast.sessions.connection.aliases import OutgoingAliases
+from holdfast.sessions.connection.backpressure import Pressure
 from holdfast.sessions.connection.client_link import Actions, IAdmittedClient, IClientLink
 from holdfast.sessions.connection.connection_log import ConnectionLog
 from holdfast.sessions.connection.explanations import Explanations, failure_reason
@@ -74,6 +76,7 @@ class Connection:
         clock: IReactorTime,
         flushes: FlushSchedule,
         counters: Counters,
+        pressure: Pressure,
         admit: Admit,
         log: ClientLog,
     ) -> None:
@@ -90,7 +93,8 @@ class Connection:
         self._network = network
         self._phase = Phase.NEW
         self._outbox = Outbox(network, flushes, counters)
-        self.acknowledgements = Acknowledgements(self._outbox.send_other)
+        self.acknowledgements = Acknowledgements(self._outbox.send_other, partial(pressure.charge, self))
+        self._pressure = pressure
         self._order = PacketOrder(
             actions={p.Connect: self._connect},  # [MQTT5-3.1.0-1], [MQTT5-3.1.0-2]
             max_packet_size=limits.max_packet_size,
@@ -319,6 +323,7 @@ class Connection:
             self.client_log.coming(f"is gone: {why}")
         self._phase = Phase.CLOSED
         self._order.close()
+        self._pressure.leave(self)
         self._cancel_timer()
         self._unread.stop()
         self.acknowledgements.close()

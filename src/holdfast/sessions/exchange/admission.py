@@ -86,6 +86,14 @@ class _Admission:
             self._reject(ReasonCode.NOT_AUTHORIZED, "the Will Message is not allowed")
 
     def _admit(self, principal: Principal) -> None:
+        """Give the Client its Session, once the store can take it."""
+        stored = self._handshake.expiry_interval != 0 or self._handshake.packet.will is not None
+        if stored and self._parts.pressure.active:
+            self._link.wait_for(self._parts.pressure.relief(self._link), None, lambda _: self._connect(principal))
+        else:
+            self._connect(principal)
+
+    def _connect(self, principal: Principal) -> None:
         """Attach the Session. CONNACK follows once the Session is durable."""
         link = self._link
         handshake = self._handshake

@@ -53,6 +53,10 @@ class Exchange:
             p.Disconnect: self._disconnect,
             **self._reauthentication.actions,
         }
+        if parts.pressure.active:
+            self.actions[p.Publish] = self._first_publish
+        self._pressure = parts.pressure
+        self._publish = publishing.publish
 
     def begin(self) -> None:
         """Resume the Session: messages in flight, then queued messages, then the interrupted replays."""
@@ -67,6 +71,14 @@ class Exchange:
         self.replays.suspend()
         self._reauthentication.stop()
         self._registry.disconnect(self._link, self._session, will)
+
+    def _first_publish(self, packet: p.Publish) -> None:
+        """Postpone the first PUBLISH of a Client that has connected under pressure (see :mod:`backpressure`)."""
+        self.actions[p.Publish] = self._publish
+        if self._pressure.active:
+            self._link.wait_for(self._pressure.relief(self._link), None, lambda _: self._publish(packet))
+        else:
+            self._publish(packet)
 
     def _puback(self, packet: p.Puback) -> None:
         self._session.inflight.acknowledged(packet.packet_identifier, 1)

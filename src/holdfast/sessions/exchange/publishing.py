@@ -248,9 +248,8 @@ class Publishing:
                 self._link.acknowledgements.send_when_committed(
                     ticket, answer, lambda failure: self._not_stored(message, identifier, failure), qos == 1
                 )
-        # The Client is held after its message, not before it: at most one message per Client exceeds the limit.
-        if not ticket.settled and self._parts.pressure.active:
-            self._parts.pressure.hold(self._link)
+        elif not ticket.settled:  # no answer waits for its commit
+            self._parts.pressure.charge(self._link)
 
     def _not_stored(self, message: ApplicationMessage, identifier: int, failure: StorageFailure) -> bytes | None:
         """Answer a message whose commit failed: a Reason Code in MQTT 5, a close without acknowledgement in MQTT 3."""
