@@ -36,7 +36,8 @@ class Principal:
 class IAuthenticator(Interface):
     """Authenticates Clients by their CONNECT packet.
 
-    An authenticator that can judge the credentials and finds them wrong returns a Reason Code, never a guest.
+    An authenticator that can judge the credentials and finds them wrong returns a Reason Code, never a guest. One that
+    does not answer in time (:mod:`holdfast.auth.answer_in_time`) refuses: Server unavailable (0x88).
     """
 
     def authenticate(credentials: Credentials) -> Principal | ReasonCode | Deferred[Principal | ReasonCode]:
@@ -86,7 +87,10 @@ class IEnhancedAuthenticator(Interface):
 
 
 class IAuthorizer(Interface):
-    """Decides about the permissions of a Principal. Every method answers True or False, at once or later."""
+    """Decides about the permissions of a Principal. Every method answers True or False, at once or later.
+
+    No answer in time (:mod:`holdfast.auth.answer_in_time`) means False.
+    """
 
     checks_delivery = Attribute("False if may_receive is always True: then deliveries do not call it.")
 

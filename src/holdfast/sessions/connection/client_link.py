@@ -101,6 +101,12 @@ class IClientLink(Protocol):
     def wait_for(self, answer: Deferred[T], otherwise: T, then: Callable[[T], None]) -> None:
         """Hold until the answer arrives, then act on the answer. After an error act on ``otherwise``."""
 
+    def ask(self, answer: Deferred[T], otherwise: T, then: Callable[[T], None]) -> None:
+        """Hold until an authenticator or an authorizer answers, then act on the answer.
+
+        After an error, or without an answer in time (:mod:`holdfast.auth.answer_in_time`), act on ``otherwise``.
+        """
+
     def when_answered(self, answer: Deferred[T], otherwise: T, then: Callable[[T], None]) -> Deferred[None]:
         """Act on the answer when it arrives, without a hold. After an error act on ``otherwise``."""
 

@@ -29,6 +29,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
+from holdfast.auth.answer_in_time import in_time
 from holdfast.client_log import ClientLog
 from holdfast.sessions.connection.acknowledgements import Acknowledgements
 from holdfast.sessions.connection.aliases import OutgoingAliases
@@ -148,6 +149,13 @@ class Connection:
         """Hold until the answer arrives, then act on the answer. After an error act on ``otherwise``."""
         self.hold()
         self.when_answered(answer, otherwise, then).addCallback(lambda _: self.release())
+
+    def ask(self, answer: Deferred[T], otherwise: T, then: Callable[[T], None]) -> None:
+        """Hold until an authenticator or an authorizer answers, then act on the answer.
+
+        After an error, or without an answer in time, act on ``otherwise``.
+        """
+        self.wait_for(in_time(answer, self._clock), otherwise, then)
 
     def when_answered(self, answer: Deferred[T], otherwise: T, then: Callable[[T], None]) -> Deferred[None]:
         """Act on the answer when it arrives, without a hold. After an error act on ``otherwise``."""

@@ -6,8 +6,10 @@ from collections import deque
 from collections.abc import Callable
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
+from holdfast.auth.answer_in_time import in_time
 from holdfast.lasting_failure import LastingFailure
 
 
@@ -22,12 +24,13 @@ class _Waiting:
 class AuthorizationOrder:
     """Makes calls in the order in which they were added, each once the authorizer has allowed it.
 
-    ``on_empty`` is called when no call waits any more.
+    ``on_empty`` is called when no call waits any more. ``clock`` limits the time of each answer.
     """
 
-    __slots__ = ("_on_empty", "_report", "_waiting")
+    __slots__ = ("_clock", "_on_empty", "_report", "_waiting")
 
-    def __init__(self, on_empty: Callable[[], None]) -> None:
+    def __init__(self, on_empty: Callable[[], None], clock: IReactorTime) -> None:
+        self._clock = clock
         self._on_empty = on_empty
         self._report: LastingFailure | None = None  # made with the first failure: most Sessions never have one
         self._waiting: deque[_Waiting] = deque()
@@ -35,7 +38,7 @@ class AuthorizationOrder:
     def add(self, answer: bool | Deferred[bool], call: Callable[[], None]) -> bool | None:
         """Make the call once it is allowed and all earlier calls are decided. Return False if it is denied at once.
 
-        An authorizer that fails denies the delivery.
+        An authorizer that fails, or does not answer in time, denies the delivery.
         """
         if not isinstance(answer, Deferred):
             if not answer:
@@ -52,7 +55,7 @@ class AuthorizationOrder:
             entry.answer = allowed
             self._make_calls()
 
-        answer.addCallbacks(self._answered, self._denied_by_error).addCallback(answered)
+        in_time(answer, self._clock).addCallbacks(self._answered, self._denied_by_error).addCallback(answered)
         return None
 
     def _make_calls(self) -> None:

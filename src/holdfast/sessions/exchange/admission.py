@@ -54,7 +54,7 @@ class _Admission:
             return
         answer = self._parts.authenticator.authenticate(credentials_of(self._link, self._handshake))
         if isinstance(answer, Deferred):
-            self._link.wait_for(answer, ReasonCode.SERVER_UNAVAILABLE, self._authenticated)
+            self._link.ask(answer, ReasonCode.SERVER_UNAVAILABLE, self._authenticated)
         else:
             self._authenticated(answer)
 
@@ -75,7 +75,7 @@ class _Admission:
             return
         allowed = self._parts.authorizer.may_publish(answer, will.topic, will.qos, will.retain)
         if isinstance(allowed, Deferred):
-            self._link.wait_for(allowed, False, lambda result: self._will_decided(result, answer))
+            self._link.ask(allowed, False, lambda result: self._will_decided(result, answer))
         else:
             self._will_decided(allowed, answer)
 

@@ -13,6 +13,7 @@ from typing import Protocol, cast
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IDelayedCall
 
+from holdfast.auth.answer_in_time import in_time
 from holdfast.auth.interfaces import (
     Authenticated,
     AuthenticationStep,
@@ -138,7 +139,7 @@ class Authentication(_Dialogue):
         self._link.finish(b"", None, "it sent DISCONNECT during its authentication")
 
     def _wait_for(self, answer: Deferred[AuthenticationStep], then: Callable[[AuthenticationStep], None]) -> None:
-        self._link.wait_for(answer, ReasonCode.SERVER_UNAVAILABLE, then)
+        self._link.ask(answer, ReasonCode.SERVER_UNAVAILABLE, then)
 
     def _authenticated(self, answer: Authenticated) -> None:
         self._handshake.authentication_data = answer.data
@@ -179,7 +180,7 @@ class Reauthentication(_Dialogue):
         self._begin(data)
 
     def _wait_for(self, answer: Deferred[AuthenticationStep], then: Callable[[AuthenticationStep], None]) -> None:
-        self._link.when_answered(answer, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, then)
+        self._link.when_answered(in_time(answer, self._parts.clock), ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, then)
 
     def _authenticated(self, answer: Authenticated) -> None:
         if answer.principal != self._principal:

@@ -85,9 +85,7 @@ class Publishing:
             else:  # the shortest way, since most messages take it
                 self._publish(message, packet.packet_identifier)
         elif isinstance(answer, Deferred):
-            self._link.wait_for(
-                answer, False, lambda allowed: self._decided(allowed, message, packet.packet_identifier)
-            )
+            self._link.ask(answer, False, lambda allowed: self._decided(allowed, message, packet.packet_identifier))
         else:
             self._deny(message, packet.packet_identifier)
 

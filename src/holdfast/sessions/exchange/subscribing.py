@@ -286,7 +286,7 @@ class Subscribing:
             return
         if asked.waiting:
             together: Deferred[list[None]] = gatherResults(asked.waiting)
-            self._link.wait_for(together, [], lambda _: self._grant(asked))
+            self._link.ask(together, [], lambda _: self._grant(asked))
         else:
             self._grant(asked)
 

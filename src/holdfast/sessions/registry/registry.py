@@ -49,6 +49,7 @@ class SessionRegistry:
         work: LongWork,
         ownership: Ownership = names_ignored,
     ) -> None:
+        self._clock = clock
         self._now = now
         self._router = router
         self._wills = wills
@@ -87,7 +88,9 @@ class SessionRegistry:
         over: list[Session] = []
         for stored in sessions:
             limits = limits_of(stored.listener)
-            session = restored(stored, limits=limits, states=self._states, counters=self._counters, now=self._now)
+            session = restored(
+                stored, limits=limits, states=self._states, counters=self._counters, clock=self._clock, now=self._now
+            )
             for subscription in session.subscriptions.values():
                 self._router.table.subscribe(session, subscription)
             interval = stored.expiry_interval
@@ -155,6 +158,7 @@ class SessionRegistry:
                 states=self._states,
                 record=record,
                 counters=self._counters,
+                clock=self._clock,
                 now=self._now,
             )
             self._sessions[client_id] = session

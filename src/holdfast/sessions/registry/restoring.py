@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from twisted.internet.interfaces import IReactorTime
+
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.deliveries import Delivery
 from holdfast.sessions.delivery.outgoing import OutgoingMessage
@@ -14,7 +16,13 @@ from holdfast.sessions.state.interfaces import ISessionStates, StoredSession
 
 
 def restored(
-    stored: StoredSession, *, limits: Limits, states: ISessionStates, counters: Counters, now: Callable[[], int]
+    stored: StoredSession,
+    *,
+    limits: Limits,
+    states: ISessionStates,
+    counters: Counters,
+    clock: IReactorTime,
+    now: Callable[[], int],
 ) -> Session:
     """Return the stored Session, without a Network Connection.
 
@@ -27,6 +35,7 @@ def restored(
         states=states,
         record=stored.record,
         counters=counters,
+        clock=clock,
         now=now,
     )
     session.expire_after(stored.expiry_interval)

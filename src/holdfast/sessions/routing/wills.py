@@ -25,6 +25,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
+from holdfast.auth.answer_in_time import in_time
 from holdfast.auth.interfaces import IAuthorizer, Principal
 from holdfast.client_log import ClientLog, client_text
 from holdfast.deadlines import Deadlines
@@ -70,6 +71,7 @@ class Wills:
         restart_grace: float = 60,
         silent_clears: bool = False,
     ) -> None:
+        self._clock = clock
         self._now = now
         self._router = router
         self._authorizer = authorizer
@@ -170,7 +172,7 @@ class Wills:
     def _publish(self, principal: Principal, will: Will) -> None:
         answer = self._authorizer.may_publish(principal, will.topic, will.qos, will.retain)
         if isinstance(answer, Deferred):
-            answer.addCallback(self._decided, principal, will)
+            in_time(answer, self._clock).addCallback(self._decided, principal, will)
             answer.addErrback(self._failed, principal)
         else:
             self._decided(answer, principal, will)

@@ -21,6 +21,8 @@ from functools import partial
 from itertools import islice
 from typing import Protocol
 
+from twisted.internet.interfaces import IReactorTime
+
 from holdfast.auth.interfaces import Principal
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.outbox import LOW_WATER
@@ -79,6 +81,7 @@ class Session:
         states: ISessionStates,
         record: ISessionRecord,
         counters: Counters,
+        clock: IReactorTime,
         now: Callable[[], int],
     ) -> None:
         self.client_id = client_id
@@ -92,7 +95,7 @@ class Session:
         self.groups: dict[str, IGroup] = {}  #: the groups of its shared subscriptions, by Topic Filter with share
         self.received = ReceivedIdentifiers(record)
         self.queue = MessageQueue()
-        self.authorizations = AuthorizationOrder(self.fill)
+        self.authorizations = AuthorizationOrder(self.fill, clock)
         self.replay_positions = ReplayPositions()
         self.window = Window(limits.max_inflight, limits.max_inflight_bytes)
         self._durable = record.durable
