@@ -171,9 +171,11 @@ class MQTTServerProtocol(Protocol):
         self._accepted.closed()
         if self._closing is not None and self._closing.active():
             self._closing.cancel()
-        if self._connection is not None:
-            self._connection.lost()
-        self._connections.remove(self)
+        try:
+            if self._connection is not None:
+                self._connection.lost()
+        finally:
+            self._connections.remove(self)
 
     # IPullProducer
 

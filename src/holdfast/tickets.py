@@ -46,15 +46,24 @@ class CommitTicket:
             self._callbacks.append(callback)
 
     def settle(self, failure: StorageFailure | None = None) -> None:
-        """Declare the change durable, or failed. A second call is a programming error."""
+        """Declare the change durable, or failed. A second call is a programming error.
+
+        An error of a callback is raised once all callbacks are called: they may serve different Clients.
+        """
         if self.settled:
             raise RuntimeError("a commit ticket is settled once")
         self.settled = True
         self.failure = failure
         callbacks, self._callbacks = self._callbacks, None
         if callbacks is not None:
+            wrong: Exception | None = None
             for callback in callbacks:
-                callback(failure)
+                try:
+                    callback(failure)
+                except Exception as error:  # noqa: BLE001 - raised below
+                    wrong = wrong or error
+            if wrong is not None:
+                raise wrong
 
 
 def both(first: CommitTicket, second: CommitTicket) -> CommitTicket:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from twisted.python.failure import Failure
 
 from holdfast.sessions.connection.acknowledgements import Acknowledgements
+from holdfast.sessions.connection.error_guard import ErrorGuard
 from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure
 
 FAILURE = StorageFailure(FailureKind.FULL, "full")
@@ -21,7 +23,7 @@ def sent() -> list[bytes]:
 
 @pytest.fixture
 def answers(sent: list[bytes]) -> Acknowledgements:
-    return Acknowledgements(sent.append, lambda: None)
+    return Acknowledgements(sent.append, lambda: None, ErrorGuard(Failure.raiseException))
 
 
 def test_an_answer_leaves_at_once_if_nothing_has_to_be_committed(answers: Acknowledgements, sent: list[bytes]) -> None:

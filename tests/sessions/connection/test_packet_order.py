@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from twisted.python.failure import Failure
 
 from holdfast.sessions.connection.flush_schedule import FlushSchedule
 from holdfast.sessions.connection.packet_order import PORTION, READ_AHEAD, PacketOrder
@@ -35,6 +36,7 @@ class Order:
             flushes=FlushSchedule(self.clock),
             counters=self.counters,
             refuse=self.refuse,
+            fail=Failure.raiseException,
         )
         self.order.receive(CONNECT)
 

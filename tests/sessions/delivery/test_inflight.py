@@ -61,6 +61,7 @@ class OneMessage:
             case InflightEvent.RECONNECTED:
                 self.messages.detach()
                 self.messages.resume(self.client.connection)
+                self.messages.send_again(self.client.connection, 100)
             case InflightEvent.PUBACK:
                 self.messages.acknowledged(_IDENTIFIER, 1)
             case InflightEvent.PUBCOMP:

@@ -9,7 +9,8 @@ message is settled. PUBACKs and PUBRECs must also leave in the order in which th
     commit                    both leave, 1 before 2
 
 Most tickets are settled when the answer is added and no answer waits: then the answer is sent at once, and no entry is
-made for it. A failed commit does not hold up the queue: the entry gets another packet, made by a ``Refusal``.
+made for it. A failed commit does not hold up the queue: the entry gets another packet, made by a ``Refusal``. A commit
+settles the tickets of many Clients, so an unexpected error while one of them is answered goes to its ``guard``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from holdfast.sessions.connection.error_guard import ErrorGuard
 from holdfast.tickets import CommitTicket, StorageFailure
 
 #: makes the packet that reports a failed commit, or closes the connection and returns None
@@ -39,9 +41,10 @@ class Acknowledgements:
     ``charge`` is called for each answer that waits for a commit: its packet has added to the changes that wait.
     """
 
-    __slots__ = ("_charge", "_closed", "_entries", "_send", "unacknowledged_publishes")
+    __slots__ = ("_charge", "_closed", "_entries", "_guard", "_send", "unacknowledged_publishes")
 
-    def __init__(self, send: Callable[[bytes], None], charge: Callable[[], None]) -> None:
+    def __init__(self, send: Callable[[bytes], None], charge: Callable[[], None], guard: ErrorGuard) -> None:
+        self._guard = guard
         self._send = send
         self._charge = charge
         self._entries: deque[_Entry] = deque()
@@ -60,10 +63,11 @@ class Acknowledgements:
         self.unacknowledged_publishes += counted
 
         def settled(failure: StorageFailure | None) -> None:
-            if failure is not None:
-                entry.packet = None if self._closed else refusal(failure)
-            entry.ready = True
-            self._send_ready()
+            with self._guard:
+                if failure is not None:
+                    entry.packet = None if self._closed else refusal(failure)
+                entry.ready = True
+                self._send_ready()
 
         ticket.when_settled(settled)
         if not ticket.settled:

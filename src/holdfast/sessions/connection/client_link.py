@@ -14,6 +14,7 @@ from twisted.python.failure import Failure
 
 from holdfast.sessions.connection.acknowledgements import Acknowledgements
 from holdfast.sessions.connection.connection_log import ConnectionLog
+from holdfast.sessions.connection.error_guard import ErrorGuard
 from holdfast.sessions.connection.explanations import Explanations
 from holdfast.sessions.limits import Limits
 from holdfast.tickets import StorageFailure
@@ -53,7 +54,8 @@ class IClientLink(Protocol):
     """One Client's Network Connection.
 
     Lines about the Client are logged through ``client_log``. ``bridge`` tells that the Client announced itself as a
-    bridge. Answers that promise durable changes go through ``acknowledgements``.
+    bridge. Answers that promise durable changes go through ``acknowledgements``. Timers and other late calls
+    that act for the Client enter the ``guard``: an unexpected error then ends this connection.
     """
 
     client_log: ConnectionLog
@@ -64,6 +66,7 @@ class IClientLink(Protocol):
     bridge: bool
     explanations: Explanations
     acknowledgements: Acknowledgements
+    guard: ErrorGuard
 
     @property
     def is_closed(self) -> bool:
@@ -89,6 +92,9 @@ class IClientLink(Protocol):
 
     def queued(self) -> None:
         """Shut the connection down if its Session's queue has grown too long."""
+
+    def ask_for_room(self) -> None:
+        """Call ``on_room`` (see :meth:`attach`) when the packets so far have left, in a later turn at the earliest."""
 
     # --- order: later packets wait
 
@@ -116,7 +122,7 @@ class IClientLink(Protocol):
         """Accept these packets before CONNACK is sent."""
 
     def attach(self, client: IAdmittedClient, on_room: Callable[[], None]) -> None:
-        """Bind the Client's Session to this connection. ``on_room`` is called when there is room for replays."""
+        """Bind the Client's Session to this connection. ``on_room`` is called when it has room again."""
 
     def establish(self, keep_alive: int) -> None:
         """Accept the Client's packets from now on, and watch its Keep Alive (seconds, 0 for none)."""

@@ -36,6 +36,7 @@ from holdfast.sessions.connection.aliases import OutgoingAliases
 from holdfast.sessions.connection.backpressure import Pressure
 from holdfast.sessions.connection.client_link import Actions, IAdmittedClient, IClientLink
 from holdfast.sessions.connection.connection_log import ConnectionLog
+from holdfast.sessions.connection.error_guard import ErrorGuard
 from holdfast.sessions.connection.explanations import Explanations, failure_reason
 from holdfast.sessions.connection.flush_schedule import FlushSchedule
 from holdfast.sessions.connection.network import INetworkConnection
@@ -93,8 +94,9 @@ class Connection:
         self._counters = counters
         self._network = network
         self._phase = Phase.NEW
-        self._outbox = Outbox(network, flushes, counters)
-        self.acknowledgements = Acknowledgements(self._outbox.send_other, partial(pressure.charge, self))
+        self.guard = ErrorGuard(self.close_after_error)
+        self._outbox = Outbox(network, flushes, counters, self.close_after_error)
+        self.acknowledgements = Acknowledgements(self._outbox.send_other, partial(pressure.charge, self), self.guard)
         self._pressure = pressure
         self._order = PacketOrder(
             actions={p.Connect: self._connect},  # [MQTT5-3.1.0-1], [MQTT5-3.1.0-2]
@@ -105,12 +107,13 @@ class Connection:
             flushes=flushes,
             counters=counters,
             refuse=self._refuse,
+            fail=self.close_after_error,
         )
         # These methods are called for every piece of bytes, so no method of this class is in between.
         self.receive = self._order.receive
         self.hold = self._order.hold
         self.release = self._order.release
-        self._unread = UnreadAnswers(self._outbox, self._order, clock, self._takes_nothing)
+        self._unread = UnreadAnswers(self._outbox, self._order, clock, self._takes_nothing, self.guard)
         self._outbox.on_unsent = self._check_unsent
         self._drain = DrainWatch(self._outbox)
         self._aliases: OutgoingAliases | None = None
@@ -136,8 +139,9 @@ class Connection:
     def drained(self) -> None:
         """Note that every written byte has left."""
         if self._phase is not Phase.CLOSED:
-            self._outbox.drained()
-            self._unread.release_if_few()
+            with self.guard:
+                self._outbox.drained()
+                self._unread.release_if_few()
 
     def lost(self) -> None:
         """Note that the transport is gone without a DISCONNECT: the Will is due [MQTT5-3.1.2-8]."""
@@ -193,7 +197,7 @@ class Connection:
         self._order.actions = actions
 
     def attach(self, client: IAdmittedClient, on_room: Callable[[], None]) -> None:
-        """Bind the Client's Session to this connection. ``on_room`` is called when there is room for replays."""
+        """Bind the Client's Session to this connection. ``on_room`` is called when it has room again."""
         self._client = client
         self._outbox.on_room = on_room
 
@@ -240,6 +244,11 @@ class Connection:
         if self._phase is not Phase.CLOSED:
             self._outbox.send_uncounted(packet)
 
+    def ask_for_room(self) -> None:
+        """Call ``on_room`` when the packets so far have left, in a later turn at the earliest."""
+        if self._phase is not Phase.CLOSED:
+            self._outbox.ask_for_room()
+
     def queued(self) -> None:
         """Shut the connection down if its Session's queue has grown too long."""
         assert self._client is not None
@@ -267,7 +276,11 @@ class Connection:
     def close_after_error(self, failure: Failure) -> None:
         """End the connection after an unexpected error, and log the error."""
         self.client_log.failure("unexpected error", failure)
-        self.close(ReasonCode.UNSPECIFIED_ERROR, "internal error")
+        try:
+            self.close(ReasonCode.UNSPECIFIED_ERROR, "internal error")
+        except Exception:  # noqa: BLE001 - the caller's work is not to blame
+            self.client_log.failure("unexpected error at its end", Failure())
+            self._network.abort()
 
     def finish(self, last: bytes, will: p.Will | None, why: str = "the broker closed the connection") -> None:
         """Send the collected packets and these last bytes, then close. Publish this Will; None: publish none.
@@ -276,8 +289,10 @@ class Connection:
         """
         # The Session is left before the transport is closed: from then on its messages are queued, not lost.
         unsent = self._outbox.take(last)
-        self._end(will, why)
-        self._network.close(unsent)
+        try:
+            self._end(will, why)
+        finally:
+            self._network.close(unsent)
 
     def _shut_down(self) -> None:
         """End a connection that takes its messages too slowly (``force_shutdown``)."""
@@ -344,23 +359,26 @@ class Connection:
     def _not_admitted_in_time(self) -> None:
         """Close: CONNECT did not come, or its authentication took too long."""
         self._timer = None
-        self._counters.connections_not_admitted_in_time += 1
-        self.client_log.info("was not admitted in time", f"within {self.limits.idle_timeout:g} s")
-        self.finish(b"", None)
+        with self.guard:
+            self._counters.connections_not_admitted_in_time += 1
+            self.client_log.info("was not admitted in time", f"within {self.limits.idle_timeout:g} s")
+            self.finish(b"", None)
 
     def _check_keep_alive(self) -> None:
         """Close after one and a half times the Keep Alive without a packet [MQTT5-3.1.2-22].
 
         A Client that the broker does not read cannot be heard: it is closed if nothing that it was sent leaves.
         """
-        # The timer is not restarted for each packet: it looks how long ago the last bytes came, and waits for the rest.
-        silence = self._order.silence()
-        if silence < self._keep_alive and not (self._order.is_paused and self._drain.is_stuck()):
-            self._timer = self._clock.callLater(self._keep_alive - silence, self._check_keep_alive)
-            return
-        self._timer = None
-        self.client_log.info("was silent", f"for {silence or self._keep_alive:.0f} s")
-        self.close(ReasonCode.KEEP_ALIVE_TIMEOUT, "nothing was heard within the Keep Alive")
+        with self.guard:
+            # The timer is not restarted for each packet: it looks how long ago the last bytes came, and waits for the
+            # rest.
+            silence = self._order.silence()
+            if silence < self._keep_alive and not (self._order.is_paused and self._drain.is_stuck()):
+                self._timer = self._clock.callLater(self._keep_alive - silence, self._check_keep_alive)
+                return
+            self._timer = None
+            self.client_log.info("was silent", f"for {silence or self._keep_alive:.0f} s")
+            self.close(ReasonCode.KEEP_ALIVE_TIMEOUT, "nothing was heard within the Keep Alive")
 
     def _cancel_timer(self) -> None:
         if self._timer is not None and self._timer.active():

@@ -20,6 +20,7 @@ class FlushSchedule:
         self._clock = clock
         self._due: list[Callable[[], None]] = []
         self._receiving = False
+        self._called = False  # whether the next turn runs what is due then
 
     def begin(self) -> None:
         """Bytes have arrived: flushes scheduled from now on wait for :meth:`end`."""
@@ -33,9 +34,14 @@ class FlushSchedule:
 
     def schedule(self, flush: Callable[[], None]) -> None:
         """Run this flush at the end of the present turn."""
-        if not (self._due or self._receiving):
-            self._clock.callLater(0, self._run)
+        if not (self._due or self._receiving or self._called):
+            self._called = True
+            self._clock.callLater(0, self._next_turn)
         self._due.append(flush)
+
+    def _next_turn(self) -> None:
+        self._called = False
+        self._run()
 
     def _run(self) -> None:
         # A flush may schedule others. Those run in the next turn.

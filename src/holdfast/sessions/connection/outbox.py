@@ -3,25 +3,29 @@
 How it works. ``send`` only collects a packet and schedules one ``flush`` for the end of the turn, which joins the
 collected packets and writes them in one piece. If the transport takes the whole piece, nothing is left in this process.
 If not, ``drained`` tells later that the rest has left; packets collected until then form the next piece. So at most
-one piece lies in the transport, and ``bytes`` is exact. A replay pauses at :data:`LOW_WATER` bytes, and ``on_room``
-wakes it when they have left.
+one piece lies in the transport, and ``bytes`` is exact. A replay or a queue of messages pauses at :data:`LOW_WATER`
+bytes, and ``on_room`` lets it go on when they have left. One that pauses with fewer bytes calls ``ask_for_room``.
 
 ``answers`` counts the part of ``bytes`` that is no PUBLISH, in the collected packets and in the piece. Nobody needs to
 look at it while the transport takes every piece at once. From the moment when it does not, ``on_unsent`` is called for
 the piece and for each later packet: the connection then decides whether too much waits. PUBLISH packets are left out,
 since the caller checks the limits after each of them. After messages of a replay it is called at the end of the turn:
 the connection must not end in the middle of a slice.
+
+Writing may fail unexpectedly, in a turn that serves many connections. Then ``fail`` ends this one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from twisted.python.failure import Failure
+
 from holdfast.sessions.connection.flush_schedule import FlushSchedule
 from holdfast.sessions.connection.network import INetworkConnection
 from holdfast.sessions.counters import Counters
 
-#: replays rest while at least this many bytes wait to be sent
+#: replays and queued messages rest while at least this many bytes wait to be sent
 LOW_WATER = 64 * 1024
 
 
@@ -43,10 +47,12 @@ class Outbox:
         "_counters",
         "_drains",
         "_extra",
+        "_fail",
         "_flushes",
         "_network",
         "_other_bytes",
         "_others",
+        "_room_wanted",
         "_scheduled",
         "_writing",
         "answers",
@@ -56,7 +62,14 @@ class Outbox:
         "on_unsent",
     )
 
-    def __init__(self, network: INetworkConnection, flushes: FlushSchedule, counters: Counters) -> None:
+    def __init__(
+        self,
+        network: INetworkConnection,
+        flushes: FlushSchedule,
+        counters: Counters,
+        fail: Callable[[Failure], None],
+    ) -> None:
+        self._fail = fail
         self._network = network
         self._flushes = flushes
         self._counters = counters
@@ -66,6 +79,7 @@ class Outbox:
         self._extra = self._others = self._other_bytes = 0
         self._scheduled = False
         self._writing = False
+        self._room_wanted = False
         self._answers_in_piece = 0
         self._drains = 0
         self.bytes = 0
@@ -73,7 +87,7 @@ class Outbox:
         self.answers = 0
         #: called when the transport has not taken a piece, and for each packet but PUBLISH that has to wait behind it
         self.on_unsent: Callable[[], None] = _do_nothing
-        #: called when there is room again: wakes the replays of the admitted Client
+        #: called when there is room again: the queued messages and the replays of the admitted Client go on
         self.on_room: Callable[[], None] = _do_nothing
 
     def send(self, packets: bytes, count: int = 1) -> None:
@@ -111,6 +125,13 @@ class Outbox:
         if self._writing:
             self.on_unsent()
 
+    def ask_for_room(self) -> None:
+        """Call ``on_room`` as soon as all packets collected so far have left, however few they are."""
+        self._room_wanted = True
+        if not (self._scheduled or self._writing):
+            self._scheduled = True
+            self._flushes.schedule(self.flush)
+
     def progress(self) -> tuple[int, int]:
         """Return a value that changes whenever bytes that had to wait leave this process."""
         return self._drains, self._network.unsent()
@@ -118,26 +139,34 @@ class Outbox:
     def flush(self) -> None:
         """Write the collected packets, unless the transport still has bytes of the last piece."""
         self._scheduled = False
-        if self._writing or not self._collected:
-            return
         collected = self._collected
+        if self._writing or not (collected or self._room_wanted):
+            return
         data = collected[0] if len(collected) == 1 else b"".join(collected)
-        self._count(len(data))
-        collected.clear()
-        if self._network.write(data):
-            self.bytes = self.messages = self.answers = 0
-            if len(data) >= LOW_WATER:  # a replay may have paused because of them
-                self.on_room()
-        else:
-            self.bytes = len(data)
-            self._answers_in_piece = self.answers
-            self._writing = True
-            self.on_unsent()
+        if data:
+            self._count(len(data))
+            collected.clear()
+        try:
+            if not data or self._network.write(data):
+                self.bytes = self.messages = self.answers = 0
+                if self._room_wanted or len(data) >= LOW_WATER:  # somebody may have paused because of them
+                    self._room_wanted = False
+                    self.on_room()
+            else:
+                self.bytes = len(data)
+                self._answers_in_piece = self.answers
+                self._writing = True
+                self.on_unsent()
+        except Exception:  # noqa: BLE001 - the connections after this one must still be written
+            self._fail(Failure())
 
     def _look_again(self) -> None:
         if self._writing:
             self._scheduled = False
-            self.on_unsent()
+            try:
+                self.on_unsent()
+            except Exception:  # noqa: BLE001 - the connections after this one must still be written
+                self._fail(Failure())
         else:
             self.flush()
 
@@ -150,9 +179,8 @@ class Outbox:
         self.answers -= self._answers_in_piece
         self.bytes = sum(map(len, self._collected))
         self.messages = len(self._collected) + self._extra - self._others
+        self._room_wanted = True
         self.flush()
-        if not self._writing:
-            self.on_room()
 
     def take(self, last: bytes) -> bytes:
         """Return the collected packets, followed by a last packet (or b""), and forget them."""

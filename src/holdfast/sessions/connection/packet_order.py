@@ -12,6 +12,9 @@ the end of the connection is not noticed before the packets that came before it.
 Bytes that arrive during a hold stay in the parser. At :data:`READ_AHEAD` bytes the transport is paused, so that a
 Client that does not wait for its answers costs little memory. The broker cannot hear a paused Client, so the time of
 the pause does not count against its Keep Alive. The connection then watches whether sent bytes leave.
+
+An action may begin in a call of the transport, of a timer, or of another client's work (a commit that both awaited). So
+an unexpected error never leaves this module: ``fail`` ends this one connection.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from twisted.internet.interfaces import IReactorTime
+from twisted.python.failure import Failure
 
 from holdfast.sessions.connection.client_link import Actions
 from holdfast.sessions.connection.flush_schedule import FlushSchedule
@@ -47,12 +51,14 @@ class PacketOrder:
     """The received packets of one Client.
 
     ``actions`` has the packet types that the Client may send now; any other type is a Protocol Error. ``reception`` has
-    the rules for all packets. ``refuse`` is called when the Client breaks the rules.
+    the rules for all packets. ``refuse`` is called when the Client breaks the rules, and ``fail`` after an unexpected
+    error.
     """
 
     __slots__ = (
         "_clock",
         "_counters",
+        "_fail",
         "_flushes",
         "_heard_at",
         "_holds",
@@ -74,6 +80,7 @@ class PacketOrder:
         flushes: FlushSchedule,
         counters: Counters,
         refuse: Callable[[WireError], None],
+        fail: Callable[[Failure], None],
     ) -> None:
         self.actions = actions
         self._parser = PacketParser(min(READ_AHEAD, max_packet_size), reception=reception)
@@ -82,6 +89,7 @@ class PacketOrder:
         self._flushes = flushes
         self._counters = counters
         self._refuse = refuse
+        self._fail = fail
         self._state = _Reading.READY
         self._holds = 0
         self._heard_at = clock.seconds()
@@ -114,7 +122,10 @@ class PacketOrder:
         if self._state is _Reading.PAUSED:
             self._state = _Reading.READY
             self._heard_at = self._clock.seconds()
-            self._network.resume()
+            try:
+                self._network.resume()
+            except Exception:  # noqa: BLE001 - the caller's work is not to blame
+                self._fail(Failure())
         self._act()
 
     def accept_packets_up_to(self, size: int) -> None:
@@ -159,6 +170,8 @@ class PacketOrder:
                 action(packet)
         except WireError as error:
             self._refuse(error)
+        except Exception:  # noqa: BLE001 - it concerns this connection only
+            self._fail(Failure())
         finally:
             if self._state is _Reading.ACTING:
                 self._state = _Reading.READY

@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
+from holdfast.sessions.connection.error_guard import ErrorGuard
 from holdfast.sessions.connection.outbox import Outbox
 from holdfast.sessions.connection.packet_order import PacketOrder
 
@@ -42,11 +43,22 @@ class DrainWatch:
 
 
 class UnreadAnswers:
-    """The hold on one Client because of the answers that it does not read. ``on_stuck`` ends its connection."""
+    """The hold on one Client because of the answers that it does not read.
 
-    __slots__ = ("_clock", "_drain", "_holding", "_on_stuck", "_order", "_outbox", "_patience", "_timer")
+    ``on_stuck`` ends its connection. ``guard`` is entered by the timer: unexpected errors end the connection too.
+    """
 
-    def __init__(self, outbox: Outbox, order: PacketOrder, clock: IReactorTime, on_stuck: Callable[[], None]) -> None:
+    __slots__ = ("_clock", "_drain", "_guard", "_holding", "_on_stuck", "_order", "_outbox", "_patience", "_timer")
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        order: PacketOrder,
+        clock: IReactorTime,
+        on_stuck: Callable[[], None],
+        guard: ErrorGuard,
+    ) -> None:
+        self._guard = guard
         self._outbox = outbox
         self._order = order
         self._clock = clock
@@ -82,7 +94,8 @@ class UnreadAnswers:
         self._timer = None
 
     def _check(self) -> None:
-        if self._drain.is_stuck():
-            self._on_stuck()
-        else:
-            self._timer = self._clock.callLater(self._patience, self._check)
+        with self._guard:
+            if self._drain.is_stuck():
+                self._on_stuck()
+            else:
+                self._timer = self._clock.callLater(self._patience, self._check)

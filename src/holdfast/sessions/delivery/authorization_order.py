@@ -24,14 +24,16 @@ class _Waiting:
 class AuthorizationOrder:
     """Makes calls in the order in which they were added, each once the authorizer has allowed it.
 
-    ``on_empty`` is called when no call waits any more. ``clock`` limits the time of each answer.
+    ``on_empty`` is called when no call waits any more, ``on_error`` after an unexpected error in one of these calls;
+    the calls behind it are still made. ``clock`` limits the time of each answer.
     """
 
-    __slots__ = ("_clock", "_on_empty", "_report", "_waiting")
+    __slots__ = ("_clock", "_on_empty", "_on_error", "_report", "_waiting")
 
-    def __init__(self, on_empty: Callable[[], None], clock: IReactorTime) -> None:
+    def __init__(self, on_empty: Callable[[], None], on_error: Callable[[Failure], None], clock: IReactorTime) -> None:
         self._clock = clock
         self._on_empty = on_empty
+        self._on_error = on_error
         self._report: LastingFailure | None = None  # made with the first failure: most Sessions never have one
         self._waiting: deque[_Waiting] = deque()
 
@@ -63,9 +65,15 @@ class AuthorizationOrder:
         while waiting and waiting[0].answer is not None:
             entry = waiting.popleft()
             if entry.answer:
-                entry.call()
+                self._make(entry.call)
         if not waiting:
-            self._on_empty()
+            self._make(self._on_empty)
+
+    def _make(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception:  # noqa: BLE001 - the authorizer is not to blame
+            self._on_error(Failure())
 
     def _answered(self, allowed: bool) -> bool:
         if self._report is not None:

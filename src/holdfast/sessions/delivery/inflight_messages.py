@@ -13,9 +13,11 @@ messages that the Client has received.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from holdfast.sessions.connection.client_link import IClientLink
+from holdfast.sessions.connection.outbox import LOW_WATER
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.deliveries import Deliveries
 from holdfast.sessions.delivery.inflight import (
@@ -58,6 +60,7 @@ class InflightMessages:
         "_on_lost",
         "_on_room",
         "_on_sent",
+        "_to_release",
         "_unknown_released",
         "_unsent_topics",
         "_waiting_bytes",
@@ -93,6 +96,8 @@ class InflightMessages:
         #: of the entries, those to repeat after a reconnect
         self.to_resend: dict[int, Inflight] = {}
         self._waiting_bytes = 0  # the sizes of to_resend
+        #: of these, the Packet Identifiers whose PUBREL is to be repeated, even if the window is full
+        self._to_release: deque[int] = deque()
         self._unsent_topics: dict[int, str] = {}  # topics of replayed messages that have not been sent yet
         self._unknown_released = 0  # PUBREL packets on this connection that answered an unknown identifier
 
@@ -133,6 +138,10 @@ class InflightMessages:
         def settled(failure: StorageFailure | None) -> None:
             if entry.state is OVER:
                 return
+            with (self._link or link).guard:
+                act(failure)
+
+        def act(failure: StorageFailure | None) -> None:
             if failure is None and self._link is link:
                 self._send_late(link, packet_identifier, entry)
             elif failure is not None and first and not entry.replayed:
@@ -276,7 +285,7 @@ class InflightMessages:
     # --- disconnect and reconnect
 
     def resume(self, link: IClientLink) -> None:
-        """Repeat the messages in flight, in their original order [MQTT5-4.4.0-1].
+        """Let :meth:`send_again` repeat the messages in flight, in their original order [MQTT5-4.4.0-1].
 
         If the Client comes back with a lower Receive Maximum, no more PUBLISH packets are sent at a time
         [MQTT5-3.3.4-9]. PUBREL packets do not count against it [MQTT5-3.3.4-10].
@@ -289,10 +298,9 @@ class InflightMessages:
             if entry.state is not AWAITS_COMMIT
         }
         self._waiting_bytes = sum(entry.size for entry in self.to_resend.values())
-        self.send_again(link)
-        for packet_identifier, entry in list(self.to_resend.items()):
-            if entry.state is RELEASED:
-                self._release_again(link, packet_identifier)
+        self._to_release = deque(
+            packet_identifier for packet_identifier, entry in self.to_resend.items() if entry.state is RELEASED
+        )
 
     def detach(self) -> None:
         """Note that the connection is gone."""
@@ -301,19 +309,26 @@ class InflightMessages:
             if entry.state is AWAITS_COMMIT:
                 self._note_unsent(entry)
 
-    def send_again(self, link: IClientLink) -> None:
-        """Repeat messages with DUP 1 while the window has room, and send those that were never sent with DUP 0."""
+    def send_again(self, link: IClientLink, most: int) -> int:
+        """Repeat messages with DUP 1 while the window has room, and send those that were never sent with DUP 0.
+
+        PUBREL packets are repeated in any case. Does ``most`` steps, and rests while enough bytes wait to be sent.
+        Returns how many steps are left: 0 tells that it must go on later.
+        """
         waiting = self.to_resend
         # The connection may end within the loop: a message that it does not take was not sent.
         window = self._window
         while waiting and len(self.entries) - len(waiting) < window.size and self._link is link:
+            if not most or link.unsent >= LOW_WATER:
+                return 0
+            most -= 1
             packet_identifier, entry = next(iter(waiting.items()))
             if entry.state is RELEASED:
                 self._release_again(link, packet_identifier)
                 continue
             sent = window.bytes - self._waiting_bytes
             if sent and sent + entry.size > window.max_bytes:
-                return
+                break
             self._waits_no_longer(packet_identifier)
             version, now = link.protocol_version, self._now()
             if entry.state is UNSENT:
@@ -332,6 +347,16 @@ class InflightMessages:
                 if not self.keeps_packets:
                     entry.packet = b""
                 link.send_message(packet)
+        while self._to_release and self._link is link:
+            packet_identifier = self._to_release[0]
+            released = waiting.get(packet_identifier)
+            if released is not None and released.state is RELEASED:
+                if not most:
+                    return 0
+                most -= 1
+                self._release_again(link, packet_identifier)
+            self._to_release.popleft()
+        return most
 
     def _send_first(self, link: IClientLink, packet_identifier: int, entry: Inflight, packet: bytes) -> None:
         """Send a PUBLISH that an earlier connection did not send, under the Packet Identifier that it has."""

@@ -39,15 +39,19 @@ class Queued:
 
 
 class MessageQueue:
-    """First in, first out. ``bytes`` is its present size; ``enqueued`` and ``dequeued`` count all messages so far."""
+    """First in, first out. ``bytes`` is its present size; ``enqueued`` and ``dequeued`` count all messages so far.
 
-    __slots__ = ("_messages", "_retained", "_shared", "bytes", "dequeued", "enqueued")
+    ``at_most_once`` is how many of the messages in it have QoS 0.
+    """
+
+    __slots__ = ("_messages", "_retained", "_shared", "at_most_once", "bytes", "dequeued", "enqueued")
 
     def __init__(self) -> None:
         self._messages: deque[Queued] = deque()  # the first one waits, those behind it may not wait any more
         self._shared: OrderedDict[Queued, None] = OrderedDict()
         #: the messages with RETAIN 1, by topic, in their order; None if nobody has asked for them yet
         self._retained: dict[str, dict[Queued, None]] | None = None
+        self.at_most_once = 0
         self.bytes = 0
         self.enqueued = 0
         self.dequeued = 0
@@ -71,6 +75,7 @@ class MessageQueue:
         self._messages.append(queued)
         self.enqueued += 1
         self.bytes += queued.outgoing.size()
+        self.at_most_once += not queued.qos
         if queued.delivery is not None and queued.delivery.shared_filter is not None:
             self._shared[queued] = None
         if self._retained is not None:
@@ -89,6 +94,7 @@ class MessageQueue:
         queued.waits = False
         self.dequeued += 1
         self.bytes -= queued.outgoing.size()
+        self.at_most_once -= not queued.qos
         if self._shared:
             self._shared.pop(queued, None)
         if self._retained is not None:

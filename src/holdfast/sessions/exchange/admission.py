@@ -112,22 +112,23 @@ class _Admission:
             return
         exchange = Exchange(link, session, self._parts, handshake)
         # Attached before CONNACK: if the connection ends during the commit, the exchange must leave the Session.
-        link.attach(exchange, exchange.replays.wake)
+        link.attach(exchange, exchange.has_room)
         link.hold()
 
         def settled(failure: StorageFailure | None) -> None:
             if link.is_closed:
                 return
-            if failure is not None:
-                # An older Session stays as it was. A new one must not outlive its refused connection.
-                if not present:
-                    registry.rejected(session)
-                self._reject(failure_reason(failure), "the Session cannot be stored")
-            else:
-                link.establish(handshake.keep_alive)
-                self._log(principal, present)
-                link.send(handshake.accepted(present))
-                exchange.begin()
+            with link.guard:
+                if failure is not None:
+                    # An older Session stays as it was. A new one must not outlive its refused connection.
+                    if not present:
+                        registry.rejected(session)
+                    self._reject(failure_reason(failure), "the Session cannot be stored")
+                else:
+                    link.establish(handshake.keep_alive)
+                    self._log(principal, present)
+                    link.send(handshake.accepted(present))
+                    exchange.begin()
             link.release()
 
         ticket.when_settled(settled)

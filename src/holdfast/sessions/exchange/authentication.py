@@ -195,7 +195,8 @@ class Reauthentication(_Dialogue):
         self._link.close(_failure(reason, _DISCONNECT), explanation)
 
     def _late(self) -> None:
-        self._refused(ReasonCode.NOT_AUTHORIZED, "the re-authentication was not completed in time")
+        with self._link.guard:
+            self._refused(ReasonCode.NOT_AUTHORIZED, "the re-authentication was not completed in time")
 
 
 def _failure(reason: ReasonCode, packet_type: int) -> ReasonCode:

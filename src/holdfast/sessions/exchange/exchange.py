@@ -67,10 +67,18 @@ class Exchange:
     def end(self, will: p.Will | None) -> None:
         """Leave the Session. From now on its messages are queued, and its replays wait to be resumed."""
         # Detached first: stopped replays give live messages the whole window, and these must be queued, not sent.
-        self._session.detach(self._link)
-        self.replays.suspend()
-        self._reauthentication.stop()
-        self._registry.disconnect(self._link, self._session, will)
+        try:
+            self._session.detach(self._link)
+            self.replays.suspend()
+            self._reauthentication.stop()
+        finally:  # whatever fails, the Session belongs to this connection no longer
+            self._registry.disconnect(self._link, self._session, will)
+
+    def has_room(self) -> None:
+        """Note that the connection has sent its packets: queued messages and replays go on."""
+        if self._session.link is self._link:
+            self._session.go_on()
+            self.replays.wake()
 
     def _first_publish(self, packet: p.Publish) -> None:
         """Postpone the first PUBLISH of a Client that has connected under pressure (see :mod:`backpressure`)."""

@@ -4,8 +4,8 @@ How it works. ``holdfast.retained.replay`` reads the store and asks this end how
 answer is 0 while
 
 - the connection is gone, or so many bytes wait to be sent that it is congested;
-- messages that were queued before the replay have not been sent, or wait for the authorizer or for their commit:
-  they may be older than the retained messages, and must not come after them;
+- messages that were queued before the replay have not been sent, or sent again, or wait for the authorizer or for
+  their commit: they may be older than the retained messages, and must not come after them;
 - the replay's part of the window is full (QoS 1 and 2 only, see :mod:`window`).
 
 A replay without room pauses. The Session and the outbox wake the replays of their Client when there is room again;
@@ -129,7 +129,7 @@ class ReplayDelivery:
         session = self._session
         if session.link is None or self._link.unsent >= LOW_WATER or session.queue.dequeued < self._not_before:
             return 0
-        if len(session.authorizations):
+        if session.inflight.to_resend or len(session.authorizations):
             return 0
         if not self.begun:
             if self._awaited is None:

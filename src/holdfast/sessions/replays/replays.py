@@ -207,5 +207,6 @@ class Replays:
 
     def _save_and_go_on(self) -> None:
         self._saving = None
-        self.save()
-        self._save_later()
+        with self._link.guard:
+            self.save()
+            self._save_later()

@@ -1,0 +1,33 @@
+"""Lets an unexpected error end the connection that it concerns, and nothing else.
+
+An error in the call of a timer, of a settled commit or of an authorizer's answer would otherwise be logged by somebody
+who does not know the connection, or keep others from their calls; and the connection would hang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+
+from twisted.python.failure import Failure
+
+
+class ErrorGuard:
+    """A context manager that gives unexpected errors to ``fail``, which ends the connection."""
+
+    __slots__ = ("_fail",)
+
+    def __init__(self, fail: Callable[[Failure], None]) -> None:
+        self._fail = fail
+
+    def __enter__(self) -> None:
+        """Begin to act for the connection."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        """Give an error to ``fail``. Exceptions that end the process pass."""
+        if not isinstance(error, Exception):
+            return False
+        self._fail(Failure(error, kind, traceback))
+        return True
