@@ -50,6 +50,23 @@ def test_messages_that_are_too_large_are_counted_once_each(
     assert sum("above the Maximum Packet Size of 'c', 100" in line for line in lines) == 1
 
 
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_messages_that_are_too_large_in_the_form_of_the_subscription_are_counted_and_logged(
+    lines: list[str], qos: int
+) -> None:
+    """Packet Identifier and Subscription Identifier count: the stored packet alone would fit."""
+    broker = MemoryBroker()
+    publisher = broker.client("publisher")
+    for topic, size in (("t/1", 94), ("t/2", 10), ("t/3", 94)):  # 2 + 2 + 3 + 1 + 94 = 102 bytes with QoS 0
+        publisher.publish(topic, b"x" * size, qos, True, identifier=int(topic[2:]))
+    client = broker.client("c", 5, properties=Properties(maximum_packet_size=102))
+    identified = Properties(subscription_identifiers=(7,))
+    client.send(p.Subscribe(1, (p.SubscriptionRequest("t/#", qos),), identified))
+    assert [topic for topic, *_ in client.messages()] == ["t/2"]
+    assert broker.counters.messages_dropped_too_large == 2
+    assert sum("'t/#' leaves out 2 messages above the Maximum Packet Size" in line for line in lines) == 1
+
+
 def test_a_client_without_a_maximum_packet_size_costs_no_count() -> None:
     broker = MemoryBroker()
     broker.client("publisher").publish("t", b"x" * 500, 1, True)

@@ -239,6 +239,7 @@ class ReplayDelivery:
         if v5 and subscription.identifier is not None:
             identifier = subscription_identifier(subscription.identifier)
         joined = messages.packets
+        too_large = 0
         together: list[bytes] = []  # QoS 0 packets not sent yet; sent before the next QoS 1 or 2 packet, in order
         for packet, stored_qos, expires_at in zip(packets_of(joined), messages.qos, messages.expires_at, strict=True):
             # The slice was read a moment ago, and a message may have expired since.
@@ -254,7 +255,7 @@ class ReplayDelivery:
             packet_identifier = session.inflight.next_identifier() if qos else 0
             data = rewritten(joined, packet, qos, packet_identifier, properties)
             if maximum is not None and len(data) > maximum:
-                self._counters.messages_dropped_too_large += 1
+                too_large += 1
             elif qos:
                 if together:
                     link.send_messages(b"".join(together), len(together))
@@ -267,6 +268,8 @@ class ReplayDelivery:
                 together.append(data)
         if together:
             link.send_messages(b"".join(together), len(together))
+        if too_large:
+            self.left_out(too_large)
         if noted:  # in the same transaction as the deliveries
             self._replays.save()
 
