@@ -588,6 +588,20 @@ def test_the_answer_to_an_unknown_pubrec_may_come_after_its_identifier_is_used_a
     assert ended_with(client) == ReasonCode.PROTOCOL_ERROR
 
 
+def test_an_unknown_pubrec_of_an_earlier_connection_excuses_no_pubcomp(publisher: Client) -> None:
+    """PUBREL was not repeated on the new connection, so the Client has nothing to answer there."""
+    properties = Properties(session_expiry_interval=100)
+    client = publisher.broker.client("c", 5, clean=False, properties=properties)
+    client.subscribe("t", qos=2)
+    client.send(p.Pubrec(1))
+    client.drop()
+    client = publisher.broker.client("c", 5, clean=False, properties=properties)
+    publisher.publish("t", qos=2)
+    (message,) = client.got(p.Publish)
+    client.send(p.Pubcomp(message.packet_identifier))
+    assert ended_with(client) == ReasonCode.PROTOCOL_ERROR
+
+
 #: the state of an identifier that the Client uses, its packet, and the answers
 RECEIVING = [
     ("unknown", p.Publish("t", b"x", 2, packet_identifier=1), p.Pubrec(1)),

@@ -161,6 +161,21 @@ def test_a_session_that_ends_with_its_connection_keeps_no_packet_that_was_sent(
     assert kept(broker) == 0
 
 
+def test_nor_one_that_was_sent_after_the_commit_of_its_publisher(tmp_path: Path) -> None:
+    """A QoS 2 message waits for that commit."""
+    broker = RestartableBroker(fresh_file(tmp_path), manual=True)
+    client = broker.client("c")
+    client.subscribe("t", qos=2)
+    publisher = broker.client("p", clean=False)
+    broker.commit()
+    publisher.publish("t", PAYLOAD, qos=2)
+    assert client.got(p.Publish) == []
+    assert kept(broker) > len(PAYLOAD)
+    broker.commit()
+    assert len(client.got(p.Publish)) == 1
+    assert kept(broker) == 0
+
+
 def test_a_stored_session_that_is_to_end_with_its_connection_keeps_no_packet_either(broker: MemoryBroker) -> None:
     """It repeats what its former connection left unacknowledged, once."""
     client = broker.client("c", 5, clean=False, properties=LASTING)

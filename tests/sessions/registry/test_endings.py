@@ -151,6 +151,23 @@ def test_messages_of_an_ended_session_are_freed_in_portions(tmp_path: Path, monk
         assert broker.rows(table) == 0, table
 
 
+def test_messages_in_flight_of_an_ended_session_are_freed_in_portions() -> None:
+    broker = MemoryBroker(limits=Limits(max_inflight=1500, max_inflight_bytes=10 << 20))
+    client = broker.client("a", 5, clean=False, properties=KEPT)
+    client.subscribe("t", qos=1)
+    publisher = broker.client("p")
+    for number in range(1500):
+        publisher.publish("t", b"%d" % number, qos=1)
+    client.drop()
+    entries = broker.registry._sessions["a"].inflight.entries
+    Client(broker, 5).connection.receive(connect_packet("a"))
+    left = [1500, len(entries)]
+    while entries:
+        broker.clock.turn()
+        left.append(len(entries))
+    assert max(before - after for before, after in pairwise(left)) <= 20 * STEPS
+
+
 def test_a_client_has_a_clean_new_session_while_its_old_one_is_taken_apart() -> None:
     broker = MemoryBroker()
     client = broker.client("a", 5, clean=False, properties=KEPT)
@@ -223,6 +240,23 @@ def test_a_kill_while_a_session_is_taken_apart_loses_no_shared_message(
     assert Counter(seen) == Counter(sent)
     if clean_start:
         assert [len(session.subscriptions) for session in broker.registry if session.client_id == "a"] == [0]
+
+
+def test_a_session_whose_end_was_answered_is_over_after_a_kill(tmp_path: Path) -> None:
+    """The Clean Start was accepted while the rest was taken apart, and the new Session ended with its connection."""
+    broker = RestartableBroker(fresh_file(tmp_path))
+    client = broker.client("a", 5, clean=False, properties=KEPT)
+    client.subscribe(*(f"t/{number}" for number in range(1000)), qos=1)
+    client.drop()
+    back = Client(broker, 5)
+    back.connection.receive(connect_packet("a"))
+    while not back.got(p.Connack):
+        broker.clock.turn()
+    assert busy(broker)
+    broker = broker.restart()
+    connack = broker.client("a", 5, clean=False, properties=KEPT).connack
+    assert connack is not None
+    assert not connack.session_present
 
 
 def test_sessions_that_expire_at_one_moment_end_in_portions() -> None:

@@ -159,6 +159,18 @@ def test_a_message_that_the_subscription_did_not_queue_comes_with_the_replay(res
     assert ("t/4", b"new") in found
 
 
+def test_a_message_that_no_local_kept_from_the_queue_comes_with_the_replay() -> None:
+    """The Client has published it itself, and has given No Local up before its replay is resumed."""
+    scene = Scene(MemoryBroker(limits=ONE), no_local=True)
+    client = scene.connect()
+    client.publish("t/4", b"own", 1, True)
+    client.send(p.Subscribe(9, (p.SubscriptionRequest("t/#", 1, retain_handling=2),)))
+    client.drop()
+    found = scene.received()
+    assert ("t/4", b"own") in found
+    assert topics(found) == ALL
+
+
 def test_the_cut_outlives_the_process(tmp_path: Path) -> None:
     scene = Scene(RestartableBroker(fresh_file(tmp_path), limits=ONE))
     scene.publish("t/3")

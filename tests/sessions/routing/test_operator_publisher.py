@@ -184,6 +184,24 @@ def test_a_clear_waits_for_a_connected_client_whose_queue_is_full() -> None:
     assert desk.broker.counters.connections_shut_down == 0
 
 
+def test_a_single_change_waits_too() -> None:
+    """The client's queue is full of other clients' messages; it reads on."""
+    desk = filled(0, limits=Limits(max_inflight=1))
+    client = desk.broker.client("slow", 5)
+    client.subscribe(SubscriptionRequest("t/#", 1))
+    publisher = desk.broker.client("p", 5)
+    for number in range(600):
+        publisher.publish(f"t/{number}", qos=1)
+    setting = desk.administration.set(ApplicationMessage("t/set", b"x", 1, True))
+    desk.broker.advance(0.1)
+    assert not setting.called
+    assert desk.topics() == []
+    assert len(client.messages()) == 600
+    desk.broker.advance(0.1)
+    assert setting.called
+    assert [topic for topic, _, _, _ in client.messages()] == ["t/set"]
+
+
 def test_a_client_that_takes_nothing_is_waited_for_once() -> None:
     """Not once for each topic, and not by other commands again."""
     desk = filled(1500, limits=Limits(max_inflight=1))

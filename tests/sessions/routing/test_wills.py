@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.long_work import STEPS
-from holdfast.wire import Properties
+from holdfast.wire import Properties, encode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
 from tests.sessions.restartable import RestartableBroker
@@ -46,8 +46,8 @@ def test_a_will_that_waits_for_its_turn_comes_before_the_messages_of_its_client(
         client.network.closed = True
         client.connection.lost()
     back = Client(broker, 5)
-    back.connect("c199")
-    back.publish("state/199", b"online", retain=True)
+    connect, online = p.Connect("c199", 5), p.Publish("state/199", b"online", 0, True)
+    back.connection.receive(encode(connect, 5) + encode(online, 5))  # before any turn of the reactor
     broker.settle()
     [retained] = [packet for packet in broker.client("late").subscribe("state/199") if isinstance(packet, p.Publish)]
     assert retained.payload == b"online"
