@@ -43,6 +43,9 @@ def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
         max_qos_allowed=2,
         max_topic_alias=32,
         max_topic_alias_out=65535,
+        max_user_properties=64,
+        max_properties_bytes=64 * 1024,
+        control_characters="refuse",
         retain_available=True,
         wildcard_subscription=True,
         shared_subscription=True,
@@ -52,6 +55,7 @@ def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
         max_keepalive=None,
         keepalive_multiplier=1.5,
         max_inflight=512,
+        max_inflight_bytes=1048576,
         max_awaiting_rel=1000,
         await_rel_timeout=None,
         max_subscriptions=10_000,
@@ -72,6 +76,10 @@ def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
         *((1000, 100, 1048576, None, None, 16), (False, 7 * 86400.0, None)),
     )
     assert config.sys_topics.sys_msg_interval == 10.0
+    (listener,) = config.listeners.values()
+    assert (listener.max_connections, listener.max_connections_per_address) == (None, None)
+    assert (listener.max_conn_rate, listener.max_conn_rate_per_address) == (None, None)
+    assert listener.max_half_open_per_address == 256
 
 
 def test_every_section_is_read(write: Callable[[str], Path], tmp_path: Path) -> None:
