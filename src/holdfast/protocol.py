@@ -51,6 +51,10 @@ _TCP_FAMILIES = (socket.AF_INET, socket.AF_INET6)
 _TCP_USER_TIMEOUT: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
 
 
+def _ignore(_data: bytes) -> None:
+    """Receive nothing: the transport is gone."""
+
+
 class OpenConnections:
     """The open connections of all listeners."""
 
@@ -110,7 +114,7 @@ class MQTTServerProtocol(Protocol):
         self._clock = clock
         self._accepted = accepted
         self._header = ProxyHeader() if accepted.awaits_header else None
-        self._receive = self._receive_header
+        self._receive: Callable[[bytes], None] = self._receive_header
         self._connection: Connection | None = None
         self._direct: TCPTransport | None = None
         self._closing: IDelayedCall | None = None
@@ -176,6 +180,9 @@ class MQTTServerProtocol(Protocol):
                 self._connection.lost()
         finally:
             self._connections.remove(self)
+            # Each refers to the other. The garbage collector runs rarely here: they would stay in memory for long.
+            self._connection = None
+            self._receive = _ignore
 
     # IPullProducer
 

@@ -30,6 +30,10 @@ from holdfast.wire.fixed_header import PUBLISHES, check_first_byte
 from holdfast.wire.reasons import ReasonCode
 from holdfast.wire.reception import EVERYTHING, Reception
 
+#: A piece of at most so many bytes may stay in memory after its last packet is parsed, until the next piece comes.
+#: A longer one is given up at once: a silent Client must not hold the memory of the largest packet it has sent.
+KEPT = 4096
+
 
 class PacketParser:
     """Cuts a byte stream into Control Packets.
@@ -72,6 +76,11 @@ class PacketParser:
         """The number of bytes that are not parsed yet."""
         return len(self._data) - self._position + self._waiting
 
+    @property
+    def held(self) -> int:
+        """The number of bytes in memory, parsed or not."""
+        return len(self._data) + self._waiting
+
     def receive_data(self, data: bytes) -> None:
         """Buffer bytes. :meth:`next_packet` parses them."""
         if self._position == len(self._data) and not self._pieces:
@@ -96,6 +105,8 @@ class PacketParser:
         if position + 2 > size:
             if position < size:
                 self._check(data[position])
+            elif size > KEPT:
+                self._data, self._position = b"", 0
             return None
         first = data[position]
         length = data[position + 1]
@@ -132,6 +143,11 @@ class PacketParser:
         if isinstance(packet, p.Connect):
             self.protocol_version = packet.protocol_version
         return packet
+
+    def close(self) -> None:
+        """Forget all bytes: the connection is over. Call nothing else after this."""
+        # The error has a traceback, which refers to this parser and its bytes.
+        self._data, self._pieces, self._waiting, self._error = b"", [], 0, None
 
     def _check(self, first: int) -> None:
         """Refuse an incomplete packet that is wrong by its first byte."""

@@ -348,11 +348,12 @@ class Connection:
         self._order.close()
         self._pressure.leave(self)
         self._cancel_timer()
-        self._unread.stop()
+        self._unread.close()
         self.acknowledgements.close()
         client, self._client = self._client, None
         if client is not None:
             client.end(will)
+        self._outbox.close()
 
     # --- time
 

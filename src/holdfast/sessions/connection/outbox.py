@@ -182,6 +182,10 @@ class Outbox:
         self._room_wanted = True
         self.flush()
 
+    def close(self) -> None:
+        """Wake and tell nobody any more: the connection is over."""
+        self.on_room = self.on_unsent = _do_nothing
+
     def take(self, last: bytes) -> bytes:
         """Return the collected packets, followed by a last packet (or b""), and forget them."""
         if last:

@@ -40,6 +40,10 @@ READ_AHEAD = 64 * 1024
 PORTION = 500
 
 
+def _ignore(_error: WireError) -> None:
+    """Refuse nothing: the connection is over."""
+
+
 class _Reading(Enum):
     READY = "waits for bytes or for a release"
     ACTING = "acts on a packet; a release during that time is noticed by the running loop"
@@ -142,8 +146,11 @@ class PacketOrder:
         return 0.0 if self.is_paused else self._clock.seconds() - self._heard_at
 
     def close(self) -> None:
-        """Act on nothing any more."""
+        """Act on nothing any more, and let go of everything that refers to the connection."""
         self._state = _Reading.CLOSED
+        self._parser.close()
+        self.actions = {}
+        self._refuse = _ignore
 
     def _act(self) -> None:
         if self._state is not _Reading.READY:

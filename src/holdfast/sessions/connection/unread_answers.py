@@ -27,6 +27,10 @@ MOST_ANSWERS = 64 * 1024
 PATIENCE = 30.0
 
 
+def _tell_none() -> None:
+    """End no connection: it is over."""
+
+
 class DrainWatch:
     """Tells whether anything leaves this process, from one look to the next."""
 
@@ -92,6 +96,11 @@ class UnreadAnswers:
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         self._timer = None
+
+    def close(self) -> None:
+        """Watch no longer, and forget whom to tell: the connection is over."""
+        self.stop()
+        self._on_stuck = _tell_none
 
     def _check(self) -> None:
         with self._guard:

@@ -21,6 +21,10 @@ class _Waiting:
         self.call = call
 
 
+def _tell_none() -> None:
+    """Tell no Session: it has ended."""
+
+
 class AuthorizationOrder:
     """Makes calls in the order in which they were added, each once the authorizer has allowed it.
 
@@ -59,6 +63,10 @@ class AuthorizationOrder:
 
         in_time(answer, self._clock).addCallbacks(self._answered, self._denied_by_error).addCallback(answered)
         return None
+
+    def close(self) -> None:
+        """Tell the Session nothing any more: it has ended. Each refers to the other otherwise."""
+        self._on_empty = _tell_none
 
     def _make_calls(self) -> None:
         waiting = self._waiting

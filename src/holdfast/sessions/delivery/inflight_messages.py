@@ -44,6 +44,10 @@ _PUBACK, _PUBREC, _PUBREC_REFUSES, _PUBCOMP = (
 )
 
 
+def _tell_none() -> None:
+    """Tell no Session: it has ended."""
+
+
 class InflightMessages:
     """The messages in flight of one Session, by Packet Identifier.
 
@@ -308,6 +312,10 @@ class InflightMessages:
         for entry in self.entries.values():
             if entry.state is AWAITS_COMMIT:
                 self._note_unsent(entry)
+
+    def close(self) -> None:
+        """Tell the Session nothing any more: it has ended. Each refers to the other otherwise."""
+        self._on_room = self._on_sent = self._on_lost = _tell_none
 
     def send_again(self, link: IClientLink, most: int) -> int:
         """Repeat messages with DUP 1 while the window has room, and send those that were never sent with DUP 0.

@@ -171,6 +171,11 @@ class Reauthentication(_Dialogue):
             self._timer.cancel()
         self._timer = None
 
+    def close(self) -> None:
+        """Expect nothing any more: the connection is over."""
+        self.stop()
+        self._due = {}
+
     @property
     def _first_step(self) -> DueSteps:
         return {ReasonCode.RE_AUTHENTICATE: self._again}

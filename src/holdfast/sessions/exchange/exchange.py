@@ -70,9 +70,10 @@ class Exchange:
         try:
             self._session.detach(self._link)
             self.replays.suspend()
-            self._reauthentication.stop()
+            self._reauthentication.close()
         finally:  # whatever fails, the Session belongs to this connection no longer
             self._registry.disconnect(self._link, self._session, will)
+            self.actions.clear()  # they refer to this object, and it to them
 
     def has_room(self) -> None:
         """Note that the connection has sent its packets: queued messages and replays go on."""

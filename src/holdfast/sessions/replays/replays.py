@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from attrs import frozen
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.logger import Logger
 
 from holdfast.auth.interfaces import IAuthorizer
-from holdfast.log_throttle import LogThrottle
 from holdfast.retained.replay.replay import Replay
 from holdfast.retained.service import IRetainedMessages
 from holdfast.retained.store.values import QueuedRows
@@ -34,8 +32,6 @@ class Replays:
     ``replay_positions``, which cost little.
     """
 
-    _log = Logger()
-
     def __init__(
         self,
         *,
@@ -52,7 +48,6 @@ class Replays:
         self._authorizer = authorizer
         self._counters = counters
         self._clock = clock
-        self._log_throttle = LogThrottle(self._log, clock.seconds, write=self._log.info)
         self._running: dict[str, _Running] = {}
         self._saving: IDelayedCall | None = None
         self._resumed_at = 0  # the revision at CONNECT
@@ -124,11 +119,11 @@ class Replays:
         self.share_window()
 
     def log_left_out(self, topic_filter: str, count: int) -> None:
-        """Log that messages are longer than the Client's Maximum Packet Size, at most once in ten seconds."""
-        self._log_throttle.log(
-            "",
-            f"the replay of {topic_filter!r} leaves out {count} messages above the Maximum Packet Size of"
-            f" {self._session.client_id!r}, {self._link.maximum_packet_size}",
+        """Log that messages are longer than the Client's Maximum Packet Size."""
+        self._link.client_log.info(
+            "a replay leaves out messages",
+            f"{count} for {{}} above its Maximum Packet Size of {self._link.maximum_packet_size}",
+            topic_filter,
         )
 
     def share_window(self) -> None:

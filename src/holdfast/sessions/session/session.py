@@ -187,6 +187,8 @@ class Session:
                 queued = self.queue.pop()
                 if queued.delivery is not None:
                     self._deliveries.forget(queued.delivery)
+        self.inflight.close()
+        self.authorizations.close()
 
     # --- subscriptions
 

@@ -1,0 +1,86 @@
+"""A closed connection leaves no cycle of objects: the garbage collector runs rarely, so cycles would pile up."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+
+from holdfast.wire import Properties, encode
+from holdfast.wire import packets as p
+from tests.test_protocol import Door
+
+
+def _connect(client_id: str = "a", expiry: int = 0) -> bytes:
+    properties = Properties(session_expiry_interval=expiry)
+    return encode(p.Connect(client_id, 5, clean_start=True, properties=properties), 5)
+
+
+def _publish(topic: str, retain: bool = False, **properties: object) -> bytes:
+    return encode(p.Publish(topic, b"x", 1, retain, packet_identifier=1, properties=Properties(**properties)), 5)  # type: ignore[arg-type]
+
+
+def _subscribe(topic_filter: str) -> bytes:
+    return encode(p.Subscribe(1, (p.SubscriptionRequest(topic_filter, 1),)), 5)
+
+
+LIVES = {
+    "nothing was sent": [],
+    "CONNECT was malformed": [b"\xf0\x00"],
+    "a client came and went": [_connect()],
+    "it sent DISCONNECT": [_connect(), encode(p.Disconnect(), 5)],
+    "it published": [_connect(), _publish("a/b", retain=True)],
+    "it received": [_connect(), _subscribe("a/#"), _publish("a/b")],
+    "it was replayed to": [_connect(), _publish("a/b", retain=True), _subscribe("a/#")],
+    "it was a member of a group": [_connect(), _subscribe("$share/g/a/#"), _publish("a/b")],
+    "it sent too many properties": [_connect(), _publish("a/b", user_properties=(("", ""),) * 200)],
+    "it broke the protocol": [_connect(), b"\x00"],
+    "its Session stayed": [_connect(expiry=60), _subscribe("a/#"), _publish("a/b")],
+}
+
+
+def _live(door: Door, packets: list[bytes]) -> weakref.ref[object]:
+    """Let one client come, send these packets, and go."""
+    protocol = door.accept()
+    for packet in packets:
+        door.send(protocol, packet)
+    protocol.transport.producer = None  # Twisted's transports do this before they tell that they are lost
+    protocol.connectionLost()
+    door.broker.settle()
+    return weakref.ref(protocol)
+
+
+@pytest.mark.parametrize("life", LIVES)
+def test_a_closed_connection_is_freed_at_once(life: str) -> None:
+    door = Door()
+    _live(door, LIVES[life])  # what is made once only, such as caches, does not count
+    gc.collect()
+    gc.disable()
+    try:
+        gone = _live(door, LIVES[life])
+        door.broker.clock.advance(30)
+        assert gone() is None
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+def test_a_connection_that_was_taken_over_is_freed_at_once() -> None:
+    door = Door()
+    first = door.accept()
+    door.send(first, _connect(expiry=60))
+    gc.collect()
+    gc.disable()
+    try:
+        second = door.accept()
+        door.send(second, _connect(expiry=60))
+        gone = weakref.ref(first)
+        first.transport.producer = None
+        first.connectionLost()
+        del first
+        door.broker.clock.advance(30)
+        assert gone() is None
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
