@@ -80,6 +80,16 @@ def has_wildcard(topic_filter: str) -> bool:
     return "+" in topic_filter or "#" in topic_filter
 
 
+def wildcard_pattern(topic_filter: str) -> int:
+    """Return in which levels a Topic Filter has ``+``: one bit for each level, the lowest for the first.
+
+    Filters with one pattern that match the same Topic Name are the same up to their end.
+    """
+    if "+" not in topic_filter:
+        return 0
+    return sum(1 << depth for depth, level in enumerate(topic_filter.split("/")) if level == "+")
+
+
 def level_count(topic: str) -> int:
     """Count the levels of a Topic Name or Topic Filter (at least 1)."""
     return topic.count("/") + 1

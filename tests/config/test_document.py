@@ -59,6 +59,7 @@ def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
         max_awaiting_rel=1000,
         await_rel_timeout=None,
         max_subscriptions=10_000,
+        max_wildcard_patterns=32,
         max_mqueue_len=100000,
         max_mqueue_bytes=64 * 1048576,
         mqueue_store_qos0=False,

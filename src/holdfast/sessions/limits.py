@@ -55,6 +55,7 @@ class Limits:
     max_awaiting_rel: int = 1000
     await_rel_timeout: float | None = None
     max_subscriptions: int | None = 10_000
+    max_wildcard_patterns: int | None = 32
     max_mqueue_len: int | None = 100_000
     max_mqueue_bytes: int = 64 << 20
     mqueue_full: WhenFull = WhenFull.DROP_OLDEST

@@ -8,6 +8,7 @@ from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.exchange.handshake import Handshake
 from holdfast.sessions.exchange.publishing import Publishing
 from holdfast.sessions.exchange.subscribing import Subscribing
+from holdfast.sessions.exchange.unsubscribing import Unsubscribing
 from holdfast.sessions.replays.replays import Replays
 from holdfast.sessions.session.session import Session
 from holdfast.wire import ProtocolError, ReasonCode
@@ -48,7 +49,7 @@ class Exchange:
             p.Pubcomp: self._pubcomp,
             p.Subscribe: subscribing.subscribe,
             p.ExcessiveSubscribe: subscribing.refuse,
-            p.Unsubscribe: subscribing.unsubscribe,
+            p.Unsubscribe: Unsubscribing(link, session, parts, self.replays).unsubscribe,
             p.Pingreq: self._pingreq,
             p.Disconnect: self._disconnect,
             **self._reauthentication.actions,

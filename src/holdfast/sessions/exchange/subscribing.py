@@ -1,4 +1,4 @@
-"""SUBSCRIBE and UNSUBSCRIBE of one Client: checks, authorization, the answer, and the replays that they begin or stop.
+"""SUBSCRIBE of one Client: checks, authorization, the answer, and the replays that it begins.
 
 How it works. A SUBSCRIBE is answered in three steps. First every Topic Filter is checked against the limits, and the
 authorizer is asked about it; a filter that is not well formed ends the connection. Then all granted subscriptions are
@@ -11,7 +11,7 @@ has the effect of two packets [MQTT5-3.8.4-5], but its subscription is stored on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 
 from attrs import define, field, frozen
@@ -21,27 +21,15 @@ from twisted.python.failure import Failure
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.explanations import explain_refusals, failure_reason
 from holdfast.sessions.exchange.broker_parts import BrokerParts
+from holdfast.sessions.exchange.filter_checks import CHECKS_PER_STEP, TopicFilterChecks
+from holdfast.sessions.exchange.long_packets import LongPackets
 from holdfast.sessions.replays.replays import Replays
 from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.subscription import Subscription
 from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure, TicketsTogether
-from holdfast.topics import (
-    SHARED_PREFIX,
-    InvalidShare,
-    InvalidTopicFilter,
-    TooManyLevels,
-    check_topic_filter,
-    has_wildcard,
-    is_sys,
-    levels_before_wildcard,
-    split_shared,
-)
+from holdfast.topics import SHARED_PREFIX, has_wildcard, is_sys, levels_before_wildcard, split_shared, wildcard_pattern
 from holdfast.wire import ProtocolError, ReasonCode, encode
-from holdfast.wire.datatypes import check_characters
-from holdfast.wire.packets import ExcessiveSubscribe, Suback, Subscribe, SubscriptionRequest, Unsuback, Unsubscribe
-
-#: Topic Filters that are checked in one step of long work: a check is much cheaper than a subscription
-_CHECKS_PER_STEP = 8
+from holdfast.wire.packets import ExcessiveSubscribe, Suback, Subscribe, SubscriptionRequest
 
 
 @frozen
@@ -69,18 +57,28 @@ class _Asked:
     own: list[str] = field(factory=list)
 
 
-@define(eq=False)
-class _Removed:
-    """An UNSUBSCRIBE that is worked on: how many Topic Filters it has, and the Reason Code of each so far."""
+class _Patterns:
+    """The wildcard patterns of a Session, and those that a SUBSCRIBE adds (see :class:`Subscriptions`)."""
 
-    packet_identifier: int
-    count: int = 0
-    codes: list[int] = field(factory=list)
-    tickets: TicketsTogether = field(factory=TicketsTogether)
+    def __init__(self, known: Collection[int], most: int | None) -> None:
+        self._known = known
+        self._most = most
+        self._new: set[int] = set()
+
+    def take(self, key: str) -> bool:
+        """Note the pattern of a new Topic Filter, given with its share. Return False if it is one too many."""
+        if self._most is None or "+" not in key:
+            return True
+        pattern = wildcard_pattern(split_shared(key)[1])
+        if pattern and pattern not in self._known and pattern not in self._new:
+            if len(self._known) + len(self._new) >= self._most:
+                return False
+            self._new.add(pattern)
+        return True
 
 
 class Subscribing:
-    """Handles the SUBSCRIBE and UNSUBSCRIBE packets of one Client."""
+    """Handles the SUBSCRIBE packets of one Client."""
 
     def __init__(self, link: IClientLink, session: Session, parts: BrokerParts, replays: Replays) -> None:
         self._link = link
@@ -89,6 +87,8 @@ class Subscribing:
         self._replays = replays
         self._limits = link.limits
         self._v5 = link.protocol_version == 5
+        self._checks = TopicFilterChecks(link)
+        self._long = LongPackets(link, session, parts)
 
     def subscribe(self, packet: Subscribe) -> None:
         """Check each subscription, ask the authorizer, then grant the allowed ones [MQTT5-3.8.4]."""
@@ -97,42 +97,23 @@ class Subscribing:
                 "Subscription Identifiers are not offered", ReasonCode.SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED
             )
         asked = _Asked(packet.packet_identifier, next(iter(packet.properties.subscription_identifiers), None))
-        self._in_portions(self._check_all(packet, asked), lambda: self._checked(asked))
-
-    def _in_portions(self, steps: Iterator[int], then: Callable[[], None]) -> None:
-        """Do long work for this Client, then call ``then``, unless the connection has ended meanwhile."""
-        link = self._link
-        done = self._parts.long_work.do(self._session.client_id, steps)
-        if done is None:
-            if not link.is_closed:
-                then()
-            return
-
-        def error_of(failure: Failure) -> BaseException:
-            return failure.value or RuntimeError(failure.getErrorMessage())
-
-        def go_on(error: BaseException | None) -> None:
-            if error is not None:  # the connection handles it, like an error that is raised at once
-                raise error
-            then()
-
-        link.wait_for(done.addErrback(error_of), None, go_on)
+        self._long.in_portions(self._check_all(packet, asked), lambda: self._checked(asked))
 
     def refuse(self, packet: ExcessiveSubscribe) -> None:
         """Refuse all subscriptions of a SUBSCRIBE with too many properties."""
         asked = _Asked(packet.packet_identifier, None)
-        self._in_portions(self._refuse_all(packet, asked), lambda: self._refused(packet, asked))
+        self._long.in_portions(self._refuse_all(packet, asked), lambda: self._refused(packet, asked))
 
     def _refuse_all(self, packet: ExcessiveSubscribe, asked: _Asked) -> Iterator[int]:
         for number, request in enumerate(packet.subscriptions):
-            if not number % _CHECKS_PER_STEP:
+            if not number % CHECKS_PER_STEP:
                 yield 1
-            self._parsed(request.topic_filter)
+            self._checks.parsed(request.topic_filter)
             asked.codes.append(ReasonCode.QUOTA_EXCEEDED)
 
     def _refused(self, packet: ExcessiveSubscribe, asked: _Asked) -> None:
         answer = Suback(asked.packet_identifier, tuple(asked.codes))
-        if not self._can_answer(answer):
+        if not self._long.can_answer(answer):
             return
         link = self._link
         link.client_log.info("its SUBSCRIBE is refused", packet.explanation)
@@ -140,78 +121,25 @@ class Subscribing:
             COMMITTED, link.explanations.encode(answer, packet.explanation), link.close_after_failure
         )
 
-    def unsubscribe(self, packet: Unsubscribe) -> None:
-        """Remove subscriptions, stop their replays, answer with UNSUBACK [MQTT5-3.10.4]."""
-        removed = _Removed(packet.packet_identifier)
-        # All filters are checked before the first change: a malformed one ends the connection before any change.
-        self._in_portions(self._count_all(packet, removed), lambda: self._unsubscribe(packet, removed))
-
-    def _count_all(self, packet: Unsubscribe, removed: _Removed) -> Iterator[int]:
-        for topic_filter in packet.topic_filters:
-            if not removed.count % _CHECKS_PER_STEP:
-                yield 1
-            self._parsed(topic_filter)
-            if topic_filter not in self._session.subscriptions:
-                check_characters(topic_filter, "a Topic Filter", self._limits.reception)
-            removed.count += 1
-
-    def _unsubscribe(self, packet: Unsubscribe, removed: _Removed) -> None:
-        if self._can_answer(Unsuback(packet.packet_identifier, (0,) * removed.count)):
-            self._in_portions(self._remove_all(packet, removed), lambda: self._unsubscribed(removed))
-
-    def _remove_all(self, packet: Unsubscribe, removed: _Removed) -> Iterator[int]:
-        for topic_filter in packet.topic_filters:
-            yield 1
-            if self._link.is_closed:  # its Session may have ended
-                return
-            self._replays.stop(topic_filter)
-            ticket = self._parts.registry.unsubscribe(self._session, topic_filter)
-            removed.codes.append(ReasonCode.NO_SUBSCRIPTION_EXISTED if ticket is None else ReasonCode.SUCCESS)
-            if ticket is not None:
-                removed.tickets.add(ticket)
-
-    def _unsubscribed(self, removed: _Removed) -> None:
-        """Answer with UNSUBACK."""
-        self._replays.share_window()
-        answer = Unsuback(removed.packet_identifier, tuple(removed.codes) if self._v5 else ())
-        self._link.acknowledgements.send_when_committed(
-            removed.tickets.ticket(), encode(answer, self._link.protocol_version), self._link.close_after_failure
-        )
-
     # --- checks
-
-    def _parsed(self, text: str) -> tuple[str | None, str] | None:
-        """Return ShareName and Topic Filter. None: the filter is well formed, but not accepted here.
-
-        A filter that is not well formed ends the connection [MQTT5-4.7.1-1], [MQTT5-4.7.1-2], [MQTT311-4.8.0-1].
-        """
-        try:
-            group, topic_filter = split_shared(text)
-            check_topic_filter(topic_filter, self._limits.max_topic_levels)
-        except TooManyLevels:
-            return None
-        except InvalidTopicFilter as wrong:
-            if isinstance(wrong, InvalidShare) and not self._v5:  # MQTT 3 knows no shares: a filter like any other
-                return None
-            raise ProtocolError(str(wrong)) from None
-        return group, topic_filter
 
     def _check_all(self, packet: Subscribe, asked: _Asked) -> Iterator[int]:
         """Check each Topic Filter, and ask the authorizer about it. Nothing changes yet."""
         limits, link = self._limits, self._link
         known, wanted = self._session.subscriptions, asked.wanted
         most, new = limits.max_subscriptions, 0
+        patterns = _Patterns(known.patterns, limits.max_wildcard_patterns)
         for number, request in enumerate(packet.subscriptions):
-            if not number % _CHECKS_PER_STEP:
+            if not number % CHECKS_PER_STEP:
                 yield 1
                 if link.is_closed:
                     return
             key = request.topic_filter
-            refused = self._check(request)
+            refused = self._checks.refusal(request)
             is_new = refused is None and key not in known and key not in wanted
-            if is_new and most is not None and len(known) + new >= most:
+            if is_new and ((most is not None and len(known) + new >= most) or not patterns.take(key)):
                 if link.protocol_version == 3:  # it has no code for a failure
-                    link.close(ReasonCode.QUOTA_EXCEEDED, f"a Session has at most {most} Subscriptions here")
+                    link.close(ReasonCode.QUOTA_EXCEEDED, explain_refusals((ReasonCode.QUOTA_EXCEEDED,), limits))
                     return
                 refused = ReasonCode.QUOTA_EXCEEDED
             if refused is not None:
@@ -245,35 +173,6 @@ class Subscribing:
         asked.wanted[key] = _Wanted(request, replayed or (before is not None and before.replayed))
         asked.codes[number] = min(request.qos, self._limits.max_qos_allowed)
 
-    def _check(self, request: SubscriptionRequest) -> ReasonCode | None:
-        """Return why the limits forbid the subscription, or None."""
-        limits = self._limits
-        parsed = self._parsed(request.topic_filter)
-        if parsed is None:
-            return ReasonCode.TOPIC_FILTER_INVALID
-        group, topic_filter = parsed
-        if group is not None and not limits.shared_subscription:
-            return self._not_offered("shared subscriptions", ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED)
-        if not limits.wildcard_subscription and has_wildcard(topic_filter):
-            return self._not_offered("wildcards", ReasonCode.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED)
-        return None
-
-    def _not_offered(self, feature: str, reason: ReasonCode) -> ReasonCode:
-        """Refuse a feature that CONNACK has declared unavailable: in MQTT 5 a Protocol Error [MQTT5-3.2.2.3.11], 13."""
-        if self._v5:
-            raise ProtocolError(f"{feature} are not offered here", reason)
-        return reason
-
-    def _can_answer(self, answer: Suback | Unsuback) -> bool:
-        """Tell whether the Client accepts an answer of this size. If not, end its connection [MQTT5-3.1.2-24]."""
-        # Asked before the first change: a change without an answer would leave the Client in doubt. Checked with the
-        # codes 0, since all codes take one byte.
-        link = self._link
-        if link.maximum_packet_size is None or link.explanations.fits(encode(answer, 5)):
-            return True
-        link.close(ReasonCode.PACKET_TOO_LARGE, "the answer would exceed the Maximum Packet Size")
-        return False
-
     def _denied_by_error(self, failure: Failure) -> bool:
         self._link.client_log.error("authorizing it failed", failure.getErrorMessage())
         return False
@@ -282,7 +181,7 @@ class Subscribing:
 
     def _checked(self, asked: _Asked) -> None:
         """Grant the allowed subscriptions once the authorizer has answered."""
-        if not self._can_answer(Suback(asked.packet_identifier, (0,) * len(asked.codes))):
+        if not self._long.can_answer(Suback(asked.packet_identifier, (0,) * len(asked.codes))):
             return
         if asked.waiting:
             together: Deferred[list[None]] = gatherResults(asked.waiting)
@@ -291,7 +190,7 @@ class Subscribing:
             self._grant(asked)
 
     def _grant(self, asked: _Asked) -> None:
-        self._in_portions(self._grant_all(asked), lambda: self._granted(asked))
+        self._long.in_portions(self._grant_all(asked), lambda: self._granted(asked))
 
     def _grant_all(self, asked: _Asked) -> Iterator[int]:
         """Store the allowed subscriptions, and begin their replays."""

@@ -46,6 +46,7 @@ from holdfast.sessions.delivery.window import Window
 from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.sessions.state.interfaces import ISessionRecord, ISessionStates
 from holdfast.sessions.state.subscription import ReplayProgress, Subscription
+from holdfast.sessions.state.subscriptions import Subscriptions
 from holdfast.tickets import CommitTicket
 
 #: Messages, and their bytes, that may wait for a connected Client before operators' changes wait for it.
@@ -102,7 +103,7 @@ class Session:
         self.expiry_interval: float | None = 0
         self.link: IClientLink | None = None
         self.is_over = False  #: whether the Session has ended; what is left of it is being removed
-        self.subscriptions: dict[str, Subscription] = {}
+        self.subscriptions = Subscriptions()
         self.groups: dict[str, IGroup] = {}  #: the groups of its shared subscriptions, by Topic Filter with share
         self.received = ReceivedIdentifiers(record)
         self.queue = MessageQueue()
@@ -197,12 +198,12 @@ class Session:
 
         ``progress`` is that of its replay; None: it has none.
         """
-        self.subscriptions[topic_filter] = subscription
+        self.subscriptions.add(topic_filter, subscription)
         return self.record.subscribed(topic_filter, subscription, progress)
 
     def unsubscribe(self, topic_filter: str) -> CommitTicket | None:
         """Remove a subscription. Return None if there was none."""
-        if self.subscriptions.pop(topic_filter, None) is None:
+        if not self.subscriptions.remove(topic_filter):
             return None
         self.replay_positions.forget(topic_filter)
         return self.record.unsubscribed(topic_filter)
