@@ -167,10 +167,10 @@ def compose_sessions(
         ownership=ownership,
     )  # fmt: skip
     figures = Figures(
-        version=broker_version, clock=clock, registry=registry, router=router, retained=retained, counters=counters,
+        version=broker_version, clock=clock, registry=registry, retained=retained, counters=counters,
         connections=connections or ProcessConnections(), storage=storage,
     )  # fmt: skip
-    sys_topics = SysTopics(clock=clock, router=router, measure=figures.measure, interval=sys_msg_interval)
+    sys_topics = SysTopics(clock=clock, work=work, router=router, measure=figures.measure, interval=sys_msg_interval)
     broker_parts = BrokerParts(
         clock=clock, long_work=work, now=now, registry=registry, router=router, retained=retained,
         authenticator=authenticator, authorizer=authorizer, pressure=pressure, counters=counters, sys_topics=sys_topics,

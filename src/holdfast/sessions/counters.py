@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from attrs import define
+from attrs import define, field
+
+
+@define
+class Holdings:
+    """What all Sessions have at present. The ``subscriptions`` include the shared ones."""
+
+    subscriptions: int = 0
+    shared_subscriptions: int = 0
+    queued_messages: int = 0
+    queued_bytes: int = 0
 
 
 @define
@@ -11,6 +21,7 @@ class Counters:
 
     "messages" are PUBLISH packets, "packets" are packets of all types. A packet counts as sent when the transport gets
     it. Of the broker's own topics only the bytes on the wire count (``bytes_sent``).
+    The ``holdings`` are no totals: they rise and fall, so that nobody has to walk through all Sessions to know them.
     """
 
     connections: int = 0
@@ -52,3 +63,4 @@ class Counters:
     bytes_sent: int = 0
     message_bytes_received: int = 0
     message_bytes_sent: int = 0
+    holdings: Holdings = field(factory=Holdings)

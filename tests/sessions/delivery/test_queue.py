@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.messages import ApplicationMessage
+from holdfast.sessions.counters import Holdings
 from holdfast.sessions.delivery.outgoing import OutgoingMessage
 from holdfast.sessions.delivery.queue import MessageQueue, Queued
 
@@ -28,7 +29,7 @@ _STEPS = st.lists(
 @given(_STEPS)
 def test_it_agrees_with_a_list(steps: list[tuple[str, str, bool]]) -> None:
     """Length, bytes, order and counts are those of a plain list, whatever was taken out of it."""
-    queue, model, added = MessageQueue(), list[Queued](), 0
+    queue, model, added = MessageQueue(Holdings()), list[Queued](), 0
     for kind, topic, retain in steps:
         if kind == "append":
             one = queued(topic, retain)
@@ -65,7 +66,7 @@ def test_taking_many_topics_looks_at_each_message_a_few_times() -> None:
             looks += name == "topic"
             return super().__getattribute__(name)
 
-    queue = MessageQueue()
+    queue = MessageQueue(Holdings())
     for number in range(1000):
         queue.append(Queued(OutgoingMessage(Watched(f"t/{number}", b"", 1, True)), 1, False, (), None))
     looks = 0
@@ -78,7 +79,7 @@ def test_taking_many_topics_looks_at_each_message_a_few_times() -> None:
 
 def test_messages_taken_out_do_not_stay_in_memory() -> None:
     """Their places are given up before they are an eighth of the queue."""
-    queue = MessageQueue()
+    queue = MessageQueue(Holdings())
     queue.append(queued("first"))
     for number in range(100):
         queue.append(queued(f"t/{number}"))

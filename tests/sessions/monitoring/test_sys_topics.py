@@ -13,6 +13,7 @@ from zope.interface import implementer
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.auth.interfaces import IAuthorizer, Principal
 from holdfast.lasting_failure import LastingFailure
+from holdfast.long_work import STEPS
 from holdfast.messages import ApplicationMessage
 from holdfast.rates import Rate
 from holdfast.retained.replay.flow_settings import FlowSettings
@@ -513,3 +514,49 @@ def test_publishing_goes_on_after_a_failed_run(
 
 def fails(_topic: str) -> None:
     raise OSError(24, "Too many open files")
+
+
+# --- costs
+
+
+def test_what_sessions_hold_is_counted_as_it_changes() -> None:
+    """Nobody walks through all Sessions: the counts are those of a walk at any time, also after ends of Sessions."""
+    broker = MemoryBroker(limits=Limits(max_mqueue_len=5))
+    stays = Properties(session_expiry_interval=100)
+    publisher = broker.client("p")
+    for name in ("a", "b", "c", "d"):
+        client = broker.client(name, 5, properties=stays)
+        client.subscribe("t/#", "u", "$share/g/s", qos=1)
+        client.subscribe("u", qos=1)
+        client.send(p.Unsubscribe(9, ("u",)) if name == "a" else p.Pingreq())
+        client.drop()
+    for number in range(8):  # more than the queue takes
+        publisher.publish(f"t/{number}", b"x", qos=1)
+        publisher.publish("s", b"y", qos=1)
+    broker.client("b", 5, clean=True)
+    broker.client("c", 5, clean=False, properties=stays).messages()
+    for _ in range(2):
+        sessions = list(broker.registry)
+        present = broker.counters.holdings
+        assert present.subscriptions == sum(len(session.subscriptions) for session in sessions)
+        assert present.shared_subscriptions == sum(len(session.groups) for session in sessions)
+        assert present.queued_messages == sum(len(session.queue) for session in sessions)
+        assert present.queued_bytes == sum(session.queue.bytes for session in sessions)
+        broker.advance(200)  # the Sessions of those that are away expire
+
+
+def test_values_are_sent_to_many_in_portions() -> None:
+    broker = MemoryBroker(sys_msg_interval=INTERVAL)
+    watchers = [broker.client(f"w{number}") for number in range(30)]
+    for watcher in watchers:
+        watcher.subscribe("$SYS/#")
+    broker.advance(INTERVAL)
+    for watcher in watchers:
+        watcher.publish("t", b"changes some figures")
+        watcher.packets()
+    broker.clock.rightNow += INTERVAL
+    turns = []
+    for _ in range(50):
+        broker.clock.turn()
+        turns.append(sum(len(told(watcher.packets())) for watcher in watchers))
+    assert max(turns) <= 20 * STEPS < sum(turns)

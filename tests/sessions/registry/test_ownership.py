@@ -142,7 +142,7 @@ def test_a_user_replaces_the_session_of_a_guest(
     watcher.publish("t", b"planted", 1)
     assert alice.messages() == []
     assert watcher.messages() == [("will/guest", b"gone", 0, False)]
-    assert judging.router.table.shared_count == 0
+    assert judging.counters.holdings.shared_subscriptions == 0
     assert refused(came(judging, GUEST, version))
     alice.drop()
     assert present(came(judging, ALICE, version)) == (version == 5 or not clean)

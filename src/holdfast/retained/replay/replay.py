@@ -66,7 +66,13 @@ from holdfast.topics import overlap
 
 
 class IReplayRegistry(Protocol):
-    """The methods of the list of all replays that a replay calls."""
+    """The list of all replays, as a replay sees it.
+
+    ``delivered`` counts the messages that all replays have delivered, ``throttled`` the replays that wait for a rate.
+    """
+
+    delivered: int
+    throttled: int
 
     @property
     def unsent_revision(self) -> int:
@@ -222,7 +228,7 @@ class Replay:
         """End at once: the replay reads and delivers nothing more, and frees everything that it holds."""
         if self._is_over:
             return
-        self._state = ReplayState.OVER
+        self._enter(ReplayState.OVER)
         if self._listening is not None:
             self._feed.forget(self._listening)
             self._listening = None
@@ -251,7 +257,7 @@ class Replay:
             self.stop()
             self._delivery.finished()
             return False
-        self._state = ReplayState.READING
+        self._enter(ReplayState.READING)
         if not self.held.is_reading:  # a batch that is being read ahead is needed now
             self._read(now, min(self._flow.settings.max_batch_bytes, self._delivery.most_bytes()))
         return False
@@ -262,7 +268,7 @@ class Replay:
 
     def _rest(self) -> bool:
         """Do nothing until there is room. A replay at rest holds no tokens and no place in a queue."""
-        self._state = ReplayState.RESTING
+        self._enter(ReplayState.RESTING)
         self._flow.stalled.add(self)
         if self._flow.is_limited:
             self._flow.leave_queues(self)
@@ -284,7 +290,7 @@ class Replay:
             room = self._flow.grant(self, min(room, piece.count))
             if not room:
                 held.slices.appendleft(piece)
-                self._state = ReplayState.THROTTLED
+                self._enter(ReplayState.THROTTLED)
                 return False
         if piece.count > room:
             piece = held.keep_rest(piece, room)
@@ -293,6 +299,7 @@ class Replay:
             for other in self._registry.others(self):
                 other._reread_if_older(self, piece.last)
         self.delivered += piece.count
+        self._registry.delivered += piece.count
         held.cursor = piece.last
         if self._store.reads_ahead:
             # Before the delivery: the database works while the packets are written.
@@ -373,11 +380,15 @@ class Replay:
         if self._flow.concurrency.enter(self):
             self._get_ready()
         else:
-            self._state = ReplayState.WAITING
+            self._enter(ReplayState.WAITING)
+
+    def _enter(self, state: ReplayState) -> None:
+        self._registry.throttled += (state is ReplayState.THROTTLED) - (self._state is ReplayState.THROTTLED)
+        self._state = state
 
     def _listen_again(self) -> None:
         """Hear of changes again. Those that were missed have to be committed before the next read."""
-        self._state = ReplayState.COMMITTING
+        self._enter(ReplayState.COMMITTING)
         self._listening = self._feed.listen(self._changed, self.topic_filter)
         if self._registry.unsent_revision > self._start:
             self._start = self._registry.unsent_revision
@@ -390,7 +401,7 @@ class Replay:
             self._get_ready()
 
     def _get_ready(self, goes_on: bool = False) -> None:
-        self._state = ReplayState.READY
+        self._enter(ReplayState.READY)
         self._flow.turns.join(self, goes_on)
 
     def _stop_awaiting(self) -> None:

@@ -12,7 +12,7 @@ from holdfast.retained.replay.change_feed import ChangeFeed
 from holdfast.retained.replay.flow_control import FlowControl
 from holdfast.retained.replay.interfaces import IDelivery
 from holdfast.retained.replay.replay import Replay
-from holdfast.retained.replay.status import ReplayState, ReplayStatus
+from holdfast.retained.replay.status import ReplayStatus
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import QueuedRows
 
@@ -37,7 +37,10 @@ class ReplayRegistry:
         self.waiting_in_sessions = 0
         self._last_number = 0
         self._ended = 0
-        self._delivered_by_ended = 0
+        #: how many messages all replays have delivered since the start
+        self.delivered = 0
+        #: how many replays wait for a rate now
+        self.throttled = 0
 
     def start(
         self, topic_filter: str, delivery: IDelivery, cursor: str, start: int = 0, queued: QueuedRows | None = None
@@ -69,7 +72,6 @@ class ReplayRegistry:
         """Remove a replay that is over."""
         del self.running[replay.number]
         self._ended += 1
-        self._delivered_by_ended += replay.delivered
         self.flow.remove(replay)
         replays = self._by_client[replay.client_id]
         replays.discard(replay)
@@ -127,14 +129,13 @@ class ReplayRegistry:
         waiting = len(self.flow.concurrency)
         return {
             "running": len(self.running) - waiting,
-            "throttled": sum(replay.state is ReplayState.THROTTLED for replay in self.running.values()),
+            "throttled": self.throttled,
             "waiting": waiting + self.waiting_in_sessions,
         }
 
     def totals(self) -> dict[str, int]:
         """Return how many replays ended, and how many messages all replays delivered, since the start."""
-        delivered = self._delivered_by_ended + sum(replay.delivered for replay in self.running.values())
-        return {"ended": self._ended, "messages": delivered}
+        return {"ended": self._ended, "messages": self.delivered}
 
     def __len__(self) -> int:
         return len(self.running)

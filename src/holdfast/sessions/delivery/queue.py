@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 from attrs import define
 
+from holdfast.sessions.counters import Holdings
 from holdfast.sessions.delivery.deliveries import Delivery
 from holdfast.sessions.delivery.outgoing import OutgoingMessage
 
@@ -41,12 +42,14 @@ class Queued:
 class MessageQueue:
     """First in, first out. ``bytes`` is its present size; ``enqueued`` and ``dequeued`` count all messages so far.
 
-    ``at_most_once`` is how many of the messages in it have QoS 0.
+    ``at_most_once`` is how many of the messages in it have QoS 0. The messages count in the ``holdings`` of the broker,
+    until :meth:`count_no_longer`.
     """
 
-    __slots__ = ("_messages", "_retained", "_shared", "at_most_once", "bytes", "dequeued", "enqueued")
+    __slots__ = ("_holdings", "_messages", "_retained", "_shared", "at_most_once", "bytes", "dequeued", "enqueued")
 
-    def __init__(self) -> None:
+    def __init__(self, holdings: Holdings) -> None:
+        self._holdings = holdings
         self._messages: deque[Queued] = deque()  # the first one waits, those behind it may not wait any more
         self._shared: OrderedDict[Queued, None] = OrderedDict()
         #: the messages with RETAIN 1, by topic, in their order; None if nobody has asked for them yet
@@ -74,7 +77,10 @@ class MessageQueue:
         """Add a message at the end."""
         self._messages.append(queued)
         self.enqueued += 1
-        self.bytes += queued.outgoing.size()
+        size = queued.outgoing.size()
+        self.bytes += size
+        self._holdings.queued_messages += 1
+        self._holdings.queued_bytes += size
         self.at_most_once += not queued.qos
         if queued.delivery is not None and queued.delivery.shared_filter is not None:
             self._shared[queued] = None
@@ -93,7 +99,10 @@ class MessageQueue:
             return False
         queued.waits = False
         self.dequeued += 1
-        self.bytes -= queued.outgoing.size()
+        size = queued.outgoing.size()
+        self.bytes -= size
+        self._holdings.queued_messages -= 1
+        self._holdings.queued_bytes -= size
         self.at_most_once -= not queued.qos
         if self._shared:
             self._shared.pop(queued, None)
@@ -107,6 +116,12 @@ class MessageQueue:
         if not messages:
             self._retained = None
         return True
+
+    def count_no_longer(self) -> None:
+        """Leave the holdings of the broker: the Session has ended, and what is left is being removed."""
+        self._holdings.queued_messages -= len(self)
+        self._holdings.queued_bytes -= self.bytes
+        self._holdings = Holdings()
 
     def shared(self) -> list[Queued]:
         """Return the messages of shared subscriptions, in their order."""

@@ -15,7 +15,6 @@ from holdfast.retained.service import RetainedMessages
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.monitoring.load_average import LoadAverage
 from holdfast.sessions.registry.registry import SessionRegistry
-from holdfast.sessions.routing.router import Router
 
 #: counters by their topics, named as in mosquitto
 _TOTALS = {
@@ -40,7 +39,9 @@ _LOADS = {
     "connections": "connects",
     "sockets": "connections",
 }
-_COUNTERS = [name for name in attrs.fields_dict(Counters) if name not in {*_TOTALS.values(), *_LOADS.values()}]
+_COUNTERS = [
+    name for name in attrs.fields_dict(Counters) if name not in {*_TOTALS.values(), *_LOADS.values(), "holdings"}
+]
 _DROPPED = [name for name in _COUNTERS if name.startswith("messages_dropped_")]
 
 
@@ -57,7 +58,6 @@ class Figures:
         version: str,
         clock: IReactorTime,
         registry: SessionRegistry,
-        router: Router,
         retained: RetainedMessages,
         counters: Counters,
         connections: ProcessConnections,
@@ -66,7 +66,6 @@ class Figures:
         self._version = version
         self._clock = clock
         self._registry = registry
-        self._router = router
         self._retained = retained
         self._counters = counters
         self._connections = connections
@@ -135,20 +134,16 @@ class Figures:
 
     def _sessions(self) -> dict[str, object]:
         """Return the numbers of subscriptions and stored messages."""
-        subscriptions = waiting = waiting_bytes = 0
-        for session in self._registry:
-            subscriptions += len(session.subscriptions)
-            waiting += len(session.queue)
-            waiting_bytes += session.queue.bytes
-        shared = self._router.table.shared_count
+        present = self._counters.holdings
+        shared, waiting = present.shared_subscriptions, present.queued_messages
         retained = self._retained.statistics()
         return {
-            "subscriptions/count": subscriptions - shared,
+            "subscriptions/count": present.subscriptions - shared,
             "shared_subscriptions/count": shared,
             "retained messages/count": retained.count,
             "messages/stored": retained.count + waiting,
             "store/messages/count": retained.count + waiting,
-            "store/messages/bytes": retained.bytes + waiting_bytes,
+            "store/messages/bytes": retained.bytes + present.queued_bytes,
             "holdfast/retained/bytes": retained.bytes,
         }
 

@@ -6,12 +6,14 @@ that watching the broker changes neither its state nor its counters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from twisted.application.service import Service
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
+from holdfast.long_work import LongWork
 from holdfast.messages import ApplicationMessage
 from holdfast.periodic import PeriodicJob
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
@@ -21,22 +23,27 @@ from holdfast.sessions.state.subscription import Subscription
 from holdfast.topics import SYS_PREFIX, matches
 
 _ROOT = f"{SYS_PREFIX}broker/"
+#: values that are sent in one step of long work: each takes some microseconds
+_DELIVERIES_PER_STEP = 20
 
 
 class SysTopics(Service):
     """Publishes the figures that have changed, every ``interval`` seconds (0 for never).
 
-    ``measure`` returns all figures by their topics below ``$SYS/broker/``.
+    ``measure`` returns all figures by their topics below ``$SYS/broker/``. They are sent in portions
+    (:mod:`holdfast.long_work`), since many may watch.
     """
 
     def __init__(
         self,
         *,
         clock: IReactorTime,
+        work: LongWork,
         router: Router,
         measure: Callable[[], Mapping[str, str]],
         interval: float,
     ) -> None:
+        self._work = work
         self._router = router
         self._measure = measure
         self._interval = interval
@@ -64,7 +71,11 @@ class SysTopics(Service):
             if matches(subscription.topic_filter, topic):
                 self._deliver(session, value, options)
 
-    def _publish(self) -> None:
+    def _publish(self) -> Deferred[None] | None:
+        return self._work.do(self, self._publish_in_steps())
+
+    def _publish_in_steps(self) -> Iterator[int]:
+        sent = 0
         for name, text in self._measure().items():
             topic = _ROOT + name
             payload = text.encode()
@@ -72,6 +83,9 @@ class SysTopics(Service):
             if present is None or present.message.payload != payload:
                 value = self._values[topic] = OutgoingMessage(ApplicationMessage(topic, payload, 0, True))
                 for session, options in self._router.online(topic):
+                    if not sent % _DELIVERIES_PER_STEP:
+                        yield 1
+                    sent += 1
                     self._deliver(session, value, options)
 
     def _deliver(self, session: Session, value: OutgoingMessage, options: DeliveryOptions) -> None:

@@ -40,7 +40,7 @@ def restored(
     )
     session.expire_after(stored.expiry_interval)
     for topic_filter, (subscription, progress) in stored.subscriptions.items():
-        session.subscriptions.add(topic_filter, subscription)
+        session.restore_subscription(topic_filter, subscription)
         if progress is not None:
             position = ReplayPosition(progress.cut, RESTORED, progress.after)
             session.replay_positions.add(topic_filter, position)

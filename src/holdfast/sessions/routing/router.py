@@ -39,7 +39,7 @@ class Router:
         counters: Counters,
         rejecting: bool = False,
     ) -> None:
-        self.table = RoutingTable()
+        self.table = RoutingTable(counters.holdings)
         self._retained = retained
         self._authorizer = authorizer
         self._counters = counters

@@ -12,6 +12,7 @@ from itertools import chain
 
 from attrs import frozen
 
+from holdfast.sessions.counters import Holdings
 from holdfast.sessions.delivery.outgoing import DeliveryOptions
 from holdfast.sessions.routing.shared_subscriptions import SharedGroup
 from holdfast.sessions.session.session import Session
@@ -52,9 +53,10 @@ def merged(subscriptions: list[Subscription]) -> DeliveryOptions:
 
 
 class RoutingTable:
-    """All subscriptions, and the routes found so far."""
+    """All subscriptions, and the routes found so far. Shared subscriptions count in the ``holdings`` of the broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, holdings: Holdings) -> None:
+        self._holdings = holdings
         self._tree: TopicTree[Session, Subscription] = TopicTree()
         self._groups: dict[tuple[str, str], SharedGroup] = {}
         self._shared_tree: TopicTree[SharedGroup, Subscription] = TopicTree()
@@ -71,7 +73,8 @@ class RoutingTable:
         key = (subscription.group, subscription.topic_filter)
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = SharedGroup(f"$share/{subscription.group}/{subscription.topic_filter}")
+            shared_filter = f"$share/{subscription.group}/{subscription.topic_filter}"
+            group = self._groups[key] = SharedGroup(shared_filter, self._holdings)
             self._shared_tree.add(subscription.topic_filter, group, subscription)
         group.add(session, subscription)
         session.groups[group.shared_filter] = group
@@ -90,11 +93,6 @@ class RoutingTable:
             if not group:
                 self._shared_tree.remove(inner, group)
                 del self._groups[name, inner]
-
-    @property
-    def shared_count(self) -> int:
-        """How many shared subscriptions there are."""
-        return sum(map(len, self._groups.values()))
 
     def find(self, topic: str) -> Route:
         """Return the topic's route."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from holdfast.sessions.counters import Holdings
 from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.subscription import Subscription
 
@@ -17,7 +18,8 @@ Members = OrderedDict[Session, Subscription]
 class SharedGroup:
     """The Sessions that share one Topic Filter under one ShareName. They get messages in turn."""
 
-    def __init__(self, shared_filter: str) -> None:
+    def __init__(self, shared_filter: str, holdings: Holdings) -> None:
+        self._holdings = holdings
         self.shared_filter = shared_filter  #: as Clients write it, with $share/NAME/
         # the member whose turn is next comes first
         self._online: Members = OrderedDict()
@@ -25,12 +27,13 @@ class SharedGroup:
 
     def add(self, session: Session, subscription: Subscription) -> None:
         """Add a member, or replace its options."""
+        self._holdings.shared_subscriptions += session not in self._online and session not in self._away
         (self._away if session.link is None else self._online)[session] = subscription
 
     def remove(self, session: Session) -> None:
         """Remove a member, if it is one."""
-        self._online.pop(session, None)
-        self._away.pop(session, None)
+        for members in (self._online, self._away):
+            self._holdings.shared_subscriptions -= members.pop(session, None) is not None
 
     def came(self, session: Session) -> None:
         """Note that a member is online. Its turn comes after those of all others."""

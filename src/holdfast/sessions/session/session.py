@@ -33,7 +33,7 @@ from holdfast.auth.interfaces import Principal
 from holdfast.client_log import client_text
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.outbox import LOW_WATER
-from holdfast.sessions.counters import Counters
+from holdfast.sessions.counters import Counters, Holdings
 from holdfast.sessions.delivery.authorization_order import AuthorizationOrder
 from holdfast.sessions.delivery.deliveries import Deliveries, Delivery
 from holdfast.sessions.delivery.inflight import RELEASED, Inflight
@@ -106,7 +106,7 @@ class Session:
         self.subscriptions = Subscriptions()
         self.groups: dict[str, IGroup] = {}  #: the groups of its shared subscriptions, by Topic Filter with share
         self.received = ReceivedIdentifiers(record)
-        self.queue = MessageQueue()
+        self.queue = MessageQueue(counters.holdings)
         self.authorizations = AuthorizationOrder(self.fill, self._failed, clock)
         self.replay_positions = ReplayPositions()
         self.window = Window(limits.max_inflight, limits.max_inflight_bytes)
@@ -129,6 +129,7 @@ class Session:
         self._replays_wait = False  # whether a replay has found no room since replays were woken last
         self._wake_replays = _wake_none
         self._counters = counters
+        self._holdings = counters.holdings
         self.now = now
 
     # --- connecting and disconnecting
@@ -172,6 +173,9 @@ class Session:
     def close(self) -> None:
         """Take no message any more: the Session has ended. :meth:`discard` frees what it still has."""
         self.is_over = True
+        self.queue.count_no_longer()
+        self._holdings.subscriptions -= len(self.subscriptions)
+        self._holdings = Holdings()
         for group in self.groups.values():
             group.remove(self)
 
@@ -198,13 +202,19 @@ class Session:
 
         ``progress`` is that of its replay; None: it has none.
         """
-        self.subscriptions.add(topic_filter, subscription)
+        self.restore_subscription(topic_filter, subscription)
         return self.record.subscribed(topic_filter, subscription, progress)
+
+    def restore_subscription(self, topic_filter: str, subscription: Subscription) -> None:
+        """Add or replace a subscription that is stored already."""
+        self._holdings.subscriptions += topic_filter not in self.subscriptions
+        self.subscriptions.add(topic_filter, subscription)
 
     def unsubscribe(self, topic_filter: str) -> CommitTicket | None:
         """Remove a subscription. Return None if there was none."""
         if not self.subscriptions.remove(topic_filter):
             return None
+        self._holdings.subscriptions -= 1
         self.replay_positions.forget(topic_filter)
         return self.record.unsubscribed(topic_filter)
 
