@@ -35,6 +35,10 @@ class _Entry:
         self.call: Callable[[], None] | None = None
 
 
+def _charge_none() -> None:
+    """Charge nobody: the connection is over."""
+
+
 class Acknowledgements:
     """The answers to one Client that are not sent yet, oldest first.
 
@@ -88,6 +92,7 @@ class Acknowledgements:
     def close(self) -> None:
         """Send nothing any more: the Network Connection is gone. Commits under way still take place."""
         self._closed = True
+        self._charge = _charge_none
 
     def _send_ready(self) -> None:
         entries = self._entries

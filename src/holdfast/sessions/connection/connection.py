@@ -95,7 +95,7 @@ class Connection:
         self._network = network
         self._phase = Phase.NEW
         self.guard = ErrorGuard(self.close_after_error)
-        self._outbox = Outbox(network, flushes, counters, self.close_after_error)
+        self._outbox = Outbox(network, flushes, counters, self.guard.fail)
         self.acknowledgements = Acknowledgements(self._outbox.send_other, partial(pressure.charge, self), self.guard)
         self._pressure = pressure
         self._order = PacketOrder(
@@ -107,7 +107,7 @@ class Connection:
             flushes=flushes,
             counters=counters,
             refuse=self._refuse,
-            fail=self.close_after_error,
+            fail=self.guard.fail,
         )
         # These methods are called for every piece of bytes, so no method of this class is in between.
         self.receive = self._order.receive
@@ -354,6 +354,7 @@ class Connection:
         if client is not None:
             client.end(will)
         self._outbox.close()
+        self.guard.close()
 
     # --- time
 

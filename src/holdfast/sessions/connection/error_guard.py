@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import TracebackType
 
+from twisted.logger import Logger
 from twisted.python.failure import Failure
+
+_log = Logger()
+
+
+def _log_late(failure: Failure) -> None:
+    """Log an error of a connection that is over."""
+    _log.failure("unexpected error for a connection that is over", failure)
 
 
 class ErrorGuard:
@@ -19,6 +27,14 @@ class ErrorGuard:
 
     def __init__(self, fail: Callable[[Failure], None]) -> None:
         self._fail = fail
+
+    def fail(self, failure: Failure) -> None:
+        """End the connection because of this error."""
+        self._fail(failure)
+
+    def close(self) -> None:
+        """Only log errors from now on: the connection is over. Each refers to the other otherwise."""
+        self._fail = _log_late
 
     def __enter__(self) -> None:
         """Begin to act for the connection."""

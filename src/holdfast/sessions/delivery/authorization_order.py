@@ -7,10 +7,13 @@ from collections.abc import Callable
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from holdfast.auth.answer_in_time import in_time
 from holdfast.lasting_failure import LastingFailure
+
+_log = Logger()
 
 
 class _Waiting:
@@ -19,6 +22,11 @@ class _Waiting:
     def __init__(self, answer: bool | None, call: Callable[[], None]) -> None:
         self.answer = answer
         self.call = call
+
+
+def _log_late(failure: Failure) -> None:
+    """Log an error of a Session that has ended."""
+    _log.failure("a delivery of a Session that has ended failed", failure)
 
 
 def _tell_none() -> None:
@@ -67,6 +75,7 @@ class AuthorizationOrder:
     def close(self) -> None:
         """Tell the Session nothing any more: it has ended. Each refers to the other otherwise."""
         self._on_empty = _tell_none
+        self._on_error = _log_late
 
     def _make_calls(self) -> None:
         waiting = self._waiting
