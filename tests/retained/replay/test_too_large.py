@@ -23,7 +23,7 @@ def lines() -> Iterator[list[str]]:
 
     @implementer(ILogObserver)
     def note(event: LogEvent) -> None:
-        found.append(str(event.get("message", "")))
+        found.append(str(event.get("text", "")))
 
     globalLogPublisher.addObserver(note)
     yield found
@@ -47,7 +47,7 @@ def test_messages_that_are_too_large_are_counted_once_each(
     counted = {"t/#": 5, "t/+": 5, "+/5": 1, "t/2": 1}[topic_filter]
     assert broker.counters.messages_dropped_too_large == counted
     assert got == {"t/#": 25, "t/+": 25, "+/5": 0, "t/2": 0}[topic_filter]
-    assert sum("above the Maximum Packet Size of 'c', 100" in line for line in lines) == 1
+    assert sum("above its Maximum Packet Size of 100" in line for line in lines) == 1
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -64,7 +64,7 @@ def test_messages_that_are_too_large_in_the_form_of_the_subscription_are_counted
     client.send(p.Subscribe(1, (p.SubscriptionRequest("t/#", qos),), identified))
     assert [topic for topic, *_ in client.messages()] == ["t/2"]
     assert broker.counters.messages_dropped_too_large == 2
-    assert sum("'t/#' leaves out 2 messages above the Maximum Packet Size" in line for line in lines) == 1
+    assert sum("2 for 't/#' above its Maximum Packet Size of 102" in line for line in lines) == 1
 
 
 def test_a_client_without_a_maximum_packet_size_costs_no_count() -> None:

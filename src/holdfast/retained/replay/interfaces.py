@@ -1,11 +1,16 @@
-"""The interface between a replay and its subscriber."""
+"""The interfaces of a replay: to its subscriber, and to the list of all replays."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
 
 from attrs import frozen
 from zope.interface import Attribute, Interface
 
 from holdfast.retained.store.values import Slice
+
+One = TypeVar("One")
 
 
 @frozen
@@ -64,3 +69,26 @@ class IDelivery(Interface):
 
     def cancelled() -> None:
         """Take note that an operator ended the replay: it is over and incomplete."""
+
+
+class IReplayRegistry(Protocol[One]):
+    """The list of all replays, as a replay sees it.
+
+    ``delivered`` counts the messages that all replays have delivered, ``throttled`` the replays that wait for a rate.
+    """
+
+    delivered: int
+    throttled: int
+
+    @property
+    def unsent_revision(self) -> int:
+        """The highest revision of a change that was not sent live."""
+
+    def others(self, replay: One) -> Iterable[One]:
+        """Return the other replays of the same client that are not over."""
+
+    def ended(self, replay: One) -> None:
+        """Remove a replay that is over."""
+
+    def next_count(self) -> int:
+        """Return the next number of the counter that orders the beginnings and ends of reads."""

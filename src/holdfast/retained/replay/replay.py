@@ -22,14 +22,14 @@ So a slow client costs one batch, a client that stopped reading costs nothing af
 **Never stale after fresh.** A client must not get an older message of a topic after a newer one. A replay hears of the
 changes of its topics from its first moment on. After a second at rest it holds no message, so it stops to listen, and
 costs the publishers nothing. When there is room again it listens first, then waits for the commit of all changes that
-it missed, then reads. Say ``c`` subscribes to ``plant/#`` with QoS 1, the replay's ``_start`` is revision 100, and it
+it missed, then reads. Say ``c`` subscribes to ``plant/#`` with QoS 1, the replay sees rows up to revision 100, and it
 holds ``plant/a`` (revision 40), ``plant/b`` (50) and ``plant/c`` (60):
 
 - A client publishes to ``plant/b``: revision 107, sent live to ``c``. The held copy (50) is dropped, and later reads
-  leave out the new row, since 107 is above ``_start``. ``c`` gets 107 once.
-- An operator sets ``plant/b`` quietly: revision 107, sent live to no client. ``_start`` rises to 107, so that later
-  reads include the row. Until the commit the held copy counts and may be delivered; after the commit the held batch is
-  read again. ``c`` gets 107, perhaps 50 before it, never 50 after it.
+  leave out the new row, since 107 is above that. ``c`` gets 107 once.
+- An operator sets ``plant/b`` quietly: revision 107, sent live to no client. The replay sees rows up to 107 now, so
+  later reads include the row. Until the commit the held copy counts and may be delivered; after the commit the held
+  batch is read again. ``c`` gets 107, perhaps 50 before it, never 50 after it.
 - As before, but with QoS 2: a copy (50) delivered now would leave after the *next* commit, which is the operator's.
   So it is not delivered before that change is committed (``_would_leave_late``).
 - Another node writes ``plant/b``: its changes are not in this feed. A later read finds the row, of any revision.
@@ -48,8 +48,7 @@ reading in a thread for SQLite (slower by an order of magnitude); waking replays
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -57,35 +56,13 @@ from twisted.python.failure import Failure
 from holdfast.retained.replay.change_feed import Change, ChangeFeed
 from holdfast.retained.replay.flow_control import FlowControl
 from holdfast.retained.replay.held_messages import MOST_MARKS, BatchRead, HeldMessages
-from holdfast.retained.replay.interfaces import IDelivery
+from holdfast.retained.replay.interfaces import IDelivery, IReplayRegistry
 from holdfast.retained.replay.status import ReplayState, ReplayStatus
+from holdfast.retained.replay.visible_rows import VisibleRows
 from holdfast.retained.store.interfaces import IRetainedStore
-from holdfast.retained.store.values import Batch, QueuedRows, Selection
+from holdfast.retained.store.values import Batch, QueuedRows
 from holdfast.tickets import StorageFailure
 from holdfast.topics import overlap
-
-
-class IReplayRegistry(Protocol):
-    """The list of all replays, as a replay sees it.
-
-    ``delivered`` counts the messages that all replays have delivered, ``throttled`` the replays that wait for a rate.
-    """
-
-    delivered: int
-    throttled: int
-
-    @property
-    def unsent_revision(self) -> int:
-        """The highest revision of a change that was not sent live."""
-
-    def others(self, replay: Replay) -> Iterable[Replay]:
-        """Return the other replays of the same client that are not over."""
-
-    def ended(self, replay: Replay) -> None:
-        """Remove a replay that is over."""
-
-    def next_count(self) -> int:
-        """Return the next number of the counter that orders the beginnings and ends of reads."""
 
 
 class Replay:
@@ -100,7 +77,7 @@ class Replay:
         store: IRetainedStore,
         feed: ChangeFeed,
         flow: FlowControl,
-        registry: IReplayRegistry,
+        registry: IReplayRegistry[Replay],
         now: Callable[[], int],
         cursor: str = "",
         start: int = 0,
@@ -119,10 +96,7 @@ class Replay:
         self._registry = registry
         self._now = now
         self._began = now()
-        #: revisions and topics (None for any) of uncommitted changes that this client is not sent live
-        self._unsent: set[tuple[int, str | None]] = set()
-        self._start = start or store.next_revision()
-        self._queued = queued
+        self._rows = VisibleRows(topic_filter, store.node, start or store.next_revision(), queued)
         self._state = ReplayState.COMMITTING
         # The replay listens before it waits, so that no change falls between the wait and the first read.
         self._listening: int | None = feed.listen(self._changed, topic_filter)
@@ -194,7 +168,7 @@ class Replay:
 
     def forget_queued(self) -> None:
         """Let later reads see the rows that were left out because the client had them in its queue."""
-        self._queued = None
+        self._rows.queued = None
 
     def include(self, revision: int, topic: str | None = None) -> None:
         """Let later reads see changes up to a revision, though this client is not sent them live.
@@ -203,19 +177,17 @@ class Replay:
         """
         if self._is_over:
             return
-        self._unsent.add((revision, topic))
-        if revision > self._start:
-            self._start = revision
+        self._rows.await_commit(revision, topic)
+        if self._rows.raise_to(revision):
             # Later reads now also see live changes below the revision. Those may still wait in the client's queue.
             self._delivery.yield_to_queue()
-            # A read under way used the lower _start. It may miss the old row and leave out the new one.
+            # A read under way used the lower revision. It may miss the old row and leave out the new one.
             self.held.give_up_reading()
             self._stop_awaiting()
 
     def included(self, revision: int, topic: str | None = None) -> None:
         """Take note that a change given to :meth:`include` can be read now, or failed."""
-        if (revision, topic) in self._unsent:
-            self._unsent.remove((revision, topic))
+        if self._rows.committed(revision, topic):
             self.wake()
 
     def cancel(self) -> None:
@@ -235,7 +207,7 @@ class Replay:
         self._registry.ended(self)
         self.held.give_up()
         self.held.marks.clear()
-        self._unsent.clear()
+        self._rows.forget()
 
     def step(self) -> bool:
         """Read a batch if none is held, else deliver one slice. Returns whether another step can follow at once."""
@@ -328,10 +300,9 @@ class Replay:
 
     def _would_leave_late(self) -> bool:
         """Tell whether the next slice might leave only after a commit that replaces one of its messages."""
-        if not self._unsent or not self._delivery.awaits_commits():
+        if not self._rows or not self._delivery.awaits_commits():
             return False
-        last = self.held.slices[0].last
-        return any(topic is None or self.cursor < topic <= last for _, topic in self._unsent)
+        return self._rows.is_changing(self.cursor, self.held.slices[0].last)
 
     def _reread_if_older(self, other: Replay, last: str) -> None:
         """Read again if the held messages may be older than the messages that another replay of this client holds.
@@ -343,16 +314,7 @@ class Replay:
 
     def _read(self, now: int, most_bytes: int) -> None:
         form = self._delivery.form()
-        selection = Selection(
-            self.topic_filter,
-            form.protocol_version,
-            self._start,
-            self._store.node,
-            now,
-            form.except_client,
-            form.max_packet_size,
-            self._queued,
-        )
+        selection = self._rows.selection(form, now)
         # Settings count from the next read on, so they are looked up here and not kept.
         settings = self._flow.settings
         rows = settings.batch_read_number
@@ -390,8 +352,7 @@ class Replay:
         """Hear of changes again. Those that were missed have to be committed before the next read."""
         self._enter(ReplayState.COMMITTING)
         self._listening = self._feed.listen(self._changed, self.topic_filter)
-        if self._registry.unsent_revision > self._start:
-            self._start = self._registry.unsent_revision
+        if self._rows.raise_to(self._registry.unsent_revision):
             self._delivery.yield_to_queue()  # as in include()
         self._store.flushed().when_settled(self._caught_up)
 

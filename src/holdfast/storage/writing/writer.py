@@ -63,18 +63,18 @@ from enum import Enum
 from functools import partial
 from typing import Any, TypeVar
 
-from attrs import define
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
-from holdfast.log_throttle import LogThrottle
 from holdfast.storage.driver import Connection, WritableDatabase
 from holdfast.storage.executor import IExecutor
 from holdfast.storage.revisions import RevisionClock
+from holdfast.storage.writing.commit_accounts import CommitAccounts
 from holdfast.storage.writing.committer import Committer
+from holdfast.storage.writing.errand import Errand
 from holdfast.storage.writing.groups import CommitGroup, CommitOutcome, merge_left
-from holdfast.storage.writing.writes import IWriteKind, Write
+from holdfast.storage.writing.writes import Write
 from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure
 
 T = TypeVar("T")
@@ -107,29 +107,6 @@ _NEXT = {
 }
 
 
-@define
-class WriterCounters:
-    """Totals since the writer was made. ``seconds`` is the time that its thread has spent on commit groups."""
-
-    commits: int = 0
-    rows: int = 0
-    coalesced: int = 0
-    cancelled: int = 0
-    failed: int = 0
-    seconds: float = 0.0
-
-
-class _Errand(CommitGroup):
-    """Other work for the writer's thread. It has no writes; its tickets wait for it to be over."""
-
-    __slots__ = ("answer", "work")
-
-    def __init__(self, work: Callable[[], Any]) -> None:
-        super().__init__()
-        self.work = work
-        self.answer: Deferred[Any] = Deferred()
-
-
 class Writer:
     """Commits writes in groups and settles their tickets in the order of submission, in the reactor thread.
 
@@ -152,7 +129,8 @@ class Writer:
         at_turn_end: Callable[[Callable[[], None]], object] | None = None,
         connection: Connection | None = None,
     ) -> None:
-        self.counters = WriterCounters()
+        self._accounts = CommitAccounts(reactor)
+        self.counters = self._accounts.counters
         self.pending_bytes = 0
         self._database = database
         self._committer = Committer(database, clock.node, connection)
@@ -162,7 +140,6 @@ class Writer:
         self._max_pending = max_pending
         self._flush_interval = flush_interval
         self._at_turn_end = at_turn_end
-        self._log_throttle = LogThrottle(self._log, reactor.seconds)
         self._pressure_hooks: list[Callable[[bool], None]] = []
         self._pressed = False
         self._state = _IDLE
@@ -263,7 +240,7 @@ class Writer:
         return True
 
     def _send(self, work: Callable[[], T]) -> Deferred[T]:
-        errand = _Errand(work)
+        errand = Errand(work)
         self._queue.append(errand)
         self._hurry()
         return errand.answer
@@ -302,7 +279,7 @@ class Writer:
         group = self._running = self._queue.popleft()
         if not self._queue:
             self._urgent = False
-        if isinstance(group, _Errand):
+        if isinstance(group, Errand):
             work: Callable[[], Any] = group.work
         else:
             work = partial(self._committer.store, list(group.writes.values()), self._clock.latest)
@@ -333,8 +310,10 @@ class Writer:
         group, self._running = self._running, None
         assert group is not None
         away = False
-        if not isinstance(group, _Errand):
-            outcome = self._account(group, outcome)
+        if not isinstance(group, Errand):
+            outcome = self._accounts.enter(group, outcome)
+            self.pending_bytes -= group.size
+            self._update_pressure()
             self._failing = outcome.away is not None or any(
                 failure.kind is not FailureKind.REFUSED for failure in outcome.failures.values()
             )
@@ -361,46 +340,6 @@ class Writer:
         finally:
             self._settling = False
 
-    def _account(self, group: CommitGroup, outcome: CommitOutcome | BaseException) -> CommitOutcome:
-        """Report the outcome to the kinds and count it; the tickets come later."""
-        if isinstance(outcome, BaseException):  # an error of this program; those of the database are inside an outcome
-            failure = StorageFailure(FailureKind.UNAVAILABLE, f"the writer failed: {outcome!r}")
-            outcome = CommitOutcome([], dict.fromkeys(group.writes, failure))
-        for kind, result in outcome.results:
-            try:
-                kind.committed(result)
-            except Exception:  # noqa: BLE001 - the writer must go on, and the other kinds must hear of their commits
-                self._log.failure("{kind}: a commit could not be accounted for", kind=kind.name)
-        counters = self.counters
-        counters.commits += outcome.commits
-        counters.rows += outcome.rows
-        counters.coalesced += group.coalesced
-        counters.cancelled += group.cancelled
-        counters.failed += len(outcome.failures)
-        counters.seconds += outcome.seconds
-        if outcome.failures:
-            self._report(group, outcome)
-        self.pending_bytes -= group.size
-        self._update_pressure()
-        return outcome
-
-    def _report(self, group: CommitGroup, outcome: CommitOutcome) -> None:
-        """Log the failures, and tell each kind about its writes that failed."""
-        failed: dict[FailureKind, list[StorageFailure]] = {}
-        writes_of: dict[tuple[IWriteKind, FailureKind], tuple[StorageFailure, list[Write]]] = {}
-        for identity, failure in outcome.failures.items():
-            failed.setdefault(failure.kind, []).append(failure)
-            write = group.writes.get(identity)
-            if write is not None:
-                writes_of.setdefault((write.kind, failure.kind), (failure, []))[1].append(write)
-        for why, failures in failed.items():
-            self._log_throttle.log(why.value, f"{len(failures)} changes not stored ({why.value}): {failures[0]}")
-        for (kind, _), (failure, writes) in writes_of.items():
-            try:
-                kind.failed(writes, failure)
-            except Exception:  # noqa: BLE001 - as above
-                self._log.failure("{kind}: a failed commit could not be accounted for", kind=kind.name)
-
     def _put_back(self, group: CommitGroup, outcome: CommitOutcome) -> bool:
         """Put the writes that the outcome has left back into the queue; False if the writer closes: they fail."""
         failure = outcome.away
@@ -408,7 +347,7 @@ class Writer:
         if self._closed is not None:
             outcome.failures.update({(write.kind, write.key): failure for write in outcome.left})
             return False
-        self._log_throttle.log("away", f"{len(outcome.left)} changes wait for the database: {failure}")
+        self._accounts.wait(len(outcome.left), failure)
         queued = None
         if self._queue and type(self._queue[0]) is CommitGroup:
             queued = self._queue.popleft()
@@ -420,21 +359,14 @@ class Writer:
         return True
 
     def _settle(self, group: CommitGroup, outcome: Any) -> None:
-        if isinstance(group, _Errand):
-            self._answer(group, outcome)
+        if isinstance(group, Errand):
+            group.answer_with(outcome, self._database)
         failures = outcome.failures if isinstance(outcome, CommitOutcome) else {}
         for identity, ticket in group.tickets:
             try:
                 ticket.settle(failures.get(identity) if failures and identity else None)
             except Exception:  # noqa: BLE001 - one callback's mistake must not cost the others their acknowledgement
                 self._log.failure("an acknowledgement failed")
-
-    def _answer(self, errand: _Errand, outcome: Any) -> None:
-        if not isinstance(outcome, BaseException):
-            errand.answer.callback(outcome)
-            return
-        failure = self._database.failure(outcome)
-        errand.answer.errback(outcome if failure.kind is FailureKind.REFUSED else failure)
 
     def _update_pressure(self) -> None:
         pressed = self.pending_bytes > (self._max_pending // 2 if self._pressed else self._max_pending)
