@@ -23,6 +23,11 @@ HOLDFAST_RUN = (str(Path(sys.executable).parent / "holdfast"), "run")
 PATIENCE = 60.0
 
 
+def unmeasured() -> dict[str, str]:
+    """Return this environment without coverage's variables, for processes that it would disturb."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_PROCESS")}
+
+
 class BrokerProcess:
     """A broker on a free port, with its data in ``directory``. ``program`` is the command that starts it."""
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import main
 from tests.cli.commands import commands_of
+from tests.processes import unmeasured
 from tests.storage.doubles import fresh_file
 
 COMMANDS = dict(commands_of(main))
@@ -173,7 +174,8 @@ def test_help_and_version_import_almost_nothing() -> None:
     """This bounds their time, which cannot be tested by the clock: for each command, at each level."""
     calls = [f"{' '.join(path)} --help" for path in COMMANDS]
     calls += [f"{name} --help" for name in ("", "config", "db", "retainer", "scram")] + ["--version"]
-    said = subprocess.run([sys.executable, "-c", MODULES, *calls], check=True, capture_output=True, text=True).stdout
+    command = [sys.executable, "-c", MODULES, *calls]
+    said = subprocess.run(command, env=unmeasured(), check=True, capture_output=True, text=True).stdout
     lines = said.splitlines()
     assert lines[::2] == calls
     for call, modules in zip(lines[::2], map(json.loads, lines[1::2]), strict=True):

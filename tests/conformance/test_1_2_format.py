@@ -385,7 +385,7 @@ def test_the_broker_uses_no_packet_identifier_twice(version: int) -> None:
 
     [MQTT5-2.2.1-4], [MQTT5-4.3.2-1], [MQTT5-4.3.3-1], [MQTT311-2.3.1-4].
     """
-    broker = MemoryBroker(limits=Limits(max_inflight=65_535))
+    broker = MemoryBroker(limits=Limits(max_inflight=65_535, max_inflight_bytes=1 << 30))
     client = broker.client("c", version)
     client.subscribe("t", qos=2)
     publisher = broker.client("p")

@@ -91,8 +91,9 @@ def test_every_scenario_runs(broker: Broker, name: str, monkeypatch: pytest.Monk
     ] == []
 
 
-def test_every_attack_runs(broker: Broker) -> None:
+def test_every_attack_runs(tmp_path: Path) -> None:
     """An attack that the broker refuses goes on too, and its answer is told."""
+    broker = start("holdfast", Site.here(str(tmp_path), Wire(4)))
     kinds = {getattr(attack, "func", attack): (name, attack) for name, attack in ATTACKS.items()}
     for name, attack in kinds.values():  # one of each function
         field = Field(broker, TINY.attack)
@@ -103,6 +104,7 @@ def test_every_attack_runs(broker: Broker) -> None:
             field.leave()
         assert all(isinstance(answer, str) for answer in answers), name
     broker.settle()
+    broker.stop()
 
 
 def test_a_filled_broker_keeps_its_messages_after_a_restart(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

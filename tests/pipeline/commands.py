@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+from tests.processes import unmeasured
 
 BIN = Path(sys.executable).parent
 COMMAND = str(BIN / "holdfast-pipeline")
@@ -24,11 +25,6 @@ def environment(**settings: str) -> dict[str, str]:
     """Return the environment of a command: this one with settings that make Spark start fast."""
     lean = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": LEAN}
     return {**unmeasured(), **lean, **settings}
-
-
-def unmeasured() -> dict[str, str]:
-    """Return this environment without coverage's variables: Spark kills its workers before they write results."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_PROCESS")}
 
 
 def run(*arguments: str | Path, settings: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:

@@ -11,8 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.pipeline.spark import java_problem, prepare
-from tests.pipeline.commands import SHORT_LIVED, unmeasured
+from tests.pipeline.commands import SHORT_LIVED
 from tests.pipeline.stores import MAKES, Filled, database
+from tests.processes import unmeasured
 
 
 @pytest.fixture(scope="session")
