@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,9 @@ from holdfast.sizes import HELD_ENTRY, HELD_USER_PROPERTY, held_size, stored_siz
 from holdfast.wire import NO_PROPERTIES, Properties, encode_properties
 from holdfast.wire import packets as p
 from tests.conformance.expect import lasting
-from tests.doubles import MemoryBroker
+from tests.doubles import Client, MemoryBroker
+from tests.sessions.restartable import RestartableBroker
+from tests.storage.doubles import fresh_file
 
 PAIRS = tuple((f"name {number}", f"value {number}") for number in range(64))
 
@@ -75,6 +78,25 @@ def test_the_row_of_a_message_that_waits_for_its_commit_counts_its_properties() 
         row = row_of(RetainedChange("t/é", 2, 1, message))
         texts = sum(len(part) for part in (row.topic, row.properties5, row.properties_json or "", row.payload))
         assert held_row_size(row) == HELD_ENTRY + texts
+
+
+@pytest.mark.parametrize("properties", [NO_PROPERTIES, many(1)])
+def test_messages_and_wills_of_stored_sessions_that_wait_for_their_commit_count_whole(
+    tmp_path: Path, properties: Properties
+) -> None:
+    """``storage.max_pending`` counts their topics and properties too."""
+    broker = RestartableBroker(fresh_file(tmp_path), manual=True)
+    lasting(broker, "away", 5).subscribe("t/é", qos=1)
+    broker.commit()
+    writer = broker.parts.writer
+    client = Client(broker, 5)
+    before = writer.pending_bytes
+    client.connect("c", will=p.Will("w/é", b"xyz", 0, False, properties))
+    assert writer.pending_bytes - before >= held_size(4, properties, 3)
+    broker.commit()
+    before = writer.pending_bytes
+    client.publish("t/é", b"xyz", 1, properties=properties)
+    assert writer.pending_bytes - before >= held_size(4, properties, 3)
 
 
 def test_properties_are_encoded_once_for_all_subscribers(monkeypatch: pytest.MonkeyPatch) -> None:

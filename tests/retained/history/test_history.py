@@ -405,6 +405,22 @@ def test_a_history_above_its_limit_loses_the_oldest_entries(make: Make) -> None:
         assert past.as_of(moment) == model.as_of(moment)
 
 
+def test_an_entry_counts_its_topic_its_properties_and_its_payload(make: Make) -> None:
+    past = make(limits=HistoryLimits(enable=True)).open()
+    counted = []
+    for topic, payload, properties in (
+        ("a", b"1", Properties()),
+        ("a" * 50, b"1", Properties()),
+        ("a", b"1" * 50, Properties()),
+        ("a", b"1", Properties(content_type="x" * 46)),  # its identifier and its length take three bytes
+    ):
+        before = past.query("SELECT bytes FROM retained_history_state")[0][0]
+        past.set(topic, payload, properties=properties)
+        counted.append(past.query("SELECT bytes FROM retained_history_state")[0][0] - before)
+    assert counted[0] >= 202
+    assert [count - counted[0] for count in counted] == [0, 49, 49, 49]
+
+
 def test_entries_are_not_pruned_before_an_archive_has_them(make: Make) -> None:
     past = make(limits=HistoryLimits(enable=True, keep=0.1)).open()
     for number in range(5):

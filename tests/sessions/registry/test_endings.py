@@ -287,6 +287,25 @@ def test_sessions_that_expire_at_one_moment_end_in_portions() -> None:
     assert broker.counters.sessions_expired == 299
 
 
+def test_large_sessions_that_expire_at_one_moment_end_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = MemoryBroker()
+    for number in range(30):
+        client = broker.client(f"c{number}", 5, clean=False, properties=KEPT)
+        client.subscribe(*(f"t/{topic}" for topic in range(40)), qos=1)
+    for session in list(broker.registry):
+        assert session.link is not None
+        session.link.finish(b"", None)
+    broker.settle()
+    broker.clock.rightNow += 1000
+    removed = Calls(monkeypatch, RoutingTable, "unsubscribe")
+    counts = []
+    while busy(broker):
+        broker.clock.turn()
+        counts.append(removed.take())
+    assert sum(counts) == 30 * 40
+    assert max(counts) <= MOST_PER_TURN
+
+
 def test_a_session_that_expired_while_the_broker_was_away_is_never_resumed(tmp_path: Path) -> None:
     broker = RestartableBroker(fresh_file(tmp_path))
     for number in range(50):

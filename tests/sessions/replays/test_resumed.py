@@ -6,7 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from twisted.internet.defer import Deferred
+from zope.interface import implementer
 
+from holdfast.auth.anonymous import UnrestrictedAuthorizer
+from holdfast.auth.interfaces import IAuthorizer, Principal
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.rates import Rate
 from holdfast.retained.replay.flow_settings import FlowSettings
@@ -135,6 +139,21 @@ def test_a_message_that_was_too_large_for_one_connection_is_not_left_out_on_the_
     assert ("t/4", b"large" * 100) in scene.received()
 
 
+def test_a_message_in_flight_that_is_too_large_for_the_next_connection_is_not_left_out_later() -> None:
+    """The connection that got it first has not acknowledged it."""
+    broker = MemoryBroker(limits=ONE)
+    scene = Scene(broker)
+    scene.publish("t/4", b"large" * 100)
+    client = scene.connect()
+    client.send(*(p.Puback(packet.packet_identifier) for packet in client.backlog if isinstance(packet, p.Publish)))
+    assert [packet.payload for packet in client.got(p.Publish)] == [b"large" * 100]
+    client.drop()
+    small = Properties(session_expiry_interval=1000, maximum_packet_size=100)
+    broker.client("c", 5, clean=False, properties=small).drop()
+    assert broker.counters.messages_dropped_too_large == 1
+    assert ("t/4", b"large" * 100) in scene.received()
+
+
 def test_an_operators_change_is_not_left_out() -> None:
     scene = Scene(MemoryBroker(limits=ONE))
     change = ApplicationMessage("t/4", b"set", 1, True, "")
@@ -176,6 +195,28 @@ def test_the_cut_outlives_the_process(tmp_path: Path) -> None:
     scene.publish("t/3")
     scene.restart()
     assert topics(scene.received()) == ALL
+
+
+@implementer(IAuthorizer)
+class Undecided(UnrestrictedAuthorizer):
+    """Decides about deliveries, at once or never."""
+
+    checks_delivery = True
+    answers = True
+
+    def may_receive(self, principal: Principal, message: ApplicationMessage) -> bool | Deferred[bool]:  # type: ignore[override]
+        return True if self.answers else Deferred()
+
+
+def test_a_message_that_awaited_the_authorizer_in_a_killed_process_is_not_left_out(tmp_path: Path) -> None:
+    """It was not in the stored queue yet, and is retained."""
+    authorizer = Undecided()
+    scene = Scene(RestartableBroker(fresh_file(tmp_path), limits=ONE, authorizer=authorizer))
+    authorizer.answers = False
+    scene.publish("t/3")
+    scene.restart()
+    authorizer.answers = True
+    assert ("t/3", b"new") in scene.received()
 
 
 def test_a_loss_outlives_the_process(tmp_path: Path) -> None:
