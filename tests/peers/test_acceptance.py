@@ -200,3 +200,28 @@ def test_the_rate_of_an_address_counts_what_the_proxy_tells() -> None:
     clients = [STRANGER, STRANGER, OTHER]
     named = [each is not None and each.named(proxied(who)) for each, who in zip(connections, clients, strict=True)]
     assert named == [True, False, True]
+
+
+def test_a_trusted_proxy_is_no_client_and_counts_for_no_address() -> None:
+    """Thousands of clients come from its one address."""
+    rate = Rate(1, 60.0)
+    listener = Listener(
+        proxies=["192.0.2.1"],
+        max_connections_per_address=1,
+        max_half_open_per_address=1,
+        max_conn_rate_per_address=rate,
+    )
+    connections = []
+    for number in range(20):
+        accepted = listener.connect(STRANGER)
+        assert accepted is not None
+        assert accepted.named(Peer(ip_address(f"198.51.100.{number}"), 1, proxied=True))
+        connections.append(accepted)
+    assert len(listener.acceptance.by_group) == 20
+    waiting = listener.connect(STRANGER)  # its header has not come yet
+    assert waiting is not None
+    for accepted in [*connections, waiting]:
+        accepted.closed()
+    assert not listener.acceptance.by_group
+    assert not listener.acceptance.half_open
+    assert listener.acceptance.open == 0

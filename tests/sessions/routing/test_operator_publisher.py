@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ from holdfast.wire import packets as p
 from holdfast.wire.packets import SubscriptionRequest
 from tests.admin.doubles import Desk
 from tests.doubles import Client, MemoryBroker
-from tests.storage.doubles import result_of
+from tests.sessions.restartable import RestartableBroker
+from tests.storage.doubles import fresh_file, result_of
 
 
 def filled(count: int, **options: Any) -> Desk:
@@ -232,6 +234,17 @@ def test_a_clear_replaces_the_queued_message_of_its_topic() -> None:
     assert [(topic, data) for topic, data, _, _ in back(desk.broker, "away")] == [
         ("t/2", b"old"), ("t/1", b"event"), ("t/1", b""), ("t/3", b"new"),
     ]  # fmt: skip
+
+
+def test_a_replaced_message_stays_replaced_after_a_kill(tmp_path: Path) -> None:
+    broker = RestartableBroker(fresh_file(tmp_path))
+    kept(broker, "away").drop()
+    broker.client("p", 5).publish("t/1", b"old", qos=1, retain=True)
+    publisher = OperatorPublisher(broker.router, broker.clock)
+    publisher.publish(ApplicationMessage("t/1", b"", 1, True), ChangeOrigin.API)
+    broker.settle()
+    assert broker.rows("session_messages") == 1
+    assert [(topic, data) for topic, data, _, _ in back(broker.restart(), "away")] == [("t/1", b"")]
 
 
 @pytest.mark.parametrize("policy", list(WhenFull))
