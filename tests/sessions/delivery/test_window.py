@@ -82,6 +82,19 @@ def test_the_bytes_in_flight_are_bounded(replaying: bool, offered: list[tuple[bo
     assert shared.bytes <= most
 
 
+def test_a_replay_has_no_room_once_the_bytes_are_used() -> None:
+    """It is woken when some are free again. Its first message may have any size."""
+    shared = Window(100, 100)
+    shared.replaying = True
+    shared.bytes = 100
+    assert shared.replay_room(1, False) > 0
+    shared.replayed, shared.replayed_bytes = 1, 60
+    assert shared.replay_room(2, False) == 0
+    shared.bytes = 70
+    assert shared.replay_room(2, False) > 0
+    assert shared.replay_room(2, True) == 0  # live messages wait, and the replay has its half
+
+
 def test_each_kind_of_message_always_has_a_place() -> None:
     """So neither live messages nor a replay wait for ever."""
     shared = Window(100, 100)
