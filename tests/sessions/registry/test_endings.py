@@ -12,7 +12,7 @@ import pytest
 from holdfast.long_work import STEPS
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.routing.routing_table import RoutingTable
-from holdfast.sessions.session.session import Session
+from holdfast.sessions.session import membership
 from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
@@ -27,7 +27,7 @@ MOST_PER_TURN = 4 * STEPS
 class Calls:
     """Counts the calls of a method."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> None:
         self.count = 0
         called: Callable[..., object] = getattr(owner, name)
 
@@ -97,7 +97,7 @@ def test_a_member_of_many_groups_leaves_in_portions_and_each_message_is_looked_a
     leaving = member_of_many_groups(broker, "a", 200, properties=Properties(session_expiry_interval=expiry))
     sent = fill(broker, 200, 1000)
     staying = member_of_many_groups(broker, "b", 200)
-    taken = Calls(monkeypatch, Session, "_take_queued")
+    taken = Calls(monkeypatch, membership, "_take_queued")
     removed = Calls(monkeypatch, RoutingTable, "unsubscribe")
     lose(leaving)
     counts = [(taken.take(), removed.take())]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from twisted.internet.interfaces import IReactorTime
 
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.deliveries import Delivery
+from holdfast.sessions.delivery.inflight import RELEASED, Inflight
 from holdfast.sessions.delivery.outgoing import OutgoingMessage
+from holdfast.sessions.delivery.queue import Queued
 from holdfast.sessions.delivery.replay_positions import RESTORED, ReplayPosition
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.session.session import Session
@@ -45,8 +47,31 @@ def restored(
             position = ReplayPosition(progress.cut, RESTORED, progress.after)
             session.replay_positions.add(topic_filter, position)
     session.void_cuts = stored.void_cuts
-    session.restore(_deliveries(stored), stored.received)
+    session.received.restore(stored.received)
+    _restore(session, _deliveries(stored))
     return session
+
+
+def _restore(session: Session, deliveries: Iterable[tuple[Delivery, OutgoingMessage | None, int, bool]]) -> None:
+    """Take over, in order, the deliveries that an earlier process has stored.
+
+    Each comes with its message, its Packet Identifier (0: it was queued) and whether PUBREC had come. A message in
+    flight is encoded for MQTT 5, and encoded again if its Client comes back with another version.
+    """
+    for delivery, outgoing, packet_identifier, released in deliveries:
+        session.deliveries.restored(delivery)
+        if released:
+            session.inflight.restore(packet_identifier, Inflight(b"", 2, 5, delivery=delivery, state=RELEASED))
+        elif outgoing is None:
+            session.record.delivered(delivery.seq)
+        elif packet_identifier:
+            expires_at = outgoing.message.expires_at or 0
+            # It was sent in time and may have expired since, but the exchange must be completed.
+            now = min(session.now(), expires_at - 1)
+            packet = outgoing.packet(5, delivery.qos, delivery.retain, delivery.identifiers, packet_identifier, now)
+            session.inflight.restore(packet_identifier, Inflight(packet, delivery.qos, 5, expires_at, False, delivery))
+        else:
+            session.queue.append(Queued(outgoing, delivery.qos, delivery.retain, delivery.identifiers, delivery))
 
 
 def _deliveries(stored: StoredSession) -> Iterator[tuple[Delivery, OutgoingMessage | None, int, bool]]:

@@ -100,7 +100,7 @@ class Router:
                 outgoing = OutgoingMessage(message, after, replaces)
             if replaces:  # any member may have an older message in its queue
                 for session in group.away():
-                    session.drop_queued(message.topic, group.shared_filter)
+                    session.queue.drop_retained(message.topic, group.shared_filter)
             self._deliver_shared(group, group.choose(), outgoing)
         return COMMITTED if outgoing is None else outgoing.ticket, bool(matches or groups)
 

@@ -20,10 +20,8 @@ queued: a replay reads no more than it has room for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Protocol
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -36,39 +34,25 @@ from holdfast.sessions.connection.outbox import LOW_WATER
 from holdfast.sessions.counters import Counters, Holdings
 from holdfast.sessions.delivery.authorization_order import AuthorizationOrder
 from holdfast.sessions.delivery.deliveries import Deliveries, Delivery
-from holdfast.sessions.delivery.inflight import RELEASED, Inflight
+from holdfast.sessions.delivery.inflight import Inflight
 from holdfast.sessions.delivery.inflight_messages import InflightMessages
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, Expired, OutgoingMessage
-from holdfast.sessions.delivery.queue import MessageQueue, Queued
+from holdfast.sessions.delivery.queue import Queued
 from holdfast.sessions.delivery.received import ReceivedIdentifiers
 from holdfast.sessions.delivery.replay_positions import ReplayPositions
 from holdfast.sessions.delivery.window import Window
-from holdfast.sessions.limits import Limits, WhenFull
+from holdfast.sessions.limits import Limits
+from holdfast.sessions.session.membership import IGroup, undelivered
+from holdfast.sessions.session.session_queue import SessionQueue
 from holdfast.sessions.state.interfaces import ISessionRecord, ISessionStates
 from holdfast.sessions.state.subscription import ReplayProgress, Subscription
 from holdfast.sessions.state.subscriptions import Subscriptions
 from holdfast.tickets import CommitTicket
 
-#: Messages, and their bytes, that may wait for a connected Client before operators' changes wait for it.
-_MOST_AHEAD = 500
-_MOST_BYTES_AHEAD = 1 << 20
 #: messages that are discarded in one step of long work: each costs some microseconds
 _MESSAGES_PER_STEP = 20
 #: messages that are sent out of the queue, or once more, in one turn: each takes 5 to 50 microseconds
 _PORTION = 100
-
-
-class IGroup(Protocol):
-    """The group of a shared subscription, as its members see it."""
-
-    def came(self, session: Session) -> None:
-        """Note that a member is online."""
-
-    def left(self, session: Session) -> None:
-        """Note that a member is away."""
-
-    def remove(self, session: Session) -> None:
-        """Remove a member, if it is one."""
 
 
 def _wake_none() -> None:
@@ -104,17 +88,17 @@ class Session:
         self.link: IClientLink | None = None
         self.is_over = False  #: whether the Session has ended; what is left of it is being removed
         self.subscriptions = Subscriptions()
-        self.groups: dict[str, IGroup] = {}  #: the groups of its shared subscriptions, by Topic Filter with share
+        self.groups: dict[str, IGroup[Session]] = {}  #: of its shared subscriptions, by Topic Filter with share
         self.received = ReceivedIdentifiers(record)
-        self.queue = MessageQueue(counters.holdings)
+        self.deliveries = Deliveries(record, states)
+        self.queue = SessionQueue(limits, self.deliveries, counters, self.note_loss)
         self.authorizations = AuthorizationOrder(self.fill, self._failed, clock)
         self.replay_positions = ReplayPositions()
         self.window = Window(limits.max_inflight, limits.max_inflight_bytes)
         self._durable = record.durable
-        self._deliveries = Deliveries(record, states)
         self.inflight = InflightMessages(
             window=self.window,
-            deliveries=self._deliveries,
+            deliveries=self.deliveries,
             counters=counters,
             now=now,
             on_room=self.fill,
@@ -137,7 +121,7 @@ class Session:
     def admit(self, principal: Principal, limits: Limits, expiry_interval: float | None, window: int) -> None:
         """Note under which conditions the Client connects."""
         self.principal = principal
-        self.limits = limits
+        self.limits = self.queue.limits = limits
         self.expiry_interval = expiry_interval
         self.window.size = window
         self.replay_positions.upgraded = limits.upgrade_qos and (
@@ -189,9 +173,8 @@ class Session:
         while self.queue:
             yield 1
             for _ in range(min(_MESSAGES_PER_STEP, len(self.queue))):
-                queued = self.queue.pop()
-                if queued.delivery is not None:
-                    self._deliveries.forget(queued.delivery)
+                self.queue.discard(self.queue.first)
+        self.queue.close()
         self.inflight.close()
         self.authorizations.close()
 
@@ -246,7 +229,7 @@ class Session:
         retain = message.retain and options.retain_as_published
         link = self.link
         if outgoing.replaces and link is None:
-            self.drop_queued(message.topic)
+            self.queue.drop_retained(message.topic)
         if not qos and link is None and not self.limits.mqueue_store_qos0:
             return
         if message.retain:
@@ -256,7 +239,7 @@ class Session:
             return
         delivery = None
         if self._durable or shared_filter is not None:
-            delivery = self._deliveries.begin(outgoing, qos, retain, options.identifiers, shared_filter)
+            delivery = self.deliveries.begin(outgoing, qos, retain, options.identifiers, shared_filter)
         # A message does not pass the queue, even if the window has room: messages leave in their order.
         inflight = self.inflight
         if (
@@ -266,28 +249,16 @@ class Session:
         ):
             self._send(link, outgoing, qos, retain, options.identifiers, delivery)
         else:
-            self._enqueue(Queued(outgoing, qos, retain, options.identifiers, delivery))
+            self.queue.enter(Queued(outgoing, qos, retain, options.identifiers, delivery), link)
 
     def is_full(self) -> bool:
         """Tell whether the Client is away and no further message fits into the queue."""
-        most = self.limits.max_mqueue_len
-        return self.link is None and self.queue.exceeds(
-            None if most is None else most - 1, self.limits.max_mqueue_bytes - 1
-        )
+        return self.link is None and self.queue.is_full()
 
     def is_behind(self) -> bool:
         """Tell whether so much waits for the connected Client that operators' changes wait for it."""
         link = self.link
-        return link is not None and (
-            link.unsent >= LOW_WATER
-            or self.queue.exceeds(_MOST_AHEAD, min(_MOST_BYTES_AHEAD, self.limits.max_mqueue_bytes))
-        )
-
-    def drop_queued(self, topic: str, shared_filter: str | None = None) -> None:
-        """Drop the queued retained messages of a topic; with ``shared_filter``, those of this shared subscription."""
-        for queued in self.queue.take_retained(topic, shared_filter):
-            if queued.delivery is not None:
-                self._deliveries.forget(queued.delivery)
+        return link is not None and (link.unsent >= LOW_WATER or self.queue.is_long())
 
     def shared(self) -> Iterator[tuple[str, Callable[[], OutgoingMessage | None]]]:
         """Yield the messages of shared subscriptions that this Client has not received, each with its subscription.
@@ -295,28 +266,7 @@ class Session:
         These are the QoS 1 messages in flight, and the queued messages. A call of the function takes the message out
         of the Session, for another member; it returns None if the message is gone meanwhile.
         """
-        for packet_identifier, entry in self.inflight.shared():
-            assert entry.delivery is not None
-            assert entry.delivery.shared_filter is not None
-            yield entry.delivery.shared_filter, partial(self._take_inflight, packet_identifier, entry)
-        for queued in self.queue.shared():
-            assert queued.delivery is not None
-            assert queued.delivery.shared_filter is not None
-            yield queued.delivery.shared_filter, partial(self._take_queued, queued)
-
-    def _take_inflight(self, packet_identifier: int, entry: Inflight) -> OutgoingMessage | None:
-        if self.inflight.entries.get(packet_identifier) is not entry:
-            return None
-        assert entry.delivery is not None
-        self.inflight.discard(packet_identifier)
-        return entry.delivery.outgoing
-
-    def _take_queued(self, queued: Queued) -> OutgoingMessage | None:
-        if not self.queue.remove(queued):
-            return None
-        assert queued.delivery is not None
-        self._deliveries.forget(queued.delivery)
-        return queued.outgoing
+        return undelivered(self.inflight, self.queue)
 
     # --- replays
 
@@ -350,7 +300,7 @@ class Session:
         delivery = outgoing = None
         if self._durable and noted:
             outgoing, identifiers = OutgoingMessage.of_packet(packet, self.link.protocol_version, expires_at)
-            delivery = self._deliveries.begin(outgoing, qos, True, identifiers, None)
+            delivery = self.deliveries.begin(outgoing, qos, True, identifiers, None)
         entry = Inflight(packet, qos, self.link.protocol_version, expires_at, True, delivery)
         entry.outgoing = outgoing
         self.inflight.send_replayed(self.link, packet_identifier, entry, topic)
@@ -400,32 +350,6 @@ class Session:
             self._rests = True
             link.ask_for_room()
 
-    # --- restoring
-
-    def restore(
-        self, deliveries: Iterable[tuple[Delivery, OutgoingMessage | None, int, bool]], received: Mapping[int, int]
-    ) -> None:
-        """Take over, in order, the deliveries that an earlier process has stored.
-
-        Each comes with its message, its Packet Identifier (0: it was queued) and whether PUBREC had come. A message
-        in flight is encoded for MQTT 5, and encoded again if its Client comes back with another version.
-        """
-        self.received.restore(received)
-        for delivery, outgoing, packet_identifier, released in deliveries:
-            self._deliveries.restored(delivery)
-            if released:
-                self.inflight.restore(packet_identifier, Inflight(b"", 2, 5, delivery=delivery, state=RELEASED))
-            elif outgoing is None:
-                self.record.delivered(delivery.seq)
-            elif packet_identifier:
-                expires_at = outgoing.message.expires_at or 0
-                # It was sent in time and may have expired since, but the exchange must be completed.
-                now = min(self.now(), expires_at - 1)
-                packet = outgoing.packet(5, delivery.qos, delivery.retain, delivery.identifiers, packet_identifier, now)
-                self.inflight.restore(packet_identifier, Inflight(packet, delivery.qos, 5, expires_at, False, delivery))
-            else:
-                self.queue.append(Queued(outgoing, delivery.qos, delivery.retain, delivery.identifiers, delivery))
-
     # --- sending
 
     def _send(
@@ -459,7 +383,7 @@ class Session:
                 self._counters.messages_dropped_too_large += 1  # [MQTT5-3.1.2-25]
                 self.note_loss()
         if delivery is not None:
-            self._deliveries.forget(delivery)
+            self.deliveries.forget(delivery)
 
     def _failed(self, failure: Failure) -> None:
         """End the connection after an unexpected error in a late call. What is queued stays for the next one."""
@@ -472,43 +396,3 @@ class Session:
         if self._replays_wait:
             self._replays_wait = False
             self._wake_replays()
-
-    # --- the queue
-
-    def _enqueue(self, queued: Queued) -> None:
-        if self.link is None and self._has_no_place(queued):
-            self._counters.messages_dropped_queue_full += 1
-            self.note_loss()
-            if queued.delivery is not None:
-                self._deliveries.forget(queued.delivery)
-            return
-        self.queue.append(queued)
-        if queued.delivery is not None:
-            self._deliveries.note(queued.delivery, 0)
-            ticket = queued.outgoing.ticket
-            if not ticket.settled:
-                ticket.when_settled(lambda failure: self._unqueue(queued) if failure else None)
-        if self.link is not None:
-            self.link.queued()
-            return
-        while self.queue and self.queue.exceeds(self.limits.max_mqueue_len, self.limits.max_mqueue_bytes):
-            dropped = self.queue.pop()  # drop the oldest: a Client that comes back needs the newest messages most
-            self._counters.messages_dropped_queue_full += 1
-            self.note_loss()
-            if dropped.delivery is not None:
-                self._deliveries.forget(dropped.delivery)
-
-    def _has_no_place(self, queued: Queued) -> bool:
-        """Tell whether the queue is full, and no older message may be dropped in favour of this one."""
-        if queued.outgoing.replaces:
-            most = self.limits.max_mqueue_len
-            size = queued.outgoing.size()
-            return self.queue.exceeds(None if most is None else most - 1, self.limits.max_mqueue_bytes - size)
-        return self.limits.mqueue_full is not WhenFull.DROP_OLDEST and self.is_full()
-
-    def _unqueue(self, queued: Queued) -> None:
-        """Drop a queued message that could not be stored. Its publisher is told so."""
-        self.note_loss()
-        if self.queue.remove(queued):
-            assert queued.delivery is not None
-            self._deliveries.forget(queued.delivery)
