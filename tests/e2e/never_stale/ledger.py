@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from attrs import define, frozen
 
@@ -48,19 +49,36 @@ class Ledger:
     stored: dict[str, int]
     #: topics that a tool may or may not have cleared after their newest value
     racing: set[str]
+    #: the begins and ends of a tool's quiet changes, and the number under way, by node
+    quiet: dict[int, int]
+    quietly_busy: dict[int, int]
     value: int = 0
+    has_expiring: bool = False
     cleaning: Cleaning | None = None
 
     @classmethod
     def of_nodes(cls, nodes: int) -> Ledger:
         """Return an empty ledger."""
-        return cls({}, {}, {node: {} for node in range(nodes)}, {}, set())
+        none = dict.fromkeys(range(nodes), 0)
+        return cls({}, {}, {node: {} for node in range(nodes)}, {}, set(), dict(none), dict(none))
+
+    @contextmanager
+    def quietly(self, node: int) -> Iterator[None]:
+        """Note that a tool changes retained messages of a node, and that subscribers are not told."""
+        self.quiet[node] += 1
+        self.quietly_busy[node] += 1
+        try:
+            yield
+        finally:
+            self.quiet[node] += 1
+            self.quietly_busy[node] -= 1
 
     def publish(self, topic: str, kind: Kind, qos: int, publisher: str, node: int, numbered: bool) -> Publication:
         """Note a publication before it is sent."""
         self.value += 1
         made = Publication(self.value, topic, kind, qos, publisher, node, numbered)
         self.publications[made.value] = made
+        self.has_expiring |= kind is Kind.EXPIRING
         if kind is not Kind.PASSING:
             self.newest[topic] = made
             self.racing.discard(topic)

@@ -177,13 +177,16 @@ _FILTER = st.sampled_from(FILTERS)
 _PLACE = st.integers(0, 150)
 
 
-def _changes(kinds: st.SearchStrategy[Kind]) -> st.SearchStrategy[Step]:
-    """Generate steps that change retained messages."""
+def _changes(kinds: st.SearchStrategy[Kind], tools: bool) -> st.SearchStrategy[Step]:
+    """Generate steps that change retained messages, perhaps with tools."""
+    by_tools: tuple[st.SearchStrategy[Step], ...] = (
+        st.builds(Clean, _FILTER, st.integers(0, 1), st.booleans()),
+        st.builds(Put, st.integers(0, 1), _PLACE, st.integers(1, 40), st.integers(1, 3), _QOS),
+    )
     return st.one_of(
         st.builds(Burst, _PUBLISHER, _PLACE, st.integers(1, 60), st.integers(1, 3), kinds, _QOS),
         st.builds(Burst, _PUBLISHER, st.just(0), st.just(60), st.just(1), kinds, _QOS),
-        st.builds(Clean, _FILTER, st.integers(0, 1), st.booleans()),
-        st.builds(Put, st.integers(0, 1), _PLACE, st.integers(1, 40), st.integers(1, 3), _QOS),
+        *(by_tools if tools else ()),
         st.builds(HandOver, _PUBLISHER, _PLACE, st.integers(1, 60)),
         st.builds(Settle, _PUBLISHER),
     )
@@ -216,11 +219,33 @@ def _interrupted(subscriber: int, changes: st.SearchStrategy[Step]) -> st.Search
     return st.tuples(first, meanwhile).map(lambda parts: (*parts[0], *parts[1], GoOn(subscriber)))
 
 
-def _episodes(*kinds: Kind) -> st.SearchStrategy[list[tuple[Step, ...]]]:
-    changes = _changes(st.sampled_from(kinds))
+def _returning(subscriber: int, changes: st.SearchStrategy[Step]) -> st.SearchStrategy[tuple[Step, ...]]:
+    """Generate a replay that is interrupted, changes while the subscriber is away, and its return."""
+    own = st.just(subscriber)
+    first = st.tuples(
+        st.builds(Join, own, st.just(False)),
+        st.builds(Subscribe, own, st.sampled_from(FILTERS[:4]), st.integers(1, 2), st.just(0),
+                  st.sampled_from([Manner.AS_BEFORE, Manner.HOLDING])),
+    )  # fmt: skip
+    answered = st.sampled_from([(), (RoundTrips(subscriber, 1),)])
+    leaves = st.builds(Leave, own, st.booleans())
+    bursts = st.builds(
+        Burst, _PUBLISHER, _PLACE, st.integers(1, 60), st.integers(1, 2), st.just(Kind.SET), st.integers(1, 2)
+    )
+    away = st.lists(st.one_of(bursts, bursts, changes), min_size=1, max_size=3)
+    back = st.tuples(st.builds(Join, own, st.just(False)))
+    absence = st.tuples(leaves, away, back).map(lambda parts: (parts[0], *parts[1], *parts[2]))
+    return st.tuples(first, answered, st.lists(absence, min_size=1, max_size=2)).map(
+        lambda parts: (*parts[0], *parts[1], *(step for one in parts[2] for step in one))
+    )
+
+
+def _episodes(*kinds: Kind, tools: bool = True) -> st.SearchStrategy[list[tuple[Step, ...]]]:
+    changes = _changes(st.sampled_from(kinds), tools)
     numbers = range(SUBSCRIBERS)
     episode = st.one_of(
         *(_interrupted(number, changes) for number in numbers),
+        *(_returning(number, changes) for number in numbers),
         *(st.tuples(_moves(number)) for number in numbers),
         st.tuples(changes),
     )
@@ -229,6 +254,7 @@ def _episodes(*kinds: Kind) -> st.SearchStrategy[list[tuple[Step, ...]]]:
 
 _KINDS = (Kind.SET, Kind.SET, Kind.SET, Kind.CLEAR, Kind.PASSING)
 _LASTING = _episodes(*_KINDS)
+_LOUD = _episodes(*_KINDS, tools=False)
 _EXPIRING = _episodes(*_KINDS, Kind.EXPIRING)
 
 _HABITS = st.builds(
@@ -244,8 +270,11 @@ _HABITS = st.builds(
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    """Plans of about ten interrupted replays. One plan in eight has expiring messages, and must wait for them."""
-    episodes = draw(_EXPIRING if draw(st.integers(0, 7)) == 7 else _LASTING)
+    """Plans of about ten interrupted replays. One plan in eight has expiring messages, and must wait for them.
+
+    Three in eight have no tools, whose quiet changes allow repeats.
+    """
+    episodes = draw(draw(st.sampled_from([_LASTING] * 4 + [_LOUD] * 3 + [_EXPIRING])))
     return Plan(
         draw(st.integers(20, 160)),
         draw(st.sampled_from([10, 10, 300, 40_000])),

@@ -172,7 +172,8 @@ class Scene:
         self.ledger.clean_begins(self._prefix + step.filter)
 
         async def clean() -> None:
-            await self._nodes[node].tool.clean(self._prefix + step.filter)
+            with self.ledger.quietly(node):
+                await self._nodes[node].tool.clean(self._prefix + step.filter)
             self.ledger.clean_ended(node)
 
         self._cleaning = asyncio.create_task(clean())

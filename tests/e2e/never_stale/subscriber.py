@@ -15,6 +15,7 @@ from holdfast.wire import packets as p
 from tests.e2e.never_stale.ledger import Ledger, Publication
 from tests.e2e.never_stale.link import Link
 from tests.e2e.never_stale.plan import Habit, Kind
+from tests.e2e.never_stale.repeats import Repeats
 from tests.e2e.never_stale.witness import Violation, Witness
 
 #: Session Expiry Interval of a lasting Session, in seconds
@@ -72,6 +73,7 @@ class Subscriber:
         self._identifiers: dict[int, str] = {}
         self._since: dict[str, int] = {}
         self._seen: dict[str, int] = {}  #: the newest value of each topic in this Session
+        self._repeats = Repeats(ledger, node)
         self._began = 0  #: the last value when the connection was accepted
         self._reading = self._answering = True
         self._answers: list[p.Packet] = []
@@ -87,11 +89,12 @@ class Subscriber:
             self._uncertain.clear()
             self._identifiers = {}
             self._seen = {}
+            self._repeats = Repeats(self.ledger, self.node)
             self._since = dict(self.ledger.accepted[self.node])
         floors = dict(self.ledger.stored)
         witness = Witness(
             self.ledger, self.client_id, self.habit.version, self.node, self._since, floors, self._identifiers,
-            self._no_local, self.habit.retain_as_published and self.habit.version == 5,
+            self._no_local, self.habit.retain_as_published and self.habit.version == 5, self.kept and not clean,
         )  # fmt: skip
         witness.raise_floors(self.ledger.accepted[self.node])
         link = Link(self.habit.version, lambda packet: self._take(link, witness, packet), self._ended_by_broker)
@@ -113,6 +116,7 @@ class Subscriber:
         if connack.reason_code or connack.session_present != expected:
             self._conduct.complain(Violation(f"{self.client_id}: Session Present {expected} expected, got {connack}"))
         self._began = self.ledger.value
+        self._repeats.connected()
         self.kept = not clean
 
     def leave(self, goodbye: bool) -> None:
@@ -139,8 +143,8 @@ class Subscriber:
         if not v5:
             retain_handling = 0
         before = self.subscriptions.get(full)
-        existed = before is not None or full in self._uncertain
-        replayed = retain_handling == 0 or (retain_handling == 1 and not existed)
+        uncertain = full in self._uncertain
+        replayed = retain_handling == 0 or (retain_handling == 1 and before is None and not uncertain)
         if before is not None and not replayed:
             self.subscriptions[full] = evolve(before, qos=min(qos, before.qos))
         else:
@@ -154,7 +158,9 @@ class Subscriber:
             properties = Properties(subscription_identifiers=(number,))
         rap = v5 and self.habit.retain_as_published
         request = p.SubscriptionRequest(full, qos, self._no_local, rap, retain_handling)
-        link.send(p.Subscribe(self._asks(full), (request,), properties))
+        packet_identifier = self._asks(full)
+        self._repeats.subscribe(packet_identifier, full, qos, replayed or (uncertain and retain_handling == 1))
+        link.send(p.Subscribe(packet_identifier, (request,), properties))
 
     def unsubscribe(self, topic_filter: str) -> None:
         """Send UNSUBSCRIBE for a filter below the prefix."""
@@ -267,6 +273,10 @@ class Subscriber:
                 except Violation as violation:
                     self._conduct.complain(violation)
                     return
+                if not self._repeats.take(packet, made):
+                    why = f"{self.client_id} on {packet.topic}: {packet} came again, without need"
+                    self._conduct.complain(Violation(why))
+                    return
                 self.messages += 1
                 self.received(packet, made.value)
                 if made.kind is not Kind.PASSING:
@@ -277,6 +287,7 @@ class Subscriber:
             case p.Pubrel():
                 self._answer(p.Pubcomp(packet.packet_identifier))
             case p.Suback() | p.Unsuback():
+                self._repeats.granted(packet.packet_identifier)
                 for topic_filter in self._asked.pop(packet.packet_identifier):
                     if isinstance(packet, p.Suback) and topic_filter in self.subscriptions:
                         subscription = self.subscriptions[topic_filter]

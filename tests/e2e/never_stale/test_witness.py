@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from attrs import evolve
 
 from holdfast.wire import Properties
 from holdfast.wire.packets import Publish
@@ -13,13 +14,18 @@ from tests.e2e.never_stale.plan import Kind
 from tests.e2e.never_stale.witness import Violation, Witness
 
 
-def judge(*sent: Publish, version: int = 5, floor: int = 0, rap: bool = False) -> None:
-    """Judge messages of a topic with the values 1, 2, 4 and 5; 3 is a clear, and 6 was published with RETAIN 0."""
+def judge(
+    *sent: Publish, version: int = 5, floor: int = 0, rap: bool = False, resumed: bool = False, qos: int = 1
+) -> None:
+    """Judge messages of a topic with the values 1, 2, 4 and 5; 3 is a clear, and 6 was published with RETAIN 0.
+
+    5 was published with QoS 0, all others with ``qos``.
+    """
     ledger = Ledger.of_nodes(1)
-    for kind, qos in zip([Kind.SET, Kind.SET, Kind.CLEAR, Kind.SET, Kind.SET, Kind.PASSING], [1, 1, 1, 1, 0, 1],
-                         strict=True):  # fmt: skip
-        ledger.publish("t", kind, qos, "p", 0, version == 5)
-    witness = Witness(ledger, "c", version, 0, {}, {"t": floor}, {7: "t"}, False, rap)
+    kinds = (Kind.SET, Kind.SET, Kind.CLEAR, Kind.SET, Kind.SET, Kind.PASSING)
+    for kind, published in zip(kinds, (qos, qos, qos, qos, 0, qos), strict=True):
+        ledger.publish("t", kind, published, "p", 0, version == 5)
+    witness = Witness(ledger, "c", version, 0, {}, {"t": floor}, {7: "t"}, False, rap, resumed)
     for packet in sent:
         witness.take(packet)
 
@@ -83,6 +89,16 @@ def test_outdated_values_are_not_replayed() -> None:
     judge(replayed(4), floor=4)
     with pytest.raises(Violation, match="replayed after it was known to be outdated"):
         judge(replayed(2), floor=3)
+
+
+def test_on_a_resumed_session_a_qos_2_message_may_be_outdated() -> None:
+    """It may have waited for its commit since an earlier connection. It does not come after a newer one."""
+    first = evolve(replayed(2), qos=2)
+    with pytest.raises(Violation, match="replayed after it was known to be outdated"):
+        judge(replayed(2), floor=3, resumed=True)
+    judge(first, floor=3, resumed=True, qos=2)
+    with pytest.raises(Violation, match="a stale value after a fresh one"):
+        judge(live(4), first, floor=3, resumed=True, qos=2)
 
 
 def test_an_empty_message_without_a_number_is_the_earliest_possible_clear() -> None:

@@ -28,9 +28,13 @@ class Tool:
 
     async def replays(self) -> int:
         """Return the number of running replays."""
-        info = await self._call("GET", "/info")
-        replays: int = info["replays"]
+        replays: int = (await self.info())["replays"]
         return replays
+
+    async def info(self) -> dict[str, Any]:
+        """Return what ``holdfast retainer info`` shows."""
+        info: dict[str, Any] = await self._call("GET", "/info")
+        return info
 
     async def _call(self, method: str, path: str, body: bytes = b"") -> Any:
         reader, writer = await asyncio.open_unix_connection(self._path)

@@ -40,6 +40,8 @@ class Witness:
     ``since`` has the accepted values, by topic, when the Session began, ``floors`` those when the connection began.
     ``floors`` rises with every round trip: no older value is replayed. ``identifiers`` has the Topic Filter of each
     Subscription Identifier of the Session. All subscriptions have the same ``no_local`` and ``retain_as_published``.
+    ``resumed`` tells that the Session had a connection before. A QoS 2 message may have begun to leave on that one, and
+    have waited for its commit as the connection ended: it leaves on this one for the first time, with DUP 0.
     """
 
     ledger: Ledger
@@ -51,6 +53,7 @@ class Witness:
     identifiers: Mapping[int, str]
     no_local: bool = False
     retain_as_published: bool = False
+    resumed: bool = False
     seen: dict[str, int] = field(factory=dict)  #: the newest retained change, by topic
     log: dict[str, list[Sent]] = field(factory=dict)
     count: int = 0
@@ -97,7 +100,8 @@ class Witness:
             self._require(packet.payload != b"", topic, "an empty message was replayed")
             self._require(made.kind is not Kind.PASSING, topic, "replayed, but published with RETAIN 0")
             self._require(value >= self.seen.get(topic, 0), topic, "a stale value after a fresh one")
-            self._require(value >= self.floors.get(topic, 0), topic, "replayed after it was known to be outdated")
+            floors = self.since if self.resumed and packet.qos == 2 else self.floors
+            self._require(value >= floors.get(topic, 0), topic, "replayed after it was known to be outdated")
             if own:
                 self._replayed[topic] = value
             return

@@ -13,8 +13,8 @@ from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.wire import Properties
 from holdfast.wire import packets as p
 from tests.doubles import MemoryBroker
+from tests.sessions.places import place
 from tests.sessions.restartable import RestartableBroker
-from tests.storage.doubles import fresh_file
 
 
 @pytest.fixture
@@ -32,11 +32,17 @@ def lines() -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("topic_filter", ["t/#", "t/+", "+/5", "t/2"])
 @pytest.mark.parametrize("flow", [FlowSettings(), FlowSettings(3, 2)])
-@pytest.mark.parametrize("on_disk", [False, True])
+@pytest.mark.parametrize("make", ["memory", "sqlite", "postgres"])
 def test_messages_that_are_too_large_are_counted_once_each(
-    tmp_path: Path, lines: list[str], on_disk: bool, flow: FlowSettings, topic_filter: str
+    tmp_path: Path, lines: list[str], make: str, flow: FlowSettings, topic_filter: str
 ) -> None:
-    broker = RestartableBroker(fresh_file(tmp_path), flow=flow) if on_disk else MemoryBroker(flow=flow)
+    with place(make, tmp_path) as database:
+        broker = MemoryBroker(flow=flow) if database is None else RestartableBroker(database, flow=flow)
+        count_left_out(broker, lines, topic_filter)
+
+
+def count_left_out(broker: MemoryBroker, lines: list[str], topic_filter: str) -> None:
+    """Let a replay leave messages out, and check their count and the log."""
     publisher = broker.client("publisher")
     large = {2, 5, 6, 7, 29}
     for number in range(30):

@@ -17,6 +17,7 @@ from holdfast.retained.store.values import (
     Census,
     ListedMessage,
     Listing,
+    QueuedRows,
     RetainedStatistics,
     Selection,
     Slice,
@@ -41,6 +42,7 @@ shared = settings(
     # one contract, several stores: the examples are not told apart by store
     suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow],
 )
+few = settings(shared, max_examples=20)
 
 
 def message(topic: str, payload: bytes = b"x", revision: int = 1, **fields: Any) -> RetainedMessage:
@@ -282,6 +284,58 @@ class StoreContract:
                 length = len(packet(stored, version))
                 assert topics_read(store, selection("#", version, max_packet_size=length)) == ["z", "é"]
                 assert topics_read(store, selection("#", version, max_packet_size=length - 1)) == ["z"]
+
+    @few
+    @given(st.data())
+    def test_packets_over_the_maximum_packet_size_are_counted_once_each(self, data: st.DataObject) -> None:
+        """With every filter and bound. Those that are not selected for another reason are not counted."""
+        with self.opened() as store:
+            long, selected = 0, []
+            topic_filter = data.draw(st.sampled_from(["#", "a/#", "a/+", "+/3", "a/3"]))
+            for number in range(data.draw(st.integers(0, 12))):
+                topic = f"{data.draw(st.sampled_from('aaab'))}/{number}"
+                kind = data.draw(st.sampled_from(["short", "short", "long", "long and expired", "long and own"]))
+                put(
+                    store, topic, b"x" * (90 if kind.startswith("long") else 9),
+                    expires_at=NOW if "expired" in kind else None, client_id="me" if "own" in kind else "you",
+                )  # fmt: skip
+                if matches(topic_filter, topic):
+                    long += kind == "long"
+                    selected += [topic] if kind == "short" else []
+            bounds = {name: data.draw(st.integers(1, 5)) for name in ("rows", "slice_rows")}
+            wanted = selection(topic_filter, max_packet_size=50, except_client="me")
+            read = list(batches(store, wanted, **bounds, max_bytes=data.draw(st.integers(1, 200))))
+            found = [topic for batch in read for one in batch.slices for topic in topics_of(one, 4)]
+            assert found == sorted(selected)
+            assert sum(batch.left_out + sum(one.left_out for one in batch.slices) for batch in read) == long
+
+    @few
+    @given(st.data())
+    def test_queued_rows_are_left_out(self, data: st.DataObject) -> None:
+        """Changes by this node between two revisions with at least a QoS; with and without the other bounds."""
+        with self.opened() as store:
+            stored = []
+            for number in range(data.draw(st.integers(1, 12))):
+                revision = store.next_revision() & ~255 | data.draw(st.sampled_from([1, 1, 7]))
+                one = message(f"t/{number:02}", revision=revision, qos=data.draw(st.integers(0, 2)))
+                store.put(RetainedChange(one.topic, revision, NOW, one))
+                stored.append(one)
+            revisions = [one.revision for one in stored]
+            above, until = sorted((data.draw(st.sampled_from(revisions)), data.draw(st.sampled_from(revisions))))
+            least_qos = data.draw(st.integers(0, 2))
+            expected = [
+                one.topic
+                for one in stored
+                if one.revision & 255 == 7 or not above < one.revision <= until or one.qos < least_qos
+            ]
+            topic_filter = data.draw(st.sampled_from(["#", "t/#", "t/+", "+/+"]))
+            wanted = selection(
+                topic_filter, data.draw(st.sampled_from([4, 5])), queued=QueuedRows(above, until, least_qos),
+                max_packet_size=data.draw(st.sampled_from([None, 100])),
+            )  # fmt: skip
+            assert topics_read(store, wanted, rows=data.draw(st.integers(1, 5)), slice_rows=2) == expected
+            topic = data.draw(st.sampled_from(stored)).topic
+            assert topics_read(store, evolve(wanted, topic_filter=topic)) == [topic] * (topic in expected)
 
     def test_a_slice_with_an_expiry_has_qos_and_expiries_in_version_5(self) -> None:
         with self.opened() as store:

@@ -31,6 +31,7 @@ from tests.retained.store.contract import (
     NOW,
     StoreContract,
     UsageContract,
+    batches,
     clear,
     look,
     message,
@@ -228,6 +229,17 @@ def test_every_node_knows_the_totals_of_all() -> None:
             totals = TotalsReader(store, Clock(), lambda: NOW)
             assert result_of(totals.read()) == statistics_of(2, 20, 6)
             assert totals.latest == statistics_of(2, 20, 6)
+
+
+def test_messages_of_another_node_that_are_too_long_are_counted() -> None:
+    """Also by a node that has stored no long message since its start."""
+    with two_nodes() as (one, two):
+        put(one, "a", b"x")
+        put(two, "b", bytes(1000))
+        wanted = selection("#", max_packet_size=100)
+        read = list(batches(one, wanted))
+        assert [part.last for batch in read for part in batch.slices] == ["a"]
+        assert sum(batch.left_out + sum(part.left_out for part in batch.slices) for batch in read) == 1
 
 
 def test_a_batch_is_bounded_by_the_messages_of_all_nodes() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,15 +11,15 @@ from zope.interface import implementer
 
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.auth.interfaces import IAuthorizer, Principal
-from holdfast.messages import ApplicationMessage, ChangeOrigin
+from holdfast.messages import ApplicationMessage, ChangeOrigin, RetainedChange, RetainedMessage
 from holdfast.rates import Rate
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.sessions.limits import Limits, WhenFull
-from holdfast.wire import Properties
+from holdfast.wire import NO_PROPERTIES, Properties
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
+from tests.sessions.places import place
 from tests.sessions.restartable import RestartableBroker
-from tests.storage.doubles import fresh_file
 
 #: one message in flight at a time, so a replay is interrupted in its midst
 ONE = Limits(max_inflight=1)
@@ -190,8 +190,31 @@ def test_a_message_that_no_local_kept_from_the_queue_comes_with_the_replay() -> 
     assert topics(found) == ALL
 
 
-def test_the_cut_outlives_the_process(tmp_path: Path) -> None:
-    scene = Scene(RestartableBroker(fresh_file(tmp_path), limits=ONE))
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path | str]:
+    with place(request.param, tmp_path) as found:
+        assert found is not None
+        yield found
+
+
+def test_in_a_database_a_queued_message_does_not_come_again(database: Path | str) -> None:
+    """Another node's message comes with the replay, as does a message with QoS 0."""
+    scene = Scene(RestartableBroker(database, limits=ONE))
+    scene.publish("t/3")
+    scene.publish("t/9")
+    scene.publish("t/8", qos=0)
+    retained = scene.broker.retained
+    revision = retained.next_revision() & ~255 | 7
+    foreign = RetainedMessage("t/7", b"theirs", 1, NO_PROPERTIES, None, None, scene.broker.now(), None, revision)
+    scene.broker.store.put(RetainedChange("t/7", revision, scene.broker.now(), foreign))
+    scene.broker.settle()
+    found = scene.received()
+    assert topics(found) == [*ALL, "t/7", "t/8", "t/9"]
+    assert ("t/3", b"new") in found
+
+
+def test_the_cut_outlives_the_process(database: Path | str) -> None:
+    scene = Scene(RestartableBroker(database, limits=ONE))
     scene.publish("t/3")
     scene.restart()
     assert topics(scene.received()) == ALL
@@ -208,10 +231,10 @@ class Undecided(UnrestrictedAuthorizer):
         return True if self.answers else Deferred()
 
 
-def test_a_message_that_awaited_the_authorizer_in_a_killed_process_is_not_left_out(tmp_path: Path) -> None:
+def test_a_message_that_awaited_the_authorizer_in_a_killed_process_is_not_left_out(database: Path | str) -> None:
     """It was not in the stored queue yet, and is retained."""
     authorizer = Undecided()
-    scene = Scene(RestartableBroker(fresh_file(tmp_path), limits=ONE, authorizer=authorizer))
+    scene = Scene(RestartableBroker(database, limits=ONE, authorizer=authorizer))
     authorizer.answers = False
     scene.publish("t/3")
     scene.restart()
@@ -219,8 +242,8 @@ def test_a_message_that_awaited_the_authorizer_in_a_killed_process_is_not_left_o
     assert ("t/3", b"new") in scene.received()
 
 
-def test_a_loss_outlives_the_process(tmp_path: Path) -> None:
-    scene = Scene(RestartableBroker(fresh_file(tmp_path), limits=Limits(max_inflight=1, max_mqueue_len=2)))
+def test_a_loss_outlives_the_process(database: Path | str) -> None:
+    scene = Scene(RestartableBroker(database, limits=Limits(max_inflight=1, max_mqueue_len=2)))
     for number in range(5):
         scene.publish(f"t/{number}", b"newer")
     scene.restart()
@@ -228,8 +251,8 @@ def test_a_loss_outlives_the_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("origin", [ChangeOrigin.API, ChangeOrigin.IMPORT])
-def test_an_operators_change_is_remembered_by_the_next_process(tmp_path: Path, origin: ChangeOrigin) -> None:
-    scene = Scene(RestartableBroker(fresh_file(tmp_path), limits=ONE))
+def test_an_operators_change_is_remembered_by_the_next_process(database: Path | str, origin: ChangeOrigin) -> None:
+    scene = Scene(RestartableBroker(database, limits=ONE))
     scene.broker.retained.retain(ApplicationMessage("t/4", b"set", 1, True, ""), origin, live=False)
     scene.broker.settle()
     scene.restart()

@@ -35,7 +35,7 @@ from attrs import frozen
 
 from holdfast.retained.history.entries import Entry, HistoryEvent, event_of
 from holdfast.retained.history.entry_rules import retained_sql
-from holdfast.retained.history.periods import Period, read_periods, read_state
+from holdfast.retained.history.periods import HistoryState, Period, read_periods, read_state
 from holdfast.retained.wildcards.plan import plan
 from holdfast.storage.driver import Cursor
 from holdfast.storage.writing.bulk import split
@@ -51,6 +51,10 @@ _FROM = "SELECT seq, changed_at FROM retained_history WHERE seq >= ? AND seq <= 
 _EVENTS = "SELECT seq, topic, size FROM retained_history WHERE {topic}seq > ? AND seq <= ? ORDER BY seq{order} LIMIT ?"
 _NOT_RECORDED = (
     "there is no history: no broker has recorded changes in this database; retainer.history.enable = true does"
+)
+_NOT_BEGUN = (
+    "the history has only changes made by commands while no broker ran, so it does not know all retained messages of a "
+    "time; it begins with the next start of a broker with retainer.history.enable = true"
 )
 
 
@@ -108,21 +112,21 @@ def find_moment(cursor: Cursor, at: int, now: int) -> Moment:
         if period.answers_for(at):
             last = periods[number + 1].first_seq - 1 if number + 1 < len(periods) else state.last_seq
             return Moment(at, period.first_seq, last_position(cursor, period.first_seq, last, at))
-    raise _refusal(periods, at)
+    raise _refusal(periods, at, state)
 
 
 def check_moment(cursor: Cursor, moment: Moment) -> None:
     """Raise :class:`HistoryUnavailable` if pruning has passed a moment: some of its entries may be missing."""
     periods = read_periods(cursor)
     if not any(period.first_seq == moment.first_seq and period.answers_for(moment.at) for period in periods):
-        raise _refusal(periods, moment.at)
+        raise _refusal(periods, moment.at, read_state(cursor))
 
 
 def present_moment(cursor: Cursor) -> Moment:
     """Return the present as a moment. Raises :class:`HistoryUnavailable` while the baseline is being written."""
     state, periods = read_state(cursor), read_periods(cursor)
     if not periods:
-        raise HistoryUnavailable(_NOT_RECORDED)
+        raise _without_periods(state)
     if periods[-1].ended_at is not None:
         raise HistoryUnavailable("changes are not recorded now: some nodes of this database do not record theirs")
     if periods[-1].complete_since is None:
@@ -219,10 +223,15 @@ def _earliest(periods: Sequence[Period]) -> int | None:
     return answering[0].complete_since if answering else None
 
 
-def _refusal(periods: Sequence[Period], at: int) -> HistoryUnavailable:
+def _without_periods(state: HistoryState) -> HistoryUnavailable:
+    """Commands append to the history, but only a broker begins a period."""
+    return HistoryUnavailable(_NOT_BEGUN if state.last_seq else _NOT_RECORDED)
+
+
+def _refusal(periods: Sequence[Period], at: int, state: HistoryState) -> HistoryUnavailable:
     earliest = _earliest(periods)
     if not periods:
-        return HistoryUnavailable(_NOT_RECORDED)
+        return _without_periods(state)
     if earliest is None:
         return HistoryUnavailable("there is no history yet: its baseline is still being written", None)
     if at < earliest:

@@ -90,7 +90,7 @@ class BoundedRead:
         levels = statements.levels_now(self._cursor, totals) if patterned else frozenset()
         # Messages that are too long are counted, but not where none can be.
         most = selection.max_packet_size
-        self._counts_long = most is not None and totals.largest_packet > most
+        self._counts_long = most is not None and self._largest_packet > most
         self._bounds = bounds
         self._detailed = detailed
         self._version5 = selection.protocol_version == 5

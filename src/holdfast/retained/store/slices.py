@@ -32,7 +32,10 @@ def packets_of(
 
 
 def divide(messages: Slice, count: int, protocol_version: int) -> list[Slice]:
-    """Divide into slices of ``count`` messages; the last one has the rest. Only topics at the cuts are decoded."""
+    """Divide into slices of ``count`` messages; the last one has the rest. Only topics at the cuts are decoded.
+
+    The first one tells how many messages were left out.
+    """
     data = messages.packets
     qos, expires_at = messages.qos, messages.expires_at
     divided: list[Slice] = []
@@ -44,11 +47,22 @@ def divide(messages: Slice, count: int, protocol_version: int) -> list[Slice]:
             end = _end_of(data, before)
         (_, _, last) = next(packets_of(Slice("", 1, data[before:end]), protocol_version))
         divided.append(
-            Slice(last, count, data[start:end], qos[begun:number], expires_at[begun:number], messages.soonest_expiry)
+            Slice(
+                last,
+                count,
+                data[start:end],
+                qos[begun:number],
+                expires_at[begun:number],
+                messages.soonest_expiry,
+                0 if divided else messages.left_out,
+            )
         )
         start, begun = end, number
     rest = messages.count - begun
-    divided.append(Slice(messages.last, rest, data[start:], qos[begun:], expires_at[begun:], messages.soonest_expiry))
+    left_out = 0 if divided else messages.left_out
+    divided.append(
+        Slice(messages.last, rest, data[start:], qos[begun:], expires_at[begun:], messages.soonest_expiry, left_out)
+    )
     return divided
 
 
