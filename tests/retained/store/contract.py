@@ -302,9 +302,9 @@ class StoreContract:
                 if matches(topic_filter, topic):
                     long += kind == "long"
                     selected += [topic] if kind == "short" else []
-            bounds = {name: data.draw(st.integers(1, 5)) for name in ("rows", "slice_rows")}
+            rows, slice_rows = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 5))
             wanted = selection(topic_filter, max_packet_size=50, except_client="me")
-            read = list(batches(store, wanted, **bounds, max_bytes=data.draw(st.integers(1, 200))))
+            read = list(batches(store, wanted, rows, slice_rows, max_bytes=data.draw(st.integers(1, 200))))
             found = [topic for batch in read for one in batch.slices for topic in topics_of(one, 4)]
             assert found == sorted(selected)
             assert sum(batch.left_out + sum(one.left_out for one in batch.slices) for batch in read) == long
