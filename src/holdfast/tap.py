@@ -73,6 +73,7 @@ def makeService(options: Options) -> IService:
     from twisted.internet import reactor
 
     from holdfast.compose import compose_broker
+    from holdfast.lost_connections import end_in_portions
     from holdfast.process import (
         announce,
         end_on_signals,
@@ -85,6 +86,7 @@ def makeService(options: Options) -> IService:
     tune_interpreter()
     go_on_after_hangup(reactor)
     clock = give_steady_clock(reactor)
+    end_in_portions(reactor)
     open_files = raise_open_files(reactor)
     try:
         broker = compose_broker(

@@ -1,0 +1,85 @@
+"""Of connections that are lost together, few are ended in one turn of the reactor."""
+
+from __future__ import annotations
+
+import select
+import socket
+from typing import Any
+
+from twisted.internet.epollreactor import EPollReactor
+from twisted.internet.selectreactor import SelectReactor
+
+from holdfast.lost_connections import MOST_LOST, PatientPoller, end_in_portions
+
+
+def test_clients_with_packets_are_served_beside_many_lost_ones() -> None:
+    epoll = select.epoll()
+    pairs = [socket.socketpair() for _ in range(3 * MOST_LOST)]
+    poller = PatientPoller(epoll)
+    try:
+        for here, there in pairs:
+            poller.register(here, select.EPOLLIN)
+            there.close()
+        here, there = socket.socketpair()
+        poller.register(here, select.EPOLLIN)
+        there.sendall(b"ping")
+        ended = set()
+        for _ in range(3):
+            events = dict(poller.poll(0, 1000))
+            assert events.pop(here.fileno()) == select.EPOLLIN
+            assert len(events) == MOST_LOST
+            for number in events:  # the reactor closes them
+                poller.unregister(number)
+            ended |= set(events)
+        assert ended == {lost.fileno() for lost, _ in pairs}
+        there.close()
+    finally:
+        for lost, _ in [*pairs, (here, there)]:
+            lost.close()
+        poller.close()
+
+
+def test_few_events_are_told_as_they_are() -> None:
+    class Kernel:
+        register = modify = unregister = None
+        events = [(number, select.EPOLLHUP) for number in range(MOST_LOST)]
+
+        def poll(self, _timeout: float, _most: int) -> list[tuple[int, int]]:
+            return self.events
+
+    assert PatientPoller(Kernel()).poll(1.0, 5) is Kernel.events
+
+
+def test_the_usual_reactor_takes_the_poller_and_others_stay() -> None:
+    usual: Any = EPollReactor()
+    other: Any = SelectReactor()
+    try:
+        end_in_portions(usual)
+        end_in_portions(other)
+        assert isinstance(usual._poller, PatientPoller)
+        reader, writer = socket.socketpair()
+        heard: list[str] = []
+
+        class Reader:
+            def fileno(self) -> int:
+                return reader.fileno()
+
+            def doRead(self) -> None:
+                heard.append(reader.recv(10).decode())
+
+            def logPrefix(self) -> str:
+                return "reader"
+
+        usual.addReader(Reader())
+        writer.sendall(b"a")
+        usual.doPoll(1.0)
+        assert heard == ["a"]
+        usual.removeAll()
+        reader.close()
+        writer.close()
+    finally:
+        for reactor in (usual, other):
+            reactor._uninstallHandler()
+            for one in reactor._internalReaders:
+                one.connectionLost(None)
+        usual._poller.close()
