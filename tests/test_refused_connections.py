@@ -8,11 +8,11 @@ import attrs
 import pytest
 from twisted.internet.task import Clock
 
-from holdfast.client_log import ClientLog
+from holdfast.log.client_log import ClientLog
 from holdfast.peers.address import Peer
 from holdfast.peers.limits import ConnectionLimits, ProcessConnections, Refusal
-from holdfast.rates import Rate
 from holdfast.refused_connections import RefusedConnections
+from holdfast.scheduling.rates import Rate
 from holdfast.sessions.counters import Counters
 from tests.logs import logged
 

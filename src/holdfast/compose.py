@@ -28,12 +28,11 @@ from holdfast.auth.scram import ScramAuthenticator
 from holdfast.auth.secret_file import persistent_secret
 from holdfast.auth.users_file import UsersFile
 from holdfast.broker import BrokerService
-from holdfast.client_log import ClientLog
 from holdfast.config import Config
 from holdfast.config.sections.listeners import ListenerConfig
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.listening import BACKLOG, Listener, Listening
-from holdfast.long_work import LongWork
+from holdfast.log.client_log import ClientLog
 from holdfast.peers.acceptance import Acceptance
 from holdfast.peers.limits import ConnectionLimits, ProcessConnections
 from holdfast.peers.trusted_proxies import TrustedProxies
@@ -49,6 +48,7 @@ from holdfast.retained.importing.merging import Merger
 from holdfast.retained.publisher import IPublisher
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.sql import SQLRetainedStore
+from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.configured import limits_of
 from holdfast.sessions.connection.backpressure import Pressure
 from holdfast.sessions.connection.connection import Connection

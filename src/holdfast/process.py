@@ -14,8 +14,8 @@ from typing import Any
 from twisted.internet.selectreactor import SelectReactor
 from twisted.logger import Logger
 
-from holdfast.clock import MonotonicClock
-from holdfast.log_files import reopen_log_files
+from holdfast.log.log_files import reopen_log_files
+from holdfast.scheduling.clock import MonotonicClock
 
 #: How long one thread may keep the interpreter from another: short, so that the writer never delays live messages.
 SWITCH_INTERVAL = 0.0005

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.client_log import ClientLog
+from holdfast.log.client_log import ClientLog
 from holdfast.peers.address import Peer
 from holdfast.peers.limits import ConnectionLimits, ProcessConnections, Refusal
 from holdfast.sessions.counters import Counters

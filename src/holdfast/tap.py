@@ -73,7 +73,6 @@ def makeService(options: Options) -> IService:
     from twisted.internet import reactor
 
     from holdfast.compose import compose_broker
-    from holdfast.lost_connections import end_in_portions
     from holdfast.process import (
         announce,
         end_on_signals,
@@ -82,6 +81,7 @@ def makeService(options: Options) -> IService:
         raise_open_files,
         tune_interpreter,
     )
+    from holdfast.scheduling.lost_connections import end_in_portions
 
     tune_interpreter()
     go_on_after_hangup(reactor)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.rates import Rate
 from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.scheduling.rates import Rate
 from holdfast.times import BadTime, moment_of
 from holdfast.wire.packets import Publish
 from tests.admin.doubles import Desk

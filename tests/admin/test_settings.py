@@ -11,8 +11,8 @@ from holdfast.admin.settings_view import shown
 from holdfast.config.fields import Option, Section, Subsection, described
 from holdfast.config.reader import Reader
 from holdfast.config.sections.retainer import RetainerConfig, TopicQuotaConfig
-from holdfast.rates import Rate
 from holdfast.retained.quota.limits import Limit
+from holdfast.scheduling.rates import Rate
 from tests.admin.doubles import Desk
 
 

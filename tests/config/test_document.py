@@ -11,7 +11,7 @@ import pytest
 from holdfast.config import Config, ConfigError, ConfigProblem, default, exposed_without_authentication, load
 from holdfast.config.sections.listeners import ListenerConfig
 from holdfast.config.sections.mqtt import MQTTConfig
-from holdfast.rates import Rate
+from holdfast.scheduling.rates import Rate
 
 
 def test_without_a_file_it_listens_on_this_machine_only_and_stores_in_the_folder(tmp_path: Path) -> None:

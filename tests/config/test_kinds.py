@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import rates
 from holdfast.config.kinds import Choice, Duration, Flag, Integer, InvalidValue, Kind, Number, Rate, Size, Text
 from holdfast.config.sections.endpoints import EndpointString
 from holdfast.config.sections.mqtt import KeepAlive
 from holdfast.config.sections.node import FolderPath
 from holdfast.config.sections.storage import StoreURL
+from holdfast.scheduling import rates
 
 KINDS: list[Kind] = [
     Flag(),

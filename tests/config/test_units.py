@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.config.units import parse_duration, parse_rate, parse_size
-from holdfast.rates import Rate
+from holdfast.scheduling.rates import Rate
 
 
 @pytest.mark.parametrize(

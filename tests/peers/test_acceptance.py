@@ -12,7 +12,7 @@ from holdfast.peers.acceptance import Acceptance, AcceptedConnection
 from holdfast.peers.address import Peer
 from holdfast.peers.limits import RESERVED_FILES, ConnectionLimits, ProcessConnections, Refusal
 from holdfast.peers.trusted_proxies import TrustedProxies
-from holdfast.rates import Rate
+from holdfast.scheduling.rates import Rate
 
 STRANGER, OTHER = Peer(ip_address("192.0.2.1"), 5555), Peer(ip_address("192.0.2.2"), 5555)
 LOCAL = Peer(ip_address("127.0.0.1"), 5555)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.peers.address_rates import AddressRates
-from holdfast.rates import Rate
+from holdfast.scheduling.rates import Rate
 
 
 def connect(rates: AddressRates, group: str, now: float) -> bool:

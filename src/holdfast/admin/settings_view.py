@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.config.fields import Option, Section, described
 from holdfast.config.kinds import Duration, Integer
-from holdfast.rates import Rate
+from holdfast.scheduling.rates import Rate
 
 #: keys that may be changed while the broker runs; the name of a table includes all its keys
 CHANGEABLE = ("delivery_rate", "max_concurrent_replays", "max_publish_rate", "flow_control")

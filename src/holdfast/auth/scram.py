@@ -19,7 +19,7 @@ from holdfast.auth.interfaces import (
 )
 from holdfast.auth.unknown_users import UnknownUserVerifiers
 from holdfast.auth.verifier import METHOD, Verifier
-from holdfast.client_log import client_text
+from holdfast.log.client_log import client_text
 from holdfast.wire.reasons import ReasonCode
 
 #: bytes of the longest message: SASLprep of a longer User Name would block the reactor for too long

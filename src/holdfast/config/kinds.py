@@ -8,9 +8,9 @@ from typing import Protocol
 
 from attrs import field, frozen
 
-from holdfast import rates
 from holdfast.config.toml.text import literal
 from holdfast.config.units import parse_duration, parse_rate, parse_size
+from holdfast.scheduling import rates
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 

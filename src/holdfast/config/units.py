@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from holdfast.rates import Rate
+from holdfast.scheduling.rates import Rate
 
 _SECONDS = {
     "ms": Fraction(1, 1000),

@@ -23,7 +23,7 @@ from holdfast.peers.address import Peer
 from holdfast.peers.address_rates import AddressRates
 from holdfast.peers.limits import ConnectionLimits, ProcessConnections, Refusal
 from holdfast.peers.trusted_proxies import TrustedProxies
-from holdfast.rates import TokenBucket
+from holdfast.scheduling.rates import TokenBucket
 
 #: is called for each connection that is refused
 Refused = Callable[[Refusal, Peer], None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from holdfast.rates import Rate, TokenBucket
+from holdfast.scheduling.rates import Rate, TokenBucket
 
 #: Addresses that are remembered. With more of them at once, those that were silent longest begin anew.
 MOST_ADDRESSES = 8192

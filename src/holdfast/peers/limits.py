@@ -6,7 +6,7 @@ from enum import Enum
 
 from attrs import define, frozen
 
-from holdfast.rates import Rate
+from holdfast.scheduling.rates import Rate
 
 #: Files that the process keeps for its databases, logs, commands and Python's own needs. Connections leave them free.
 RESERVED_FILES = 200

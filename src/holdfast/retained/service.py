@@ -19,10 +19,9 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import Attribute, Interface, implementer
 
-from holdfast.client_log import client_sentence, client_text
-from holdfast.log_throttle import LogThrottle
+from holdfast.log.client_log import client_sentence, client_text
+from holdfast.log.log_throttle import LogThrottle
 from holdfast.messages import ApplicationMessage, ChangeKind, ChangeOrigin, RetainedChange, RetainedMessage
-from holdfast.rates import Rate, TokenBucket
 from holdfast.retained.quota.ledger import Ledger
 from holdfast.retained.quota.limits import Limit, OnLimit, RetainerLimits, RetainRefused, size_refusal
 from holdfast.retained.replay.change_feed import Change, ChangeFeed
@@ -35,6 +34,7 @@ from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import QueuedRows, RetainedStatistics
 from holdfast.retained.sweep import Sweep
 from holdfast.retained.totals import TotalsReader
+from holdfast.scheduling.rates import Rate, TokenBucket
 from holdfast.tickets import COMMITTED, CommitTicket
 
 

@@ -13,9 +13,9 @@ from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from holdfast.periodic import PeriodicJob
 from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.retained.store.interfaces import IRetainedStore
+from holdfast.scheduling.periodic import PeriodicJob
 from holdfast.tickets import StorageFailure
 
 #: rows changed by one statement

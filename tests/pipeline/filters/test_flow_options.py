@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.pipeline.errors import PipelineError
 from holdfast.pipeline.filters.flow_options import flow_settings
-from holdfast.rates import Rate
 from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.scheduling.rates import Rate
 
 
 def test_options_override_the_settings_in_the_file(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.pipeline.filters.replay_cost import least_seconds, reads, slices
-from holdfast.rates import Rate
 from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.scheduling.rates import Rate
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from holdfast.pipeline.filters.matching import matched
 from holdfast.pipeline.filters.requested_filters import MOST_LEVELS, Replayed, of_lines
 from holdfast.pipeline.jobs.filters import filters
 from holdfast.pipeline.output.folder import Folder
-from holdfast.rates import Rate
 from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.scheduling.rates import Rate
 from holdfast.topics import matches
 from tests.pipeline.stores import Filled, message
 from tests.strategies import topic_filters, topic_names

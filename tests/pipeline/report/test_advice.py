@@ -12,8 +12,8 @@ from holdfast.pipeline.filters.replay_cost import reads, seconds_at
 from holdfast.pipeline.filters.requested_filters import Replayed
 from holdfast.pipeline.report.advice import Advice, advice
 from holdfast.pipeline.report.findings import Findings, ReportTotals
-from holdfast.rates import Rate
 from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.scheduling.rates import Rate
 from tests.pipeline.report.findings import NOW, delivery, empty
 
 

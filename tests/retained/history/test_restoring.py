@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.messages import ApplicationMessage, ChangeOrigin
-from holdfast.rates import Rate
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.quota.limits import NotRetained, RetainerLimits
 from holdfast.retained.store.sql import SQLRetainedStore
+from holdfast.scheduling.rates import Rate
 from holdfast.tickets import CommitTicket
 from holdfast.wire.packets import Publish
 from tests.doubles import START

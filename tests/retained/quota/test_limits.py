@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from twisted.logger import formatEvent
 
 from holdfast.messages import ApplicationMessage, ChangeOrigin
-from holdfast.rates import Rate
 from holdfast.retained.quota.ledger import size_of
 from holdfast.retained.quota.limits import Limit, OnLimit, Quota, RetainerLimits, RetainRefused
+from holdfast.scheduling.rates import Rate
 from holdfast.sessions.limits import Limits, RetainMode
 from holdfast.sizes import stored_size
 from holdfast.tickets import FailureKind, StorageFailure

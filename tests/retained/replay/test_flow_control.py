@@ -9,11 +9,11 @@ import attrs
 import pytest
 
 from holdfast.config import load
-from holdfast.rates import Rate
 from holdfast.retained.configured import flow_of
 from holdfast.retained.replay.flow_control import FlowControl
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.replay.status import ReplayState
+from holdfast.scheduling.rates import Rate
 from holdfast.sessions.limits import Limits
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker

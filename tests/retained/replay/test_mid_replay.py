@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.rates import Rate
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.replay.status import ReplayState
+from holdfast.scheduling.rates import Rate
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p

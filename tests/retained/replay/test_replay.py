@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, fail
 
 from holdfast.messages import ApplicationMessage, ChangeKind, ChangeOrigin, RetainedChange, RetainedMessage
-from holdfast.rates import Rate
 from holdfast.retained.replay.change_feed import Change
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.retained.store.values import Batch
+from holdfast.scheduling.rates import Rate
 from holdfast.sessions.limits import Limits
 from holdfast.storage.revisions import RevisionClock, after
 from holdfast.tickets import FailureKind, StorageFailure

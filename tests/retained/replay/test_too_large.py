@@ -79,3 +79,12 @@ def test_a_client_without_a_maximum_packet_size_costs_no_count() -> None:
     client = broker.client("c", 5)
     client.subscribe("t")
     assert broker.counters.messages_dropped_too_large == 0
+
+
+def test_live_messages_that_are_too_large_are_counted_and_logged_alike(lines: list[str]) -> None:
+    broker = MemoryBroker()
+    client = broker.client("c", 5, properties=Properties(maximum_packet_size=100))
+    client.send(p.Subscribe(1, (p.SubscriptionRequest("t/#", 1),)))
+    broker.client("publisher").publish("t/1", b"x" * 500, 1)
+    assert broker.counters.messages_dropped_too_large == 1
+    assert sum("a message is left out: " in line and " bytes to 't/1', 100 at most" in line for line in lines) == 1

@@ -12,7 +12,7 @@ from zope.interface import implementer
 
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.auth.interfaces import IAuthorizer, Principal
-from holdfast.client_log import MOST_LINES, ClientLog
+from holdfast.log.client_log import MOST_LINES, ClientLog
 from holdfast.peers.address import Peer
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode

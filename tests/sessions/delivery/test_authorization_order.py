@@ -8,7 +8,7 @@ from zope.interface import implementer
 
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.auth.interfaces import IAuthorizer, Principal
-from holdfast.lasting_failure import LastingFailure
+from holdfast.log.lasting_failure import LastingFailure
 from holdfast.messages import ApplicationMessage
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.sessions.limits import Limits

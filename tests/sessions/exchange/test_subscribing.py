@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.auth.interfaces import Principal
-from holdfast.long_work import STEPS
+from holdfast.scheduling.long_work import STEPS
 from holdfast.sessions.limits import Limits
 from holdfast.wire import encode
 from holdfast.wire import packets as p

@@ -12,11 +12,11 @@ from zope.interface import implementer
 
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.auth.interfaces import IAuthorizer, Principal
-from holdfast.lasting_failure import LastingFailure
-from holdfast.long_work import STEPS
+from holdfast.log.lasting_failure import LastingFailure
 from holdfast.messages import ApplicationMessage
-from holdfast.rates import Rate
 from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.scheduling.long_work import STEPS
+from holdfast.scheduling.rates import Rate
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.monitoring.figures import resident_memory
 from holdfast.sizes import HELD_ENTRY

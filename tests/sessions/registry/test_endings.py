@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.long_work import STEPS
+from holdfast.scheduling.long_work import STEPS
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.routing.routing_table import RoutingTable
 from holdfast.sessions.session import membership

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.messages import ApplicationMessage, ChangeOrigin
-from holdfast.rates import Rate
 from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.scheduling.rates import Rate
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties
 from holdfast.wire import packets as p

@@ -12,8 +12,8 @@ from zope.interface import implementer
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.auth.interfaces import IAuthorizer, Principal
 from holdfast.messages import ApplicationMessage, ChangeOrigin, RetainedChange, RetainedMessage
-from holdfast.rates import Rate
 from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.scheduling.rates import Rate
 from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.wire import NO_PROPERTIES, Properties
 from holdfast.wire import packets as p

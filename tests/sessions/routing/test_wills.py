@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.long_work import STEPS
+from holdfast.scheduling.long_work import STEPS
 from holdfast.wire import Properties, encode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker

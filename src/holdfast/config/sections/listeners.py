@@ -8,12 +8,12 @@ from ipaddress import ip_network
 
 from attrs import field, frozen
 
-from holdfast import rates
 from holdfast.config.fields import Section, option
 from holdfast.config.kinds import Choice, Flag, Integer, InvalidValue, Rate, Text, invalid_value
 from holdfast.config.reader import KeyProblem
 from holdfast.config.sections.endpoints import EndpointString, ServerEndpoint, parse_endpoint
 from holdfast.config.toml.text import dotted, literal
+from holdfast.scheduling import rates
 
 #: stands for the peers of UNIX domain sockets among proxies
 UNIX_PEERS = "unix"

@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Mapping
 
 from attrs import field, frozen
 
-from holdfast import rates
 from holdfast.config.fields import Section, named_tables, option, table
 from holdfast.config.kinds import Choice, Duration, Flag, Integer, InvalidValue, Rate, Size, Text, invalid_value
 from holdfast.config.sections.retain_modes import RetainModes
 from holdfast.config.toml.text import literal
+from holdfast.scheduling import rates
 from holdfast.topics import SHARED_PREFIX, InvalidTopicFilter, check_topic_filter
 
 #: The meaning of ``batch_read_number = 0``, as in EMQX.

@@ -9,9 +9,9 @@ from attrs import evolve
 from holdfast.config import ConfigError, load
 from holdfast.config.units import parse_rate
 from holdfast.pipeline.errors import PipelineError
-from holdfast.rates import Rate
 from holdfast.retained.configured import flow_of
 from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.scheduling.rates import Rate
 
 
 def flow_settings(

@@ -14,8 +14,8 @@ from holdfast.pipeline.filters.deliveries import FilterDeliveries, FilterDeliver
 from holdfast.pipeline.filters.replay_cost import reads, seconds_at
 from holdfast.pipeline.formatting import number, share, size, span, visible
 from holdfast.pipeline.report.findings import Findings
-from holdfast.rates import Rate
 from holdfast.retained.replay.flow_settings import FlowSettings
+from holdfast.scheduling.rates import Rate
 
 #: The seconds over which replays of all subscriptions are spread. Fewer bytes than ``_HARMLESS`` need no rate.
 _SPREAD = 300

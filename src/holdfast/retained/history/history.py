@@ -13,8 +13,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from zope.interface import Interface, implementer
 
-from holdfast.log_throttle import LogThrottle
-from holdfast.periodic import PeriodicJob
+from holdfast.log.log_throttle import LogThrottle
 from holdfast.retained.history.baseline import write_part
 from holdfast.retained.history.entries import HistoryEvent
 from holdfast.retained.history.moments import (
@@ -32,6 +31,7 @@ from holdfast.retained.history.moments import (
 from holdfast.retained.history.periods import begin, confirm, end, read_state
 from holdfast.retained.history.pruning import prune_part
 from holdfast.retained.store.sql import statements_for
+from holdfast.scheduling.periodic import PeriodicJob
 from holdfast.storage.database import Database
 from holdfast.storage.driver import Connection, Cursor
 from holdfast.storage.store import DurableStore, OpenStore

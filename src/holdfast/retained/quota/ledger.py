@@ -36,7 +36,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from holdfast.log_throttle import LogThrottle
+from holdfast.log.log_throttle import LogThrottle
 from holdfast.messages import ApplicationMessage
 from holdfast.retained.quota.budgets import Budget, Budgets, Growth
 from holdfast.retained.quota.limits import RetainerLimits, RetainRefused

@@ -6,7 +6,7 @@ from enum import Enum
 
 from attrs import frozen
 
-from holdfast.rates import Rate
+from holdfast.scheduling.rates import Rate
 from holdfast.wire.characters import control_character
 from holdfast.wire.properties import Properties
 

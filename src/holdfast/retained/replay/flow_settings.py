@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from holdfast.rates import Rate
+from holdfast.scheduling.rates import Rate
 
 
 @frozen

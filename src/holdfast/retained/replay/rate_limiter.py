@@ -7,7 +7,7 @@ from typing import Protocol
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
-from holdfast.rates import Rate, TokenBucket
+from holdfast.scheduling.rates import Rate, TokenBucket
 
 _log = Logger()
 

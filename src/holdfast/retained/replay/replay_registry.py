@@ -7,7 +7,7 @@ from itertools import count
 
 from twisted.logger import Logger
 
-from holdfast.client_log import client_text
+from holdfast.log.client_log import client_text
 from holdfast.retained.replay.change_feed import ChangeFeed
 from holdfast.retained.replay.flow_control import FlowControl
 from holdfast.retained.replay.interfaces import IDelivery

@@ -30,7 +30,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
 from holdfast.auth.answer_in_time import in_time
-from holdfast.client_log import ClientLog
+from holdfast.log.client_log import ClientLog
 from holdfast.sessions.connection.acknowledgements import Acknowledgements
 from holdfast.sessions.connection.aliases import OutgoingAliases
 from holdfast.sessions.connection.backpressure import Pressure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.python.failure import Failure
 
-from holdfast.client_log import ClientLog, client_sentence, client_text
+from holdfast.log.client_log import ClientLog, client_sentence, client_text
 from holdfast.sessions.connection.network import INetworkConnection
 
 

@@ -11,7 +11,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from holdfast.auth.answer_in_time import in_time
-from holdfast.lasting_failure import LastingFailure
+from holdfast.log.lasting_failure import LastingFailure
 
 _log = Logger()
 

@@ -8,8 +8,8 @@ from attrs import frozen
 from twisted.internet.interfaces import IReactorTime
 
 from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator
-from holdfast.long_work import LongWork
 from holdfast.retained.service import IRetainedMessages
+from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.connection.backpressure import Pressure
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.monitoring.sys_topics import SysTopics

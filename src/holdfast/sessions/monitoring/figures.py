@@ -9,7 +9,7 @@ import attrs
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
-from holdfast.lasting_failure import LastingFailure
+from holdfast.log.lasting_failure import LastingFailure
 from holdfast.peers.limits import ProcessConnections
 from holdfast.retained.service import RetainedMessages
 from holdfast.sessions.counters import Counters

@@ -13,9 +13,9 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from holdfast.long_work import LongWork
 from holdfast.messages import ApplicationMessage
-from holdfast.periodic import PeriodicJob
+from holdfast.scheduling.long_work import LongWork
+from holdfast.scheduling.periodic import PeriodicJob
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
 from holdfast.sessions.routing.router import Router
 from holdfast.sessions.session.session import Session
@@ -31,7 +31,7 @@ class SysTopics(Service):
     """Publishes the figures that have changed, every ``interval`` seconds (0 for never).
 
     ``measure`` returns all figures by their topics below ``$SYS/broker/``. They are sent in portions
-    (:mod:`holdfast.long_work`), since many may watch.
+    (:mod:`holdfast.scheduling.long_work`), since many may watch.
     """
 
     def __init__(

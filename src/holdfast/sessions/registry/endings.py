@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from holdfast.client_log import client_text
-from holdfast.long_work import LongWork
+from holdfast.log.client_log import client_text
+from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.routing.router import Router
 from holdfast.sessions.session.session import Session
 from holdfast.tickets import COMMITTED, CommitTicket

@@ -13,8 +13,8 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from holdfast.auth.interfaces import Principal
-from holdfast.deadlines import Deadlines
-from holdfast.long_work import LongWork
+from holdfast.scheduling.deadlines import Deadlines
+from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.limits import Limits

@@ -27,12 +27,12 @@ from twisted.python.failure import Failure
 
 from holdfast.auth.answer_in_time import in_time
 from holdfast.auth.interfaces import IAuthorizer, Principal
-from holdfast.client_log import ClientLog, client_text
-from holdfast.deadlines import Deadlines
-from holdfast.long_work import LongWork
+from holdfast.log.client_log import ClientLog, client_text
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.quota.limits import RetainRefused
 from holdfast.retained.service import IRetainedMessages
+from holdfast.scheduling.deadlines import Deadlines
+from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.routing.router import Router
 from holdfast.sessions.routing.unretained import not_retained

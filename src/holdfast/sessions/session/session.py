@@ -28,7 +28,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from holdfast.auth.interfaces import Principal
-from holdfast.client_log import client_text
+from holdfast.log.client_log import client_text
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.outbox import LOW_WATER
 from holdfast.sessions.counters import Counters, Holdings
@@ -164,7 +164,7 @@ class Session:
             group.remove(self)
 
     def discard(self) -> Iterator[int]:
-        """Discard all messages and their rows, in steps (:mod:`holdfast.long_work`). Its subscriptions must be gone."""
+        """Discard all messages and their rows, in steps (:mod:`.long_work`). Its subscriptions must be gone."""
         entries = self.inflight.entries
         while entries:
             yield 1
@@ -381,6 +381,10 @@ class Session:
                 link.send_message(packet)
             else:
                 self._counters.messages_dropped_too_large += 1  # [MQTT5-3.1.2-25]
+                most = link.maximum_packet_size
+                link.client_log.info(
+                    "a message is left out", f"{len(packet)} bytes to {{}}, {most} at most", message.topic
+                )
                 self.note_loss()
         if delivery is not None:
             self.deliveries.forget(delivery)

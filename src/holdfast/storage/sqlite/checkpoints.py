@@ -41,8 +41,8 @@ from pathlib import Path
 from threading import Thread
 from time import monotonic
 
-from holdfast.lazy_log import LazyLog
-from holdfast.log_throttle import LogThrottle
+from holdfast.log.lazy_log import LazyLog
+from holdfast.log.log_throttle import LogThrottle
 from holdfast.storage.driver import Connection
 from holdfast.storage.sqlite.page_counts import is_logged
 

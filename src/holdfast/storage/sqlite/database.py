@@ -10,7 +10,7 @@ from pathlib import Path
 from sqlalchemy import Connection as SQLAlchemyConnection
 from sqlalchemy import Engine
 
-from holdfast.lazy_log import LazyLog
+from holdfast.log.lazy_log import LazyLog
 from holdfast.storage import tables
 from holdfast.storage.database import Database, Durability, engine_over
 from holdfast.storage.driver import Connection

@@ -6,7 +6,7 @@ from attrs import define
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from holdfast.log_throttle import LogThrottle
+from holdfast.log.log_throttle import LogThrottle
 from holdfast.storage.writing.groups import CommitGroup, CommitOutcome
 from holdfast.storage.writing.writes import IWriteKind, Write
 from holdfast.tickets import FailureKind, StorageFailure

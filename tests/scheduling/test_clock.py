@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.clock import MonotonicClock
+from holdfast.scheduling.clock import MonotonicClock
 
 
 def test_the_time_begins_at_the_machines_and_then_passes_steadily() -> None:

@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 from twisted.logger import LogEvent, formatEvent
 from twisted.python.failure import Failure
 
-from holdfast.client_log import LONGEST, MOST_LINES, MOST_PAIRS, ClientLog, client_sentence, client_text
+from holdfast.log.client_log import LONGEST, MOST_LINES, MOST_PAIRS, ClientLog, client_sentence, client_text
 from tests.logs import logged
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.epollreactor import EPollReactor
 from twisted.internet.selectreactor import SelectReactor
 
-from holdfast.lost_connections import MOST_LOST, PatientPoller, end_in_portions
+from holdfast.scheduling.lost_connections import MOST_LOST, PatientPoller, end_in_portions
 
 
 def test_clients_with_packets_are_served_beside_many_lost_ones() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from twisted.internet.defer import maybeDeferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from holdfast.lasting_failure import LastingFailure
+from holdfast.log.lasting_failure import LastingFailure
 
 
 class PeriodicJob:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from twisted.python.failure import Failure
 
-from holdfast.long_work import LongWork
+from holdfast.scheduling.long_work import LongWork
 from tests.doubles import TurnClock
 
 

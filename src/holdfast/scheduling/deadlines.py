@@ -1,7 +1,7 @@
 """Deadlines by key: very many may be due at one moment, and are then acted on in portions.
 
 How it works. Keys are kept by the tenth of a second in which they are due, so ten thousand keys of one moment share one
-timer. When it fires, they form a line, and :mod:`holdfast.long_work` takes them from it, some each turn. Until its turn
+timer. When it fires, they form a line, and :mod:`long_work` takes them from it, some each turn. Until its turn
 comes, a key can still be taken out of the line. A timer of the reactor for each key would call all of them in one turn.
 """
 
@@ -15,8 +15,8 @@ from math import ceil
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
-from holdfast.client_log import client_text
-from holdfast.long_work import LongWork
+from holdfast.log.client_log import client_text
+from holdfast.scheduling.long_work import LongWork
 
 #: deadlines are met up to a tenth of a second late
 _PER_SECOND = 10

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from twisted.logger import LogEvent
 
-from holdfast.deadlines import Deadlines
-from holdfast.long_work import LongWork
+from holdfast.scheduling.deadlines import Deadlines
+from holdfast.scheduling.long_work import LongWork
 from tests.doubles import START, TurnClock
 
 
