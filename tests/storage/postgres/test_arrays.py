@@ -55,9 +55,9 @@ def test_every_value_arrives_unchanged(array: type[Any], connection: Connection,
 
 
 def test_the_columns_of_rows_have_the_types_of_their_table() -> None:
-    """A row of the table ``nodes`` has a SMALLINT and four BIGINTs."""
-    arrays = columns_of(tables.nodes, [(1, 2, 3, 4, 5), (6, 7, 8, 9, 10)])
-    assert list(map(type, arrays)) == [SmallIntegers, *[BigIntegers] * 4]
+    """A row of the table ``nodes`` has a SMALLINT and five BIGINTs."""
+    arrays = columns_of(tables.nodes, [(1, 2, 3, 4, 5, 11), (6, 7, 8, 9, 10, 12)])
+    assert list(map(type, arrays)) == [SmallIntegers, *[BigIntegers] * 5]
     assert arrays[0].data == SmallIntegers([1, 6]).data
     assert arrays[4].data == BigIntegers([5, 10]).data
 
