@@ -81,12 +81,14 @@ def makeService(options: Options) -> IService:
         raise_open_files,
         tune_interpreter,
     )
+    from holdfast.scheduling.freed_memory import FreedMemory
     from holdfast.scheduling.lost_connections import end_in_portions
 
     tune_interpreter()
     go_on_after_hangup(reactor)
     clock = give_steady_clock(reactor)
     end_in_portions(reactor)
+    reactor.callWhenRunning(FreedMemory(reactor).start)
     open_files = raise_open_files(reactor)
     try:
         broker = compose_broker(
