@@ -16,6 +16,7 @@ from holdfast.pipeline.decoding.registry import BUILT_IN
 from holdfast.pipeline.sources import files
 from tests.cli.commands import commands_of
 from tests.cli.test_conventions import HEAVY, MODULES, MOST_MODULES
+from tests.processes import unmeasured
 
 COMMANDS = dict(commands_of(main))
 
@@ -63,7 +64,8 @@ def test_help_imports_almost_nothing() -> None:
     """Neither Spark nor a database."""
     calls = [f"{' '.join(path)} --help" for path in COMMANDS] + ["--help", "--version"]
     program = MODULES.replace("from holdfast.cli import main", "from holdfast.pipeline.cli.root import main")
-    said = subprocess.run([sys.executable, "-c", program, *calls], check=True, capture_output=True, text=True).stdout
+    command = [sys.executable, "-c", program, *calls]
+    said = subprocess.run(command, env=unmeasured(), check=True, capture_output=True, text=True).stdout
     lines = said.splitlines()
     assert lines[::2] == calls
     for call, modules in zip(lines[::2], map(json.loads, lines[1::2]), strict=True):
