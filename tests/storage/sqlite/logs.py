@@ -6,11 +6,13 @@ import sqlite3
 from bisect import bisect_right
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import patch
 
 from attrs import frozen
 
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.database import Durability
+from holdfast.storage.sqlite.checkpoints import OwnCheckpoints
 from holdfast.storage.sqlite.quarantine import OnCorruption
 from tests.storage.doubles import Bench, result_of
 from tests.storage.sqlite.ruins import clear, contents, copy_of, fresh_file, put, store
@@ -36,7 +38,19 @@ class Written:
 
 
 def written(directory: Path, commits: int) -> Written:
-    """Commit sets and clears of a few topics, each acknowledged; leave the files as a crash leaves them."""
+    """Commit sets and clears of a few topics, each acknowledged; leave the files as a crash leaves them.
+
+    No checkpoint comes between: it moves only what is on the disk for good, so no fault tears the log in front of it.
+    """
+    with patch.object(OwnCheckpoints, "begin", _begin_none):
+        return _written(directory, commits)
+
+
+def _begin_none(_checkpoints: OwnCheckpoints, connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA wal_autocheckpoint=0")
+
+
+def _written(directory: Path, commits: int) -> Written:
     path = fresh_file(directory)
     bench = Bench(path, Durability.FULL)
     retained = SQLRetainedStore(bench.store)
