@@ -1,6 +1,7 @@
 """MQTT Control Packets as bytes and as values.
 
-``parser`` cuts a byte stream into packets, ``decoding`` and ``encoding`` convert single packets. No I/O, no clock, no
+``parser`` cuts a byte stream into packets and runs of packets (``runs``), ``decoding`` and ``encoding`` convert single
+packets. No I/O, no clock, no
 callbacks: may import ``hot_values`` only.
 """
 
@@ -12,17 +13,20 @@ from holdfast.wire.properties import NO_PROPERTIES, Properties
 from holdfast.wire.property_codec import decode_properties, encode_properties
 from holdfast.wire.reasons import ConnectReturnCode, ReasonCode, connect_return_code
 from holdfast.wire.reception import EVERYTHING, Reception
+from holdfast.wire.runs import KnownTopics, Run
 
 __all__ = [
     "EVERYTHING",
     "NO_PROPERTIES",
     "ConnectReturnCode",
+    "KnownTopics",
     "MalformedPacket",
     "PacketParser",
     "Properties",
     "ProtocolError",
     "ReasonCode",
     "Reception",
+    "Run",
     "WireError",
     "connect_return_code",
     "decode_properties",

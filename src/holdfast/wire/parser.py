@@ -17,6 +17,9 @@ not a thousand times. If all bytes are parsed, which is the usual case, the next
 Invariants: the packets do not depend on the division into pieces. The parser never buffers more than one packet of the
 maximum size and one piece. An error is final: after it, the boundaries between packets are unknown.
 
+:meth:`PacketParser.next_run` also finds runs of PUBLISH packets of the ``known`` topics (:class:`holdfast.wire.Run`).
+The owner may give a run back with :meth:`PacketParser.take_back`. Then its packets come one by one.
+
 Left out: a buffer of type ``bytearray``. Each packet's payload would have to be copied out of it twice.
 """
 
@@ -29,10 +32,14 @@ from holdfast.wire.errors import ProtocolError, WireError
 from holdfast.wire.fixed_header import PUBLISHES, check_first_byte
 from holdfast.wire.reasons import ReasonCode
 from holdfast.wire.reception import EVERYTHING, Reception
+from holdfast.wire.runs import Routes, Run, find_run
 
 #: A piece of at most so many bytes may stay in memory after its last packet is parsed, until the next piece comes.
 #: A longer one is given up at once: a silent Client must not hold the memory of the largest packet it has sent.
 KEPT = 4096
+
+#: no PUBLISH packets form runs
+NO_TOPICS: dict[int, Routes] = {}
 
 
 class PacketParser:
@@ -50,7 +57,9 @@ class PacketParser:
         "_pieces",
         "_position",
         "_reception",
+        "_single_until",
         "_waiting",
+        "known",
         "max_packet_size",
         "protocol_version",
         "publish_bytes",
@@ -68,6 +77,9 @@ class PacketParser:
         self._waiting = 0  # bytes in _pieces
         self._missing = 0  # bytes that have to arrive before the packet is complete
         self._error: WireError | None = None
+        self._single_until = 0  # before this position in _data, packets come one by one
+        #: the routes of topics whose PUBLISH packets may form runs, by first byte (see :class:`KnownTopics`)
+        self.known: dict[int, Routes] = NO_TOPICS
         #: bytes of the PUBLISH packets parsed so far; the owner counts them and sets this to 0
         self.publish_bytes = 0
 
@@ -85,10 +97,25 @@ class PacketParser:
         """Buffer bytes. :meth:`next_packet` parses them."""
         if self._position == len(self._data) and not self._pieces:
             self._data = data
-            self._position = 0
+            self._position = self._single_until = 0
         else:
             self._pieces.append(data)
             self._waiting += len(data)
+
+    def next_run(self) -> p.Packet | Run | None:
+        """Return the next run of packets, or the next whole packet if no run begins there: see :meth:`next_packet`."""
+        if self.known and self._error is None and (not self._waiting or self._join_pieces()):
+            data = self._data
+            position = self._position
+            if self._single_until <= position < len(data):
+                routes = self.known.get(data[position])
+                if routes:
+                    run = find_run(data, position, routes, self.protocol_version == 5, self.max_packet_size)
+                    if run is not None:
+                        self._position = run.end
+                        self.publish_bytes += run.end - position
+                        return run
+        return self.next_packet()
 
     def next_packet(self) -> p.Packet | None:
         """Return the next whole packet, or None if more bytes are needed.
@@ -144,8 +171,15 @@ class PacketParser:
             self.protocol_version = packet.protocol_version
         return packet
 
+    def take_back(self, run: Run) -> None:
+        """Parse the run that :meth:`next_run` has just returned once more, one packet at a time."""
+        self._position = run.start
+        self._single_until = run.end
+        self.publish_bytes -= run.end - run.start
+
     def close(self) -> None:
         """Forget all bytes: the connection is over. Call nothing else after this."""
+        self.known = NO_TOPICS
         # The error has a traceback, which refers to this parser and its bytes.
         self._data, self._pieces, self._waiting, self._error = b"", [], 0, None
 
@@ -162,7 +196,7 @@ class PacketParser:
         if self._waiting < self._missing:
             return False
         self._data = b"".join((self._data[self._position :], *self._pieces))
-        self._position = 0
+        self._position = self._single_until = 0
         self._pieces.clear()
         self._waiting = self._missing = 0
         return True

@@ -1,0 +1,277 @@
+r"""Runs: consecutive PUBLISH packets that the broker takes, routes and sends as one.
+
+How it works. A Client with much to say sends many packets in one piece, most of them of few topics:
+
+    30 08 | 00 03 a/b | 1.5    30 08 | 00 03 a/b | 1.6    30 07 | 00 03 a/c | 12    32 0a | 00 03 a/b | 00 01 | 1.7
+    ----------------------------- one run of 3 packets -----------------------------  another first byte: another run
+
+A run has packets of one Client, in one piece of received bytes, with the same first byte: no DUP, no RETAIN, QoS 0 or
+1. They have no properties, and their topics have one *route*: the number under which the routing table knows the
+Sessions that get a message. The owner of a parser gives it the routes of topics (:class:`KnownTopics`), but only of
+topics of which one PUBLISH with this first byte has passed all checks. So a wrong packet is in no run: the parser
+decodes it by itself, and its error comes at the right place. :meth:`Run.publishes` is the plain twin: the same packets,
+one by one.
+
+Packets with the same topic and the same length stand at equal distances, in a *row*. What all of them need is done to a
+row at once, with slices that have a step: the Packet Identifiers of a row are two of them.
+
+Invariants: ``data`` is the whole piece of bytes, so nobody keeps a run longer than a turn. All bytes that leave a run
+are copied.
+"""
+
+from __future__ import annotations
+
+from holdfast.hot_values import hot_frozen
+from holdfast.wire import packets as p
+from holdfast.wire.datatypes import encode_variable_byte_integer
+from holdfast.wire.decoding import decode_publish
+
+#: the most packets of a run: where it must be taken apart again, each costs 5 to 50 microseconds
+LONGEST_RUN = 500
+
+#: the first bytes of the packets that may form runs: PUBLISH without DUP and RETAIN, with QoS 0 and QoS 1
+FIRST_BYTES = (0x30, 0x32)
+
+#: the most bytes that the known topics of one Client may occupy, and how many each takes beside its name
+_MOST_BYTES = 64 * 1024
+_ENTRY = 150
+#: the longest topic that is known, in bytes
+_LONGEST_TOPIC = 512
+
+#: the routes of topics, by topic in UTF-8
+Routes = dict[bytes, int]
+
+#: the high and the low bytes of all Packet Identifiers, in their order
+_HIGH = bytes(identifier >> 8 for identifier in range(65536))
+_LOW = bytes(identifier & 255 for identifier in range(65536))
+
+
+class KnownTopics:
+    """The routes of topics that one Client has published to, by the first byte of PUBLISH: at most 64 KiB of them."""
+
+    __slots__ = ("_bytes", "routes")
+
+    def __init__(self) -> None:
+        self.routes: dict[int, Routes] = {first: {} for first in FIRST_BYTES}
+        self._bytes = 0
+
+    def add(self, qos: int, topic: bytes, route: int) -> None:
+        """Note that packets of this topic and QoS may form runs. If too many topics are known, forget the others."""
+        if len(topic) > _LONGEST_TOPIC:
+            return
+        routes = self.routes[0x30 | qos << 1]
+        if topic not in routes:
+            self._bytes += len(topic) + _ENTRY
+            if self._bytes > _MOST_BYTES:
+                self.clear()
+                self._bytes = len(topic) + _ENTRY
+        routes[topic] = route
+
+    def clear(self) -> None:
+        """Forget all topics."""
+        for routes in self.routes.values():
+            routes.clear()
+        self._bytes = 0
+
+
+@hot_frozen
+class Row:
+    """``count`` packets with the same topic and the same ``size``, one behind the other, from ``start`` in some bytes.
+
+    ``topic`` (with its length), ``topic_end`` and ``payload`` are places within each of the packets.
+    """
+
+    start: int
+    size: int
+    count: int
+    topic: int
+    topic_end: int
+    payload: int
+
+    @property
+    def end(self) -> int:
+        """The place behind the last packet."""
+        return self.start + self.size * self.count
+
+
+class Run:
+    """Consecutive PUBLISH packets in ``data``, from ``start`` to ``end``, of a Client with MQTT 5 or 3.
+
+    ``qos`` and ``route`` are those of all ``count`` packets.
+    """
+
+    __slots__ = ("_forms", "_numbered", "_rows", "count", "data", "end", "qos", "route", "start", "v5")
+
+    def __init__(self, data: bytes, rows: list[Row], qos: int, v5: bool, route: int) -> None:
+        self.data = data
+        self.start = rows[0].start
+        self.end = rows[-1].end
+        self.count = rows[0].count if len(rows) == 1 else sum([row.count for row in rows])
+        self.qos = qos
+        self.v5 = v5
+        self.route = route
+        self._rows = rows
+        self._forms: dict[tuple[bool, int], tuple[bytes, list[Row]]] = {}
+        self._numbered: dict[tuple[bool, int], bytes] = {}
+
+    @property
+    def longest(self) -> int:
+        """The most bytes that a packet of :meth:`packets` may have."""
+        return max(row.size for row in self._rows) + 2  # a property length, and one more byte of Remaining Length
+
+    def packets(self, v5: bool, qos: int, first_identifier: int = 0) -> bytes:
+        """Return the packets as a Client with MQTT 5 or 3 gets them, joined. ``qos`` is at most that of the run.
+
+        With QoS 1 they have consecutive Packet Identifiers from the first one on, none above 65535. Each form is made
+        once: all receivers share it.
+        """
+        if not qos:
+            return self._form(v5, 0)[0]
+        numbered = self._numbered.get((v5, first_identifier))
+        if numbered is None:
+            packets, rows = self._form(v5, 1)
+            numbered = self._numbered[v5, first_identifier] = _numbered(packets, rows, first_identifier)
+        return numbered
+
+    def acknowledgements(self, reason_code: int = 0) -> bytes:
+        """Return the PUBACK packets for a run with QoS 1, joined, all with this Reason Code (0 in MQTT 3)."""
+        one = b"\x40\x03\0\0%c" % reason_code if reason_code else b"\x40\x02\0\0"
+        answers = bytearray(one * self.count)
+        size = len(one)
+        place = 0
+        for row in self._rows:
+            end = place + size * row.count
+            first = row.start + row.topic_end
+            answers[place + 2 : end : size] = self.data[first : row.end : row.size]
+            answers[place + 3 : end : size] = self.data[first + 1 : row.end : row.size]
+            place = end
+        return bytes(answers)
+
+    def publishes(self) -> list[p.Publish]:
+        """Return the packets one by one, as the parser would return them."""
+        data, version = self.data, 5 if self.v5 else 4
+        publishes = []
+        for row in self._rows:
+            for start in range(row.start, row.end, row.size):
+                publish = decode_publish(data[start], data, start + row.topic, start + row.size, version)
+                assert isinstance(publish, p.Publish)
+                publishes.append(publish)
+        return publishes
+
+    def part(self, start: int, stop: int) -> Run:
+        """Return the run of the packets from number ``start`` to the one before number ``stop``: at least one."""
+        rows = []
+        for row in self._rows:
+            first, last = max(start, 0), min(stop, row.count)
+            if first < last:
+                begin = row.start + first * row.size
+                rows.append(Row(begin, row.size, last - first, row.topic, row.topic_end, row.payload))
+            start -= row.count
+            stop -= row.count
+        return Run(self.data, rows, self.qos, self.v5, self.route)
+
+    def _form(self, v5: bool, qos: int) -> tuple[bytes, list[Row]]:
+        """Return the packets for this protocol version and QoS, and their rows. Packet Identifiers are any."""
+        form = self._forms.get((v5, qos))
+        if form is None:
+            form = self._forms[v5, qos] = self._same() if v5 == self.v5 and qos == self.qos else self._other(v5, qos)
+        return form
+
+    def _same(self) -> tuple[bytes, list[Row]]:
+        return self.data[self.start : self.end], [
+            Row(row.start - self.start, row.size, row.count, row.topic, row.topic_end, row.payload)
+            for row in (self._rows if self.qos else ())  # without Packet Identifiers, nobody looks at them
+        ]
+
+    def _other(self, v5: bool, qos: int) -> tuple[bytes, list[Row]]:
+        data = self.data
+        rows: list[Row] = []
+        parts: list[bytes] = []
+        start = 0
+        for row in self._rows:
+            topic = data[row.start + row.topic : row.start + row.topic_end]
+            between = (b"\0\0" if qos else b"") + (b"\0" if v5 else b"")
+            length = len(topic) + len(between) + row.size - row.payload
+            fixed = bytes((0x30 | qos << 1,)) + encode_variable_byte_integer(length)
+            head = fixed + topic + between
+            payloads = [data[place + row.payload : place + row.size] for place in range(row.start, row.end, row.size)]
+            parts += head, head.join(payloads)
+            other = Row(start, len(fixed) + length, row.count, len(fixed), len(fixed) + len(topic), len(head))
+            rows.append(other)
+            start = other.end
+        return b"".join(parts), rows
+
+
+def _numbered(packets: bytes, rows: list[Row], identifier: int) -> bytes:
+    """Return the packets with consecutive Packet Identifiers from this one on."""
+    numbered = bytearray(packets)
+    for row in rows:
+        following = identifier + row.count
+        first = row.start + row.topic_end
+        numbered[first : row.end : row.size] = _HIGH[identifier:following]
+        numbered[first + 1 : row.end : row.size] = _LOW[identifier:following]
+        identifier = following
+    return bytes(numbered)
+
+
+def find_run(data: bytes, position: int, routes: Routes, v5: bool, max_packet_size: int) -> Run | None:
+    """Return the run that begins at this position, None if its first packet cannot be in a run.
+
+    ``routes`` are those for the byte at this position, which is one of :data:`FIRST_BYTES`.
+    """
+    first = data[position]
+    qos = first >> 1 & 1
+    size = len(data)
+    rows: list[Row] = []
+    route = -1
+    left = LONGEST_RUN
+    # Whatever ends a run is judged by the parser afterwards, so nothing is an error here.
+    while left and position + 4 <= size and data[position] == first:
+        start = position
+        topic = start + 2
+        length = data[start + 1]
+        if length > 127:
+            more = data[topic]
+            if more > 127 or not more:
+                break
+            length += (more << 7) - 128
+            topic += 1
+        following = topic + length
+        if following > size or length < 2 or following - start > max_packet_size:
+            break
+        topic_end = topic + 2 + (data[topic] << 8 | data[topic + 1])
+        payload = topic_end + 2 * qos + v5
+        if payload > following:
+            break
+        found = routes.get(data[topic + 2 : topic_end])
+        if found is None or (found != route and rows):
+            break
+        packet_size = following - start
+        # Packets that begin with the same bytes up to the end of the topic have the same topic and the same length.
+        same = data[start:topic_end]
+        last = min(size, start + left * packet_size) - packet_size
+        position = following
+        while position <= last and data.startswith(same, position):
+            position += packet_size
+        count = (position - start) // packet_size
+        if qos:
+            count = _before_zero(data[topic_end:position:packet_size], data[topic_end + 1 : position : packet_size])
+        if v5:
+            lengths = data[payload - 1 : start + count * packet_size : packet_size]
+            count = len(lengths) - len(lengths.lstrip(b"\0"))
+        if not count:
+            break
+        route = found
+        rows.append(Row(start, packet_size, count, topic - start, topic_end - start, payload - start))
+        left -= count
+        if start + count * packet_size != position:
+            break
+    return Run(data, rows, qos, v5, route) if rows else None
+
+
+def _before_zero(high: bytes, low: bytes) -> int:
+    """Return how many Packet Identifiers come before the first 0."""
+    place = low.find(0)
+    while place >= 0 and high[place]:
+        place = low.find(0, place + 1)
+    return len(low) if place < 0 else place
