@@ -28,7 +28,7 @@ from holdfast.tickets import CommitTicket, FailureKind, StorageFailure
 from holdfast.wire import NO_PROPERTIES
 
 _BATCH = 20_000  # rows of one commit
-_CLIENT = "bench-1"
+CLIENT = "bench-1"
 
 
 def fill(config: Config, first: int, end: int) -> None:
@@ -42,7 +42,7 @@ def fill(config: Config, first: int, end: int) -> None:
         clock, executor = Clock(), SynchronousExecutor(waits_for_turn=True)
         durable = DurableStore(
             config.storage.url, durability=Durability.PROCESS, flush_interval=0, max_pending=0, node=config.node.id,
-            reactor=clock, now=_milliseconds, executor=executor, reading_executor=SynchronousExecutor,
+            reactor=clock, now=milliseconds, executor=executor, reading_executor=SynchronousExecutor,
         )  # fmt: skip
         store = store_of(config.retainer, durable)
         durable.open()
@@ -65,17 +65,17 @@ def fill(config: Config, first: int, end: int) -> None:
 
 
 def _put(store: SQLRetainedStore, numbers: range) -> list[CommitTicket]:
-    now = _milliseconds()
+    now = milliseconds()
     tickets = []
     for number in numbers:
         topic, payload = (TOPIC % (number % 1000, number)).decode(), PAYLOAD % number
         revision = store.next_revision()
-        message = RetainedMessage(topic, payload, 1, NO_PROPERTIES, _CLIENT, None, now, None, revision)
-        tickets.append(store.put(RetainedChange(topic, revision, now, message, _CLIENT)))
+        message = RetainedMessage(topic, payload, 1, NO_PROPERTIES, CLIENT, None, now, None, revision)
+        tickets.append(store.put(RetainedChange(topic, revision, now, message, CLIENT)))
     return tickets
 
 
-def _milliseconds() -> int:
+def milliseconds() -> int:
     return time.time_ns() // 1_000_000
 
 

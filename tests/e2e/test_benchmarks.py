@@ -11,6 +11,7 @@ from sqlalchemy import create_engine, text
 
 from benchmarks.attacks import ATTACKS
 from benchmarks.attacks.field import Field
+from benchmarks.bare_sqlite import report
 from benchmarks.brokers import Broker, Site
 from benchmarks.makes import start
 from benchmarks.report import lines, markdown
@@ -69,6 +70,20 @@ def test_filling_and_publishing_write_the_same_rows(site: Site) -> None:
     published, filled = found
     assert len(published[0]) == 50
     assert filled == published
+
+
+def test_sqlite_alone_writes_the_same_rows(tmp_path: Path) -> None:
+    """The bound for durable writes is of the broker's rows, and each of them is replaced."""
+    broker = start("holdfast", Site.here(str(tmp_path), Wire(4)))
+    try:
+        broker.end()
+        fill(broker, 50)
+        filled = stored(broker)
+        found = report(broker.directory / "data" / "holdfast.db", topics=50, messages=50, size=8)
+        assert found["rows"] == 50
+        assert stored(broker) == filled
+    finally:
+        broker.stop()
 
 
 @pytest.fixture(scope="module")
