@@ -16,6 +16,8 @@ from holdfast.wire.property_codec import encode_properties
 
 #: What a message in memory costs beside its bytes: Python's objects for it, its place in a queue, and its row.
 HELD_ENTRY = 600
+#: What its Packet Identifier alone costs at most, where neither the message nor its packet is kept.
+HELD_IDENTIFIER = 100
 #: What each of its User Properties costs in memory beside its bytes: two strings and their pair.
 HELD_USER_PROPERTY = 160
 #: What a row of the database costs beside its bytes: times, revision, publisher, packet prefixes, indexes.

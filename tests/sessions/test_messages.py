@@ -30,7 +30,7 @@ def test_a_message_arrives_with_the_lesser_qos(broker: MemoryBroker, version: in
         publisher.send(p.Pubrel(1))
         assert publisher.packets() == [p.Pubcomp(1)]
     assert client.messages() == [("t", b"hello", min(sent, granted), False)]
-    assert broker.registry._sessions["s"].inflight.entries == {}
+    assert broker.registry._sessions["s"].inflight.count == 0
 
 
 def test_a_repeated_qos_2_publish_is_not_delivered_again(broker: MemoryBroker) -> None:

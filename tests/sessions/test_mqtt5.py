@@ -505,12 +505,12 @@ def test_acknowledgements_without_a_message_are_ignored(broker: MemoryBroker, pu
     one, two = (packet.packet_identifier for packet in client.got(p.Publish))
     client.send(p.Puback(77), p.Pubcomp(77), p.Pubrec(77, 0x80 if version == 5 else 0))
     assert not client.network.closed
-    assert len(broker.registry._sessions["c"].inflight.entries) == 2
+    assert broker.registry._sessions["c"].inflight.count == 2
     client.packets()
     client.send(p.Puback(one), p.Pubrec(two))
     assert client.packets() == [p.Pubrel(two)]
     client.send(p.Pubcomp(two))
-    assert broker.registry._sessions["c"].inflight.entries == {}
+    assert broker.registry._sessions["c"].inflight.count == 0
 
 
 PUBACK, PUBREC, REFUSES, PUBCOMP = p.Puback(1), p.Pubrec(1), p.Pubrec(1, 0x80), p.Pubcomp(1)
@@ -572,7 +572,7 @@ def test_an_acknowledgement_of_the_wrong_kind_is_a_protocol_error(
         [ReasonCode.PROTOCOL_ERROR] if effect == "closed" and version == 5 else []
     )
     assert [one for one in came if isinstance(one, p.Pubrel)] == ([p.Pubrel(1)] if effect == "released" else [])
-    assert len(broker.registry._sessions["c"].inflight.entries) == (effect != "over")
+    assert broker.registry._sessions["c"].inflight.count == (effect != "over")
 
 
 def test_the_answer_to_an_unknown_pubrec_may_come_after_its_identifier_is_used_again(publisher: Client) -> None:

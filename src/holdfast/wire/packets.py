@@ -88,6 +88,13 @@ class Puback:
 
 
 @hot_frozen
+class Pubacks:
+    """Several PUBACK packets without a Reason Code, one behind the other (see :mod:`pubacks`)."""
+
+    packets: bytes
+
+
+@hot_frozen
 class Pubrec:
     """The first answer to a QoS 2 PUBLISH."""
 
@@ -198,5 +205,5 @@ class Auth:
 
 Packet = (
     Connect | Connack | Publish | Puback | Pubrec | Pubrel | Pubcomp | Subscribe | Suback | Unsubscribe | Unsuback
-    | Pingreq | Pingresp | Disconnect | Auth | ExcessivePublish | ExcessiveSubscribe
+    | Pingreq | Pingresp | Disconnect | Auth | ExcessivePublish | ExcessiveSubscribe | Pubacks
 )  # fmt: skip

@@ -14,6 +14,9 @@ The parser holds one ``bytes`` object with a position, and a list of the pieces 
 joined once, when enough bytes for the packet have arrived. So a packet of 1 MiB in pieces of 1 KiB is copied once, and
 not a thousand times. If all bytes are parsed, which is the usual case, the next piece is used without a copy.
 
+A Client that receives much acknowledges much: thousands of PUBACK packets in one piece. Asked for several packets at
+once, the parser returns those that follow each other as one :class:`~holdfast.wire.packets.Pubacks`.
+
 Invariants: the packets do not depend on the division into pieces. The parser never buffers more than one packet of the
 maximum size and one piece. An error is final: after it, the boundaries between packets are unknown.
 
@@ -30,6 +33,7 @@ from holdfast.wire.datatypes import read_variable_byte_integer
 from holdfast.wire.decoding import decode, decode_publish
 from holdfast.wire.errors import ProtocolError, WireError
 from holdfast.wire.fixed_header import PUBLISHES, check_first_byte
+from holdfast.wire.pubacks import stretch_end
 from holdfast.wire.reasons import ReasonCode
 from holdfast.wire.reception import EVERYTHING, Reception
 from holdfast.wire.runs import Routes, Run, find_run
@@ -61,6 +65,7 @@ class PacketParser:
         "_waiting",
         "known",
         "max_packet_size",
+        "packets",
         "protocol_version",
         "publish_bytes",
     )
@@ -80,6 +85,8 @@ class PacketParser:
         self._single_until = 0  # before this position in _data, packets come one by one
         #: the routes of topics whose PUBLISH packets may form runs, by first byte (see :class:`KnownTopics`)
         self.known: dict[int, Routes] = NO_TOPICS
+        #: packets parsed so far; the owner counts them and sets this to 0
+        self.packets = 0
         #: bytes of the PUBLISH packets parsed so far; the owner counts them and sets this to 0
         self.publish_bytes = 0
 
@@ -102,7 +109,7 @@ class PacketParser:
             self._pieces.append(data)
             self._waiting += len(data)
 
-    def next_run(self) -> p.Packet | Run | None:
+    def next_run(self, most: int = 1) -> p.Packet | Run | None:
         """Return the next run of packets, or the next whole packet if no run begins there: see :meth:`next_packet`."""
         if self.known and self._error is None and (not self._waiting or self._join_pieces()):
             data = self._data
@@ -113,13 +120,15 @@ class PacketParser:
                     run = find_run(data, position, routes, self.protocol_version == 5, self.max_packet_size)
                     if run is not None:
                         self._position = run.end
+                        self.packets += run.count
                         self.publish_bytes += run.end - position
                         return run
-        return self.next_packet()
+        return self.next_packet(most)
 
-    def next_packet(self) -> p.Packet | None:
+    def next_packet(self, most: int = 1) -> p.Packet | None:
         """Return the next whole packet, or None if more bytes are needed.
 
+        PUBACK packets may be returned together, ``most`` of them.
         Raises :class:`holdfast.wire.MalformedPacket` or :class:`ProtocolError`.
         """
         if self._error is not None:
@@ -158,6 +167,13 @@ class PacketParser:
                 self._missing = end - size
                 return None
             self._position = end
+            if first == 0x40 and most > 1 and version is not None:
+                last = stretch_end(data, position, most)
+                if last > end:
+                    self._position = last
+                    self.packets += (last - position) // 4
+                    return p.Pubacks(data[position:last])
+            self.packets += 1
             if version is not None:
                 if first in PUBLISHES:
                     self.publish_bytes += end - position
@@ -175,6 +191,7 @@ class PacketParser:
         """Parse the run that :meth:`next_run` has just returned once more, one packet at a time."""
         self._position = run.start
         self._single_until = run.end
+        self.packets -= run.count
         self.publish_bytes -= run.end - run.start
 
     def close(self) -> None:

@@ -3,7 +3,8 @@
 How it works. ``receive`` gives bytes to the parser and then acts on every whole packet. An action may call ``hold``,
 for example to wait for the authorizer: the loop stops behind that packet, and ``release`` continues it. An example:
 the bytes of SUBSCRIBE and PINGREQ arrive together, and the authorizer answers SUBSCRIBE with a Deferred. SUBSCRIBE
-calls ``hold``, PINGREQ stays in the parser, and SUBACK and PINGRESP leave in this order after ``release``.
+calls ``hold``, PINGREQ stays in the parser, and SUBACK and PINGRESP leave in this order after ``release``. One action
+takes all PUBACK packets that follow each other.
 
 A Client may send thousands of short packets in one piece. After :data:`PORTION` packets the others have their turn: the
 loop holds itself until the next turn of the reactor. Meanwhile the transport is paused even if few bytes wait, so that
@@ -30,6 +31,7 @@ from holdfast.sessions.connection.flush_schedule import FlushSchedule
 from holdfast.sessions.connection.network import INetworkConnection
 from holdfast.sessions.counters import Counters
 from holdfast.wire import PacketParser, ProtocolError, Reception, WireError
+from holdfast.wire.packets import Packet, Pubacks
 
 #: the most bytes read ahead during a hold, and the largest packet accepted from a Client that is not admitted yet
 READ_AHEAD = 64 * 1024
@@ -42,6 +44,11 @@ PORTION = 500
 
 def _ignore(_error: WireError) -> None:
     """Refuse nothing: the connection is over."""
+
+
+def _name(packet: Packet) -> str:
+    """Return the name of a packet's type."""
+    return "PUBACK" if type(packet) is Pubacks else type(packet).__name__.upper()
 
 
 class _Reading(Enum):
@@ -158,22 +165,21 @@ class PacketOrder:
         self._state = _Reading.ACTING
         parser = self._parser
         next_packet = parser.next_packet
-        packets = 0
         rest = False
         try:
             while not self._holds and self._state is _Reading.ACTING:  # an action may hold, or close the connection
-                if packets == PORTION:
+                left = PORTION - parser.packets
+                if left <= 0:
                     rest = True
                     self.hold()
                     self._clock.callLater(0, self._go_on)
                     return
-                packet = next_packet()
+                packet = next_packet(left)
                 if packet is None:
                     return
-                packets += 1
                 action = self.actions.get(type(packet))
                 if action is None:
-                    raise ProtocolError(f"{type(packet).__name__.upper()} is out of place")
+                    raise ProtocolError(f"{_name(packet)} is out of place")
                 action(packet)
         except WireError as error:
             self._refuse(error)
@@ -186,9 +192,9 @@ class PacketOrder:
                     self._pause_if_full(0 if rest else READ_AHEAD)
             # Counted once for each piece of bytes: counting every packet would cost more.
             counters = self._counters
-            counters.packets_received += packets
+            counters.packets_received += parser.packets
             counters.message_bytes_received += parser.publish_bytes
-            parser.publish_bytes = 0
+            parser.packets = parser.publish_bytes = 0
 
     def _go_on(self) -> None:
         """Act on the next portion."""

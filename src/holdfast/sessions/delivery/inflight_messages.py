@@ -5,16 +5,12 @@ The states of one message are explained in :mod:`inflight`.
 A QoS 2 message that has not been sent yet can be overtaken by a newer QoS 0 or 1 message of its topic. If the older one
 comes from a replay, :meth:`InflightMessages.drop_overtaken` drops it: a Client never receives a retained message after
 a newer one.
-
-**Memory.** Packets are kept for another attempt, and their bytes are bounded by the window. Two kinds are never sent
-again and so are not kept: the packets of a Session that ends with its connection, once they have left; and those of
-messages that the Client has received.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.outbox import LOW_WATER
@@ -30,9 +26,8 @@ from holdfast.sessions.delivery.inflight import (
     Inflight,
     InflightEvent,
 )
-from holdfast.sessions.delivery.packet_identifiers import PacketIdentifiers
+from holdfast.sessions.delivery.inflight_table import InflightTable, window_size
 from holdfast.sessions.delivery.window import Window
-from holdfast.sizes import HELD_ENTRY
 from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure
 from holdfast.wire import ProtocolError
 
@@ -48,8 +43,8 @@ def _tell_none() -> None:
     """Tell no Session: it has ended."""
 
 
-class InflightMessages:
-    """The messages in flight of one Session, by Packet Identifier.
+class InflightMessages(InflightTable):
+    """The messages in flight of one Session.
 
     ``on_room`` is called when a message is over, ``on_sent`` when a message has left that awaited its commit,
     ``on_lost`` when a message is dropped.
@@ -57,8 +52,6 @@ class InflightMessages:
 
     __slots__ = (
         "_counters",
-        "_deliveries",
-        "_identifiers",
         "_link",
         "_now",
         "_on_lost",
@@ -66,12 +59,6 @@ class InflightMessages:
         "_on_sent",
         "_to_release",
         "_unknown_released",
-        "_unsent_topics",
-        "_waiting_bytes",
-        "_window",
-        "entries",
-        "keeps_packets",
-        "to_resend",
     )
 
     def __init__(
@@ -85,36 +72,23 @@ class InflightMessages:
         on_sent: Callable[[], None],
         on_lost: Callable[[], None],
     ) -> None:
-        self.entries: dict[int, Inflight] = {}
+        super().__init__(window, deliveries)
         self._link: IClientLink | None = None
-        self._window = window
-        self._deliveries = deliveries
-        self._identifiers = PacketIdentifiers()
         self._counters = counters
         self._now = now
         self._on_room = on_room
         self._on_sent = on_sent
         self._on_lost = on_lost
-        #: whether messages may have to be sent again, since the Session outlives its connection
-        self.keeps_packets = True
-        #: of the entries, those to repeat after a reconnect
-        self.to_resend: dict[int, Inflight] = {}
-        self._waiting_bytes = 0  # the sizes of to_resend
-        #: of these, the Packet Identifiers whose PUBREL is to be repeated, even if the window is full
+        #: of those to resend, the Packet Identifiers whose PUBREL is to be repeated, even if the window is full
         self._to_release: deque[int] = deque()
-        self._unsent_topics: dict[int, str] = {}  # topics of replayed messages that have not been sent yet
         self._unknown_released = 0  # PUBREL packets on this connection that answered an unknown identifier
 
     # --- sending
 
-    def next_identifier(self) -> int:
-        """Return a free Packet Identifier."""
-        return self._identifiers.next(self.entries)
-
     def send(self, link: IClientLink, packet_identifier: int, entry: Inflight, after: CommitTicket = COMMITTED) -> None:
         """Send a PUBLISH: with QoS 1 at once, with QoS 2 once its delivery and ``after`` are durable."""
         self.entries[packet_identifier] = entry
-        size = entry.size = _size(entry)
+        size = entry.size = window_size(entry)
         self._window.bytes += size
         delivery = entry.delivery
         first = delivery is None or not delivery.noted
@@ -167,10 +141,20 @@ class InflightMessages:
 
         ticket.when_settled(settled)
 
+    def send_block(self, link: IClientLink, packet: bytes, packet_identifier: int) -> None:
+        """Send a QoS 1 PUBLISH of a Session whose messages are in blocks."""
+        self.add_block(packet_identifier, 1, len(packet), False)
+        link.send_message(packet)
+
+    def send_replayed_block(self, link: IClientLink, packets: bytes, first: int, count: int) -> None:
+        """Send QoS 1 PUBLISH packets of a replay, joined. Their Packet Identifiers follow each other."""
+        self.add_block(first, count, len(packets), True)
+        link.send_messages(packets, count)
+
     def send_replayed(self, link: IClientLink, packet_identifier: int, entry: Inflight, topic: str) -> None:
         """Send a PUBLISH of a replay."""
         self._window.replayed += 1
-        self._window.replayed_bytes += _size(entry)
+        self._window.replayed_bytes += window_size(entry)
         self.send(link, packet_identifier, entry)
         if entry.state is AWAITS_COMMIT:
             self._unsent_topics[packet_identifier] = topic
@@ -201,22 +185,7 @@ class InflightMessages:
         if entry.delivery is not None:
             self._deliveries.note(entry.delivery, 0)
 
-    def restore(self, packet_identifier: int, entry: Inflight) -> None:
-        """Take over a message that an earlier process has stored."""
-        self.entries[packet_identifier] = entry
-        if entry.packet:
-            entry.size = _size(entry)
-            self._window.bytes += entry.size
-
     # --- messages that have not been sent yet
-
-    def unsent(self) -> list[Inflight]:
-        """Return the messages that have not been sent yet."""
-        return [entry for entry in self.entries.values() if entry.state is AWAITS_COMMIT or entry.state is UNSENT]
-
-    def unsent_replayed_topics(self) -> Iterable[str]:
-        """Return the topics of replayed messages that have not been sent yet."""
-        return self._unsent_topics.values()
 
     def drop_overtaken(self, topic: str) -> None:
         """Drop replayed messages of a topic that have not been sent yet: a newer message is about to be sent."""
@@ -230,14 +199,36 @@ class InflightMessages:
 
     # --- acknowledgements of the Client: see the tables in ``inflight``
 
+    def all_acknowledged(self, pubacks: bytes) -> None:
+        """Complete the exchanges of joined PUBACK packets. Raise ProtocolError at the first one of the wrong kind."""
+        position, end, blocks = 0, len(pubacks), self.blocks
+        before = self.count
+        try:
+            while position < end:
+                taken = blocks.acknowledged_first(pubacks, position)
+                if not taken:
+                    self._acknowledged(pubacks[position + 2] << 8 | pubacks[position + 3], 1)
+                    taken = 1
+                position += 4 * taken
+        finally:
+            if self.count < before:
+                self._on_room()
+
     def acknowledged(self, packet_identifier: int, qos: int) -> None:
         """Complete an exchange: PUBACK for QoS 1, PUBCOMP for QoS 2. Raise ProtocolError for one of the wrong kind."""
+        if self._acknowledged(packet_identifier, qos):
+            self._on_room()
+
+    def _acknowledged(self, packet_identifier: int, qos: int) -> bool:
+        """Complete an exchange. Return False if none ends with this acknowledgement."""
         entry = self.entries.get(packet_identifier)
         if entry is not None and entry.qos == qos and entry.state is (SENT if qos == 1 else RELEASED):
             self._complete(packet_identifier, entry)
-            self._on_room()
-        else:
-            self._out_of_place(packet_identifier, _PUBACK if qos == 1 else _PUBCOMP)
+            return True
+        if qos == 1 and entry is None and self.blocks.acknowledged(packet_identifier):
+            return True
+        self._out_of_place(packet_identifier, _PUBACK if qos == 1 else _PUBCOMP)
+        return False
 
     def refused(self, packet_identifier: int) -> None:
         """End a QoS 2 exchange, because the Client has refused the message with PUBREC >= 0x80 [MQTT5-4.3.3-4].
@@ -277,14 +268,16 @@ class InflightMessages:
             self._unknown_released -= 1
             return
         entry = self.entries.get(packet_identifier)
-        if entry is None or self._link is None:
+        if entry is not None:
+            qos, state = entry.qos, entry.state
+        elif packet_identifier in self.blocks:
+            qos, state = 1, SENT
+        else:
             return
-        least = PROTOCOL_ERRORS.get((entry.qos, entry.state, event))
-        if least is not None and self._link.protocol_version >= least:
+        least = PROTOCOL_ERRORS.get((qos, state, event))
+        if least is not None and self._link is not None and self._link.protocol_version >= least:
             packet = event.name.partition("_")[0]
-            raise ProtocolError(
-                f"{packet} is no answer to the QoS {entry.qos} message {packet_identifier}: {entry.state.value}"
-            )
+            raise ProtocolError(f"{packet} is no answer to the QoS {qos} message {packet_identifier}: {state.value}")
 
     # --- disconnect and reconnect
 
@@ -326,7 +319,7 @@ class InflightMessages:
         waiting = self.to_resend
         # The connection may end within the loop: a message that it does not take was not sent.
         window = self._window
-        while waiting and len(self.entries) - len(waiting) < window.size and self._link is link:
+        while waiting and self.count - len(waiting) < window.size and self._link is link:
             if not most or link.unsent >= LOW_WATER:
                 return 0
             most -= 1
@@ -371,7 +364,7 @@ class InflightMessages:
         self._free(packet_identifier, entry)
         entry.packet, entry.protocol_version, entry.state = packet, link.protocol_version, SENT
         if entry.replayed:
-            self._window.replayed_bytes += _size(entry)
+            self._window.replayed_bytes += window_size(entry)
         self.send(link, packet_identifier, entry)
         if entry.state is SENT:
             self._unsent_topics.pop(packet_identifier, None)
@@ -380,51 +373,3 @@ class InflightMessages:
         """Repeat PUBREL."""
         self._waits_no_longer(packet_identifier)
         link.send(b"\x62\x02" + packet_identifier.to_bytes(2, "big"))
-
-    # --- the end
-
-    def shared(self) -> list[tuple[int, Inflight]]:
-        """Return the QoS 1 messages of shared subscriptions, which another member can take.
-
-        A QoS 2 exchange that has begun is completed with this Client or not at all [MQTT5-4.8.2-4], [MQTT5-4.8.2-5].
-        """
-        return [
-            (packet_identifier, entry)
-            for packet_identifier, entry in self.entries.items()
-            if entry.qos == 1 and entry.delivery is not None and entry.delivery.shared_filter is not None
-        ]
-
-    def discard(self, packet_identifier: int) -> None:
-        """Discard a message: another member takes it, or the Session has ended."""
-        self._complete(packet_identifier, self.entries[packet_identifier])  # its commit may still be under way
-
-    def _complete(self, packet_identifier: int, entry: Inflight) -> None:
-        del self.entries[packet_identifier]
-        self._free(packet_identifier, entry)
-        self._waits_no_longer(packet_identifier)
-        self._unsent_topics.pop(packet_identifier, None)
-        entry.state = OVER
-        self._window.replayed -= entry.replayed
-        if entry.delivery is not None:
-            self._deliveries.forget(entry.delivery)
-
-    def _free(self, packet_identifier: int, entry: Inflight) -> None:
-        """Drop the packet of a message, and give its bytes back to the window."""
-        size = entry.size
-        self._window.bytes -= size
-        if entry.replayed:
-            self._window.replayed_bytes -= size
-        if packet_identifier in self.to_resend:
-            self._waiting_bytes -= size
-        entry.size = 0
-        entry.packet = b""
-
-    def _waits_no_longer(self, packet_identifier: int) -> None:
-        entry = self.to_resend.pop(packet_identifier, None)
-        if entry is not None:
-            self._waiting_bytes -= entry.size
-
-
-def _size(entry: Inflight) -> int:
-    """Return how many bytes of the window a message takes."""
-    return len(entry.packet) + HELD_ENTRY

@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection
+
+from holdfast.sessions.delivery.blocks import Blocks
+
+#: how often a search for consecutive identifiers begins anew behind one in use
+_ATTEMPTS = 8
+
+
+def last_used(first: int, last: int, used: Collection[int], blocks: Blocks) -> int:
+    """Return an identifier of at least ``first`` behind which the search goes on, 0 if all up to ``last`` are free."""
+    found = blocks.last_used(first, last)
+    if found or not used:
+        return found
+    return max((identifier for identifier in used if first <= identifier <= last), default=0)
 
 
 class PacketIdentifiers:
-    """Packet Identifiers 1..65535 in turn, without those in use [MQTT5-2.2.1-3]."""
+    """Packet Identifiers 1..65535 in turn, without those in use [MQTT5-2.2.1-3]: entries, and those of blocks."""
 
     __slots__ = ("_last",)
 
     def __init__(self) -> None:
         self._last = 0
 
-    def next(self, used: Container[int]) -> int:
+    def next(self, used: Collection[int], blocks: Blocks) -> int:
         """Return a free Packet Identifier. One is always free, because the window limits the messages in flight."""
         candidate = self._last
         while True:
             candidate = candidate + 1 if candidate < 65535 else 1
-            if candidate not in used:
+            if candidate in used:
+                continue
+            end = blocks.last_used(candidate, candidate) if blocks.count else 0
+            if not end:
                 self._last = candidate
                 return candidate
+            candidate = end
+
+    def next_block(self, count: int, used: Collection[int], blocks: Blocks) -> int:
+        """Return the first of ``count`` free Packet Identifiers that follow each other, 0 if none are found soon."""
+        first = self._last + 1
+        for _ in range(_ATTEMPTS):
+            last = first + count - 1
+            if last > 65535:
+                first, last = 1, count
+            obstacle = last_used(first, last, used, blocks)
+            if not obstacle:
+                self._last = last
+                return first
+            first = obstacle + 1
+        return 0

@@ -44,6 +44,7 @@ class Exchange:
             p.Publish: publishing.publish,
             p.ExcessivePublish: publishing.refuse,
             p.Puback: self._puback,
+            p.Pubacks: self._pubacks,
             p.Pubrec: self._pubrec,
             p.Pubrel: publishing.release,
             p.Pubcomp: self._pubcomp,
@@ -92,6 +93,9 @@ class Exchange:
 
     def _puback(self, packet: p.Puback) -> None:
         self._session.inflight.acknowledged(packet.packet_identifier, 1)
+
+    def _pubacks(self, packet: p.Pubacks) -> None:
+        self._session.inflight.all_acknowledged(packet.packets)
 
     def _pubcomp(self, packet: p.Pubcomp) -> None:
         self._session.inflight.acknowledged(packet.packet_identifier, 2)

@@ -129,6 +129,7 @@ class Session:
         )
         self.window.max_bytes = limits.max_inflight_bytes
         self.inflight.keeps_packets = expiry_interval != 0
+        self.inflight.in_blocks = expiry_interval == 0 and not self._durable
 
     def attach(self, link: IClientLink, wake_replays: Callable[[], None]) -> None:
         """Send to this connection from now on: repeat the messages in flight, then send the queued ones."""
@@ -165,6 +166,7 @@ class Session:
 
     def discard(self) -> Iterator[int]:
         """Discard all messages and their rows, in steps (:mod:`.long_work`). Its subscriptions must be gone."""
+        self.inflight.forget_blocks()
         entries = self.inflight.entries
         while entries:
             yield 1
@@ -245,7 +247,7 @@ class Session:
         if (
             link is not None
             and not (self.queue or inflight.to_resend)
-            and self.window.takes_live(len(inflight.entries), outgoing.size())
+            and self.window.takes_live(inflight.count, outgoing.size())
         ):
             self._send(link, outgoing, qos, retain, options.identifiers, delivery)
         else:
@@ -272,7 +274,7 @@ class Session:
 
     def replay_room(self) -> int:
         """Return how many QoS 1 and 2 messages replays may send now."""
-        return self.window.replay_room(len(self.inflight.entries), bool(self.queue))
+        return self.window.replay_room(self.inflight.count, bool(self.queue))
 
     def replay_bytes(self) -> int:
         """Return how many bytes of QoS 1 and 2 messages replays may send now (see :meth:`Window.replay_bytes`)."""
@@ -306,6 +308,14 @@ class Session:
         self.inflight.send_replayed(self.link, packet_identifier, entry, topic)
         return entry
 
+    def send_retained_block(self, packets: bytes, first: int, count: int) -> None:
+        """Send messages of a replay with QoS 1, joined, where ``inflight.in_blocks``.
+
+        Their Packet Identifiers follow each other, and the first one comes from ``inflight.next_block``.
+        """
+        assert self.link is not None
+        self.inflight.send_replayed_block(self.link, packets, first, count)
+
     # --- the window
 
     def fill(self) -> None:
@@ -322,7 +332,7 @@ class Session:
                 self._rest(link)
                 return
         window = self.window
-        if queue and len(self.inflight.entries) < window.size and window.is_turn_of_replays():
+        if queue and self.inflight.count < window.size and window.is_turn_of_replays():
             self._wake_replays()
             return
         # The connection may end within the loop: from then on the messages stay in the queue.
@@ -334,11 +344,11 @@ class Session:
             queued = queue.pop()
             self._send(link, queued.outgoing, queued.qos, queued.retain, queued.identifiers, queued.delivery)
         repeated = left < _PORTION and not resends  # replays have waited for the last of them, perhaps
-        if repeated or len(self.inflight.entries) < window.size:
+        if repeated or self.inflight.count < window.size:
             self._wake_waiting_replays()
 
     def _takes(self, queued: Queued) -> bool:
-        return self.window.takes_live(len(self.inflight.entries), queued.outgoing.size())
+        return self.window.takes_live(self.inflight.count, queued.outgoing.size())
 
     def go_on(self) -> None:
         """Send the next portion, because the connection has sent the last one."""
@@ -372,6 +382,9 @@ class Session:
             self.note_loss()
         else:
             if link.maximum_packet_size is None or len(packet) <= link.maximum_packet_size:
+                if qos == 1 and delivery is None and self.inflight.in_blocks:
+                    self.inflight.send_block(link, packet, packet_identifier)
+                    return
                 if qos:
                     entry = Inflight(packet, qos, version, message.expires_at or 0, False, delivery)
                     if qos == 2:
