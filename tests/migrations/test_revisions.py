@@ -49,7 +49,7 @@ def test_a_revision_keeps_every_row_of_the_one_before(make: str, tmp_path: Path,
             assert contents(connection) == in_order(rows_of(before))
             migrate(connection, to)
         with database.engine().begin() as connection:
-            assert schema.current_version(connection) == to
+            assert schema.own_version(connection.connection, database) == to
             assert contents(connection) == in_order(step(rows_of(before), to))
 
 

@@ -15,6 +15,7 @@ from sqlalchemy.engine import make_url
 
 from holdfast.storage import schema
 from holdfast.storage.database import Database, Durability
+from holdfast.storage.driver import Connection
 from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.maintenance import examine, upgrade_schema
 from holdfast.storage.postgres.database import PostgresDatabase
@@ -57,15 +58,14 @@ def test_a_fresh_database_is_built_and_accepted_the_next_time(tmp_path: Path) ->
     fresh = database(tmp_path / "x.db")
     for _ in range(2):
         schema.prepare(fresh)
-        with fresh.engine().begin() as connection:
-            assert schema.is_current(connection)
-            assert schema.current_version(connection) == schema.newest_version()
+        with fresh.transaction() as connection:
+            assert schema.own_version(connection, fresh) == schema.newest_version()
 
 
-def test_an_empty_database_is_not_current(tmp_path: Path) -> None:
-    with database(tmp_path / "x.db").engine().begin() as connection:
-        assert schema.current_version(connection) is None
-        assert not schema.is_current(connection)
+def test_an_empty_database_has_no_version(tmp_path: Path) -> None:
+    empty = database(tmp_path / "x.db")
+    with empty.transaction() as connection:
+        assert schema.own_version(connection, empty) is None
 
 
 def test_an_older_schema_is_refused_with_the_command_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,14 +146,14 @@ def test_an_empty_database_is_built(tmp_path: Path) -> None:
 
 def test_a_build_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fresh = database(tmp_path / "x.db")
-    upgrade = schema.upgrade
+    build = schema.build
 
-    def interrupted(connection: object) -> None:
-        upgrade(connection)  # type: ignore[arg-type]
+    def interrupted(connection: Connection) -> None:
+        build(connection)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(schema, "upgrade", interrupted)
+        patched.setattr(schema, "build", interrupted)
         with pytest.raises(KeyboardInterrupt):
             schema.prepare(fresh)
     connection = sqlite3.connect(fresh.path)
@@ -162,13 +162,15 @@ def test_a_build_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: p
     schema.prepare(fresh)
 
 
-def test_a_current_schema_is_opened_without_alembic(tmp_path: Path) -> None:
-    """Alembic costs a tenth of a second and 10 MiB."""
-    path = fresh_file(tmp_path)
+@pytest.mark.parametrize("new", [True, False])
+def test_a_file_is_built_and_opened_without_sqlalchemy_and_alembic(tmp_path: Path, new: bool) -> None:
+    """They cost a third of a second and 30 MiB."""
+    path = tmp_path / "new.db" if new else fresh_file(tmp_path)
     program = (
         "import sys; from pathlib import Path; from holdfast.storage.database import Durability; "
         "from holdfast.storage.schema import prepare; from holdfast.storage.sqlite.database import SQLiteDatabase; "
-        "prepare(SQLiteDatabase(Path(sys.argv[1]), Durability.FULL)); sys.exit('alembic' in sys.modules)"
+        "prepare(SQLiteDatabase(Path(sys.argv[1]), Durability.FULL)); "
+        "sys.exit(bool({'alembic', 'sqlalchemy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", program, str(path)], check=False).returncode == 0
 

@@ -74,7 +74,7 @@ class BrokerClient:
 
     def _check_store(self, store: str) -> None:
         """Compare the broker's database with the configured one, without its secrets. Raises Inaccessible."""
-        from holdfast.storage.url import shown  # imports SQLAlchemy
+        from holdfast.storage.url import shown
 
         wanted = shown(self._config.storage.url)
         if store != wanted:

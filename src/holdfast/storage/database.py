@@ -6,16 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any, ClassVar
-
-from sqlalchemy import Connection as SQLAlchemyConnection
-from sqlalchemy import Engine, create_engine, event
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import NullPool
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast.storage.driver import Connection
 from holdfast.storage.errors import StoreUnusable
 from holdfast.tickets import FailureKind, StorageFailure
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection as SQLAlchemyConnection
+    from sqlalchemy import Engine
 
 
 class Durability(Enum):
@@ -96,8 +95,26 @@ class Database(ABC):
         """Return an engine that only reads. A broker may use the database meanwhile."""
 
     @abstractmethod
+    def relations(self, connection: Connection) -> set[str]:
+        """Return the names of all tables and views."""
+
+    @abstractmethod
     def find_damage(self) -> dict[str, list[str]]:
         """Check the whole database; return descriptions of the damage by kind of check."""
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Yield the writer's connection in a transaction, which is committed at the end, or rolled back on an error."""
+        connection: Connection = self.connect()
+        try:
+            connection.cursor().execute(self.begin_statement)
+            yield connection
+            connection.commit()
+        except BaseException:
+            connection.rollback()
+            raise
+        finally:
+            connection.close()
 
     @contextmanager
     def explaining_errors(self) -> Iterator[None]:
@@ -108,8 +125,11 @@ class Database(ABC):
             raise StoreUnusable(str(failure)) from failure
         except self.errors as error:
             raise self._explained(error) from error
-        except DBAPIError as error:
-            raise self._explained(error.orig or error) from error
+        except Exception as error:
+            cause = getattr(error, "orig", None)  # SQLAlchemy has wrapped the driver's error
+            if not isinstance(cause, self.errors):
+                raise
+            raise self._explained(cause) from error
 
     def failure(self, error: BaseException) -> StorageFailure:
         """Classify an error: FULL, UNAVAILABLE, or REFUSED if only this row is to blame."""
@@ -150,6 +170,9 @@ def engine_over(
     url: str, connect: Callable[[], Any], on_begin: Callable[[SQLAlchemyConnection], None] | None = None
 ) -> Engine:
     """Return an engine that opens a connection for each use. ``on_begin`` is called when a transaction begins."""
+    from sqlalchemy import create_engine, event
+    from sqlalchemy.pool import NullPool
+
     engine = create_engine(url, creator=connect, poolclass=NullPool)
     if on_begin is not None:
         event.listen(engine, "begin", on_begin)

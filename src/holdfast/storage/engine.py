@@ -8,7 +8,7 @@ from pathlib import Path
 from holdfast.storage.database import Database, Durability
 from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.sqlite.database import SQLiteDatabase
-from holdfast.storage.url import FORMS, parsed, shown
+from holdfast.storage.url import FORMS, file_of, parsed, shown
 
 
 def database_at(url: str, durability: Durability, node: int = 0, busy_timeout: float = 5.0) -> Database:
@@ -16,6 +16,9 @@ def database_at(url: str, durability: Durability, node: int = 0, busy_timeout: f
 
     ``node`` is the broker's node id, 0 for tools.
     """
+    path = file_of(url)
+    if path is not None:
+        return SQLiteDatabase(Path(path), durability, busy_timeout)
     found = parsed(url)
     backend = found.get_backend_name()
     if backend == "postgresql":

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from attrs import frozen
-from sqlalchemy import Connection
 
 from holdfast.storage.database import Database
+from holdfast.storage.driver import Connection
 from holdfast.storage.errors import StoreUnusable
 from holdfast.storage.schema import newest_version, own_version, steps_from, upgrade
 
@@ -27,11 +27,11 @@ def upgrade_schema(database: Database, say: Say, keep: Keep | None = None) -> No
     with database.explaining_errors():
         if keep is not None:
             with database.exclusive_engine().begin() as connection:
-                version = _found(connection, database)
+                version = _found(connection.connection, database)
             if version != newest_version():
                 keep(version)
         with database.exclusive_engine().begin() as connection:
-            version = _found(connection, database)
+            version = _found(connection.connection, database)
             say(
                 f"{database.location}: has the schema {version}, "
                 f"this version of the broker works with {newest_version()}"
@@ -44,7 +44,7 @@ def upgrade_schema(database: Database, say: Say, keep: Keep | None = None) -> No
 
 
 def _found(connection: Connection, database: Database) -> str:
-    version = own_version(connection, database.location)
+    version = own_version(connection, database)
     if version is None:
         raise StoreUnusable(f"{database.location}: is empty; the broker builds the schema when it starts")
     return version
@@ -73,5 +73,5 @@ def examine(database: Database) -> DatabaseCondition:
     database.check_present()
     with database.explaining_errors():
         with database.reading_engine().begin() as connection:
-            version = own_version(connection, database.location)
+            version = own_version(connection.connection, database)
         return DatabaseCondition(version, database.find_damage())

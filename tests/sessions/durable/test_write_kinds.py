@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Table
 
 from holdfast.sessions.durable.write_kinds import EndedSessions, RowKind
-from holdfast.storage import tables
+from holdfast.storage import layouts
+from holdfast.storage.layouts import Layout
 from holdfast.storage.sqlite.bulk import SQLiteBulk, delete_statement
 from holdfast.storage.writing.writes import Write
 from holdfast.tickets import FailureKind, StorageFailure
@@ -26,7 +26,7 @@ def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 def received(*, failures: list[str] | None = None) -> RowKind:
     told = [] if failures is None else failures
-    return RowKind(tables.session_received, 1, SQLiteBulk(), lambda: told.append("failed"))
+    return RowKind(layouts.session_received, 1, SQLiteBulk(), lambda: told.append("failed"))
 
 
 @pytest.mark.parametrize("count", [1, 2, 255, 256, 257, 1000])
@@ -43,10 +43,10 @@ def test_any_number_of_rows_is_written_and_deleted(connection: sqlite3.Connectio
 
 
 @pytest.mark.parametrize("rows", [1, 2, 256])
-@pytest.mark.parametrize("table", [tables.session_messages, tables.session_deliveries, tables.session_received])
-def test_rows_are_deleted_by_seeking(connection: sqlite3.Connection, table: Table, rows: int) -> None:
+@pytest.mark.parametrize("table", [layouts.session_messages, layouts.session_deliveries, layouts.session_received])
+def test_rows_are_deleted_by_seeking(connection: sqlite3.Connection, table: Layout, rows: int) -> None:
     """No deletion scans a table, however many rows it names."""
-    key = tuple(column.name for column in table.primary_key)
+    key = table.key
     statement = delete_statement(table, key, rows)
     steps = connection.execute(f"EXPLAIN QUERY PLAN {statement}", [1] * rows * len(key)).fetchall()
     assert any(f"SEARCH {table.name}" in step[3] for step in steps)

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.storage import tables
+from holdfast.storage import layouts
 from holdfast.storage.database import Durability
 from holdfast.storage.driver import Connection
 from holdfast.storage.engine import open_database
+from holdfast.storage.layouts import Kind
 from holdfast.storage.postgres.arrays import (
     ARRAYS,
     BigIntegers,
@@ -56,27 +57,25 @@ def test_every_value_arrives_unchanged(array: type[Any], connection: Connection,
 
 def test_the_columns_of_rows_have_the_types_of_their_table() -> None:
     """A row of the table ``nodes`` has a SMALLINT and five BIGINTs."""
-    arrays = columns_of(tables.nodes, [(1, 2, 3, 4, 5, 11), (6, 7, 8, 9, 10, 12)])
+    arrays = columns_of(layouts.nodes, [(1, 2, 3, 4, 5, 11), (6, 7, 8, 9, 10, 12)])
     assert list(map(type, arrays)) == [SmallIntegers, *[BigIntegers] * 5]
     assert arrays[0].data == SmallIntegers([1, 6]).data
     assert arrays[4].data == BigIntegers([5, 10]).data
 
 
 @pytest.mark.parametrize(
-    ("column", "array"),
+    ("kind", "array"),
     [
-        (tables.retained.c.topic, Texts),
-        (tables.retained.c.payload, Blobs),
-        (tables.retained.c.levels, Integers),
-        (tables.retained.c.qos, SmallIntegers),
-        (tables.retained.c.revision, BigIntegers),
-        (tables.session_messages.c.id, BigIntegers),
+        (Kind.TEXT, Texts),
+        (Kind.BLOB, Blobs),
+        (Kind.INTEGER, Integers),
+        (Kind.SMALL, SmallIntegers),
+        (Kind.BIG, BigIntegers),
     ],
     ids=str,
 )
-def test_a_column_has_its_array(column: Any, array: type) -> None:
-    """This is also true if the column has another type in SQLite."""
-    assert array_of(column) is array
+def test_a_column_has_its_array(kind: Kind, array: type) -> None:
+    assert array_of(kind) is array
 
 
 def test_a_value_that_cannot_be_sent_is_an_error() -> None:

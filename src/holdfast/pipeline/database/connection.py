@@ -110,7 +110,7 @@ def check(url: str) -> None:
         database = database_at(url, Durability.FULL, 0, 5.0)
         database.check_present()
         with database.explaining_errors(), database.reading_engine().begin() as connection:
-            version = own_version(connection, database.location)
+            version = own_version(connection.connection, database)
     except StoreUnusable as error:
         raise PipelineError(str(error)) from error
     if version != newest_version():

@@ -26,7 +26,7 @@ from holdfast.messages import ChangeKind, ChangeOrigin, RetainedChange
 from holdfast.retained.history.entries import WEIGHT, Entry, entry_of, expiry_of
 from holdfast.retained.history.periods import advance, take_turn
 from holdfast.retained.store.recorder import ChangedRow
-from holdfast.storage import tables
+from holdfast.storage import layouts
 from holdfast.storage.driver import Cursor
 from holdfast.storage.writing.bulk import MOST_ROWS, Bulk, split
 
@@ -97,7 +97,7 @@ class HistoryRecorder:
             last_seq += 1
             last_at = max(last_at, entry.changed_at)
             placed.append(entry._replace(seq=last_seq, changed_at=last_at))
-        self._bulk.upsert(cursor, tables.retained_history, placed)
+        self._bulk.upsert(cursor, layouts.retained_history, placed)
         advance(cursor, last_seq, last_at, sum(entry.weight for entry in entries))
 
 

@@ -20,7 +20,6 @@ from socket import gethostname
 from typing import Any, Protocol
 
 from attrs import frozen
-from sqlalchemy.engine import make_url
 
 from holdfast.retained.importing.staging import (
     FILE_INSERT,
@@ -62,6 +61,8 @@ class StagingArea(Protocol):
 def staging_area_for(url: str, job: str, folder: str | None = None) -> StagingArea:
     """Return a new area for a job. Files are put in ``folder``; the default is a folder beside the database."""
     name = f"{_mark(job)}{time.time_ns() // 1_000_000:0{_TIME_DIGITS}x}{secrets.token_hex(2)}"
+    from sqlalchemy.engine import make_url
+
     parsed = make_url(url)
     if parsed.get_backend_name() == "sqlite":
         assert parsed.database is not None

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlalchemy import Table
-
 from holdfast.auth.interfaces import Principal
 from holdfast.messages import ApplicationMessage
 from holdfast.sessions.durable.rows import Row, delivery_of, message_of, subscription_of, will_of
 from holdfast.sessions.state.interfaces import ISessionRecord, KeptMessage, StoredDelivery, StoredSession, StoredWill
-from holdfast.storage import tables
+from holdfast.storage import layouts
 from holdfast.storage.driver import Connection
+from holdfast.storage.layouts import Layout
 from holdfast.tickets import COMMITTED
 
 #: the Session Expiry Interval in seconds, and the time of expiry
@@ -38,13 +37,13 @@ class Loading:
         self._forget = forget_message
         self._messages: dict[int, tuple[ApplicationMessage, KeptMessage]] = {
             row[0]: (message_of(row), KeptMessage(row[0], COMMITTED, forget_message))
-            for row in self._rows(tables.session_messages)
+            for row in self._rows(layouts.session_messages)
         }
-        rows = self._rows(tables.sessions)
+        rows = self._rows(layouts.sessions)
         newest = {row[1]: row[0] for row in rows}
-        subscriptions = self._by_session(tables.session_subscriptions)
-        deliveries = self._by_session(tables.session_deliveries)
-        received = self._by_session(tables.session_received)
+        subscriptions = self._by_session(layouts.session_subscriptions)
+        deliveries = self._by_session(layouts.session_deliveries)
+        received = self._by_session(layouts.session_received)
         self.sessions: list[StoredSession] = []
         for identifier, client_id, username, listener, expiry_interval, expires_at, void_cuts in rows:
             principal = Principal(client_id, username)
@@ -62,23 +61,20 @@ class Loading:
                     newest[client_id] != identifier,
                 )
             )
-        self.wills: list[StoredWill] = [will_of(row) for row in self._rows(tables.wills)]
+        self.wills: list[StoredWill] = [will_of(row) for row in self._rows(layouts.wills)]
         self.orphans = [identifier for identifier, (_, kept) in self._messages.items() if not kept.references]
 
-    def _rows(self, table: Table) -> list[Row]:
+    def _rows(self, table: Layout) -> list[Row]:
         cursor = self._connection.cursor()
-        columns = ", ".join(column.name for column in table.columns)
-        key = ", ".join(column.name for column in table.primary_key)
         whose, bound = "", list[int]()
         if self._node is not None:
             # The ids of Sessions and messages are revisions: their low byte is the node that made them.
-            first = next(iter(table.primary_key)).name
-            whose = "WHERE node = ? " if table is tables.wills else f"WHERE {first} & 255 = ? "
+            whose = "WHERE node = ? " if table is layouts.wills else f"WHERE {table.key[0]} & 255 = ? "
             bound = [self._node]
-        cursor.execute(f"SELECT {columns} FROM {table.name} {whose}ORDER BY {key}", bound)  # noqa: S608 - our own names
+        cursor.execute(f"SELECT {table.names} FROM {table.name} {whose}ORDER BY {', '.join(table.key)}", bound)  # noqa: S608
         return list(cursor.fetchall())
 
-    def _by_session(self, table: Table) -> dict[int, list[Row]]:
+    def _by_session(self, table: Layout) -> dict[int, list[Row]]:
         found: dict[int, list[Row]] = {}
         for row in self._rows(table):
             found.setdefault(row[0], []).append(row)

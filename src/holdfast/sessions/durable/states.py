@@ -30,7 +30,7 @@ from holdfast.sessions.state.interfaces import (
 )
 from holdfast.sessions.state.subscription import ReplayProgress, Subscription
 from holdfast.sizes import held_size
-from holdfast.storage import tables
+from holdfast.storage import layouts
 from holdfast.storage.store import DurableStore, OpenStore
 from holdfast.storage.writing.writes import Write
 from holdfast.tickets import COMMITTED, CommitTicket
@@ -54,12 +54,12 @@ class DurableSessionStates:
         self._node = store.node if store.shared else 0
         self._shared = store.shared
         bulk = store.bulk
-        self.messages = RowKind(tables.session_messages, 20, bulk, self._failed)
-        self.sessions = RowKind(tables.sessions, 30, bulk, self._failed)
-        self.subscriptions = RowKind(tables.session_subscriptions, 40, bulk, self._failed)
-        self.deliveries = RowKind(tables.session_deliveries, 50, bulk, self._failed)
-        self.received = RowKind(tables.session_received, 60, bulk, self._failed)
-        self.wills = RowKind(tables.wills, 70, bulk, self._failed)
+        self.messages = RowKind(layouts.session_messages, 20, bulk, self._failed)
+        self.sessions = RowKind(layouts.sessions, 30, bulk, self._failed)
+        self.subscriptions = RowKind(layouts.session_subscriptions, 40, bulk, self._failed)
+        self.deliveries = RowKind(layouts.session_deliveries, 50, bulk, self._failed)
+        self.received = RowKind(layouts.session_received, 60, bulk, self._failed)
+        self.wills = RowKind(layouts.wills, 70, bulk, self._failed)
         of_sessions = (self.sessions, self.subscriptions, self.deliveries, self.received)
         self.ended = EndedSessions(90, bulk, self._failed, of_sessions)
         self._kinds = (

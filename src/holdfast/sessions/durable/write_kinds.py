@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from sqlalchemy import Table
 from zope.interface import implementer
 
-from holdfast.storage import tables
+from holdfast.storage import layouts
 from holdfast.storage.driver import Cursor
+from holdfast.storage.layouts import Layout
 from holdfast.storage.writing.bulk import Bulk
 from holdfast.storage.writing.writes import IWriteKind, Write
 from holdfast.tickets import FailureKind, StorageFailure
@@ -35,13 +35,13 @@ class RowKind:
     Writes that failed because of the database are kept in ``unwritten``, and ``when_failed`` is called.
     """
 
-    def __init__(self, table: Table, order: int, bulk: Bulk, when_failed: Callable[[], None]) -> None:
+    def __init__(self, table: Layout, order: int, bulk: Bulk, when_failed: Callable[[], None]) -> None:
         self.name = table.name
         self.order = order
         self.unwritten: dict[Hashable, Write] = {}
         self._table = table
         self._bulk = bulk
-        self._key = tuple(column.name for column in table.primary_key)
+        self._key = table.key
         self._when_failed = when_failed
 
     def apply(self, cursor: Cursor, writes: Sequence[Write]) -> Any:
@@ -72,14 +72,14 @@ class EndedSessions(RowKind):
     def __init__(
         self, order: int, bulk: Bulk, when_failed: Callable[[], None], of_sessions: Sequence[RowKind] = ()
     ) -> None:
-        super().__init__(tables.sessions, order, bulk, when_failed)
+        super().__init__(layouts.sessions, order, bulk, when_failed)
         self.name = "ended sessions"
         self._of_sessions = of_sessions
         self._tables = (
-            (tables.sessions, ("id",)),
-            (tables.session_subscriptions, ("session_id",)),
-            (tables.session_deliveries, ("session_id",)),
-            (tables.session_received, ("session_id",)),
+            (layouts.sessions, ("id",)),
+            (layouts.session_subscriptions, ("session_id",)),
+            (layouts.session_deliveries, ("session_id",)),
+            (layouts.session_received, ("session_id",)),
         )
 
     def apply(self, cursor: Cursor, writes: Sequence[Write]) -> frozenset[Any]:

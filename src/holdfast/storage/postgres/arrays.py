@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from struct import Struct
 from typing import Any, ClassVar
 
-from sqlalchemy import BigInteger, Column, Integer, LargeBinary, SmallInteger, Table
+from holdfast.storage.layouts import Kind, Layout
 
 #: number of dimensions, whether there are NULLs, type of the elements; then, if not empty, the length and the index of
 #: the first element
@@ -97,30 +97,30 @@ class BigIntegers(Array):
 
 ARRAYS: tuple[type[Array], ...] = (Texts, Blobs, SmallIntegers, Integers, BigIntegers)
 
-# Integer is the last one: in SQLAlchemy, the other integer types are subclasses of it.
-_BY_COLUMN: tuple[tuple[type, type[Array]], ...] = (
-    (LargeBinary, Blobs),
-    (SmallInteger, SmallIntegers),
-    (BigInteger, BigIntegers),
-    (Integer, Integers),
-)
+_BY_KIND: dict[Kind, type[Array]] = {
+    Kind.TEXT: Texts,
+    Kind.BLOB: Blobs,
+    Kind.SMALL: SmallIntegers,
+    Kind.INTEGER: Integers,
+    Kind.BIG: BigIntegers,
+}
 
 
-def array_of(column: Column[Any]) -> type[Array]:
+def array_of(kind: Kind) -> type[Array]:
     """Return the class of arrays for a column's values."""
-    return next((array for kind, array in _BY_COLUMN if isinstance(column.type, kind)), Texts)
+    return _BY_KIND[kind]
 
 
-def columns_of(table: Table, rows: Sequence[Sequence[Any]]) -> list[Array]:
+def columns_of(table: Layout, rows: Sequence[Sequence[Any]]) -> list[Array]:
     """Return an array for each column of a table, in the order of the columns. There must be at least one row."""
     return [array(values) for array, values in zip(_arrays_of(table), zip(*rows, strict=True), strict=True)]
 
 
 @lru_cache(maxsize=64)
-def _arrays_of(table: Table) -> tuple[type[Array], ...]:
-    return tuple(map(array_of, table.columns))
+def _arrays_of(table: Layout) -> tuple[type[Array], ...]:
+    return tuple(map(array_of, table.columns.values()))
 
 
-def parameter_of(column: Column[Any]) -> str:
+def parameter_of(kind: Kind) -> str:
     """Return the SQL of a parameter that is an array of a column's values."""
-    return f"CAST(? AS {array_of(column).element}[])"
+    return f"CAST(? AS {array_of(kind).element}[])"

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from sqlalchemy import Table
-
 from holdfast.storage.driver import Cursor
+from holdfast.storage.layouts import Layout
 from holdfast.storage.postgres.arrays import array_of, columns_of, parameter_of
 from holdfast.storage.writing.bulk import Rows, insert_into, on_conflict_replace
 
@@ -20,12 +19,12 @@ from holdfast.storage.writing.bulk import Rows, insert_into, on_conflict_replace
 class PostgresBulk:
     """Writes and deletes any number of rows with one statement."""
 
-    def upsert(self, cursor: Cursor, table: Table, rows: Rows) -> None:
+    def upsert(self, cursor: Cursor, table: Layout, rows: Rows) -> None:
         """Insert or replace."""
         if rows:
             cursor.execute(_upsert(table), columns_of(table, rows))
 
-    def delete(self, cursor: Cursor, table: Table, key: tuple[str, ...], keys: Rows) -> None:
+    def delete(self, cursor: Cursor, table: Layout, key: tuple[str, ...], keys: Rows) -> None:
         """Delete by key."""
         if keys:
             arrays = [array_of(table.columns[name]) for name in key]
@@ -35,13 +34,13 @@ class PostgresBulk:
 
 
 @lru_cache(maxsize=64)
-def _upsert(table: Table) -> str:
-    arrays = ", ".join(map(parameter_of, table.columns))
+def _upsert(table: Layout) -> str:
+    arrays = ", ".join(map(parameter_of, table.columns.values()))
     return f"{insert_into(table)} SELECT * FROM unnest({arrays}) {on_conflict_replace(table)}"
 
 
 @lru_cache(maxsize=64)
-def _delete(table: Table, key: tuple[str, ...]) -> str:
+def _delete(table: Layout, key: tuple[str, ...]) -> str:
     arrays = ", ".join(parameter_of(table.columns[name]) for name in key)
     condition = " AND ".join(f"{table.name}.{name} = gone.{name}" for name in key)
     return f"DELETE FROM {table.name} USING unnest({arrays}) AS gone ({', '.join(key)}) WHERE {condition}"

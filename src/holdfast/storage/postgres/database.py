@@ -159,6 +159,15 @@ class PostgresDatabase(Database):
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_SCHEMA_LOCK_TIMEOUT}")
         connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s, 0)", (_LOCKS,))
 
+    def relations(self, connection: Connection) -> set[str]:
+        """Return the names of all tables and views of the schema."""
+        cursor = connection.cursor()
+        cursor.execute(
+            "SELECT CAST(relname AS text) FROM pg_class WHERE relkind IN ('r', 'p', 'f', 'v') "
+            "AND relnamespace = CAST(current_schema() AS regnamespace)"
+        )
+        return {name for (name,) in cursor.fetchall()}
+
     def find_damage(self) -> dict[str, list[str]]:
         """Return the indexes that are not valid. The server checks everything else itself."""
         with self.reading_engine().begin() as connection:

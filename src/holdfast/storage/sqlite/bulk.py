@@ -9,9 +9,8 @@ from __future__ import annotations
 from functools import lru_cache
 from itertools import chain
 
-from sqlalchemy import Table
-
 from holdfast.storage.driver import Cursor
+from holdfast.storage.layouts import Layout
 from holdfast.storage.writing.bulk import MOST_ROWS, Rows, insert_into, on_conflict_replace, split_in_powers_of_two
 
 # Built from table definitions and counts alone: values are always bound.
@@ -21,25 +20,25 @@ from holdfast.storage.writing.bulk import MOST_ROWS, Rows, insert_into, on_confl
 class SQLiteBulk:
     """Writes and deletes with one VALUES for up to 256 rows."""
 
-    def upsert(self, cursor: Cursor, table: Table, rows: Rows) -> None:
+    def upsert(self, cursor: Cursor, table: Layout, rows: Rows) -> None:
         """Insert or replace."""
         for part in split_in_powers_of_two(rows, MOST_ROWS):
             cursor.execute(_upsert(table, len(part)), list(chain.from_iterable(part)))
 
-    def delete(self, cursor: Cursor, table: Table, key: tuple[str, ...], keys: Rows) -> None:
+    def delete(self, cursor: Cursor, table: Layout, key: tuple[str, ...], keys: Rows) -> None:
         """Delete by key."""
         for part in split_in_powers_of_two(keys, MOST_ROWS):
             cursor.execute(delete_statement(table, key, len(part)), list(chain.from_iterable(part)))
 
 
 @lru_cache(maxsize=256)
-def _upsert(table: Table, rows: int) -> str:
+def _upsert(table: Layout, rows: int) -> str:
     parameters = f"({', '.join('?' * len(table.columns))})"
     return f"{insert_into(table)} VALUES {', '.join([parameters] * rows)} {on_conflict_replace(table)}"
 
 
 @lru_cache(maxsize=256)
-def delete_statement(table: Table, key: tuple[str, ...], rows: int) -> str:
+def delete_statement(table: Layout, key: tuple[str, ...], rows: int) -> str:
     """Return the statement that deletes this number of rows by their keys."""
     if len(key) == 1:
         return f"DELETE FROM {table.name} WHERE {key[0]} IN ({', '.join('?' * rows)})"

@@ -6,12 +6,10 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-
-from sqlalchemy import Connection as SQLAlchemyConnection
-from sqlalchemy import Engine
+from typing import TYPE_CHECKING
 
 from holdfast.log.lazy_log import LazyLog
-from holdfast.storage import tables
+from holdfast.storage import layouts
 from holdfast.storage.database import Database, Durability, engine_over
 from holdfast.storage.driver import Connection
 from holdfast.storage.errors import StoreDamaged, StoreUnusable
@@ -20,6 +18,10 @@ from holdfast.storage.sqlite.checkpoints import Checkpoints, OwnCheckpoints
 from holdfast.storage.sqlite.library import is_mended, verdict
 from holdfast.storage.sqlite.page_counts import HEADER, missing_pages
 from holdfast.tickets import StorageFailure
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection as SQLAlchemyConnection
+    from sqlalchemy import Engine
 
 #: Python's own statement cache: enough for every shape of the hot statements.
 _CACHED_STATEMENTS = 256
@@ -30,7 +32,7 @@ _WRITER_CACHE_KIB = 8_192
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 #: Tables that can be long. A start reads only their ends, so the time of a start does not grow with them.
-_LONG = (tables.retained, tables.retained_usage, tables.retained_history)
+_LONG = (layouts.retained, layouts.retained_usage, layouts.retained_history)
 _REMEDY = (
     'restore a backup, or set storage.on_corruption = "quarantine": the broker then moves the file aside and '
     "starts with the data that can still be read"
@@ -135,6 +137,12 @@ class SQLiteDatabase(Database):
         """Return an engine that only reads. A broker may use the file meanwhile."""
         return engine_over("sqlite://", self.connect_read_only, lambda connection: _begin(connection, "BEGIN"))
 
+    def relations(self, connection: Connection) -> set[str]:
+        """Return the names of all tables and views."""
+        cursor = connection.cursor()
+        cursor.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT GLOB 'sqlite_*'")
+        return {name for (name,) in cursor.fetchall()}
+
     def find_damage(self) -> dict[str, list[str]]:
         """Read the whole file; return descriptions of the damage by kind of check. Raises sqlite3.Error."""
         with closing(self.connect_read_only()) as connection:
@@ -202,13 +210,12 @@ class SQLiteDatabase(Database):
         """
         with self.explaining_errors(), closing(self.connect_reader()) as reader:
             reader.text_factory = bytes
-            for table in tables.metadata.sorted_tables:
-                columns = ", ".join(f"max({column.name})" for column in table.columns)
+            for table in layouts.TABLES:
+                columns = ", ".join(f"max({name})" for name in table.columns)
                 if table not in _LONG:
                     reader.execute(f"SELECT count(*), {columns} FROM {table.name}").fetchone()  # noqa: S608 - our names
-                first_key = next(iter(table.primary_key))
                 for end in ("min", "max"):
-                    reader.execute(f"SELECT {end}({first_key.name}) FROM {table.name}").fetchone()  # noqa: S608
+                    reader.execute(f"SELECT {end}({table.key[0]}) FROM {table.name}").fetchone()  # noqa: S608
 
     def check_present(self) -> None:
         """Prove that the database file exists. Creates and changes nothing. Raises :class:`StoreUnusable`."""

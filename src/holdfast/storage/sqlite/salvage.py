@@ -46,7 +46,7 @@ from typing import Any
 from attrs import frozen
 
 from holdfast.sizes import STORED_ENTRY
-from holdfast.storage import tables
+from holdfast.storage import layouts
 from holdfast.storage.database import Durability
 from holdfast.storage.schema import prepare
 from holdfast.storage.sqlite.database import SQLiteDatabase
@@ -58,10 +58,10 @@ from holdfast.wire.datatypes import encode_variable_byte_integer
 # Built from table definitions alone: values are always bound.
 # ruff: noqa: S608
 
-_COLUMNS = tuple(column.name for column in tables.retained.columns)
+_COLUMNS = tuple(layouts.retained.columns)
 _SESSION_STATE = (
-    tables.sessions, tables.session_subscriptions, tables.session_messages, tables.session_deliveries,
-    tables.session_received, tables.wills,
+    layouts.sessions, layouts.session_subscriptions, layouts.session_messages, layouts.session_deliveries,
+    layouts.session_received, layouts.wills,
 )  # fmt: skip
 _PUBLISH_RETAINED = b"\x31"
 #: No UTF-8 text begins with this byte.
@@ -301,9 +301,8 @@ def _copy_sessions(source: sqlite3.Connection, target: sqlite3.Connection) -> in
     target.execute("SAVEPOINT sessions")
     try:
         for table in _SESSION_STATE:
-            columns = [column.name for column in table.columns]
-            rows = source.execute(f"SELECT {', '.join(columns)} FROM {table.name}")
-            target.executemany(f"INSERT INTO {table.name} VALUES ({', '.join('?' * len(columns))})", rows)
+            rows = source.execute(f"SELECT {table.names} FROM {table.name}")
+            target.executemany(f"INSERT INTO {table.name} VALUES ({', '.join('?' * len(table.columns))})", rows)
         (sessions,) = target.execute("SELECT count(*) FROM sessions").fetchone()
     except _UNREADABLE:
         target.execute("ROLLBACK TO sessions")

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Table
-
 from holdfast.storage.driver import Cursor
+from holdfast.storage.layouts import Layout
 
 #: The most rows of one statement.
 MOST_ROWS = 256
@@ -22,23 +21,22 @@ Rows = Sequence[Sequence[Any]]
 class Bulk(Protocol):
     """Writes rows, whose values are in the order of the table's columns, and deletes rows by their keys."""
 
-    def upsert(self, cursor: Cursor, table: Table, rows: Rows) -> None:
+    def upsert(self, cursor: Cursor, table: Layout, rows: Rows) -> None:
         """Insert rows; a stored row with the same primary key is replaced."""
 
-    def delete(self, cursor: Cursor, table: Table, key: tuple[str, ...], keys: Rows) -> None:
+    def delete(self, cursor: Cursor, table: Layout, key: tuple[str, ...], keys: Rows) -> None:
         """Delete the rows with these values in the columns ``key``, which are the first columns of an index."""
 
 
-def insert_into(table: Table) -> str:
+def insert_into(table: Layout) -> str:
     """Return the beginning of an INSERT of all columns."""
-    return f"INSERT INTO {table.name} ({', '.join(column.name for column in table.columns)})"
+    return f"INSERT INTO {table.name} ({table.names})"
 
 
-def on_conflict_replace(table: Table) -> str:
+def on_conflict_replace(table: Layout) -> str:
     """Return the end of an INSERT that replaces a stored row with the same primary key."""
-    key = [column.name for column in table.primary_key]
-    changed = ", ".join(f"{column.name} = excluded.{column.name}" for column in table.columns if column.name not in key)
-    return f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changed}"
+    changed = ", ".join(f"{name} = excluded.{name}" for name in table.columns if name not in table.key)
+    return f"ON CONFLICT ({', '.join(table.key)}) DO UPDATE SET {changed}"
 
 
 def split(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:

@@ -24,7 +24,7 @@ from holdfast.retained.store.rows import Row, longest_packet, stored_row_size
 from holdfast.retained.store.values import Usage
 from holdfast.retained.wildcards.plan import LIKE, Plan
 from holdfast.retained.wildcards.successor_sql import successor
-from holdfast.storage import tables
+from holdfast.storage import layouts
 from holdfast.storage.driver import Connection, Cursor
 from holdfast.storage.postgres.arrays import Integers, Texts, columns_of, parameter_of
 from holdfast.storage.revisions import HIGHEST_NODE, after
@@ -41,7 +41,7 @@ _STORED = (
 # xmax is 0 for an inserted row, and not for an updated one.
 _WRITE = (
     f"WITH written (new) AS (INSERT INTO retained ({INSERTED}) "
-    f"SELECT * FROM unnest({', '.join(map(parameter_of, tables.retained.columns))}) {ON_CONFLICT} "
+    f"SELECT * FROM unnest({', '.join(map(parameter_of, layouts.retained.columns.values()))}) {ON_CONFLICT} "
     "RETURNING xmax = 0) SELECT count(*), count(*) FILTER (WHERE new) FROM written"
 )
 _ADD_LEVELS = "INSERT INTO retained_levels SELECT * FROM unnest(CAST(? AS integer[])) ON CONFLICT (levels) DO NOTHING"
@@ -193,7 +193,7 @@ class PostgresStatements(Statements):
                 change.lost |= {row.topic}
         if not winners:
             return
-        cursor.execute(_WRITE, columns_of(tables.retained, winners))
+        cursor.execute(_WRITE, columns_of(layouts.retained, winners))
         replaced = [stored[row.topic] for row in winners if row.topic in stored] if stored else []
         # The stored rows are locked. So if the numbers differ, another node has inserted one of the new topics.
         if cursor.fetchone() != (len(winners), len(winners) - len(replaced)):

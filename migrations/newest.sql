@@ -1,0 +1,169 @@
+-- The newest schema, for a new SQLite file. A test compares it with the result of the migrations.
+CREATE TABLE alembic_version (
+    version_num VARCHAR(32) NOT NULL,
+    CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
+);
+CREATE TABLE retained (
+    topic TEXT NOT NULL,
+    revision BIGINT NOT NULL,
+    levels INTEGER NOT NULL,
+    qos SMALLINT NOT NULL,
+    size BIGINT NOT NULL,
+    stored_at BIGINT NOT NULL,
+    expires_at BIGINT,
+    tombstone SMALLINT NOT NULL,
+    client_id TEXT,
+    username TEXT,
+    prefix3 BLOB NOT NULL,
+    prefix5 BLOB NOT NULL,
+    properties5 BLOB NOT NULL,
+    properties_json TEXT,
+    payload BLOB NOT NULL,
+    PRIMARY KEY (topic)
+) WITHOUT ROWID;
+CREATE INDEX retained_expiry ON retained (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX retained_tombstones ON retained (stored_at) WHERE tombstone = 1;
+CREATE TABLE retained_levels (
+    levels INTEGER NOT NULL,
+    PRIMARY KEY (levels)
+);
+CREATE VIEW retained_messages AS
+SELECT topic, payload, qos, client_id, username, stored_at, expires_at, size, revision, properties_json
+FROM retained
+WHERE tombstone = 0 AND (expires_at IS NULL OR expires_at > CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER));
+CREATE TABLE sessions (
+    id BIGINT NOT NULL,
+    client_id TEXT NOT NULL,
+    username TEXT,
+    listener TEXT NOT NULL,
+    expiry_interval BIGINT,
+    expires_at BIGINT,
+    void_cuts BIGINT,
+    PRIMARY KEY (id)
+) WITHOUT ROWID;
+CREATE TABLE session_subscriptions (
+    session_id BIGINT NOT NULL,
+    topic_filter TEXT NOT NULL,
+    qos SMALLINT NOT NULL,
+    no_local SMALLINT NOT NULL,
+    retain_as_published SMALLINT NOT NULL,
+    retain_handling SMALLINT NOT NULL,
+    identifier INTEGER,
+    replay_after TEXT,
+    replay_cut BIGINT,
+    PRIMARY KEY (session_id, topic_filter)
+) WITHOUT ROWID;
+CREATE TABLE session_messages (
+    id INTEGER NOT NULL,
+    topic TEXT NOT NULL,
+    qos SMALLINT NOT NULL,
+    retain SMALLINT NOT NULL,
+    client_id TEXT,
+    username TEXT,
+    expires_at BIGINT,
+    properties5 BLOB NOT NULL,
+    payload BLOB NOT NULL,
+    PRIMARY KEY (id)
+);
+CREATE TABLE session_deliveries (
+    session_id BIGINT NOT NULL,
+    seq BIGINT NOT NULL,
+    message_id BIGINT,
+    qos SMALLINT NOT NULL,
+    retain SMALLINT NOT NULL,
+    identifiers TEXT NOT NULL,
+    packet_identifier INTEGER,
+    released SMALLINT NOT NULL,
+    shared_filter TEXT,
+    PRIMARY KEY (session_id, seq)
+) WITHOUT ROWID;
+CREATE TABLE session_received (
+    session_id BIGINT NOT NULL,
+    packet_identifier INTEGER NOT NULL,
+    received_at BIGINT NOT NULL,
+    PRIMARY KEY (session_id, packet_identifier)
+) WITHOUT ROWID;
+CREATE TABLE nodes (
+    node SMALLINT NOT NULL,
+    revision_mark BIGINT NOT NULL,
+    retained_count BIGINT NOT NULL,
+    retained_bytes BIGINT NOT NULL,
+    largest_packet BIGINT NOT NULL,
+    unsent_revision BIGINT,
+    PRIMARY KEY (node)
+);
+CREATE TABLE wills (
+    node SMALLINT NOT NULL,
+    client_id TEXT NOT NULL,
+    username TEXT,
+    topic TEXT NOT NULL,
+    qos SMALLINT NOT NULL,
+    retain SMALLINT NOT NULL,
+    delay BIGINT NOT NULL,
+    due_at BIGINT,
+    properties5 BLOB NOT NULL,
+    payload BLOB NOT NULL,
+    PRIMARY KEY (node, client_id)
+) WITHOUT ROWID;
+CREATE TABLE retained_usage (
+    scope TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    messages BIGINT NOT NULL,
+    bytes BIGINT NOT NULL,
+    counted_to TEXT,
+    PRIMARY KEY (scope, subject)
+) WITHOUT ROWID;
+CREATE TABLE retained_history (
+    seq INTEGER NOT NULL,
+    topic TEXT NOT NULL,
+    op TEXT NOT NULL,
+    origin TEXT NOT NULL,
+    qos SMALLINT NOT NULL,
+    size BIGINT NOT NULL,
+    changed_at BIGINT NOT NULL,
+    expires_at BIGINT,
+    revision BIGINT NOT NULL,
+    client_id TEXT,
+    username TEXT,
+    properties5 BLOB NOT NULL,
+    properties_json TEXT,
+    payload BLOB NOT NULL,
+    PRIMARY KEY (seq)
+);
+CREATE INDEX retained_history_topics ON retained_history (topic, seq);
+CREATE TABLE retained_history_periods (
+    first_seq INTEGER NOT NULL,
+    complete_since BIGINT,
+    ended_at BIGINT,
+    baseline_to TEXT NOT NULL,
+    pruned_to BIGINT NOT NULL,
+    PRIMARY KEY (first_seq)
+);
+CREATE TABLE retained_history_state (
+    id SMALLINT NOT NULL CONSTRAINT one_row CHECK (id = 1),
+    last_seq BIGINT NOT NULL,
+    last_at BIGINT NOT NULL,
+    bytes BIGINT NOT NULL,
+    archived_seq BIGINT,
+    PRIMARY KEY (id)
+);
+CREATE TABLE retained_history_absent (
+    node SMALLINT NOT NULL,
+    PRIMARY KEY (node)
+);
+CREATE VIEW retained_history_events AS
+SELECT seq, op, topic, payload, qos, client_id, username, origin, changed_at, expires_at, size, revision,
+properties_json
+FROM retained_history;
+CREATE TABLE pipeline_jobs (
+    job TEXT NOT NULL,
+    state TEXT NOT NULL,
+    merge TEXT NOT NULL,
+    position TEXT NOT NULL,
+    counts TEXT NOT NULL,
+    started_at BIGINT NOT NULL,
+    changed_at BIGINT NOT NULL,
+    PRIMARY KEY (job)
+) WITHOUT ROWID;
+INSERT INTO nodes VALUES (0, 0, 0, 0, 0, NULL);
+INSERT INTO retained_history_state VALUES (1, 0, 0, 0, NULL)
