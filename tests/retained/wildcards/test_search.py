@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from holdfast.messages import RetainedChange
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.retained.wildcards.plan import plan
-from holdfast.retained.wildcards.scan_size import FEWEST_JUMPS, FEWEST_TOPICS, ScanSize
+from holdfast.retained.wildcards.scan_size import FEWEST_JUMPS, FEWEST_TOPICS, WALKS_WITHOUT_JUMPS, ScanSize
 from holdfast.retained.wildcards.successor_sql import successor
 from holdfast.topics import matches
 from tests.retained.store import test_postgres, test_sql
@@ -217,9 +217,22 @@ def test_the_winning_way_doubles_and_the_other_one_starts_anew() -> None:
     size.jumped()
     assert (size.jumps, size.topics) == (2 * FEWEST_JUMPS, FEWEST_TOPICS)
     size.filled()
-    assert (size.jumps, size.topics) == (0, FEWEST_TOPICS)
+    assert (size.jumps, size.topics, size.dense) == (0, FEWEST_TOPICS, True)
     size.walked()
-    assert (size.jumps, size.topics) == (FEWEST_JUMPS, 2 * FEWEST_TOPICS)
+    assert (size.jumps, size.topics, size.dense) == (FEWEST_JUMPS, 2 * FEWEST_TOPICS, False)
+
+
+def test_where_jumps_have_lost_at_the_largest_size_they_are_tried_in_every_eighth_statement() -> None:
+    size = ScanSize(64, 2 * FEWEST_TOPICS)
+    tried = []
+    for _ in range(1 + 3 * 8):
+        tried.append(size.jumps)
+        size.walked()
+    assert tried == [FEWEST_JUMPS] + 3 * [FEWEST_JUMPS, *[0] * WALKS_WITHOUT_JUMPS]
+    for lost_or_won in (ScanSize.filled, ScanSize.jumped):
+        lost_or_won(size)
+        size.walked()
+        assert size.jumps == FEWEST_JUMPS
 
 
 @given(st.integers(1, 100), st.integers(1, 10_000), st.lists(st.sampled_from([ScanSize.jumped, ScanSize.walked])))
@@ -230,7 +243,7 @@ def test_scan_sizes_stay_within_their_limits(
     for step in steps:
         step(size)
         assert 1 <= size.topics <= most
-        assert 2 <= size.jumps <= max(2, most / topics_per_jump)
+        assert size.jumps == 0 or 2 <= size.jumps <= max(2, most / topics_per_jump)
 
 
 # --- the cost of a search

@@ -26,6 +26,7 @@ million topics. Messages may change between two statements of a read, but not wi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -85,7 +86,7 @@ class BoundedRead:
         self._statements = statements
         self._plan = plan
         self._selection = selection
-        self._largest_packet = statements.largest_packet_now(self._cursor, totals)
+        self._totals = totals
         patterned = plan.levels is not None and not plan.counted and not plan.exact
         levels = statements.levels_now(self._cursor, totals) if patterned else frozenset()
         # Messages that are too long are counted, but not where none can be.
@@ -176,6 +177,11 @@ class BoundedRead:
     def _divided(self, found: Slice, slice_rows: int) -> list[Slice]:
         return [found] if found.count <= slice_rows else divide(found, slice_rows, self._selection.protocol_version)
 
+    @cached_property
+    def _largest_packet(self) -> int:
+        """The length of the longest packet in the store. A read without matches does not ask for it."""
+        return self._statements.largest_packet_now(self._cursor, self._totals)
+
     def _overdue(self) -> bool:
         """Tell SQLite whether to interrupt the running statement."""
         return not self._searching and self._bounds.seconds() >= self._interrupt_at
@@ -196,8 +202,10 @@ class BoundedRead:
         walked = size.topics if self._check is not None else min(size.topics, _LISTED_ROWS)
         bound = {"low": rest.low, "high": rest.high, "offset": walked - 1}
         likely: Sequence[str] | None = None  # unknown
-        if self._plan.levels is None or not size.jumps:
+        if self._plan.levels is None or size.dense:
             end = self._statements.walk(self._cursor, bounded, bound)
+        elif not size.jumps:
+            end, likely = self._statements.walk_and_match(self._cursor, self._plan, bounded, bound)
         else:
             bound.update(jumps=size.jumps, break_even=size.topics_per_jump * size.jumps - 1)
             leap = self._statements.leap(self._cursor, self._plan, bounded, bound)

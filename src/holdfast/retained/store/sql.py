@@ -91,16 +91,16 @@ class SQLRetainedStore:
 
     The ``recorder`` is told about every change in the same transaction.
 
-    A search walks at most ``scan_rows`` topics in one statement. It jumps over topics that cannot match where a jump
-    passes over ``jump_rows`` topics. A read ends early after ``read_time`` seconds. ``counted_filters`` and, with
-    ``counted_clients``, all Clients have quotas, so their usage is counted.
+    A search walks at most ``scan_rows`` topics in one statement (None: the dialect's number). It jumps over topics that
+    cannot match where a jump passes over ``jump_rows`` topics. A read ends early after ``read_time`` seconds.
+    ``counted_filters`` and, with ``counted_clients``, all Clients have quotas, so their usage is counted.
     """
 
     def __init__(
         self,
         store: DurableStore,
         *,
-        scan_rows: int = 8192,
+        scan_rows: int | None = None,
         jump_rows: int = 64,
         read_time: float = 0.005,
         seconds: Callable[[], float] = monotonic,
@@ -113,9 +113,10 @@ class SQLRetainedStore:
         self.unsent_revision = 0
         self.reads_ahead = store.reads_in_threads
         self._bounds = Bounds(read_time, seconds)
-        #: the scan size of each filter, as its last read left it
-        self._scan_size_of = lru_cache(maxsize=_SCAN_SIZES)(lambda topic_filter: ScanSize(jump_rows, scan_rows))  # noqa: ARG005
         self._statements = statements_for(store.dialect)
+        most = scan_rows or self._statements.most_scanned
+        #: the scan size of each filter, as its last read left it
+        self._scan_size_of = lru_cache(maxsize=_SCAN_SIZES)(lambda topic_filter: ScanSize(jump_rows, most))  # noqa: ARG005
         self._usage = UsageTable(self._statements, counted_filters, counted_clients)
         self._recorder = recorder
         self._upserts = RetainedUpserts(

@@ -16,6 +16,8 @@ jumps won                  32    1024
 walk won                    8    2048
 ======================  =====  ======
 
+A search that walks at the largest size tries jumps only in every eighth statement.
+
 If a walk has so many matches that the read was full before its end, jumps cannot help: none are tried until the next
 walk is read to its end. The sizes of a Topic Filter are kept between reads, so the second client with the same filter
 starts where the first one ended.
@@ -29,16 +31,23 @@ from attrs import define, field
 FEWEST_JUMPS = 8
 #: The topics of a first walk.
 FEWEST_TOPICS = 1024
+#: The walks of the largest size without an attempt to jump, after an attempt that lost.
+WALKS_WITHOUT_JUMPS = 7
 
 
 @define
 class ScanSize:
-    """The sizes for one Topic Filter. No statement walks more than ``most`` topics, or jumps for a longer time."""
+    """The sizes for one Topic Filter. No statement walks more than ``most`` topics, or jumps for a longer time.
+
+    Without ``jumps``, the next statement only walks. If the matches are ``dense``, it need not look for them.
+    """
 
     topics_per_jump: int
     most: int
     jumps: int = field(init=False)
     topics: int = field(init=False)
+    dense: bool = field(default=False, init=False)
+    _rest: int = field(default=0, init=False)  # the walks before jumps are tried again
 
     def __attrs_post_init__(self) -> None:
         self.jumps = min(FEWEST_JUMPS, self.most_jumps)
@@ -56,10 +65,16 @@ class ScanSize:
 
     def filled(self) -> None:
         """Take note that a part of a walk filled the read: matches are dense, so no jumps are tried."""
-        self.jumps = 0
+        self.dense = True
+        self.jumps = self._rest = 0
         self.topics = min(FEWEST_TOPICS, self.most)
 
     def walked(self) -> None:
         """Take note that the walk won."""
-        self.jumps = min(FEWEST_JUMPS, self.most_jumps)
+        self.dense = False
+        if self._rest:
+            self._rest -= 1
+        elif self.topics == self.most and self.jumps:
+            self._rest = WALKS_WITHOUT_JUMPS
+        self.jumps = 0 if self._rest else min(FEWEST_JUMPS, self.most_jumps)
         self.topics = min(2 * self.topics, self.most)

@@ -85,6 +85,8 @@ class Statements(ABC):
 
     fragments: ClassVar[Fragments]
     pattern_syntax: ClassVar[PatternSyntax]
+    #: the most topics that one statement of a search walks over
+    most_scanned: ClassVar[int]
 
     # --- the driver's values
 
@@ -184,6 +186,19 @@ class Statements(ABC):
         cursor.execute(_walk(bounded), bound)
         end: str | None = cursor.fetchone()[0]
         return end
+
+    def walk_and_match(
+        self,
+        cursor: Cursor,
+        plan: Plan,
+        bounded: bool,
+        bound: dict[str, Any],
+    ) -> tuple[str | None, Sequence[str] | None]:
+        """Walk; return the topic there, and the topics of the walk that match the plan's pattern.
+
+        The second value is None if that is unknown or if there are many.
+        """
+        return self.walk(cursor, bounded, bound), None
 
     @abstractmethod
     def leap(self, cursor: Cursor, plan: Plan, bounded: bool, bound: dict[str, Any]) -> Leap:
