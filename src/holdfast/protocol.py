@@ -116,7 +116,7 @@ class MQTTServerProtocol(Protocol):
         self._header = ProxyHeader() if accepted.awaits_header else None
         self._receive: Callable[[bytes], None] = self._receive_header
         self._connection: Connection | None = None
-        self._direct: TCPTransport | None = None
+        self._send: Callable[[bytes], int] | None = None  # of the socket, if it is plain TCP
         self._closing: IDelayedCall | None = None
         self._usual_probes: _Probes = ()
 
@@ -124,7 +124,7 @@ class MQTTServerProtocol(Protocol):
         """Create the Network Connection."""
         transport = self._open_transport()
         if isinstance(transport, TCPTransport) and not transport.TLS:
-            self._direct = transport
+            self._send = transport.socket.send
         self._accepted.opened()
         self._connections.add(self)
         if isinstance(transport.getHost(), (IPv4Address, IPv6Address)):
@@ -171,7 +171,7 @@ class MQTTServerProtocol(Protocol):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Tell the Network Connection that its transport is gone."""
-        self._direct = None
+        self._send = None
         self._accepted.closed()
         if self._closing is not None and self._closing.active():
             self._closing.cancel()
@@ -204,15 +204,17 @@ class MQTTServerProtocol(Protocol):
     def write(self, data: bytes) -> bool:
         """Send bytes; return whether the transport has sent all of them.
 
-        Plain TCP sends them at once if the socket has room. Twisted's own write would wait for the next reactor turn.
+        Plain TCP sends them at once, as far as the socket has room, and from here: every message to every client comes
+        this way, and each call between costs a tenth of the send. Twisted's own write would wait for the next reactor
+        turn.
         """
-        direct = self._direct
-        while direct is not None:
-            sent = direct.writeSomeData(data)
+        if self._send is not None:
+            try:
+                sent = self._send(data)
+            except OSError:  # the socket is full, or broken: then the transport notices it
+                sent = 0
             if sent == len(data):
                 return True
-            if not isinstance(sent, int) or sent == 0:  # the socket is full, or broken: then the transport notices it
-                break
             data = data[sent:]
         self._open_transport().write(data)
         return False
@@ -220,7 +222,7 @@ class MQTTServerProtocol(Protocol):
     def close(self, data: bytes) -> None:
         """Send these last bytes and close."""
         transport = self._open_transport()
-        self._direct = None
+        self._send = None
         transport.unregisterProducer()
         if data:
             transport.write(data)

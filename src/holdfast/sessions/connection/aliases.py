@@ -13,6 +13,7 @@ again on another connection, contain no alias.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 from holdfast.wire import ProtocolError, ReasonCode, encode_variable_byte_integer, read_variable_byte_integer
 
@@ -105,6 +106,15 @@ class OutgoingAliases:
         )
         size = encode_variable_byte_integer(len(head) + len(packet) - position)
         return b"".join((packet[:1], size, head, packet[position:]))
+
+    def before(self, send: Callable[[bytes], None]) -> Callable[[bytes], None]:
+        """Return a function that sends a PUBLISH in the way of ``send``, with its alias."""
+        apply = self.apply
+
+        def send_with_alias(packet: bytes) -> None:
+            send(apply(packet))
+
+        return send_with_alias
 
     def _assign(self, topic: bytes) -> int:
         numbers = self._numbers

@@ -40,7 +40,7 @@ from holdfast.sessions.connection.error_guard import ErrorGuard
 from holdfast.sessions.connection.explanations import Explanations, failure_reason
 from holdfast.sessions.connection.flush_schedule import FlushSchedule
 from holdfast.sessions.connection.network import INetworkConnection
-from holdfast.sessions.connection.outbox import Outbox
+from holdfast.sessions.connection.outbox import UNLIMITED, Outbox
 from holdfast.sessions.connection.packet_order import PacketOrder
 from holdfast.sessions.connection.unread_answers import DrainWatch, UnreadAnswers
 from holdfast.sessions.counters import Counters
@@ -53,8 +53,6 @@ T = TypeVar("T")
 
 #: judges a CONNECT, now or later
 Admit = Callable[[IClientLink, p.Connect], None]
-
-_UNLIMITED = 1 << 62
 
 
 class Phase(Enum):
@@ -95,7 +93,14 @@ class Connection:
         self._network = network
         self._phase = Phase.NEW
         self.guard = ErrorGuard(self.close_after_error)
-        self._outbox = Outbox(network, flushes, counters, self.guard.fail)
+        self._outbox = Outbox(
+            network,
+            flushes,
+            counters,
+            self.guard.fail,
+            limits.max_buffered_bytes or UNLIMITED,
+            limits.max_buffered_messages or UNLIMITED,
+        )
         self.acknowledgements = Acknowledgements(self._outbox.send_other, partial(pressure.charge, self), self.guard)
         self._pressure = pressure
         self._order = PacketOrder(
@@ -109,17 +114,15 @@ class Connection:
             refuse=self._refuse,
             fail=self.guard.fail,
         )
-        # These methods are called for every piece of bytes, so no method of this class is in between.
+        # These methods are called for every piece of bytes or message, so no method of this class is in between.
         self.receive = self._order.receive
         self.hold = self._order.hold
         self.release = self._order.release
+        self.send_message: Callable[[bytes], None] = self._outbox.send_message
         self._unread = UnreadAnswers(self._outbox, self._order, clock, self._takes_nothing, self.guard)
         self._outbox.on_unsent = self._check_unsent
         self._drain = DrainWatch(self._outbox)
-        self._aliases: OutgoingAliases | None = None
         self._client: IAdmittedClient | None = None
-        self._max_bytes = limits.max_buffered_bytes or _UNLIMITED
-        self._max_messages = limits.max_buffered_messages or _UNLIMITED
         self._keep_alive = 0.0
         self._timer: IDelayedCall | None = clock.callLater(limits.idle_timeout, self._not_admitted_in_time)
         counters.connections += 1
@@ -189,7 +192,7 @@ class Connection:
         self.explanations = Explanations(packet.protocol_version, packet.properties)
         aliases = min(packet.properties.topic_alias_maximum or 0, self.limits.max_topic_alias_out)
         if aliases:
-            self._aliases = OutgoingAliases(aliases, self.maximum_packet_size)
+            self.send_message = OutgoingAliases(aliases, self.maximum_packet_size).before(self._outbox.send_message)
         self._admit(self, packet)
 
     def expect(self, actions: Actions) -> None:
@@ -221,18 +224,6 @@ class Connection:
         if self._phase is not Phase.CLOSED:
             self._outbox.send_other(packet)
 
-    def send_message(self, packet: bytes) -> None:
-        """Send a PUBLISH."""
-        if self._phase is Phase.CLOSED:
-            return
-        if self._aliases is not None:
-            packet = self._aliases.apply(packet)
-        outbox = self._outbox
-        outbox.messages += 1
-        outbox.send(packet)
-        if outbox.bytes > self._max_bytes or outbox.messages > self._max_messages:
-            self._shut_down()
-
     def send_messages(self, packets: bytes, count: int) -> None:
         """Send several retained messages, already joined."""
         # A replay asks for room before it sends. So its messages count only if the transport does not take them.
@@ -253,7 +244,7 @@ class Connection:
         """Shut the connection down if its Session's queue has grown too long."""
         assert self._client is not None
         queue, outbox = self._client.queue, self._outbox
-        if len(queue) + outbox.messages > self._max_messages or queue.bytes + outbox.bytes > self._max_bytes:
+        if len(queue) + outbox.messages > outbox.max_messages or queue.bytes + outbox.bytes > outbox.max_bytes:
             self._shut_down()
 
     # --- the end
@@ -308,7 +299,7 @@ class Connection:
     def _check_unsent(self) -> None:
         """Act on packets that have to wait: end the connection, or stop reading from its Client."""
         outbox = self._outbox
-        if outbox.bytes > self._max_bytes or outbox.messages > self._max_messages:
+        if outbox.bytes > outbox.max_bytes or outbox.messages > outbox.max_messages:
             self._shut_down()
         elif self._phase is not Phase.CLOSED:
             self._unread.hold_if_many()

@@ -18,7 +18,8 @@ class FlushSchedule:
 
     def __init__(self, clock: IReactorTime) -> None:
         self._clock = clock
-        self._due: list[Callable[[], None]] = []
+        #: the scheduled flushes; while there is one, others may be appended without a call of :meth:`schedule`
+        self.due: list[Callable[[], None]] = []
         self._receiving = False
         self._called = False  # whether the next turn runs what is due then
 
@@ -29,15 +30,15 @@ class FlushSchedule:
     def end(self) -> None:
         """The packets have been handled: run the flushes that they caused."""
         self._receiving = False
-        if self._due:
+        if self.due:
             self._run()
 
     def schedule(self, flush: Callable[[], None]) -> None:
         """Run this flush at the end of the present turn."""
-        if not (self._due or self._receiving or self._called):
+        if not (self.due or self._receiving or self._called):
             self._called = True
             self._clock.callLater(0, self._next_turn)
-        self._due.append(flush)
+        self.due.append(flush)
 
     def _next_turn(self) -> None:
         self._called = False
@@ -45,7 +46,7 @@ class FlushSchedule:
 
     def _run(self) -> None:
         # A flush may schedule others. Those run in the next turn.
-        due, self._due = self._due, []
+        due, self.due = self.due, []
         for flush in due:
             try:
                 flush()

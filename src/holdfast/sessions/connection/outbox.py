@@ -8,9 +8,9 @@ bytes, and ``on_room`` lets it go on when they have left. One that pauses with f
 
 ``answers`` counts the part of ``bytes`` that is no PUBLISH, in the collected packets and in the piece. Nobody needs to
 look at it while the transport takes every piece at once. From the moment when it does not, ``on_unsent`` is called for
-the piece and for each later packet: the connection then decides whether too much waits. PUBLISH packets are left out,
-since the caller checks the limits after each of them. After messages of a replay it is called at the end of the turn:
-the connection must not end in the middle of a slice.
+the piece and for each later packet: the connection then decides whether too much waits. For a PUBLISH it is called as
+soon as more than ``max_bytes`` or ``max_messages`` wait. After messages of a replay it is called at the end of the
+turn: the connection must not end in the middle of a slice.
 
 Writing may fail unexpectedly, in a turn that serves many connections. Then ``fail`` ends this one.
 """
@@ -24,6 +24,9 @@ from twisted.python.failure import Failure
 from holdfast.sessions.connection.flush_schedule import FlushSchedule
 from holdfast.sessions.connection.network import INetworkConnection
 from holdfast.sessions.counters import Counters
+
+#: more bytes or messages than ever wait
+UNLIMITED = 1 << 62
 
 #: replays and queued messages rest while at least this many bytes wait to be sent
 LOW_WATER = 64 * 1024
@@ -57,6 +60,8 @@ class Outbox:
         "_writing",
         "answers",
         "bytes",
+        "max_bytes",
+        "max_messages",
         "messages",
         "on_room",
         "on_unsent",
@@ -68,8 +73,12 @@ class Outbox:
         flushes: FlushSchedule,
         counters: Counters,
         fail: Callable[[Failure], None],
+        max_bytes: int = UNLIMITED,
+        max_messages: int = UNLIMITED,
     ) -> None:
         self._fail = fail
+        self.max_bytes = max_bytes
+        self.max_messages = max_messages
         self._network = network
         self._flushes = flushes
         self._counters = counters
@@ -90,8 +99,24 @@ class Outbox:
         #: called when there is room again: the queued messages and the replays of the admitted Client go on
         self.on_room: Callable[[], None] = _do_nothing
 
+    def send_message(self, packet: bytes) -> None:
+        """Queue a PUBLISH, and check whether too much waits."""
+        # Every message to every client comes this way: ``send`` is repeated here, since a call would cost more.
+        self._collected.append(packet)
+        self.bytes += len(packet)
+        self.messages += 1
+        if not (self._scheduled or self._writing):
+            self._scheduled = True
+            due = self._flushes.due
+            if due:
+                due.append(self.flush)
+            else:
+                self._flushes.schedule(self.flush)
+        if self.bytes > self.max_bytes or self.messages > self.max_messages:
+            self.on_unsent()
+
     def send(self, packets: bytes, count: int = 1) -> None:
-        """Queue a PUBLISH, or ``count`` of them, joined."""
+        """Queue a packet, or ``count`` of them, joined."""
         if count != 1:
             self._extra += count - 1
         self._collected.append(packets)
@@ -143,17 +168,18 @@ class Outbox:
         if self._writing or not (collected or self._room_wanted):
             return
         data = collected[0] if len(collected) == 1 else b"".join(collected)
-        if data:
-            self._count(len(data))
+        size = len(data)
+        if size:
+            self._count(size)
             collected.clear()
         try:
-            if not data or self._network.write(data):
+            if not size or self._network.write(data):
                 self.bytes = self.messages = self.answers = 0
-                if self._room_wanted or len(data) >= LOW_WATER:  # somebody may have paused because of them
+                if self._room_wanted or size >= LOW_WATER:  # somebody may have paused because of them
                     self._room_wanted = False
                     self.on_room()
             else:
-                self.bytes = len(data)
+                self.bytes = size
                 self._answers_in_piece = self.answers
                 self._writing = True
                 self.on_unsent()
@@ -183,7 +209,8 @@ class Outbox:
         self.flush()
 
     def close(self) -> None:
-        """Wake and tell nobody any more: the connection is over."""
+        """Wake and tell nobody any more, and write nothing: the connection is over."""
+        self._writing = True
         self.on_room = self.on_unsent = _do_nothing
 
     def take(self, last: bytes) -> bytes:
