@@ -97,7 +97,7 @@ def go_on_after_hangup(reactor: Any) -> None:
 
 
 def _hung_up(name: str) -> None:
-    """Reopen the log files, and say what was done and what was not."""
+    """Reopen the log files. Log which were reopened, which could not be, and that nothing else was reloaded."""
     reopened = reopen_log_files()
     for failure in reopened.failures:
         _log.error("{signal}: a log file cannot be opened again, and stays as it is: {failure}",

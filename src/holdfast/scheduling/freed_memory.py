@@ -1,9 +1,10 @@
 """Gives memory that was freed back to the system, so that a burst does not raise the broker's memory for good.
 
-How it works. The C library keeps what was freed below the last block in use. Ten slow readers may have had 8 MB in
-packets, and one small block behind them keeps all of it in the process. ``malloc_trim`` of glibc gives back every free
-page. It takes some tenths of a millisecond, more in a large process. So it is called every second at most, rests for a
-thousand times as long as it took, and for an hour after it took longer than :data:`TOO_LONG`.
+How it works. The C library returns memory to the system from the end of the heap only. Say the packets of ten slow
+readers took 8 MB and are freed: one small block behind them that is still in use keeps all of it in the process.
+``malloc_trim`` of glibc gives back every free page. It takes some tenths of a millisecond, more in a large process. So
+it is called every second at most, rests for a thousand times as long as it took, and for an hour after it took longer
+than :data:`TOO_LONG`.
 """
 
 from __future__ import annotations

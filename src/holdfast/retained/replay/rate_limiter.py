@@ -50,7 +50,8 @@ class RateLimiter:
         first = self._first or waiter
         now = self._clock.seconds()
         if first is waiter and not bucket.wait(min(wanted, bucket.rate.portion), now):
-            # Saved tokens come at once. Who has waited gets a portion: the tokens come evenly under load.
+            # A waiter that never waited takes all saved tokens at once. One from the queue takes one portion, so that
+            # tokens are handed out evenly under load.
             most = bucket.rate.portion if self._is_waiting(waiter) else bucket.available(now)
             self._served(waiter)
             return min(wanted, most)

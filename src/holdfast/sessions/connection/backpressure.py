@@ -2,8 +2,8 @@
 
 How it works. A Client is held after the packet whose change waits, not before it: only then is it known that there is
 a change. So each Client that is connected when the pressure begins exceeds the limit by one packet. A Client that
-connects later must not have one packet more with each connection: what may add to the backlog is postponed before it
-takes effect. An example:
+connects later must not have one packet more with each connection, so its packets that may cause a change wait before
+they take effect. An example:
 
     a is connected    PUBLISH is taken, its PUBACK waits; a is held
     the pressure begins

@@ -21,7 +21,7 @@ class FlushSchedule:
         #: the scheduled flushes; while there is one, others may be appended without a call of :meth:`schedule`
         self.due: list[Callable[[], None]] = []
         self._receiving = False
-        self._called = False  # whether the next turn runs what is due then
+        self._called = False  # whether a call of _next_turn is due
 
     def begin(self) -> None:
         """Bytes have arrived: flushes scheduled from now on wait for :meth:`end`."""
