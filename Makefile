@@ -23,7 +23,7 @@ help:
 	@echo 'make check   ruff, mypy, import layers, changelog'
 	@echo 'make picture draw docs/developer/rooms.svg anew, after imports have changed'
 	@echo 'make check-file FILE=src/holdfast/topics.py     ruff and mypy on this file'
-	@echo 'make bench   benchmarks, beside mosquitto where installed          (options: BENCH_ARGS="--quick")'
+	@echo 'make bench   benchmarks, beside mosquitto where installed; needs cc    (options: BENCH_ARGS="--quick")'
 	@echo 'make faults  kill, fill, lock and damage for half an hour            (options: FAULTS_ARGS="--quick")'
 	@echo 'make wheel   build the wheel and the source distribution in dist/'
 	@echo 'make clean   remove what was built'
@@ -101,5 +101,5 @@ wheel: $(VENV)/dev
 	$(BIN)/python -m build --outdir dist .
 
 clean:
-	rm -rf build dist src/*.egg-info $(VENV)/installed-* $(VENV)/dev .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist benchmarks/load/build src/*.egg-info $(VENV)/installed-* $(VENV)/dev .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

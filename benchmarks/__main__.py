@@ -1,53 +1,73 @@
-"""Run the scenarios on Holdfast and, if it is installed, on mosquitto, in turn; print both side by side."""
+"""Run the scenarios on Holdfast and on the peers that are installed, in turn; print them side by side."""
 
 from __future__ import annotations
 
 import argparse
 import gc
 import json
+import resource
 import signal
 import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks import goals
 from benchmarks.brokers import Broker, Site, Unavailable
-from benchmarks.makes import start, version
+from benchmarks.generator import compiled
+from benchmarks.makes import MAKES, NULL, is_installed, start, version
 from benchmarks.report import Figures, lines, markdown
 from benchmarks.results import Result
-from benchmarks.scenarios import FULL, QUICK, SCENARIOS, Scale
-from benchmarks.wire import ID_SIZE, Wire
+from benchmarks.scenarios import FULL, QUICK, SCENARIOS, Scale, Scenario
+from benchmarks.wire import LARGEST, Wire
 
-BROKERS = ("holdfast", "mosquitto")
-SECONDS = 240.0  # for one case
-LARGEST = 10**ID_SIZE
+_DEFAULT = ("holdfast", "mosquitto", "flashmq")
+_SECONDS = 240.0  # for one case
+_WITH_NODELAY = "mosquitto-nodelay"
 
 
-def measure(site: Site, brokers: list[str], names: list[str], scale: Scale, repeat: int) -> Figures:
+def measure(site: Site, makes: Sequence[str], names: Sequence[str], scale: Scale, repeat: int) -> Figures:
     """Run every scenario on every broker, alternating, each broker keeping its process through one round."""
     figures: Figures = {}
     for round_number in range(repeat):
         running: dict[str, Broker] = {}
         try:
             for name in names:
-                for broker_name in brokers:
+                scenario = SCENARIOS[name]
+                if scenario.once and round_number:
+                    continue
+                for broker_name in configurations(scenario, makes):
+                    begin = time.perf_counter()
                     broker = running.get(broker_name)
                     if broker is None:
                         broker = running[broker_name] = start(broker_name, site)
-                    result = Result(broker, SECONDS)
+                    result = Result(broker, _SECONDS)
                     try:
-                        SCENARIOS[name](broker, result, scale)
+                        scenario.run(broker, result, scale)
                     except Exception as error:  # the other scenarios can still be measured
                         result.failed = True
                         print(f"{name} on {broker_name}: {error!r}", file=sys.stderr)
                     for row in result.rows:
-                        figures.setdefault((name, row.case, row.metric), {}).setdefault(broker_name, []).append(row)
+                        by_broker = figures.setdefault((name, row.case, row.metric), {})
+                        by_broker.setdefault(row.of or broker_name, []).append(row)
                     if result.failed:
                         running.pop(broker_name).stop()
-                    print(f"round {round_number + 1}: {name} on {broker_name} done", file=sys.stderr)
+                    seconds = time.perf_counter() - begin
+                    print(f"round {round_number + 1}: {name} on {broker_name} in {seconds:.0f} s", file=sys.stderr)
         finally:
             for broker in running.values():
                 broker.stop()
     return figures
+
+
+def configurations(scenario: Scenario, makes: Sequence[str]) -> list[str]:
+    """Return the brokers that run a scenario: each configuration of each make, as far as it matters."""
+    names = [name for make in makes for name in MAKES[make] if scenario.null or make != NULL]
+    if scenario.nodelay:
+        names = [name for name in names if name == _WITH_NODELAY or not name.startswith("mosquitto")]
+    return names
 
 
 def sizes(text: str) -> tuple[int, ...]:
@@ -61,57 +81,90 @@ def sizes(text: str) -> tuple[int, ...]:
     return numbers
 
 
-def main() -> int:
-    """Parse the command line, measure, report."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--scenario", action="append", choices=sorted(SCENARIOS), help="only this one; may be repeated")
-    parser.add_argument("--only", choices=BROKERS, help="measure one broker alone")
-    parser.add_argument("--quick", action="store_true", help="100,000 retained messages, short runs")
-    parser.add_argument("--retained", type=sizes, help="numbers of retained messages, such as 10000,1000000,10000000")
-    parser.add_argument("--repeat", type=int, default=3, help="rounds; the medians are reported (default 3)")
+    parser.add_argument("--only", action="append", choices=sorted(MAKES), help="only this broker; may be repeated")
+    parser.add_argument("--quick", action="store_true", help="100,000 retained messages, one round of short runs")
+    parser.add_argument("--retained", type=sizes, help="numbers of retained messages, such as 1000000,10000000")
+    parser.add_argument("--repeat", type=int, help="rounds; the medians are reported (default 3, with --quick 1)")
     parser.add_argument("--protocol", type=int, choices=[4, 5], default=4, help="4 is MQTT 3.1.1")
-    parser.add_argument("--markdown", action="store_true", help="print one table in Markdown")
+    parser.add_argument("--markdown", action="store_true", help="print the tables in Markdown")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--directory", help="where brokers keep their data (default: the system's temporary folder)")
     parser.add_argument("--holdfast-args", default="", help="more options for twistd holdfast")
     parser.add_argument("--postgres", action="store_true", help="let Holdfast keep its data in a Postgres database")
     parser.add_argument("--list", action="store_true", help="list the scenarios")
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    """Parse the command line, measure, report."""
+    options = _parser().parse_args()
     if options.list:
         print("\n".join(SCENARIOS))
         return 0
     site = Site.here(options.directory, Wire(options.protocol), options.holdfast_args, options.postgres)
-    brokers = [options.only] if options.only else list(BROKERS)
-    if "mosquitto" in brokers and version("mosquitto") == "not installed":
-        print("mosquitto is not installed: Holdfast alone")
-        brokers.remove("mosquitto")
+    makes = options.only or list(_DEFAULT)
+    for make in [make for make in makes if not is_installed(make)]:
+        print(f"{make} is not installed: without it", file=sys.stderr)
+        makes.remove(make)
+    _allow_many_files()
     site.pin_generator()
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit("terminated"))  # so that the brokers are ended too
     gc.disable()
     names = [name for name in SCENARIOS if not options.scenario or name in options.scenario]
+    scale = QUICK if options.quick else FULL
+    if options.retained:
+        scale = replace(scale, retained=options.retained)
+    begin = time.perf_counter()
     try:
-        scale = QUICK if options.quick else FULL
-        if options.retained:
-            scale = replace(scale, retained=options.retained)
-        figures = measure(site, brokers, names, scale, options.repeat)
+        compiled()
+        figures = measure(site, makes, names, scale, options.repeat or (1 if options.quick else 3))
     except Unavailable as error:
         print(error, file=sys.stderr)
         return 1
-    versions = [f"{name}: {version(name)}" for name in brokers]
+    versions = [f"{make}: {version(make)}" for make in makes]
     store, protocol = "Postgres" if options.postgres else "SQLite", "5.0" if options.protocol == 5 else "3.1.1"
-    print("; ".join([*versions, f"Holdfast on {store}", f"MQTT {protocol}"]))
-    if options.markdown:
-        print()
-    for line in (markdown if options.markdown else lines)(figures, brokers):
+    took = f"{(time.perf_counter() - begin) / 60:.0f} minutes"
+    print("; ".join([*versions, f"Holdfast on {store}", f"MQTT {protocol}", took]))
+    for line in (markdown if options.markdown else lines)(figures, makes):
         print(line)
+    if "holdfast" in makes:
+        print()
+        table = list(goals.summary(figures, goals.goals(scale, options.postgres), "flashmq" in makes))
+        for line in (goals.markdown if options.markdown else goals.terminal)(table):
+            print(line)
     if options.json:
-        rows = [
-            {"scenario": s, "case": c, "metric": m.name, "unit": m.unit, "broker": b, "values": [r.value for r in rs]}
-            for (s, c, m), by_broker in figures.items()
-            for b, rs in by_broker.items()
-        ]
-        options.json.write_text(json.dumps(rows, indent=1))
+        _write(options.json, figures)
     return 0
+
+
+def _allow_many_files() -> None:
+    """Raise the limit of open files for the brokers, as a service manager does."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _write(path: Path, figures: Figures) -> None:
+    rows = [
+        {
+            "scenario": scenario,
+            "case": case,
+            "metric": metric.name,
+            "unit": metric.unit,
+            "broker": broker,
+            "values": [row.value for row in rows],
+            "lost": [row.lost for row in rows],
+            "broker_us": [row.processor.broker if row.processor else None for row in rows],
+            "generator_us": [row.processor.generator if row.processor else None for row in rows],
+            "generator_limited": [bool(row.processor and row.processor.limited) for row in rows],
+        }
+        for (scenario, case, metric), by_broker in figures.items()
+        for broker, rows in by_broker.items()
+    ]
+    path.write_text(json.dumps(rows, indent=1))
 
 
 if __name__ == "__main__":

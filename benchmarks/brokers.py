@@ -64,7 +64,7 @@ class Broker:
         self.port = port
         self.retained = 0  # the topics with the numbers 0 to this one, exclusive, are retained
         self.postgres: str | None = None  # the URL of its database
-        self._command = command
+        self._command = list(command)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -86,6 +86,10 @@ class Broker:
     def options(self) -> Sequence[str]:
         """The options of `twistd holdfast`. A tool with the same options works on the same data."""
         return self._command[self._command.index("holdfast") + 1 :]
+
+    def add_options(self, *options: str) -> None:
+        """Start the process with these options, too, from the next time on."""
+        self._command += options
 
     def launch(self) -> None:
         """Start the process without waiting for it."""

@@ -7,7 +7,7 @@ import socket
 from itertools import count
 from types import TracebackType
 
-from benchmarks.wire import CONNACK, DISCONNECT, PINGREQ, PINGRESP, SUBACK, Wire, receive_maximum
+from benchmarks.wire import CONNACK, DISCONNECT, PINGREQ, PINGRESP, PUBLISH, SUBACK, Wire
 
 HANDSHAKE_SECONDS = 30.0  # during a replay a broker answers late; no answer at all is a failure
 _client_numbers = count(1)
@@ -31,7 +31,6 @@ class Connection:
         connack = self._read_packet(CONNACK)
         if connack[connack_code_at(connack)]:
             raise BenchError(f"CONNECT refused: {connack.hex()}")
-        self.receive_maximum = receive_maximum(connack, wire.version)
 
     def subscribe(self, topic_filter: bytes, qos: int = 0) -> None:
         """Subscribe and wait for the SUBACK; only for filters that match no Retained Message."""
@@ -39,6 +38,12 @@ class Connection:
         suback = self._read_packet(SUBACK)
         if suback[-1] != qos:
             raise BenchError(f"SUBSCRIBE not granted as asked: {suback.hex()}")
+
+    def first_message(self, topic_filter: bytes) -> None:
+        """Subscribe and wait for the first message. It may arrive before the SUBACK [MQTT311-3.8.4]."""
+        self.sock.sendall(self.wire.subscribe(topic_filter, 0))
+        while self._any_packet()[0] & 0xF0 != PUBLISH:
+            pass
 
     def round_trip(self) -> None:
         """Send PINGREQ and wait for the PINGRESP: the broker has then read all earlier packets."""
@@ -76,16 +81,19 @@ class Connection:
         self.sock.close()
 
     def _read_packet(self, kind: int) -> bytes:
+        packet = self._any_packet()
+        if packet[0] != kind:
+            raise BenchError(f"expected packet type {kind:#x}, got {packet[:40].hex()}")
+        return packet
+
+    def _any_packet(self) -> bytes:
         packet = self._read_exactly(2)
         length, shift = packet[1] & 0x7F, 7
         while packet[-1] & 0x80:
             packet += self._read_exactly(1)
             length |= (packet[-1] & 0x7F) << shift
             shift += 7
-        packet += self._read_exactly(length)
-        if packet[0] != kind:
-            raise BenchError(f"expected packet type {kind:#x}, got {packet[:40].hex()}")
-        return packet
+        return packet + self._read_exactly(length)
 
     def _read_exactly(self, size: int) -> bytes:
         parts = b""

@@ -1,29 +1,63 @@
-"""The makes of brokers: their configuration in a temporary directory, and their start."""
+"""The makes of brokers: their configuration in a temporary directory, and their start.
+
+mosquitto has two configurations, which are brokers of their own here: as it comes, and with `set_tcp_nodelay true`. On
+some rows the one is better, on others the other. The report takes the better one of each row.
+"""
 
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from benchmarks.brokers import REPOSITORY, Broker, Site, Unavailable
+from benchmarks.brokers import Broker, Site, Unavailable
+from benchmarks.generator import compiled
 from tests.postgres import empty_database
 
-_MOSQUITTO_PATHS = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
+#: The configurations of each make, by the name under which they are started.
+MAKES = {
+    "holdfast": ("holdfast",),
+    "mosquitto": ("mosquitto", "mosquitto-nodelay"),
+    "flashmq": ("flashmq",),
+    "null": ("null",),
+}
+NULL = "null"
+_PATHS = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
 _MOSQUITTO_CONF = """\
 listener {port} 127.0.0.1
 allow_anonymous true
 max_queued_messages 0
 max_inflight_messages 0
-set_tcp_nodelay true
+set_tcp_nodelay {nodelay}
 persistence {persistence}
 persistence_location {directory}/
 log_type none
 """
+_FLASHMQ_CONF = """\
+allow_anonymous true
+thread_count 1
+quiet true
+log_file {directory}/flashmq.log
+rlimit_nofile {files}
+max_qos_msg_pending_per_client 65535
+max_qos_bytes_pending_per_client 1000000000
+client_max_write_buffer_size 1000000000
+retained_messages_node_limit 100000000
+listen {{
+    protocol mqtt
+    port {port}
+    inet_protocol ip4
+    inet4_bind_address 127.0.0.1
+}}
+"""
+_HOUR = 3600
 
 
 def _free_port() -> int:
@@ -31,14 +65,31 @@ def _free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def _mosquitto(site: Site, directory: Path, durable: bool) -> Broker:
-    program = shutil.which("mosquitto", path=_MOSQUITTO_PATHS)
+def _program(name: str) -> str:
+    program = shutil.which(name, path=_PATHS)
     if program is None:
-        raise Unavailable("mosquitto is not installed")
-    port = _free_port()
-    configuration = _MOSQUITTO_CONF.format(port=port, persistence="true" if durable else "false", directory=directory)
+        raise Unavailable(f"{name} is not installed")
+    return program
+
+
+def _mosquitto(site: Site, directory: Path, durable: bool, nodelay: bool) -> Broker:
+    program, port = _program("mosquitto"), _free_port()
+    configuration = _MOSQUITTO_CONF.format(
+        port=port, persistence=str(durable).lower(), directory=directory, nodelay=str(nodelay).lower()
+    )
     (directory / "mosquitto.conf").write_text(configuration)
-    return Broker("mosquitto", site, directory, port, [program, "-c", str(directory / "mosquitto.conf")])
+    name = "mosquitto-nodelay" if nodelay else "mosquitto"
+    return Broker(name, site, directory, port, [program, "-c", str(directory / "mosquitto.conf")])
+
+
+def _flashmq(site: Site, directory: Path, durable: bool) -> Broker:
+    program, port = _program("flashmq"), _free_port()
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    configuration = _FLASHMQ_CONF.format(port=port, directory=directory, files=files)
+    if durable:
+        configuration += f"storage_dir {directory}\n"
+    (directory / "flashmq.conf").write_text(configuration)
+    return Broker("flashmq", site, directory, port, [program, "-c", str(directory / "flashmq.conf")])
 
 
 def _holdfast(site: Site, directory: Path, _durable: bool) -> Broker:
@@ -56,13 +107,18 @@ def _holdfast(site: Site, directory: Path, _durable: bool) -> Broker:
     return broker
 
 
-def _sink(site: Site, directory: Path, _durable: bool) -> Broker:
+def _null(site: Site, directory: Path, _durable: bool) -> Broker:
     port = _free_port()
-    command = [sys.executable, str(REPOSITORY / "benchmarks" / "sink.py"), str(port)]
-    return Broker("sink", site, directory, port, command)
+    return Broker(NULL, site, directory, port, [str(compiled()), "null", "--port", str(port), "--timeout", f"{_HOUR}"])
 
 
-_MAKES = {"holdfast": _holdfast, "mosquitto": _mosquitto, "sink": _sink}
+_STARTS: dict[str, Callable[[Site, Path, bool], Broker]] = {
+    "holdfast": _holdfast,
+    "mosquitto": partial(_mosquitto, nodelay=False),
+    "mosquitto-nodelay": partial(_mosquitto, nodelay=True),
+    "flashmq": _flashmq,
+    NULL: _null,
+}
 
 
 def start(name: str, site: Site, durable: bool = False) -> Broker:
@@ -74,7 +130,7 @@ def start(name: str, site: Site, durable: bool = False) -> Broker:
     directory = Path(tempfile.mkdtemp(prefix=f"bench-{name}-", dir=site.directory))
     broker = None
     try:
-        broker = _MAKES[name](site, directory, durable)
+        broker = _STARTS[name](site, directory, durable)
         broker.launch()
         broker.ready()
     except BaseException:
@@ -85,12 +141,17 @@ def start(name: str, site: Site, durable: bool = False) -> Broker:
     return broker
 
 
-def version(name: str) -> str:
-    """The versions of the brokers and the machine, for the heading of the report."""
-    if name == "mosquitto":
-        program = shutil.which("mosquitto", path=_MOSQUITTO_PATHS)
-        if program is None:
-            return "not installed"
-        lines = subprocess.run([program, "-h"], capture_output=True, text=True, check=False).stdout.splitlines()
-        return f"{lines[0]}, limits off, not durable" if lines else "unknown version"
-    return f"Python {sys.version.split()[0]}"
+def is_installed(make: str) -> bool:
+    """Whether this make of broker can be started here."""
+    return make in ("holdfast", NULL) or shutil.which(make, path=_PATHS) is not None
+
+
+def version(make: str) -> str:
+    """The version of a broker, for the heading of the report."""
+    if make == "holdfast":
+        return f"Python {sys.version.split()[0]}"
+    if make == NULL:
+        return "a server that does almost nothing"
+    option = "-h" if make == "mosquitto" else "--version"
+    lines = subprocess.run([_program(make), option], capture_output=True, text=True, check=False).stdout.splitlines()
+    return f"{lines[0]}, limits off, not durable" if lines else "unknown version"

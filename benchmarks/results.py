@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import signal
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
 from benchmarks.brokers import Broker, Unavailable
 from benchmarks.connection import BenchError
+from benchmarks.generator import Report
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,18 @@ P99 = Metric("p99", "ms", False)
 MAX = Metric("max", "ms", False)
 
 
+@dataclass(frozen=True)
+class Processor:
+    """Microseconds of processor time for each message, on both sides, and whether the generator was the limit."""
+
+    broker: float
+    generator: float
+    limited: bool = False
+
+
 @dataclass
 class Row:
-    """One figure of one run."""
+    """One figure of one run. With `of`, it is not the broker's own figure, but that of something beside it."""
 
     case: str
     metric: Metric
@@ -38,6 +47,9 @@ class Row:
     lost: int = 0
     failure: str = ""
     note: str = ""
+    wrong: str = ""
+    processor: Processor | None = None
+    of: str = ""
 
 
 class OutOfTime(Exception):
@@ -50,11 +62,21 @@ class Case:
 
     broker: Broker
     rows: dict[Metric, Row]
-    generator_busy: float = 0.0
-    broker_busy: float = 0.0
+    beside: list[Row]
 
     def __setitem__(self, metric: Metric, value: float) -> None:
         self.rows[metric].value = value
+
+    def take(self, report: Report, names: Mapping[Metric, str]) -> None:
+        """Note the figures of the generator's report, by the name they have there, and what went wrong."""
+        for metric, name in names.items():
+            row = self.rows[metric]
+            row.value, row.lost, row.wrong = report[name], report.lost, report.mistakes
+            row.processor = Processor(report.broker_us, report.generator_us, report.limited)
+
+    def compare(self, name: str, metric: Metric, value: float) -> None:
+        """Note a figure of something else, measured beside the broker."""
+        self.beside.append(Row(self.rows[metric].case, metric, value, of=name))
 
     def lost(self, messages: int) -> None:
         """Note that `messages` messages were published and not delivered (negative: delivered more than once)."""
@@ -65,19 +87,6 @@ class Case:
         """Add a remark to the figures."""
         for row in self.rows.values():
             row.note = f"{row.note}; {text}" if row.note else text
-
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Measure the processor use of the generator and the broker inside the block."""
-        wall, own, theirs = time.perf_counter(), time.process_time(), self.broker.cpu_seconds()
-        yield
-        wall = time.perf_counter() - wall
-        self.generator_busy = (time.process_time() - own) / wall
-        self.broker_busy = (self.broker.cpu_seconds() - theirs) / wall
-        busy = f"generator {self.generator_busy:.0%} busy, broker {self.broker_busy:.0%}"
-        if self.generator_busy > 0.9 and self.broker_busy < 0.8:
-            busy += " (the generator may be the limit)"
-        self.note(busy)
 
 
 class Result:
@@ -95,7 +104,7 @@ class Result:
 
         It uses the scenario's broker unless another one is given. A repeated case gets one more value.
         """
-        case = Case(broker or self._broker, {metric: Row(name, metric) for metric in metrics})
+        case = Case(broker or self._broker, {metric: Row(name, metric) for metric in metrics}, [])
         self.rows += case.rows.values()
         failure = ""
         try:
@@ -106,6 +115,7 @@ class Result:
             failure = "TIMEOUT"
         except (BenchError, OSError, Unavailable) as error:
             failure = f"FAILED: {error}"
+        self.rows += case.beside
         if failure:
             self.failed = True
             for row in case.rows.values():

@@ -7,7 +7,20 @@ from dataclasses import dataclass
 
 from benchmarks.brokers import Broker
 from benchmarks.results import Result
-from benchmarks.scenarios import fanin, fanout, hostile, latency, memory, pingpong, replay, seed, start
+from benchmarks.scenarios import (
+    connects,
+    fanin,
+    fanout,
+    hostile,
+    live,
+    memory,
+    mixed,
+    pingpong,
+    replay,
+    retained,
+    seed,
+    start,
+)
 
 
 @dataclass(frozen=True)
@@ -16,24 +29,44 @@ class Scale:
 
     retained: tuple[int, ...]
     seconds: float
-    messages: int
-    starts: int = 3
+    messages: int = 10**9  #: of each case with live messages at most
+    starts: int = 2
+    connects: int = 3000
     attack: float = 1.0  #: the size of each attack
 
 
-FULL = Scale((100_000, 1_000_000), 5.0, 300_000)
-QUICK = Scale((100_000,), 2.0, 100_000, attack=0.2)
+FULL = Scale((1_000_000,), 3.0)
+QUICK = Scale((100_000,), 1.0, starts=1, attack=0.2)
 
 Run = Callable[[Broker, Result, Scale], None]
 
-SCENARIOS: dict[str, Run] = {
-    "fanin": fanin.run,  # the scenarios without retained messages come first
-    "fanout": fanout.run,
-    "pingpong": pingpong.run,
-    "seed": seed.run,
-    "replay": replay.run,
-    "latency": latency.run,
-    "memory": memory.run,
-    "start": start.run,
-    "hostile": hostile.run,
+
+@dataclass(frozen=True)
+class Scenario:
+    """A scenario and the brokers that run it.
+
+    ``nodelay`` is False if `set_tcp_nodelay` matters, so that mosquitto runs with and without; else it runs with it.
+    ``once`` is True for one round only: its figures hardly differ between rounds. ``null`` is True if a server that
+    does almost nothing can run it.
+    """
+
+    run: Run
+    nodelay: bool = False
+    once: bool = False
+    null: bool = True
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "fanin": Scenario(fanin.run),  # the scenarios without retained messages come first
+    "fanout": Scenario(fanout.run),
+    "pingpong": Scenario(pingpong.run),
+    "mixed": Scenario(mixed.run),
+    "retained": Scenario(retained.run),
+    "connects": Scenario(connects.run, nodelay=True),
+    "seed": Scenario(seed.run),
+    "replay": Scenario(replay.run),
+    "live": Scenario(live.run, nodelay=True),
+    "start": Scenario(start.run, nodelay=True, null=False),
+    "memory": Scenario(memory.run, nodelay=True, once=True, null=False),
+    "hostile": Scenario(hostile.run, nodelay=True, once=True, null=False),
 }

@@ -1,23 +1,28 @@
-"""Ten publishers, one subscriber."""
+"""Ten publishers, one subscriber. At most 1000 messages are published and not yet delivered."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from benchmarks.brokers import Broker
-from benchmarks.connection import Loop
-from benchmarks.loadgen import clients, flow
-from benchmarks.results import RATE, Result
+from benchmarks.results import Result
+from benchmarks.scenarios.flow import flow
 
 if TYPE_CHECKING:
     from benchmarks.scenarios import Scale
 
+MANY_TOPICS = "10 -> 1, QoS 0, 2000 topics each"
+SMALL_WRITES = "10 -> 1, QoS 0, small writes"
+
 
 def run(broker: Broker, result: Result, scale: Scale) -> None:
-    """At most 1000 messages are published and not yet delivered."""
+    """Each publisher has one topic, then 2000; then each message is sent alone, in a segment of its own."""
     for qos in (0, 1):
-        with result.case(f"10 -> 1, QoS {qos}, W=1000", [RATE]) as case, case.watched(), Loop() as loop:
-            sources, targets = clients(broker, loop, 10, 1, qos)
-            done = flow(loop, sources, targets, 1000, 10 * scale.messages, scale.seconds, qos)
-            case[RATE] = done.rate
-            case.lost(done.lost)
+        flow(broker, result, scale, name(qos), publishers=10, qos=qos)
+    flow(broker, result, scale, MANY_TOPICS, publishers=10, topics=2000)
+    flow(broker, result, scale, SMALL_WRITES, publishers=10, separate=1)
+
+
+def name(qos: int) -> str:
+    """The name of the case."""
+    return f"10 -> 1, QoS {qos}"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from benchmarks import generator
 from benchmarks.brokers import Broker
 from benchmarks.connection import Loop
-from benchmarks.loadgen import STALL_SECONDS
 from benchmarks.makes import start
 from benchmarks.postgres import backends_mib
 from benchmarks.results import Case, Metric, Result
 from benchmarks.scenarios.seeding import ensure, retain
-from benchmarks.subscriber import PublishStream, Stalled
+from benchmarks.subscriber import Stalled
 
 if TYPE_CHECKING:
     from benchmarks.scenarios import Scale
@@ -39,15 +39,14 @@ def run(broker: Broker, result: Result, scale: Scale) -> None:
 
 
 def _measure(broker: Broker, result: Result, count: int) -> None:
-    with result.case(f"{count:,} retained, idle", [MEMORY], broker) as case:
+    with result.case(idle(count), [MEMORY], broker) as case:
         _note_memory(broker, case)
-    with result.case("while one client replays #, at most", [MEMORY], broker) as case, Loop() as loop:
-        case[MEMORY] = _while_replaying(broker, loop, count)
+    with result.case("while one client replays #, at most", [MEMORY], broker) as case:
+        case[MEMORY] = generator.run(broker, "replay", expect=count)["memory_most_kib"] / 1024
     with result.case("after it", [MEMORY], broker) as case:
         _note_memory(broker, case)
     for readers in (1, 50):
-        name = f"{readers} stalled reader{'s' * (readers > 1)} of #"
-        with result.case(name, [MEMORY, EACH], broker) as case, Loop() as loop:
+        with result.case(stalled(readers), [MEMORY, EACH], broker) as case, Loop() as loop:
             before = broker.rss_anon()
             for _ in range(readers):
                 loop.add(Stalled(broker.port, broker.wire, b"#"))
@@ -63,19 +62,18 @@ def _measure(broker: Broker, result: Result, count: int) -> None:
         _note_memory(broker, case)
 
 
+def idle(count: int) -> str:
+    """The name of the first case."""
+    return f"{count:,} retained, idle"
+
+
+def stalled(readers: int) -> str:
+    """The name of a case with readers that read nothing."""
+    return f"{readers} stalled reader{'s' * (readers > 1)} of #"
+
+
 def _note_memory(broker: Broker, case: Case) -> None:
     broker.quiet()
     case[MEMORY] = broker.rss_anon()
     if broker.postgres is not None:
         case.note(f"and {backends_mib(broker.postgres):.0f} MiB of the server's processes")
-
-
-def _while_replaying(broker: Broker, loop: Loop, count: int) -> float:
-    """Replay all messages; return the highest memory use after any received piece."""
-    stream = PublishStream(broker.port, broker.wire, 0)
-    loop.add(stream)
-    stream.start(b"#")
-    most = broker.rss_anon()
-    while stream.messages < count and loop.turn(STALL_SECONDS):
-        most = max(most, broker.rss_anon())
-    return most

@@ -1,36 +1,64 @@
-"""The rate of acknowledgements of retained messages with QoS 1. Holdfast acknowledges after the commit to disk."""
+"""Retained QoS 1 messages over scattered topics: PUBACKs per second. Holdfast sends them after the commit to disk."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from benchmarks import bare_sqlite, generator
 from benchmarks.brokers import Broker
-from benchmarks.results import RATE, Result
-from benchmarks.scenarios.seeding import retain
+from benchmarks.results import RATE, Case, Result
+from benchmarks.scenarios.seeding import ensure, filled
 
 if TYPE_CHECKING:
     from benchmarks.scenarios import Scale
 
-_ONE_BY_ONE = 3_000
+BARE = "bare SQLite"
+WINDOWS = (1, 1000, 10_000)
+_MOST = 400_000
 _SYNCS = 500
 
 
 def run(broker: Broker, result: Result, scale: Scale) -> None:
-    """Publish the smallest set of retained messages again and again: new topics first, then their updates."""
-    for window in (10_000, 1000, 1):
-        count = scale.retained[0] if window > 1 else min(scale.retained[0], _ONE_BY_ONE)
-        with result.case(f"QoS 1, window {window}, {count:,} topics", [RATE]) as case:
-            with case.watched():
-                flow = retain(broker, 0, count, window)
-            broker.retained = max(broker.retained, count)
-            case[RATE] = flow.rate
-            case.lost(flow.lost)
+    """Update the topics of the largest set. Beside Holdfast on SQLite, do the same with bare SQLite."""
+    count = scale.retained[-1]
+    ensure(broker, count)
+    for window in WINDOWS:
+        messages = min(scale.messages, _MOST)
+        with result.case(name(window), [RATE], broker) as case:
+            report = generator.run(
+                broker,
+                "seed",
+                count=count,
+                stride=bare_sqlite.STRIDE,
+                messages=messages,
+                window=window,
+                seconds=scale.seconds,
+            )
+            case.take(report, {RATE: "rate"})
             if window == 1:
                 case.note(f"the disk itself: {syncs_per_second(broker.directory):,.0f} fdatasync of 4 KiB/s")
+            if broker.name == "holdfast" and broker.postgres is None:
+                _compare(broker, case, count, window, int(report["messages"]))
+
+
+def name(window: int) -> str:
+    """The name of the case."""
+    return f"QoS 1, retained, scattered, window {window:,}"
+
+
+def _compare(broker: Broker, case: Case, count: int, window: int, messages: int) -> None:
+    """Write as many rows with bare SQLite, in a copy of the database as it was before."""
+    with TemporaryDirectory(prefix="bench-bare-", dir=broker.directory) as directory:
+        data = Path(directory) / "data"
+        shutil.copytree(filled(broker, count), data)
+        found = bare_sqlite.report(data / "holdfast.db", count, messages, window)
+    case.compare(BARE, RATE, found["rows_per_s"])
+    case.note(f"SQLite {found['sqlite']}, page size {found['page_size']:,}")
 
 
 def syncs_per_second(directory: Path) -> float:

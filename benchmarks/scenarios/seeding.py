@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
 
+from benchmarks import generator
 from benchmarks.brokers import REPOSITORY, Broker
-from benchmarks.connection import BenchError, Loop
-from benchmarks.loadgen import Flow, publish_acknowledged
-from benchmarks.publisher import Publisher
+from benchmarks.connection import BenchError
+from benchmarks.generator import Report
+from benchmarks.makes import NULL
 
-_WORTH_FILLING = 200_000  # with fewer messages, publishing takes no longer than a restart of the broker
+_WORTH_FILLING = 50_000  # with fewer messages, publishing takes no longer than a restart of the broker
+_WINDOW = 10_000
+_filled: dict[tuple[str, ...], Path] = {}  # directories with a filled database, until the end of this process
 
 
-def retain(broker: Broker, first: int, count: int, window: int) -> Flow:
-    """Publish the topics from the number ``first`` with QoS 1, in portions to save memory."""
-    seconds = 0.0
-    acked = 0
-    with Loop() as loop:
-        for start in range(first, first + count, 50_000):
-            size = min(50_000, first + count - start)
-            publisher = Publisher(broker.port, broker.wire, broker.wire.publishes(start, size, 1, True), 1)
-            loop.add(publisher)
-            flow = publish_acknowledged(loop, publisher, size, window)
-            seconds += flow.seconds
-            acked += flow.delivered
-    return Flow(seconds, count, acked)
+def retain(broker: Broker, first: int, count: int, window: int) -> Report:
+    """Publish the topics from the number ``first`` with QoS 1."""
+    return generator.run(broker, "seed", first=first, count=count, messages=count, window=window)
 
 
 def ensure(broker: Broker, count: int) -> None:
@@ -35,22 +33,52 @@ def ensure(broker: Broker, count: int) -> None:
     missing = count - broker.retained
     if not missing:
         return
-    if broker.name == "holdfast" and missing >= _WORTH_FILLING:
+    if broker.name == NULL:
         broker.end()
-        fill(broker, count)
+        broker.add_options("--retained", str(count))
+        broker.launch()
+        broker.ready()
+        broker.retained = count
+    elif broker.name == "holdfast" and missing >= _WORTH_FILLING:
+        broker.end()
+        if broker.postgres is None and not broker.retained:
+            shutil.rmtree(broker.directory / "data")
+            shutil.copytree(filled(broker, count), broker.directory / "data")
+            broker.retained = count
+        else:
+            fill(broker, count)
         broker.launch()
         broker.ready()
     else:
-        flow = retain(broker, broker.retained, missing, 10_000)
-        if flow.lost:
-            raise BenchError(f"{flow.lost} retained messages were not acknowledged")
+        report = retain(broker, broker.retained, missing, _WINDOW)
+        if report.lost:
+            raise BenchError(f"{report.lost} retained messages were not acknowledged")
         broker.retained = count
 
 
 def fill(broker: Broker, count: int) -> None:
     """Write the missing rows into the database of Holdfast, which is stopped; do not wait for its start."""
-    command = [sys.executable, "-m", "benchmarks.filling", str(broker.retained), str(count), *broker.options]
+    _write(broker.retained, count, broker.options)
+    broker.retained = count
+
+
+def filled(broker: Broker, count: int) -> Path:
+    """Return a data directory with so many messages, as a broker with these options on SQLite would leave it.
+
+    It is filled once, and copied for each broker. Nothing may change it.
+    """
+    key = (str(count), *broker.site.holdfast_args)
+    if key not in _filled:
+        directory = Path(tempfile.mkdtemp(prefix="bench-filled-", dir=broker.site.directory))
+        atexit.register(shutil.rmtree, directory, ignore_errors=True)
+        data = directory / "data"
+        _write(0, count, [*broker.options, "--data-dir", str(data)])
+        _filled[key] = data
+    return _filled[key]
+
+
+def _write(first: int, end: int, options: Sequence[str]) -> None:
+    command = [sys.executable, "-m", "benchmarks.filling", str(first), str(end), *options]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise BenchError(f"the database could not be filled: {done.stderr.strip()[-300:]}")
-    broker.retained = count
+        raise BenchError(f"the database could not be filled: {(done.stderr or done.stdout).strip()[-300:]}")

@@ -7,11 +7,10 @@ import time
 from typing import TYPE_CHECKING
 
 from benchmarks.brokers import START_SECONDS, Broker
-from benchmarks.connection import BenchError, Loop
+from benchmarks.connection import Connection
 from benchmarks.makes import start
 from benchmarks.results import Metric, Result
 from benchmarks.scenarios.seeding import ensure, retain
-from benchmarks.subscriber import PublishStream
 
 if TYPE_CHECKING:
     from benchmarks.scenarios import Scale
@@ -33,13 +32,19 @@ def run(broker: Broker, result: Result, scale: Scale) -> None:
             ensure(own, count)
             for _ in range(scale.starts):
                 own.end()
-                _report(result, own, f"{count:,} retained, after a clean stop")
+                _report(result, own, after_stop(count))
             for _ in range(scale.starts if own.name == "holdfast" else 0):
-                retain(own, 0, min(count, _UPDATES), 1000)
+                if count:
+                    retain(own, 0, min(count, _UPDATES), 1000)
                 own.kill()
                 _report(result, own, f"{count:,} retained, after kill -9")
         finally:
             own.stop()
+
+
+def after_stop(count: int) -> str:
+    """The name of the case."""
+    return f"{count:,} retained, after a clean stop"
 
 
 def _report(result: Result, broker: Broker, name: str) -> None:
@@ -73,25 +78,22 @@ def _start(broker: Broker) -> tuple[float, float | None]:
     """Return the seconds to CONNACK and, if there are retained messages, to the first message."""
     begin = time.perf_counter()
     broker.launch()
-    with Loop() as loop:
-        stream = _connected(broker)
+    connection = _connected(broker)
+    try:
         connack = time.perf_counter() - begin
         if not broker.retained:
-            stream.close()
             return connack, None
-        loop.add(stream)
-        stream.start(b"#")
-        while not stream.messages:
-            if not loop.turn(START_SECONDS):
-                raise BenchError(f"nothing was delivered within {START_SECONDS:.0f} s")
+        connection.first_message(b"#")
         return connack, time.perf_counter() - begin
+    finally:
+        connection.close()
 
 
-def _connected(broker: Broker) -> PublishStream:
+def _connected(broker: Broker) -> Connection:
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
-            return PublishStream(broker.port, broker.wire, 0)
+            return Connection(broker.port, broker.wire)
         except ConnectionRefusedError:
             if time.monotonic() > deadline:
                 broker.ready()  # raises Unavailable with the reason

@@ -12,17 +12,22 @@ from sqlalchemy import create_engine, text
 from benchmarks.attacks import ATTACKS
 from benchmarks.attacks.field import Field
 from benchmarks.bare_sqlite import report
-from benchmarks.brokers import Broker, Site
-from benchmarks.makes import start
-from benchmarks.report import lines, markdown
-from benchmarks.results import Metric, Result, Row
+from benchmarks.brokers import Broker, Site, Unavailable
+from benchmarks.generator import compiled
+from benchmarks.makes import NULL, start
+from benchmarks.results import Result
 from benchmarks.scenarios import SCENARIOS, Scale, hostile
 from benchmarks.scenarios.seeding import ensure, fill, retain
 from benchmarks.wire import Wire
 
 pytestmark = pytest.mark.e2e
 
-TINY = Scale((200,), 0.05, 300, 1, attack=0.002)
+try:
+    compiled()
+except Unavailable as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+TINY = Scale((200,), 0.05, 300, 1, 20, attack=0.002)
 #: one attack, since the scenario starts a broker for each one
 ONE_ATTACK = dict(list(ATTACKS.items())[:1])
 #: columns that differ in every run, for any writer of the rows
@@ -98,12 +103,29 @@ def test_every_scenario_runs(broker: Broker, name: str, monkeypatch: pytest.Monk
     """Every case has its figures, and no message is lost."""
     monkeypatch.setattr(hostile, "ATTACKS", ONE_ATTACK)
     result = Result(broker, 30.0)
-    SCENARIOS[name](broker, result, TINY)
+    SCENARIOS[name].run(broker, result, TINY)
     assert not result.failed
     assert result.rows
     assert [
-        (row.case, row.failure, row.lost) for row in result.rows if row.value is None or row.failure or row.lost
+        (row.case, row.failure, row.lost, row.wrong)
+        for row in result.rows
+        if row.value is None or row.failure or row.lost or row.wrong
     ] == []
+
+
+@pytest.mark.parametrize("name", [name for name, scenario in SCENARIOS.items() if scenario.null])
+def test_the_generator_gets_all_messages_of_a_server_that_does_almost_nothing(tmp_path: Path, name: str) -> None:
+    """With MQTT 5.0, too."""
+    for version in (4, 5):
+        broker = start(NULL, Site.here(str(tmp_path), Wire(version)))
+        try:
+            result = Result(broker, 30.0)
+            SCENARIOS[name].run(broker, result, TINY)
+        finally:
+            broker.stop()
+        assert [(row.case, row.failure, row.lost, row.wrong) for row in result.rows] == [
+            (row.case, "", 0, "") for row in result.rows
+        ]
 
 
 def test_every_attack_runs(tmp_path: Path) -> None:
@@ -129,25 +151,3 @@ def test_a_filled_broker_keeps_its_messages_after_a_restart(broker: Broker, monk
     ensure(broker, before + 300)
     broker.end()
     assert len(stored(broker)[0]) == broker.retained == before + 300
-
-
-def test_reports_tell_medians_extremes_ratios_and_failures() -> None:
-    """The same figures for a terminal and in Markdown."""
-    rate = Metric("rate", "msg/s", True)
-    wait = Metric("wait", "ms", False)
-    figures = {
-        ("s", "c", rate): {
-            "holdfast": [Row("c", rate, value) for value in (300.0, 100.0, 200.0)],
-            "mosquitto": [Row("c", rate, 100.0)],
-        },
-        ("s", "c", wait): {"holdfast": [Row("c", wait, 1.5, 7)], "mosquitto": [Row("c", wait, failure="TIMEOUT")]},
-    }
-    brokers = ["holdfast", "mosquitto"]
-    assert list(markdown(figures, brokers)) == [
-        "| scenario | case | figure | holdfast | mosquitto | ratio | note |",
-        "|---|---|---|---|---|---|---|",
-        "| s | c | rate, msg/s | 200 (100 .. 300) | 100 | 2.00 |  |",
-        "| s | c | wait, ms | 1.5 LOST 7 | TIMEOUT |  |  |",
-    ]
-    told = [line.split() for line in lines(figures, brokers)]
-    assert told[2] == ["c", "rate", "msg/s", "200", "(100", "..", "300)", "100", "2.00"]
