@@ -42,6 +42,7 @@ class UnrestrictedAuthorizer:
     """Allows everything to everyone."""
 
     checks_delivery = False
+    epoch: object = 0
 
     def may_publish(self, principal: Principal, topic: str, qos: int, retain: bool) -> bool:
         """Allow every PUBLISH and Will Message."""

@@ -93,6 +93,9 @@ class IAuthorizer(Interface):
     """
 
     checks_delivery = Attribute("False if may_receive is always True: then deliveries do not call it.")
+    epoch = Attribute(
+        "A value that changes whenever an answer of may_publish may change. None if each call may have another answer."
+    )
 
     def may_publish(principal: Principal, topic: str, qos: int, retain: bool) -> bool | Deferred[bool]:
         """Tell whether the Principal may publish this, also as a Will Message."""

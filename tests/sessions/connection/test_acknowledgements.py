@@ -23,7 +23,9 @@ def sent() -> list[bytes]:
 
 @pytest.fixture
 def answers(sent: list[bytes]) -> Acknowledgements:
-    return Acknowledgements(sent.append, lambda: None, ErrorGuard(Failure.raiseException))
+    return Acknowledgements(
+        lambda packet, _count: sent.append(packet), lambda: None, ErrorGuard(Failure.raiseException)
+    )
 
 
 def test_an_answer_leaves_at_once_if_nothing_has_to_be_committed(answers: Acknowledgements, sent: list[bytes]) -> None:

@@ -256,6 +256,7 @@ class SlowAuthorizer(UnrestrictedAuthorizer):
     """Answers about publishing, subscribing and receiving when the test lets it."""
 
     checks_delivery = True
+    epoch = None
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, Deferred[bool]]] = []

@@ -39,6 +39,7 @@ class Late(UnrestrictedAuthorizer):
     """Answers later."""
 
     checks_delivery = True
+    epoch = None
 
     def __init__(self) -> None:
         self.later: list[Deferred[bool]] = []

@@ -23,6 +23,7 @@ class Selective(UnrestrictedAuthorizer):
     """Denies topics with ``secret`` in them. Answers at once, later, or with an error."""
 
     checks_delivery = True
+    epoch = None
 
     def __init__(self, mode: str = "now") -> None:
         self.mode = mode

@@ -24,6 +24,7 @@ class Silent(UnrestrictedAuthorizer):
     """Never answers about what ``topic`` names; allows all else."""
 
     checks_delivery = True
+    epoch = None
 
     def __init__(self) -> None:
         self.topic = "silent"

@@ -137,7 +137,7 @@ def test_a_connection_that_ends_during_a_long_subscribe_leaves_nothing_behind() 
         broker.clock.turn()
     client.drop()
     assert broker.registry.session_count == 0
-    assert all(not broker.router.table.find(f"f/{number}")[0] for number in range(MANY))
+    assert all(not broker.router.reach(f"f/{number}") for number in range(MANY))
 
 
 def test_a_packet_that_is_short_enough_is_decoded_at_once() -> None:

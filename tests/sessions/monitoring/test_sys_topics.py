@@ -417,6 +417,7 @@ class Partial(UnrestrictedAuthorizer):
     """Lets no client subscribe to bytes, and denies loads. Answers at once, later, or with an error."""
 
     checks_delivery = True
+    epoch = None
 
     def __init__(self, mode: str) -> None:
         self.mode = mode

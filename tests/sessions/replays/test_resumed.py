@@ -225,6 +225,7 @@ class Undecided(UnrestrictedAuthorizer):
     """Decides about deliveries, at once or never."""
 
     checks_delivery = True
+    epoch = None
     answers = True
 
     def may_receive(self, principal: Principal, message: ApplicationMessage) -> bool | Deferred[bool]:  # type: ignore[override]

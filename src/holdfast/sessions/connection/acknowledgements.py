@@ -26,10 +26,11 @@ Refusal = Callable[[StorageFailure], bytes | None]
 
 
 class _Entry:
-    __slots__ = ("call", "counted", "packet", "ready")
+    __slots__ = ("call", "counted", "number", "packet", "ready")
 
-    def __init__(self, packet: bytes | None, counted: bool) -> None:
+    def __init__(self, packet: bytes | None, counted: bool, number: int) -> None:
         self.packet = packet
+        self.number = number
         self.counted = counted
         self.ready = False
         self.call: Callable[[], None] | None = None
@@ -47,7 +48,7 @@ class Acknowledgements:
 
     __slots__ = ("_charge", "_closed", "_entries", "_guard", "_send", "unacknowledged_publishes")
 
-    def __init__(self, send: Callable[[bytes], None], charge: Callable[[], None], guard: ErrorGuard) -> None:
+    def __init__(self, send: Callable[[bytes, int], None], charge: Callable[[], None], guard: ErrorGuard) -> None:
         self._guard = guard
         self._send = send
         self._charge = charge
@@ -56,13 +57,15 @@ class Acknowledgements:
         #: PUBLISH packets without PUBACK so far, which count against the Server's Receive Maximum
         self.unacknowledged_publishes = 0
 
-    def send_when_committed(self, ticket: CommitTicket, packet: bytes, refusal: Refusal, counted: bool = False) -> None:
-        """Send ``packet`` once the ticket is settled and all earlier answers are sent."""
+    def send_when_committed(
+        self, ticket: CommitTicket, packet: bytes, refusal: Refusal, counted: bool = False, number: int = 1
+    ) -> None:
+        """Send ``packet`` once the ticket is settled and all earlier answers are sent. It may be several, joined."""
         if ticket.settled and ticket.failure is None and not self._entries:
             if not self._closed:
-                self._send(packet)
+                self._send(packet, number)
             return
-        entry = _Entry(packet, counted)
+        entry = _Entry(packet, counted, number)
         self._entries.append(entry)
         self.unacknowledged_publishes += counted
 
@@ -84,7 +87,7 @@ class Acknowledgements:
         if not self._entries:
             call()
             return
-        entry = _Entry(None, False)
+        entry = _Entry(None, False, 0)
         entry.call = call
         entry.ready = True
         self._entries.append(entry)
@@ -102,6 +105,6 @@ class Acknowledgements:
             if self._closed:
                 continue
             if entry.packet is not None:
-                self._send(entry.packet)
+                self._send(entry.packet, entry.number)
             elif entry.call is not None:
                 entry.call()

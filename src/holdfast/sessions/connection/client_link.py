@@ -18,7 +18,7 @@ from holdfast.sessions.connection.error_guard import ErrorGuard
 from holdfast.sessions.connection.explanations import Explanations
 from holdfast.sessions.limits import Limits
 from holdfast.tickets import StorageFailure
-from holdfast.wire import ReasonCode
+from holdfast.wire import KnownTopics, ReasonCode, Run
 from holdfast.wire.packets import Will
 
 T = TypeVar("T")
@@ -84,6 +84,9 @@ class IClientLink(Protocol):
     def send_message(self, packet: bytes) -> None:
         """Send a PUBLISH."""
 
+    def send_run(self, run: Run) -> bool:
+        """Send a run with QoS 0. Return False, without any effect, if each of its messages must be sent by itself."""
+
     def send_messages(self, packets: bytes, count: int) -> None:
         """Send several retained messages, already joined."""
 
@@ -96,7 +99,13 @@ class IClientLink(Protocol):
     def ask_for_room(self) -> None:
         """Call ``on_room`` (see :meth:`attach`) when the packets so far have left, in a later turn at the earliest."""
 
+    def takes_answers(self, size: int) -> bool:
+        """Tell whether answers of this size change nothing for the Client's next packet, however few it reads."""
+
     # --- order: later packets wait
+
+    def take_runs(self, known: KnownTopics, take: Callable[[Run], bool]) -> None:
+        """Take runs of messages of the known topics from now on. If ``take`` returns False, take them one by one."""
 
     def hold(self) -> None:
         """Act on no further packet until :meth:`release` has been called as often."""

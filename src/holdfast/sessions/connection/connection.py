@@ -42,11 +42,11 @@ from holdfast.sessions.connection.flush_schedule import FlushSchedule
 from holdfast.sessions.connection.network import INetworkConnection
 from holdfast.sessions.connection.outbox import UNLIMITED, Outbox
 from holdfast.sessions.connection.packet_order import PacketOrder
-from holdfast.sessions.connection.unread_answers import DrainWatch, UnreadAnswers
+from holdfast.sessions.connection.unread_answers import MOST_ANSWERS, DrainWatch, UnreadAnswers
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.limits import Limits
 from holdfast.tickets import StorageFailure
-from holdfast.wire import NO_PROPERTIES, ReasonCode, WireError
+from holdfast.wire import NO_PROPERTIES, ReasonCode, Run, WireError
 from holdfast.wire import packets as p
 
 T = TypeVar("T")
@@ -119,9 +119,11 @@ class Connection:
         self.hold = self._order.hold
         self.release = self._order.release
         self.send_message: Callable[[bytes], None] = self._outbox.send_message
+        self.take_runs = self._order.take_runs
         self._unread = UnreadAnswers(self._outbox, self._order, clock, self._takes_nothing, self.guard)
         self._outbox.on_unsent = self._check_unsent
         self._drain = DrainWatch(self._outbox)
+        self._uses_aliases = False
         self._client: IAdmittedClient | None = None
         self._keep_alive = 0.0
         self._timer: IDelayedCall | None = clock.callLater(limits.idle_timeout, self._not_admitted_in_time)
@@ -192,6 +194,7 @@ class Connection:
         self.explanations = Explanations(packet.protocol_version, packet.properties)
         aliases = min(packet.properties.topic_alias_maximum or 0, self.limits.max_topic_alias_out)
         if aliases:
+            self._uses_aliases = True
             self.send_message = OutgoingAliases(aliases, self.maximum_packet_size).before(self._outbox.send_message)
         self._admit(self, packet)
 
@@ -224,6 +227,23 @@ class Connection:
         if self._phase is not Phase.CLOSED:
             self._outbox.send_other(packet)
 
+    def send_run(self, run: Run) -> bool:
+        """Send a run with QoS 0. Return False, without any effect, if each of its messages must be sent by itself."""
+        if self._phase is Phase.CLOSED:
+            return True
+        if self._uses_aliases:
+            return False
+        if self.maximum_packet_size is not None and run.longest > self.maximum_packet_size:
+            return False
+        outbox = self._outbox
+        packets = run.packets(self.protocol_version == 5, 0)
+        count = run.count
+        if outbox.bytes + len(packets) > outbox.max_bytes or outbox.messages + count > outbox.max_messages:
+            return False
+        outbox.messages += count
+        outbox.send(packets, count)
+        return True
+
     def send_messages(self, packets: bytes, count: int) -> None:
         """Send several retained messages, already joined."""
         # A replay asks for room before it sends. So its messages count only if the transport does not take them.
@@ -246,6 +266,13 @@ class Connection:
         queue, outbox = self._client.queue, self._outbox
         if len(queue) + outbox.messages > outbox.max_messages or queue.bytes + outbox.bytes > outbox.max_bytes:
             self._shut_down()
+
+    def takes_answers(self, size: int) -> bool:
+        """Tell whether answers of this size change nothing for the Client's next packet, however few it reads."""
+        outbox = self._outbox
+        return not outbox.is_writing or (
+            outbox.answers + size <= MOST_ANSWERS and outbox.bytes + size <= outbox.max_bytes
+        )
 
     # --- the end
 

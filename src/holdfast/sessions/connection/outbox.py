@@ -133,13 +133,13 @@ class Outbox:
             self._scheduled = True
             self._flushes.schedule(self._look_again)
 
-    def send_other(self, packet: bytes) -> None:
-        """Queue a packet of any other type."""
+    def send_other(self, packet: bytes, count: int = 1) -> None:
+        """Queue a packet of any other type, or ``count`` of them, joined."""
         size = len(packet)
-        self._others += 1
+        self._others += count
         self._other_bytes += size
         self.answers += size
-        self.send(packet)
+        self.send(packet, count)
         if self._writing:
             self.on_unsent()
 
@@ -156,6 +156,11 @@ class Outbox:
         if not (self._scheduled or self._writing):
             self._scheduled = True
             self._flushes.schedule(self.flush)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether the transport has not sent all bytes of the last piece yet."""
+        return self._writing
 
     def progress(self) -> tuple[int, int]:
         """Return a value that changes whenever bytes that had to wait leave this process."""

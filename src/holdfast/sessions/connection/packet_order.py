@@ -30,7 +30,7 @@ from holdfast.sessions.connection.client_link import Actions
 from holdfast.sessions.connection.flush_schedule import FlushSchedule
 from holdfast.sessions.connection.network import INetworkConnection
 from holdfast.sessions.counters import Counters
-from holdfast.wire import PacketParser, ProtocolError, Reception, WireError
+from holdfast.wire import KnownTopics, PacketParser, ProtocolError, Reception, Run, WireError
 from holdfast.wire.packets import Packet, Pubacks
 
 #: the most bytes read ahead during a hold, and the largest packet accepted from a Client that is not admitted yet
@@ -40,6 +40,11 @@ READ_AHEAD = 64 * 1024
 #: packets of one Client in one turn of the reactor: most take 5 to 50 microseconds. With fewer, fewer messages and
 #: acknowledgements would leave in one piece.
 PORTION = 500
+
+
+def _take_none(_run: Run) -> bool:
+    """Take no run: the connection is not admitted, or it is over."""
+    return False
 
 
 def _ignore(_error: WireError) -> None:
@@ -77,6 +82,7 @@ class PacketOrder:
         "_parser",
         "_refuse",
         "_state",
+        "_take_run",
         "actions",
     )
 
@@ -101,6 +107,7 @@ class PacketOrder:
         self._counters = counters
         self._refuse = refuse
         self._fail = fail
+        self._take_run: Callable[[Run], bool] = _take_none
         self._state = _Reading.READY
         self._holds = 0
         self._heard_at = clock.seconds()
@@ -120,6 +127,12 @@ class PacketOrder:
             self._act()
         finally:
             self._flushes.end()
+
+    def take_runs(self, known: KnownTopics, take: Callable[[Run], bool]) -> None:
+        """Take runs of messages of the known topics from now on. If ``take`` returns False, take them one by one."""
+        if self._state is not _Reading.CLOSED:
+            self._parser.known = known.routes
+            self._take_run = take
 
     def hold(self) -> None:
         """Act on no further packet until :meth:`release` has been called as often."""
@@ -157,6 +170,7 @@ class PacketOrder:
         self._state = _Reading.CLOSED
         self._parser.close()
         self.actions = {}
+        self._take_run = _take_none
         self._refuse = _ignore
 
     def _act(self) -> None:
@@ -164,7 +178,7 @@ class PacketOrder:
             return
         self._state = _Reading.ACTING
         parser = self._parser
-        next_packet = parser.next_packet
+        next_run = parser.next_run
         rest = False
         try:
             while not self._holds and self._state is _Reading.ACTING:  # an action may hold, or close the connection
@@ -174,9 +188,13 @@ class PacketOrder:
                     self.hold()
                     self._clock.callLater(0, self._go_on)
                     return
-                packet = next_packet(left)
+                packet = next_run(left)
                 if packet is None:
                     return
+                if isinstance(packet, Run):
+                    if not self._take_run(packet):
+                        parser.take_back(packet)
+                    continue
                 action = self.actions.get(type(packet))
                 if action is None:
                     raise ProtocolError(f"{_name(packet)} is out of place")

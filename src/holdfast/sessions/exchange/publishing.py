@@ -26,7 +26,7 @@ from holdfast.sessions.routing.unretained import not_retained
 from holdfast.sessions.session.session import Session
 from holdfast.tickets import COMMITTED, CommitTicket, StorageFailure, both
 from holdfast.topics import is_bridge_state, is_sys
-from holdfast.wire import NO_PROPERTIES, Properties, ProtocolError, ReasonCode
+from holdfast.wire import NO_PROPERTIES, KnownTopics, Properties, ProtocolError, ReasonCode, Run
 from holdfast.wire.packets import ExcessivePublish, Puback, Pubcomp, Publish, Pubrec, Pubrel
 
 
@@ -40,6 +40,8 @@ class Publishing:
         self._limits = link.limits
         self._aliases = IncomingAliases(link.limits.max_topic_alias)
         self._v5 = link.protocol_version == 5
+        self._known: KnownTopics | None = None  #: made with the first message that may be in a run
+        self._epoch: object = None  #: that of the authorizer's answers about the known topics
         #: unreleased QoS 2 messages of former connections, which do not count against the Receive Maximum
         self._former = set(session.received)
         self._retain_mode = link.limits.retained_messages_mode
@@ -84,10 +86,37 @@ class Publishing:
                 self._accept(message, packet.packet_identifier)
             else:  # the shortest way, since most messages take it
                 self._publish(message, packet.packet_identifier)
+                if packet.properties is NO_PROPERTIES:
+                    self._expect_runs(message)
         elif isinstance(answer, Deferred):
             self._link.ask(answer, False, lambda allowed: self._decided(allowed, message, packet.packet_identifier))
         else:
             self._deny(message, packet.packet_identifier)
+
+    def publish_run(self, run: Run) -> bool:
+        """Take a run. Return False, without any effect, if its packets have to be taken one by one."""
+        parts = self._parts
+        assert self._known is not None
+        if run.qos and not self._takes_answers(run):
+            return False
+        routed = None
+        if parts.authorizer.epoch == self._epoch:
+            routed = parts.router.publish_run(run, self._session.client_id, self._session.principal.username)
+        if routed is None:
+            self._known.clear()
+            return False
+        parts.counters.messages_received += run.count
+        if isinstance(routed, list):
+            for packet, (ticket, matched) in zip(run.publishes(), routed, strict=True):
+                message = ApplicationMessage(packet.topic, packet.payload, packet.qos)
+                self._acknowledge(message, packet.packet_identifier, ticket, matched)
+        elif run.qos:
+            ticket, matched = routed
+            answers = run.acknowledgements(0 if matched or not self._v5 else ReasonCode.NO_MATCHING_SUBSCRIBERS)
+            self._link.acknowledgements.send_when_committed(
+                ticket, answers, self._link.close_after_failure, number=run.count
+            )
+        return True
 
     def refuse(self, packet: ExcessivePublish) -> None:
         """Take a PUBLISH with too many properties: it is acknowledged as refused, and goes nowhere."""
@@ -118,6 +147,26 @@ class Publishing:
                 Pubcomp(identifier, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND), "no QoS 2 message has this identifier now"
             )
         self._link.acknowledgements.send_when_committed(ticket, answer, self._link.close_after_failure)
+
+    def _expect_runs(self, message: ApplicationMessage) -> None:
+        """Let further messages of this topic and QoS come in runs, since this one has passed all checks."""
+        epoch = self._parts.authorizer.epoch
+        route = None if epoch is None else self._parts.router.route_for_runs(message, self._v5)
+        if route is None:
+            return
+        if self._known is None:
+            self._known = KnownTopics()
+            self._link.take_runs(self._known, self.publish_run)
+        if epoch != self._epoch:
+            self._known.clear()
+            self._epoch = epoch
+        self._known.add(message.qos, message.topic.encode(), route)
+
+    def _takes_answers(self, run: Run) -> bool:
+        """Tell whether no packet of a run is one too many for the Receive Maximum or the answers that wait."""
+        if self._v5 and self._outstanding() + run.count > self._limits.max_awaiting_rel:
+            return False
+        return self._link.takes_answers(5 * run.count)
 
     def _read(self, packet: Publish) -> tuple[str, Properties, int | None]:
         """Return the Topic Name, the properties to forward, and the time of expiry (milliseconds since the epoch)."""
@@ -169,13 +218,15 @@ class Publishing:
 
         The count begins with 0 on each Network Connection [MQTT5-4.9].
         """
-        unreleased = len(self._session.received) - len(self._former)
-        outstanding = self._link.acknowledgements.unacknowledged_publishes + unreleased
-        if self._v5 and outstanding >= self._limits.max_awaiting_rel:
+        if self._v5 and self._outstanding() >= self._limits.max_awaiting_rel:
             raise ProtocolError(
                 f"more than {self._limits.max_awaiting_rel} messages are unacknowledged",
                 ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
             )
+
+    def _outstanding(self) -> int:
+        unreleased = len(self._session.received) - len(self._former)
+        return self._link.acknowledgements.unacknowledged_publishes + unreleased
 
     def _decided(self, allowed: bool, message: ApplicationMessage, identifier: int) -> None:
         if allowed:

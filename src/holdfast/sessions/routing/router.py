@@ -12,14 +12,19 @@ from holdfast.retained.service import IRetainedMessages
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
 from holdfast.sessions.limits import RetainMode, WhenFull
-from holdfast.sessions.routing.routing_table import RoutingTable, merged
+from holdfast.sessions.routing.routing_table import Match, RoutingTable, merged
 from holdfast.sessions.routing.shared_subscriptions import SharedGroup
 from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.subscription import Subscription
 from holdfast.tickets import COMMITTED, CommitTicket, both
+from holdfast.wire import Run
 
 #: messages of a shared subscription that another member gets in one step of long work
 _MESSAGES_PER_STEP = 4
+
+
+#: the ticket for the acknowledgement, and whether there was a subscriber
+Routed = tuple[CommitTicket, bool]
 
 
 class QueueFull(Exception):
@@ -80,12 +85,12 @@ class Router:
 
         Returns the ticket of the Session State that this writes, and whether there was a subscriber.
         """
-        matches, groups = self.table.find(message.topic)
+        route = self.table.find(message.topic)
         outgoing: OutgoingMessage | None = None
         checked = self._authorizer.checks_delivery
         publisher = message.client_id
         # The message is wrapped only if a Session gets it, and encoded once for all Sessions with the same options.
-        for match in matches:
+        for match in route.matches:
             session = match.session
             options: DeliveryOptions | None = match.own if session.client_id == publisher else match.options
             if options is not None:
@@ -95,38 +100,82 @@ class Router:
                     self._deliver(session, outgoing, options)
                 else:
                     session.deliver(outgoing, options)
-        for group in groups:
+        for group in route.groups:
             if outgoing is None:
                 outgoing = OutgoingMessage(message, after, replaces)
             if replaces:  # any member may have an older message in its queue
                 for session in group.away():
                     session.queue.drop_retained(message.topic, group.shared_filter)
             self._deliver_shared(group, group.choose(), outgoing)
-        return COMMITTED if outgoing is None else outgoing.ticket, bool(matches or groups)
+        return COMMITTED if outgoing is None else outgoing.ticket, bool(route.matches or route.groups)
+
+    def route_for_runs(self, message: ApplicationMessage, may_reject: bool) -> int | None:
+        """Return the number of the route that runs of messages like this one take, None if they may not be runs.
+
+        ``may_reject`` is that of :meth:`publish`. A Client that gets its own messages sends no runs: the first of them
+        may end its connection.
+        """
+        if self._authorizer.checks_delivery or (may_reject and self._rejecting and message.qos):
+            return None
+        route = self.table.find(message.topic)
+        if route.groups or any(match.session.client_id == message.client_id for match in route.matches):
+            return None
+        return route.number
+
+    def publish_run(self, run: Run, client_id: str, username: str | None) -> Routed | list[Routed] | None:
+        """Send a run to every Session of its route; None if the route is no longer known.
+
+        Returns what :meth:`route` returns: once for the run, or once for each message.
+        """
+        route = self.table.numbered(run.route)
+        if route is None:
+            return None
+        others = [match for match in route.matches if not match.session.deliver_run(run, match.options)]
+        if others:
+            return self._deliver_singly(run, others, client_id, username)
+        return COMMITTED, bool(route.matches)
+
+    def _deliver_singly(
+        self, run: Run, matches: list[Match], client_id: str, username: str | None
+    ) -> Routed | list[Routed]:
+        """Send the messages of a run one by one to the Sessions that have not taken all of it."""
+        routed = []
+        alike = True
+        for packet in run.publishes():
+            message = ApplicationMessage(packet.topic, packet.payload, packet.qos, False, client_id, username)
+            # A Session that ends in the middle of the run may have been the last one.
+            matched = self.table.numbered(run.route) is not None or self.reach(packet.topic) > 0
+            outgoing = OutgoingMessage(message)
+            for match in matches:
+                match.session.deliver(outgoing, match.options)
+            ticket = outgoing.ticket
+            alike = alike and matched and ticket is COMMITTED
+            routed.append((ticket, matched))
+        return (COMMITTED, True) if alike else routed
 
     def online(self, topic: str) -> Iterator[tuple[Session, DeliveryOptions]]:
         """Yield the online Sessions that match a topic."""
-        matches, groups = self.table.find(topic)
-        for match in matches:
+        route = self.table.find(topic)
+        for match in route.matches:
             if match.session.link is not None:
                 yield match.session, match.options
-        for group in groups:
+        for group in route.groups:
             chosen = group.choose(online=True)
             if chosen is not None:
                 yield chosen[0], merged([chosen[1]])
 
     def reach(self, topic: str) -> int:
         """Return how many deliveries a message of this topic causes."""
-        matches, groups = self.table.find(topic)
-        return len(matches) + len(groups)
+        route = self.table.find(topic)
+        return len(route.matches) + len(route.groups)
 
     def connected(self, topic: str) -> Iterator[Session]:
         """Yield the Sessions of connected Clients that would get a message of this topic now. Changes no turn."""
-        matches, groups = self.table.find(topic)
-        for match in matches:
+        route = self.table.find(topic)
+        for match in route.matches:
             if match.session.link is not None:
                 yield match.session
-        for group in groups:
+        for group in route.groups:
             session = group.next_connected()
             if session is not None:
                 yield session
@@ -175,8 +224,7 @@ class Router:
 
     def _check_queues(self, message: ApplicationMessage) -> None:
         """Raise :class:`QueueFull` if a matching queue is full and has the policy "reject"."""
-        matches, _ = self.table.find(message.topic)
-        for match in matches:
+        for match in self.table.find(message.topic).matches:
             session = match.session
             if match.options.qos and session.limits.mqueue_full is WhenFull.REJECT and session.is_full():
                 raise QueueFull(f"the queue of a subscriber of {message.topic!r} is full")

@@ -4,11 +4,14 @@ How it works. A *route* has one entry for each Session with matching subscriptio
 groups of the matching shared subscriptions. To find a route, the table walks two trees. The table remembers the
 routes of recent topics, and forgets all of them whenever a subscription changes. Topics that match the same
 subscriptions share one route: ten thousand sensors below ``site/#`` cost a dictionary entry each, and one route.
+
+Each route has a number that no other route ever gets. Whoever remembers a route remembers its number only, so that a
+forgotten route is found no more, and keeps no Session in memory.
 """
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, count
 
 from attrs import frozen
 
@@ -33,11 +36,15 @@ class Match:
     own: DeliveryOptions | None
 
 
-Route = tuple[tuple[Match, ...], tuple[SharedGroup, ...]]
+@frozen
+class Route:
+    """The Sessions and the groups of shared subscriptions that get the messages of a topic."""
 
-#: The route of a topic without subscribers. The table does not remember it: finding it again is as fast, and a million
-#: topics without subscribers must not displace the remembered routes.
-_NOWHERE: Route = ((), ())
+    matches: tuple[Match, ...]
+    groups: tuple[SharedGroup, ...]
+    number: int
+
+
 #: the most Topic Names whose routes are remembered, and the most characters of such a name
 _MOST_ROUTES = 65_536
 _LONGEST_REMEMBERED = 200
@@ -63,6 +70,9 @@ class RoutingTable:
         self._routes: dict[str, Route] = {}
         #: routes by the identities of the subscriptions that match
         self._same: dict[tuple[int, ...], Route] = {}
+        self._numbered: dict[int, Route] = {}
+        self._numbers = count()
+        self._forget_routes()
 
     def subscribe(self, session: Session, subscription: Subscription) -> None:
         """Add or replace a Session's subscription."""
@@ -98,16 +108,20 @@ class RoutingTable:
         """Return the topic's route."""
         return self._routes.get(topic) or self._find(topic)
 
+    def numbered(self, number: int) -> Route | None:
+        """Return the route of this number, None if it is forgotten: then a subscription has changed."""
+        return self._numbered.get(number)
+
     def _find(self, topic: str) -> Route:
         plain = self._tree.match(topic)
         shared = self._shared_tree.match(topic) if self._groups else []
         if not (plain or shared):
-            return _NOWHERE
+            return self._nowhere
         # An id stays unique here: Sessions, groups and subscriptions live at least as long as the remembered routes.
         key = tuple(map(id, chain(chain.from_iterable(plain), chain.from_iterable(shared))))
         route = self._same.get(key)
         if route is None:
-            route = self._same[key] = _route(plain, shared)
+            route = self._same[key] = self._new_route(plain, shared)
         if len(topic) <= _LONGEST_REMEMBERED:
             if len(self._routes) >= _MOST_ROUTES:
                 self._routes.clear()
@@ -117,16 +131,23 @@ class RoutingTable:
     def _forget_routes(self) -> None:
         self._routes.clear()
         self._same.clear()
+        self._numbered.clear()
+        # The route of a topic without subscribers. The table does not remember its topics: finding it again is as fast,
+        # and a million topics without subscribers must not displace the remembered routes.
+        self._nowhere = self._new_route([], [])
 
-
-def _route(plain: list[tuple[Session, Subscription]], shared: list[tuple[SharedGroup, Subscription]]) -> Route:
-    by_session: dict[Session, list[Subscription]] = {}
-    for session, subscription in plain:
-        by_session.setdefault(session, []).append(subscription)
-    matches = []
-    for session, subscriptions in by_session.items():
-        options = merged(subscriptions)
-        foreign = [subscription for subscription in subscriptions if not subscription.no_local]
-        own = options if len(foreign) == len(subscriptions) else merged(foreign) if foreign else None
-        matches.append(Match(session, options, own))
-    return tuple(matches), tuple(group for group, _ in shared)
+    def _new_route(
+        self, plain: list[tuple[Session, Subscription]], shared: list[tuple[SharedGroup, Subscription]]
+    ) -> Route:
+        by_session: dict[Session, list[Subscription]] = {}
+        for session, subscription in plain:
+            by_session.setdefault(session, []).append(subscription)
+        matches = []
+        for session, subscriptions in by_session.items():
+            options = merged(subscriptions)
+            foreign = [subscription for subscription in subscriptions if not subscription.no_local]
+            own = options if len(foreign) == len(subscriptions) else merged(foreign) if foreign else None
+            matches.append(Match(session, options, own))
+        route = Route(tuple(matches), tuple(group for group, _ in shared), next(self._numbers))
+        self._numbered[route.number] = route
+        return route

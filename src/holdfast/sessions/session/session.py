@@ -48,6 +48,7 @@ from holdfast.sessions.state.interfaces import ISessionRecord, ISessionStates
 from holdfast.sessions.state.subscription import ReplayProgress, Subscription
 from holdfast.sessions.state.subscriptions import Subscriptions
 from holdfast.tickets import CommitTicket
+from holdfast.wire import Run
 
 #: messages that are discarded in one step of long work: each costs some microseconds
 _MESSAGES_PER_STEP = 20
@@ -252,6 +253,25 @@ class Session:
             self._send(link, outgoing, qos, retain, options.identifiers, delivery)
         else:
             self.queue.enter(Queued(outgoing, qos, retain, options.identifiers, delivery), link)
+
+    def deliver_run(self, run: Run, options: DeliveryOptions) -> bool:
+        """Send a run that matches the subscriptions as a whole.
+
+        Returns False, without any effect, if each of its messages has to be delivered by itself.
+        """
+        if self.is_over:
+            return True
+        qos = run.qos
+        if qos != options.qos:
+            if self.limits.upgrade_qos:
+                return False
+            qos = min(qos, options.qos)
+        if qos or options.identifiers:
+            return False
+        link = self.link
+        if link is None:
+            return not self.limits.mqueue_store_qos0
+        return not self.queue.at_most_once and link.send_run(run)
 
     def is_full(self) -> bool:
         """Tell whether the Client is away and no further message fits into the queue."""
