@@ -113,7 +113,7 @@ def test_the_whole_answer_may_be_sent_back() -> None:
         ({"delivery_rate": "\ud800"}, ["retainer.delivery_rate: found"]),
         ({"delivery": "5/s"}, ["retainer.delivery: ", "delivery_rate"]),
         ({"flow_control": 5}, ["retainer.flow_control: found 5"]),
-        ({"flow_control": {"batch_read_number": 10}}, ["batch_deliver_number of at most batch_read_number"]),
+        ({"flow_control": {"batch_deliver_number": 1001}}, ["batch_deliver_number of at most batch_read_number"]),
         ({"flow_control": {"batch_read_number": -1}, "max_publish_rate": ""}, ["read_number: ", "publish_rate: "]),
         ({"enable": False}, ["retainer.enable: takes effect only at a start"]),
         ({"history": {"enable": True}}, ["retainer.history.enable: takes effect only at a start"]),

@@ -149,10 +149,6 @@ from tests.config.conftest import Problems
             *(3, "retainer.flow_control.batch_deliver_number", "batch_deliver_number is 11 and batch_read_number 10;"),
         ),
         (
-            "[retainer.flow_control]\nbatch_read_number = 10",
-            *(2, "retainer.flow_control.batch_read_number", "batch_deliver_number is 100 and batch_read_number 10;"),
-        ),
-        (
             "[retainer.flow_control]\nbatch_deliver_number = 1001",
             *(
                 2,

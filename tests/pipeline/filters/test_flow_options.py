@@ -23,7 +23,7 @@ def test_options_override_the_settings_in_the_file(tmp_path: Path) -> None:
 def test_invalid_settings_are_refused_with_the_allowed_values(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="found 'fast'; allowed: a number and a time, such as 1000/s"):
         flow_settings(None, delivery_rate="fast")
-    with pytest.raises(PipelineError, match="batch_deliver_number is 100 and batch_read_number 10; allowed"):
-        flow_settings(None, batch_read_number=10)
+    with pytest.raises(PipelineError, match="batch_deliver_number is 11 and batch_read_number 10; allowed"):
+        flow_settings(None, batch_read_number=10, batch_deliver_number=11)
     with pytest.raises(PipelineError, match=r"none\.toml"):
         flow_settings(str(tmp_path / "none.toml"))

@@ -120,7 +120,7 @@ def test_the_command_writes_a_page_and_lists_invalid_filters(
     ("options", "status", "said"),
     [
         (["--stale", "soon"], 2, "stale: found 'soon'; allowed: a time of at least a second"),
-        (["--batch-read-number", "10"], 1, "batch_deliver_number is 100 and batch_read_number 10; allowed"),
+        (["--batch-deliver-number", "1001"], 1, "batch_deliver_number is 1001 and batch_read_number 1000; allowed"),
         (["--filters", "/nowhere/x"], 1, "/nowhere/x: the Topic Filters cannot be read"),
     ],
 )

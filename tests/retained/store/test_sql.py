@@ -11,6 +11,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from zope.interface.verify import verifyObject
 
 from holdfast.messages import RetainedChange
@@ -18,6 +20,7 @@ from holdfast.retained.history.recording import HistoryRecorder
 from holdfast.retained.store import bounded_read as reading
 from holdfast.retained.store.dialects.sqlite import MOST_ROWS, SQLiteStatements
 from holdfast.retained.store.interfaces import IRetainedStore
+from holdfast.retained.store.slice_size import SLICE_BYTES
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.sqlite.bulk import SQLiteBulk
 from holdfast.storage.sqlite.database import SQLiteDatabase
@@ -29,6 +32,7 @@ from tests.retained.store.contract import (
     UsageContract,
     batches,
     clear,
+    few,
     message,
     packet,
     put,
@@ -196,6 +200,42 @@ def test_a_read_ends_after_its_time_and_the_next_one_continues_there() -> None:
         read = list(batches(store, selection("#"), slice_rows=1))
         assert len(read) > 3
         assert [one.last for batch in read for one in batch.slices] == [f"{number}" for number in range(10)]
+
+
+@few
+@given(st.data())
+def test_any_slices_joined_are_the_packets_of_the_rows(data: st.DataObject) -> None:
+    """With messages of any length, bounds and speed of the database. No slice of several packets is over its bytes."""
+    now = 0.0
+
+    def seconds() -> float:
+        nonlocal now
+        now += data.draw(st.sampled_from([0, 0.0001, 0.0004, 0.003]))
+        return now
+
+    with opened(seconds=seconds) as (_, store):
+        sizes = data.draw(st.lists(st.sampled_from([1, 20, 20, 20, 900, 5000, 70_000]), max_size=60))
+        stored = [put(store, f"t/{number:03}", b"x" * size) for number, size in enumerate(sizes)]
+        version = data.draw(st.sampled_from([4, 5]))
+        read = slices(
+            store, selection(data.draw(st.sampled_from(["#", "t/#", "t/+"])), version),
+            rows=data.draw(st.sampled_from([1, 7, 1000])), slice_rows=data.draw(st.sampled_from([1, 3, 1000])),
+            max_bytes=data.draw(st.sampled_from([1, 3000, 1 << 20])), detailed=data.draw(st.booleans()),
+        )  # fmt: skip
+        assert b"".join(one.packets for one in read) == b"".join(packet(one, version) for one in stored)
+        assert all(one.count == 1 or len(one.packets) <= SLICE_BYTES for one in read)
+
+
+def test_a_slice_of_short_messages_has_more_rows_than_one_of_long_messages() -> None:
+    with opened(seconds=lambda: 0.0) as (bench, store):
+        bench.executor.manual = True
+        for number in range(3000):
+            stored = message(f"{number:05}", b"x" * (1 if number < 2000 else 1000), store.next_revision())
+            store.put(RetainedChange(stored.topic, stored.revision, NOW, stored))
+        bench.executor.stop()
+        counts = [one.count for one in slices(store, selection("#"))]
+        assert max(counts) > 500
+        assert counts[-2] == SLICE_BYTES // (1000 + 10)
 
 
 def test_a_statement_that_finds_nothing_for_long_is_interrupted() -> None:

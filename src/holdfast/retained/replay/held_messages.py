@@ -24,13 +24,12 @@ from collections import deque
 from attrs import define
 
 from holdfast.retained.replay.change_feed import Change
+from holdfast.retained.store.slice_size import SLICE_BYTES
 from holdfast.retained.store.slices import cut, portions, without
 from holdfast.retained.store.values import Batch, Slice
 
 #: Above this many marks the held messages are given up and read again: a stalled client costs little memory.
 MOST_MARKS = 1000
-#: Bytes delivered at once. Once delivered, they stay in this process while the client does not read its socket.
-_PORTION_BYTES = 128 << 10
 #: Bytes of packets that the held slices and the next batch may have together. A single larger message may exceed it.
 _AHEAD_BYTES = 256 << 10
 #: The next batch is read ahead only when it may have this many bytes: about a thousand ordinary messages.
@@ -115,9 +114,10 @@ class HeldMessages:
         if self.slices or read is None or read.batch is None:
             return
         self._current, self._next = read, None
-        # Delivered bytes cannot be given up any more, so a slice of large messages is delivered in portions.
+        # Delivered bytes cannot be given up any more: they stay in this process while the client does not read its
+        # socket. So a slice of large messages is delivered in portions.
         for piece in read.batch.slices:
-            self.slices.extend(portions(piece, _PORTION_BYTES, read.protocol_version))
+            self.slices.extend(portions(piece, SLICE_BYTES, read.protocol_version))
         self._left_out = read.batch.left_out
         # These marks are dropped only now: until here, slices of an older read were held.
         self.forget(read.committed)

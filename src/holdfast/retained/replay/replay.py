@@ -4,6 +4,7 @@ How it works. A replay is a cursor over the store, not a list of entries in a qu
 
     1. ask the delivery how much room the client has; without room, rest
     2. when no slice is held, take the batch that was read ahead, or read one: the rows after the cursor that match
+       (a local database answers at once, and its batch is about one slice)
     3. take the first slice, without copies that are stale, and as much of it as room and rates allow
     4. deliver it, move the cursor to its last topic, and queue for the next step
 
@@ -210,7 +211,7 @@ class Replay:
         self._rows.forget()
 
     def step(self) -> bool:
-        """Read a batch if none is held, else deliver one slice. Returns whether another step can follow at once."""
+        """Deliver one slice; if none is held, read a batch first. Returns whether another step can follow at once."""
         if self._state is not ReplayState.READY:
             return False
         room = self._delivery.room()
@@ -218,10 +219,15 @@ class Replay:
             return self._rest()
         # One moment for the whole step: the check of the slice and the next statement must agree.
         now = self._now()
-        self.held.take_next()
-        self._note_left_out(self.held.take_left_out())
-        if self._has_expired(now):
-            self.reread()
+        self._take_next(now)
+        if not self.held.slices and not self.held.is_complete:
+            self._enter(ReplayState.READING)
+            if not self.held.is_reading:  # a batch that is being read ahead is needed now
+                self._read(now, min(self._flow.settings.max_batch_bytes, self._delivery.most_bytes()))
+            if self.state is not ReplayState.READY:
+                return False
+            # A local database has answered already. A step is one read and one slice, so that a slice needs one turn.
+            self._take_next(now)
         if self.held.slices:
             # Both wait for a commit, not for room. The delivery or included() wakes the replay then.
             return self._rest() if self._would_overtake() or self._would_leave_late() else self._deliver(room, now)
@@ -229,10 +235,13 @@ class Replay:
             self.stop()
             self._delivery.finished()
             return False
-        self._enter(ReplayState.READING)
-        if not self.held.is_reading:  # a batch that is being read ahead is needed now
-            self._read(now, min(self._flow.settings.max_batch_bytes, self._delivery.most_bytes()))
-        return False
+        return True
+
+    def _take_next(self, now: int) -> None:
+        self.held.take_next()
+        self._note_left_out(self.held.take_left_out())
+        if self._has_expired(now):
+            self.reread()
 
     def _has_expired(self, now: int) -> bool:
         """Tell whether a message of the first slice has expired since it was read: the client had no room for it."""

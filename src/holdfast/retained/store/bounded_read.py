@@ -34,6 +34,7 @@ from attrs import evolve, frozen
 
 from holdfast.retained.store.dialects.answers import Totals
 from holdfast.retained.store.dialects.statements import Statements
+from holdfast.retained.store.slice_size import SLICE_BYTES, SLICE_SECONDS, SliceSize
 from holdfast.retained.store.slices import cut, divide, packets_of
 from holdfast.retained.store.values import Batch, Selection, Slice
 from holdfast.retained.wildcards.plan import JUST_AFTER, KeyRange, Plan
@@ -79,8 +80,10 @@ class BoundedRead:
         totals: Totals,
         bounds: Bounds,
         scan_size: ScanSize,
+        slice_size: SliceSize | None,
         detailed: bool,
     ) -> None:
+        """Read each slice with a statement of its own, of this size; or all rows of a batch at once (None)."""
         self._connection = connection
         self._cursor = connection.cursor()
         self._statements = statements
@@ -101,6 +104,7 @@ class BoundedRead:
         bound = {} if check is None else check[1]
         self._searching = plan.levels is not None
         self._scan_size = scan_size
+        self._slice_size = slice_size
         self._interrupt_at = 0.0
         self._bound: dict[str, Any] = {
             "now": selection.now,
@@ -127,10 +131,10 @@ class BoundedRead:
 
     def _batch(self, after: str, rows: int, slice_rows: int, max_bytes: int) -> Batch:
         seconds = self._bounds.seconds
-        deadline = seconds() + self._bounds.read_time
+        began = seconds()
+        deadline = began + self._bounds.read_time
         slices: list[Slice] = []
         left_out = 0
-        at_once = self._statements.rows_per_statement(rows, slice_rows)
         part: Part | None = None
         rest = self._rest(after)
         while rest is not None:
@@ -139,7 +143,7 @@ class BoundedRead:
                 part = part or self._next_part(rest)
                 found, exhausted = None, True
                 if part.topics is None or part.topics:
-                    found, exhausted = self._slice(part, min(rows, at_once), max_bytes, first=not slices)
+                    found, exhausted = self._next_slice(part, rows, slice_rows, max_bytes, first=not slices)
                     if self._counts_long and (found is not None or exhausted):
                         left_out += self._long(part, None if exhausted or found is None else found.last)
             except Exception as error:
@@ -170,9 +174,20 @@ class BoundedRead:
                 break
             # A message that does not fit ends the batch. The next batch begins with this message.
             stuck = found is None and not exhausted
-            if rest is not None and (stuck or rows <= 0 or max_bytes <= 0 or seconds() >= deadline):
+            if rest is not None and (stuck or rows <= 0 or max_bytes <= 0 or self._is_late(slices, began, deadline)):
                 return Batch(slices, after, False, left_out)
         return Batch(slices, after, True, left_out)
+
+    def _is_late(self, slices: Sequence[Slice], began: float, deadline: float) -> bool:
+        """Tell whether a read that still has room for rows and bytes should end now.
+
+        A read slice by slice ends when it has about one slice: little is held, and live messages need not wait longer.
+        """
+        now = self._bounds.seconds()
+        if self._slice_size is None or not slices:
+            return now >= deadline
+        enough = self._bounds.read_time / 4 if self._searching else SLICE_SECONDS / 2
+        return now >= began + enough or sum(len(piece.packets) for piece in slices) >= SLICE_BYTES / 2
 
     def _divided(self, found: Slice, slice_rows: int) -> list[Slice]:
         return [found] if found.count <= slice_rows else divide(found, slice_rows, self._selection.protocol_version)
@@ -221,6 +236,22 @@ class BoundedRead:
     def _matching(self, topics: Sequence[str]) -> list[str]:
         topic_filter = self._plan.topic_filter
         return [topic for topic in topics if matches(topic_filter, topic)]
+
+    def _next_slice(
+        self, part: Part, rows: int, slice_rows: int, max_bytes: int, *, first: bool
+    ) -> tuple[Slice | None, bool]:
+        """Read one slice, or all rows of the batch as one; see :meth:`_slice`."""
+        size = self._slice_size
+        if size is None:
+            return self._slice(part, rows, max_bytes, first=first)
+        most_bytes = min(max_bytes, SLICE_BYTES)
+        limit = min(rows, slice_rows, size.rows)
+        limit = size.fitting(limit, most_bytes, self._largest_packet) or limit
+        began = self._bounds.seconds()
+        found, exhausted = self._slice(part, limit, most_bytes, first=first)
+        if found is not None and not exhausted:
+            size.took(found.count, len(found.packets), self._bounds.seconds() - began)
+        return found, exhausted
 
     def _slice(self, part: Part, limit: int, max_bytes: int, *, first: bool) -> tuple[Slice | None, bool]:
         """Read one slice, and tell whether the part is exhausted.

@@ -39,6 +39,7 @@ class BoundedListing(BoundedRead):
             totals=totals,
             bounds=bounds,
             scan_size=scan_size,
+            slice_size=None,
             detailed=False,
         )
         self._payloads = payloads

@@ -43,6 +43,7 @@ from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.listing import BoundedListing
 from holdfast.retained.store.recorder import NO_RECORDER, ChangedRow, Recorder
 from holdfast.retained.store.rows import Row, held_row_size, message_of, row_of
+from holdfast.retained.store.slice_size import SliceSize
 from holdfast.retained.store.upserts import RetainedUpserts
 from holdfast.retained.store.usage import CLIENTS, UsageTable
 from holdfast.retained.store.values import (
@@ -113,6 +114,10 @@ class SQLRetainedStore:
         self.unsent_revision = 0
         self.reads_ahead = store.reads_in_threads
         self._bounds = Bounds(read_time, seconds)
+        #: the size of the next slice of each filter; None where a statement costs too much for a single slice
+        self._slice_size_of: Callable[[str], SliceSize | None] = (
+            (lambda _: None) if self.reads_ahead else lru_cache(maxsize=_SCAN_SIZES)(lambda _: SliceSize())
+        )
         self._statements = statements_for(store.dialect)
         most = scan_rows or self._statements.most_scanned
         #: the scan size of each filter, as its last read left it
@@ -169,6 +174,7 @@ class SQLRetainedStore:
                 totals=totals,
                 bounds=self._bounds,
                 scan_size=self._scan_size_of(selection.topic_filter),
+                slice_size=self._slice_size_of(selection.topic_filter),
                 detailed=detailed,
             )
             return read.batch(after, rows, slice_rows, max_bytes)

@@ -22,7 +22,7 @@ changes its form from the next slice on.
 from __future__ import annotations
 
 from functools import partial
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Protocol
 
 from zope.interface import implementer
@@ -55,6 +55,8 @@ _UNLIMITED = 1 << 30
 #: The most bytes by which a packet grows when it is rewritten: Packet Identifier, Subscription Identifier, Message
 #: Expiry Interval, and longer lengths.
 _GROWTH = 2 + 5 + 5 + 4
+#: The most packets of a slice that are rewritten in one step: each takes some microseconds.
+_REWRITTEN_AT_ONCE = 100
 #: Bytes to read at once for QoS 1 and 2. With even less room in the window, some are read ahead: otherwise each
 #: acknowledgement would cost a read. With more room, the rest is read later: the client may not read its socket.
 _LEAST_READ, _MOST_READ = 64 * 1024, 256 * 1024
@@ -141,14 +143,15 @@ class ReplayDelivery:
         return session.replay_room() if self._highest_qos(self._subscription()) else _UNLIMITED
 
     def fitting(self, messages: Slice) -> int:
-        """Return how many messages of a slice may be delivered now, by their bytes."""
+        """Return how many messages of a slice may be delivered now, by their bytes and the work that they cost."""
         session = self._session
         in_window = self._highest_qos(self._subscription()) > 0
         most = session.replay_bytes() if in_window else self._unchecked_bytes()
         beside = _GROWTH + HELD_ENTRY if in_window else _GROWTH  # what a message takes beside its bytes in the slice
+        wanted = min(messages.count, _REWRITTEN_AT_ONCE) if messages.qos else messages.count
         if len(messages.packets) + beside * messages.count <= most:
-            return messages.count
-        ends = enumerate((end for _, _, _, end in packets_of(messages.packets)), start=1)
+            return wanted
+        ends = enumerate((end for _, _, _, end in islice(packets_of(messages.packets), wanted)), start=1)
         count = sum(1 for _ in takewhile(lambda packet: packet[1] + beside * packet[0] <= most, ends))
         if not count and not (in_window and session.window.replayed_bytes):
             return 1

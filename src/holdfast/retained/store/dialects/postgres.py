@@ -121,10 +121,6 @@ class PostgresStatements(Statements):
         """Convert the arrays."""
         return bytes(qos), tuple(expires_at)
 
-    def rows_per_statement(self, rows: int, slice_rows: int) -> int:
-        """Read the whole batch at once: each statement is a round trip."""
-        return rows
-
     @contextmanager
     def interruptible(self, connection: Any, overdue: Callable[[], bool], read_time: float) -> Iterator[None]:
         """Let the server cancel a statement after fifty times as long: meanwhile it delays other readers only."""

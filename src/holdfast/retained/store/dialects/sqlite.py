@@ -92,10 +92,6 @@ class SQLiteStatements(Statements):
         """Turn digits into bytes, and split numbers at the commas."""
         return qos.encode().translate(_QOS), tuple(map(int, expires_at.split(",")))
 
-    def rows_per_statement(self, rows: int, slice_rows: int) -> int:
-        """Read slice by slice: a statement costs little, and its blob is one slice without copying."""
-        return slice_rows
-
     @contextmanager
     def interruptible(self, connection: Any, overdue: Callable[[], bool], read_time: float) -> Iterator[None]:
         """Let SQLite ask ``overdue`` regularly."""

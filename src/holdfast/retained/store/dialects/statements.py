@@ -109,10 +109,6 @@ class Statements(ABC):
     # --- reading, in the reader's thread
 
     @abstractmethod
-    def rows_per_statement(self, rows: int, slice_rows: int) -> int:
-        """Return the best number of rows for one statement, of a batch of ``rows`` in slices of ``slice_rows``."""
-
-    @abstractmethod
     def interruptible(
         self, connection: Connection, overdue: Callable[[], bool], read_time: float
     ) -> AbstractContextManager[None]:
