@@ -64,6 +64,8 @@ def measure(site: Site, makes: Sequence[str], names: Sequence[str], scale: Scale
 
 def configurations(scenario: Scenario, makes: Sequence[str]) -> list[str]:
     """Return the brokers that run a scenario: each configuration of each make, as far as it matters."""
+    if scenario.alone and "holdfast" in makes:
+        return ["holdfast"]
     names = [name for make in makes for name in MAKES[make] if scenario.null or make != NULL]
     if scenario.nodelay:
         names = [name for name in names if name == _WITH_NODELAY or not name.startswith("mosquitto")]

@@ -115,7 +115,12 @@ def summary(figures: Figures, rows: Sequence[Goal], flashmq: bool) -> Iterator[l
         told, met = ratio(goal.metric, own, other), goal.is_met(own, other)
         peer = f"{other} {_which(other)}".strip() if other.rows else ""
         cells = [f"{goal.title}, {goal.metric.unit}", str(own), peer, "" if told is None else f"{told:.2f}", goal.text]
-        cells += ["" if met is None else "met" if met else "missed", _processor(own), _processor(other)]
+        cells += [
+            "" if met is None else "met" if met else "missed",
+            _processor(own),
+            _processor(other),
+            _processor_ratio(own, other),
+        ]
         if flashmq:
             cells.append(str(column(goal.metric, found, _FLASHMQ)))
         yield cells
@@ -131,6 +136,13 @@ def _processor(one: Column) -> str:
         return ""
     told = f"{number(one.processor.broker)} + {number(one.processor.generator)}"
     return told + (" LIMIT" if one.processor.limited else "")
+
+
+def _processor_ratio(own: Column, other: Column) -> str:
+    """The ratio of the brokers' processor times. Other work of the machine hardly changes it."""
+    if own.processor is None or other.processor is None or not own.processor.broker > 0:
+        return ""
+    return f"{other.processor.broker / own.processor.broker:.2f}"
 
 
 def terminal(table: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
+from getpass import getuser
 from pathlib import Path
 
 from benchmarks.brokers import Broker, Site, Unavailable
@@ -30,7 +31,9 @@ MAKES = {
 }
 NULL = "null"
 _PATHS = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
+# As root, mosquitto would become another user, who could not write its database.
 _MOSQUITTO_CONF = """\
+user {user}
 listener {port} 127.0.0.1
 allow_anonymous true
 max_queued_messages 0
@@ -75,7 +78,11 @@ def _program(name: str) -> str:
 def _mosquitto(site: Site, directory: Path, durable: bool, nodelay: bool) -> Broker:
     program, port = _program("mosquitto"), _free_port()
     configuration = _MOSQUITTO_CONF.format(
-        port=port, persistence=str(durable).lower(), directory=directory, nodelay=str(nodelay).lower()
+        user=getuser(),
+        port=port,
+        persistence=str(durable).lower(),
+        directory=directory,
+        nodelay=str(nodelay).lower(),
     )
     (directory / "mosquitto.conf").write_text(configuration)
     name = "mosquitto-nodelay" if nodelay else "mosquitto"

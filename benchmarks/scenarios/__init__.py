@@ -46,12 +46,14 @@ class Scenario:
     """A scenario and the brokers that run it.
 
     ``nodelay`` is False if `set_tcp_nodelay` matters, so that mosquitto runs with and without; else it runs with it.
-    ``once`` is True for one round only: its figures hardly differ between rounds. ``null`` is True if a server that
-    does almost nothing can run it.
+    ``alone`` is True if the goals are not ratios, so that peers run it only without Holdfast. ``once`` is True for one
+    round only: its figures hardly differ between rounds. ``null`` is True if a server that does almost nothing can run
+    it.
     """
 
     run: Run
     nodelay: bool = False
+    alone: bool = False
     once: bool = False
     null: bool = True
 
@@ -67,6 +69,6 @@ SCENARIOS: dict[str, Scenario] = {
     "replay": Scenario(replay.run),
     "live": Scenario(live.run, nodelay=True),
     "start": Scenario(start.run, nodelay=True, null=False),
-    "memory": Scenario(memory.run, nodelay=True, once=True, null=False),
-    "hostile": Scenario(hostile.run, nodelay=True, once=True, null=False),
+    "memory": Scenario(memory.run, nodelay=True, alone=True, once=True, null=False),
+    "hostile": Scenario(hostile.run, nodelay=True, alone=True, once=True, null=False),
 }

@@ -147,3 +147,4 @@ def test_mosquitto_runs_in_both_configurations_where_that_matters() -> None:
     makes = ["holdfast", "mosquitto", "null"]
     assert configurations(Scenario(never), makes) == ["holdfast", "mosquitto", "mosquitto-nodelay", "null"]
     assert configurations(Scenario(never, nodelay=True, null=False), makes) == ["holdfast", "mosquitto-nodelay"]
+    assert configurations(Scenario(never, alone=True), makes) == ["holdfast"]
