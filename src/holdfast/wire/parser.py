@@ -167,24 +167,24 @@ class PacketParser:
                 self._missing = end - size
                 return None
             self._position = end
-            if first == 0x40 and most > 1 and version is not None:
-                last = stretch_end(data, position, most)
-                if last > end:
-                    self._position = last
-                    self.packets += (last - position) // 4
-                    return p.Pubacks(data[position:last])
-            self.packets += 1
-            if version is not None:
-                if first in PUBLISHES:
-                    self.publish_bytes += end - position
-                    return decode_publish(first, data, start, end, version, self._reception)
-                return decode(first, data, start, end, version, self._reception)
-            packet = decode(first, data, start, end, None, self._reception)
+            packet: p.Packet
+            if version is None:
+                packet = decode(first, data, start, end, None, self._reception)
+                if isinstance(packet, p.Connect):
+                    self.protocol_version = packet.protocol_version
+            elif first in PUBLISHES:
+                self.publish_bytes += end - position
+                packet = decode_publish(first, data, start, end, version, self._reception)
+            elif first == 0x40 and (last := stretch_end(data, position, most)) > end:
+                self._position = last
+                self.packets += (last - position) // 4
+                return p.Pubacks(data[position:last])
+            else:
+                packet = decode(first, data, start, end, version, self._reception)
         except WireError as error:
             self._error = error
             raise
-        if isinstance(packet, p.Connect):
-            self.protocol_version = packet.protocol_version
+        self.packets += 1
         return packet
 
     def take_back(self, run: Run) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.sessions.delivery.blocks import Blocks
-from holdfast.sessions.delivery.packet_identifiers import PacketIdentifiers, last_used
+from holdfast.sessions.delivery.packet_identifiers import CommonIdentifiers, PacketIdentifiers, last_used
 from holdfast.sessions.delivery.window import Window
 
 
@@ -58,6 +58,14 @@ def test_a_search_for_consecutive_identifiers_is_short() -> None:
     used = set(range(5, 65536, 5))
     assert PacketIdentifiers().next_block(5, used, NONE) == 0
     assert PacketIdentifiers().next_block(4, used, NONE) == 1
+
+
+def test_common_identifiers_follow_each_other_and_do_not_wrap() -> None:
+    common = CommonIdentifiers()
+    assert [common.take(count) for count in (1, 500, 32267)] == [32768, 32769, 33269]
+    assert common.take(1) == 1
+    assert common.take(65534) == 2
+    assert common.take(2) == 1
 
 
 @given(

@@ -103,3 +103,26 @@ def test_each_kind_of_message_always_has_a_place() -> None:
     assert shared.takes_live(1, 1000)
     shared.replayed_bytes = 0
     assert shared.replay_room(1, True) > 0
+
+
+@given(
+    st.booleans(), st.integers(0, 20), st.integers(0, 20), st.integers(1, 20), st.integers(1, 10), st.integers(100, 200)
+)
+def test_a_run_is_taken_only_if_each_of_its_messages_would_be(
+    replaying: bool, live: int, replayed: int, count: int, size: int, most: int
+) -> None:
+    shared = Window(30, most)
+    shared.replaying = replaying
+    shared.replayed = replayed * replaying
+    shared.replayed_bytes = 5 * shared.replayed
+    shared.bytes = 5 * live + shared.replayed_bytes
+    in_flight = live + shared.replayed
+    whole = shared.takes_run(in_flight, count, count * size)
+    singly = True
+    for _ in range(count):
+        singly = singly and shared.takes_live(in_flight, size)
+        in_flight += 1
+        shared.bytes += size
+    assert singly or not whole
+    if whole != singly:  # messages are sent by themselves although they are too long together
+        assert shared.bytes > most or replaying

@@ -84,8 +84,11 @@ class IClientLink(Protocol):
     def send_message(self, packet: bytes) -> None:
         """Send a PUBLISH."""
 
-    def send_run(self, run: Run) -> bool:
-        """Send a run with QoS 0. Return False, without any effect, if each of its messages must be sent by itself."""
+    def send_run(self, run: Run, qos: int, identifier: int) -> bool:
+        """Send a run with this QoS, and with Packet Identifiers from this one on.
+
+        Returns False, without any effect, if each of its messages must be sent by itself.
+        """
 
     def send_messages(self, packets: bytes, count: int) -> None:
         """Send several retained messages, already joined."""

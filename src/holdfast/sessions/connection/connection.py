@@ -227,8 +227,11 @@ class Connection:
         if self._phase is not Phase.CLOSED:
             self._outbox.send_other(packet)
 
-    def send_run(self, run: Run) -> bool:
-        """Send a run with QoS 0. Return False, without any effect, if each of its messages must be sent by itself."""
+    def send_run(self, run: Run, qos: int, identifier: int) -> bool:
+        """Send a run with this QoS, and with Packet Identifiers from this one on.
+
+        Returns False, without any effect, if each of its messages must be sent by itself.
+        """
         if self._phase is Phase.CLOSED:
             return True
         if self._uses_aliases:
@@ -236,7 +239,7 @@ class Connection:
         if self.maximum_packet_size is not None and run.longest > self.maximum_packet_size:
             return False
         outbox = self._outbox
-        packets = run.packets(self.protocol_version == 5, 0)
+        packets = run.packets(self.protocol_version == 5, qos, identifier)
         count = run.count
         if outbox.bytes + len(packets) > outbox.max_bytes or outbox.messages + count > outbox.max_messages:
             return False

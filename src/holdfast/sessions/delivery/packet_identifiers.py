@@ -52,3 +52,21 @@ class PacketIdentifiers:
                 return first
             first = obstacle + 1
         return 0
+
+
+class CommonIdentifiers:
+    """Chooses the Packet Identifiers of runs for all Sessions together, so that a run is encoded once for all.
+
+    A Session where some of them are in use chooses its own. These begin with 1, so the common ones begin in the middle.
+    """
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last = 32767
+
+    def take(self, count: int) -> int:
+        """Return the first of ``count`` Packet Identifiers that follow each other."""
+        first = self._last + 1 if self._last + count <= 65535 else 1
+        self._last = first + count - 1
+        return first

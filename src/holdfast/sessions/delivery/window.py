@@ -68,6 +68,15 @@ class Window:
             return True
         return self.bytes + size <= self.max_bytes and live + size <= (self.max_bytes + 1) // 2
 
+    def takes_run(self, in_flight: int, count: int, size: int) -> bool:
+        """Tell whether ``count`` live QoS 1 messages of ``size`` bytes together may be sent now."""
+        if not self.replaying:  # the usual case
+            return in_flight + count <= self.size and self.bytes + size <= self.max_bytes
+        live = self.bytes - self.replayed_bytes + size
+        if self.bytes + size > self.max_bytes or live > (self.max_bytes + 1) // 2:
+            return False
+        return count <= self.live_room(in_flight)
+
     def replay_bytes(self, live_waits: bool) -> int:
         """Return how many bytes of QoS 1 and 2 messages replays may send now.
 

@@ -11,6 +11,7 @@ from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.service import IRetainedMessages
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
+from holdfast.sessions.delivery.packet_identifiers import CommonIdentifiers
 from holdfast.sessions.limits import RetainMode, WhenFull
 from holdfast.sessions.routing.routing_table import Match, RoutingTable, merged
 from holdfast.sessions.routing.shared_subscriptions import SharedGroup
@@ -49,6 +50,7 @@ class Router:
         self._authorizer = authorizer
         self._counters = counters
         self._rejecting = rejecting
+        self._identifiers = CommonIdentifiers()
 
     def publish(
         self,
@@ -130,7 +132,8 @@ class Router:
         route = self.table.numbered(run.route)
         if route is None:
             return None
-        others = [match for match in route.matches if not match.session.deliver_run(run, match.options)]
+        first = self._identifiers.take(run.count) if run.qos else 0
+        others = [match for match in route.matches if not match.session.deliver_run(run, match.options, first)]
         if others:
             return self._deliver_singly(run, others, client_id, username)
         return COMMITTED, bool(route.matches)

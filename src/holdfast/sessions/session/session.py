@@ -47,6 +47,7 @@ from holdfast.sessions.session.session_queue import SessionQueue
 from holdfast.sessions.state.interfaces import ISessionRecord, ISessionStates
 from holdfast.sessions.state.subscription import ReplayProgress, Subscription
 from holdfast.sessions.state.subscriptions import Subscriptions
+from holdfast.sizes import HELD_IDENTIFIER
 from holdfast.tickets import CommitTicket
 from holdfast.wire import Run
 
@@ -254,10 +255,11 @@ class Session:
         else:
             self.queue.enter(Queued(outgoing, qos, retain, options.identifiers, delivery), link)
 
-    def deliver_run(self, run: Run, options: DeliveryOptions) -> bool:
+    def deliver_run(self, run: Run, options: DeliveryOptions, identifier: int) -> bool:
         """Send a run that matches the subscriptions as a whole.
 
-        Returns False, without any effect, if each of its messages has to be delivered by itself.
+        With QoS 1 the Packet Identifiers begin with this one, if they are free. Returns False, without any effect, if
+        each of its messages has to be delivered by itself.
         """
         if self.is_over:
             return True
@@ -266,12 +268,29 @@ class Session:
             if self.limits.upgrade_qos:
                 return False
             qos = min(qos, options.qos)
-        if qos or options.identifiers:
+        if options.identifiers:
             return False
         link = self.link
+        if qos:
+            return link is not None and self._send_run(link, run, identifier)
         if link is None:
             return not self.limits.mqueue_store_qos0
-        return not self.queue.at_most_once and link.send_run(run)
+        return not self.queue.at_most_once and link.send_run(run, 0, 0)
+
+    def _send_run(self, link: IClientLink, run: Run, identifier: int) -> bool:
+        """Send a run with QoS 1 as a block. Returns False, without any effect, if it cannot be sent as a whole."""
+        inflight = self.inflight
+        count, size = run.count, run.end - run.start
+        if not inflight.in_blocks or self.queue or inflight.to_resend:
+            return False
+        if not self.window.takes_run(inflight.count, count, size + count * HELD_IDENTIFIER):
+            return False
+        if not inflight.is_free(identifier, count):
+            identifier = inflight.next_block(count)
+        if not identifier or not link.send_run(run, 1, identifier):
+            return False
+        inflight.add_block(identifier, count, size, False)
+        return True
 
     def is_full(self) -> bool:
         """Tell whether the Client is away and no further message fits into the queue."""
