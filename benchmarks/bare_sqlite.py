@@ -62,7 +62,7 @@ def measure(database: SQLiteDatabase, found: list[list[Row]]) -> float:
             cursor.executemany(_UPSERT, rows)
             cursor.execute(_MARK, (highest, _NODE))
             connection.commit()
-            database.committed(connection)
+            database.maintain(connection)
         return time.perf_counter() - begin
 
 

@@ -85,7 +85,7 @@ class SideBySide:
     def kill(self, after: int, stored: bool) -> None:
         """Kill the broker, perhaps after a commit is ``stored`` and before it is reported; then start another one."""
         if stored and self.broker.executor.waiting:
-            work, _ = self.broker.executor.waiting[0]
+            work, *_ = self.broker.executor.waiting[0]
             work()
             self.model.stored()
         self.broker = self.broker.restart(after, manual=True)

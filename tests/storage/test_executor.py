@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from queue import SimpleQueue
-from threading import Thread, current_thread
+from threading import Event, Thread, current_thread
 from typing import Any, cast
 
 import pytest
@@ -79,6 +79,38 @@ def test_a_stopped_executor_has_done_its_work_and_may_be_used_again() -> None:
     executor.call(lambda: done.append(3), lambda _: None)
     executor.stop()
     assert done == [0, 1, 2, 3]
+
+
+def test_the_outcome_does_not_wait_for_the_work_afterwards_and_the_next_work_does() -> None:
+    turns = Turns()
+    executor = ThreadExecutor(cast(IReactorFromThreads, turns))
+    begun, ended = Event(), Event()
+    seen: list[Any] = []
+
+    def afterwards() -> None:
+        begun.set()
+        assert ended.wait(PATIENCE)
+        seen.append("afterwards")
+
+    executor.call(lambda: "work", seen.append, afterwards)
+    executor.call(lambda: seen.append("next work"), lambda _: None)
+    turns.turn()
+    assert begun.wait(PATIENCE)
+    assert seen == ["work"]
+    ended.set()
+    executor.stop()
+    assert seen == ["work", "afterwards", "next work"]
+
+
+def test_work_afterwards_comes_before_work_that_the_outcome_begins() -> None:
+    executor = SynchronousExecutor()
+    seen: list[str] = []
+    executor.call(
+        lambda: None,
+        lambda _: executor.call(lambda: seen.append("next work"), lambda _: None),
+        lambda: seen.append("afterwards"),
+    )
+    assert seen == ["afterwards", "next work"]
 
 
 def test_the_synchronous_executor_works_at_once() -> None:

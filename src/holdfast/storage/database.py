@@ -151,8 +151,8 @@ class Database(ABC):
         """Tell whether another transaction caused the error. Then the writer tries again at once."""
         return False
 
-    def committed(self, connection: Connection) -> None:  # noqa: B027 - likewise
-        """Do regular maintenance after a commit, on the writer's connection. Raises nothing."""
+    def maintain(self, connection: Connection) -> None:  # noqa: B027 - likewise
+        """Do regular maintenance on the writer's connection, between two transactions. Raises nothing."""
 
     def checkpoint(self, connection: Connection) -> None:  # noqa: B027 - likewise
         """Complete the files before the writer's connection is closed."""

@@ -55,8 +55,8 @@ class WritableDatabase(Protocol):
     def connect(self) -> Connection:
         """Open the writer's connection."""
 
-    def committed(self, connection: Connection) -> None:
-        """Do regular maintenance after a commit on the writer's connection. Raises nothing."""
+    def maintain(self, connection: Connection) -> None:
+        """Do regular maintenance on the writer's connection, between two transactions. Raises nothing."""
 
     def checkpoint(self, connection: Connection) -> None:
         """Complete the files before the writer's connection is closed."""

@@ -12,7 +12,11 @@ from twisted.internet.interfaces import IReactorFromThreads
 from zope.interface import Attribute, Interface, implementer
 
 T = TypeVar("T")
-Job = tuple[Callable[[], Any], Callable[[Any], None]]
+Job = tuple[Callable[[], Any], Callable[[Any], None], Callable[[], None]]
+
+
+def _do_nothing() -> None:
+    """Do nothing: most work needs nothing afterwards."""
 
 
 class IExecutor(Interface):
@@ -20,8 +24,13 @@ class IExecutor(Interface):
 
     waits_for_turn = Attribute("Whether an idle writer waits for the end of the reactor turn before it commits.")
 
-    def call(work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
-        """Run ``work``; then call ``done`` in the reactor thread with its result or exception."""
+    def call(
+        work: Callable[[], T], done: Callable[[T | BaseException], None], afterwards: Callable[[], None] = _do_nothing
+    ) -> None:
+        """Run ``work``; then call ``done`` in the reactor thread with its result or exception.
+
+        Run ``afterwards``, which raises nothing, before the next work. ``done`` does not wait for it.
+        """
 
     def stop() -> None:
         """Wait for the work given so far, then end the thread."""
@@ -46,7 +55,12 @@ class ThreadExecutor:
         self._name = name
         self._thread: Thread | None = None
 
-    def call(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+    def call(
+        self,
+        work: Callable[[], T],
+        done: Callable[[T | BaseException], None],
+        afterwards: Callable[[], None] = _do_nothing,
+    ) -> None:
         """Queue the work for the thread."""
         if self._thread is None:
             # A daemon thread does not keep the process from ending: if the start of the broker fails later, nothing
@@ -60,7 +74,7 @@ class ThreadExecutor:
                 self._reactor.callFromThread(done, error)
                 return
             self._thread = thread
-        self._jobs.put((work, done))
+        self._jobs.put((work, done, afterwards))
 
     def stop(self) -> None:
         """Wait until the queued work is done and the thread has ended. A later call starts a new thread."""
@@ -71,8 +85,9 @@ class ThreadExecutor:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            work, done = job
+            work, done, afterwards = job
             self._reactor.callFromThread(done, _outcome(work))
+            afterwards()
 
 
 @implementer(IExecutor)
@@ -84,9 +99,14 @@ class SynchronousExecutor:
         self.waits_for_turn = waits_for_turn
         self.waiting: deque[Job] = deque()
 
-    def call(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+    def call(
+        self,
+        work: Callable[[], T],
+        done: Callable[[T | BaseException], None],
+        afterwards: Callable[[], None] = _do_nothing,
+    ) -> None:
         """Run the work, or keep it for :meth:`step`."""
-        self.waiting.append((work, done))
+        self.waiting.append((work, done, afterwards))
         if not self.manual:
             self.step()
 
@@ -97,5 +117,7 @@ class SynchronousExecutor:
 
     def step(self) -> None:
         """Run the oldest waiting work and hand over its answer. Raises IndexError if no work waits."""
-        work, done = self.waiting.popleft()
-        done(_outcome(work))
+        work, done, afterwards = self.waiting.popleft()
+        outcome = _outcome(work)
+        afterwards()  # before ``done``, which may begin other work in this thread
+        done(outcome)

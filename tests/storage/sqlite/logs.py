@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from bisect import bisect_right
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
@@ -42,12 +43,19 @@ def written(directory: Path, commits: int) -> Written:
 
     No checkpoint comes between: it moves only what is on the disk for good, so no fault tears the log in front of it.
     """
-    with patch.object(OwnCheckpoints, "begin", _begin_none):
+    with unmoved():
         return _written(directory, commits)
 
 
-def _begin_none(_checkpoints: OwnCheckpoints, connection: sqlite3.Connection) -> None:
-    connection.execute("PRAGMA wal_autocheckpoint=0")
+@contextmanager
+def unmoved() -> Iterator[None]:
+    """Let the writer make no checkpoints."""
+
+    def begin(_checkpoints: OwnCheckpoints, connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA wal_autocheckpoint=0")
+
+    with patch.object(OwnCheckpoints, "begin", begin), patch.object(OwnCheckpoints, "maintain"):
+        yield
 
 
 def _written(directory: Path, commits: int) -> Written:

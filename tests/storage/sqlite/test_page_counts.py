@@ -13,7 +13,7 @@ from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.storage.sqlite.page_counts import missing_pages
 from holdfast.storage.sqlite.quarantine import OnCorruption
 from tests.storage.doubles import Bench, result_of
-from tests.storage.sqlite.logs import Written, torn, written
+from tests.storage.sqlite.logs import Written, torn, unmoved, written
 from tests.storage.sqlite.ruins import (
     FRAME,
     LOG_HEADER,
@@ -59,12 +59,9 @@ def test_a_crash_within_a_checkpoint_is_no_damage(tmp_path: Path) -> None:
     before = path.read_bytes()
     bench = Bench(path)
     retained = SQLRetainedStore(bench.store)
-    bench.store.open()
-    assert bench.store.parts is not None
-    bench.store.parts.writer.run(
-        lambda connection: connection.cursor().execute("PRAGMA wal_autocheckpoint=0"), in_transaction=False
-    )
-    put(retained, [f"new/{topic}" for topic in topics(2000)], b"y" * 100)
+    with unmoved():
+        bench.store.open()
+        put(retained, [f"new/{topic}" for topic in topics(2000)], b"y" * 100)
     crashed = copy_of(path, tmp_path / "crashed")
     result_of(bench.store.close())
     after = path.read_bytes()

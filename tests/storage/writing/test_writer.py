@@ -164,6 +164,17 @@ def test_a_commit_group_has_all_changes_submitted_during_the_commit_before(path:
     assert desk.notes.accounts == [len(keys) for keys in desk.notes.applied]
 
 
+def test_the_database_is_maintained_after_each_commit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Maintenance is outside the transaction: another connection sees the change."""
+    desk = Desk(path)
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr(desk.database, "maintain", lambda _: seen.append(desk.stored()))
+    desk.submit("a")
+    desk.submit("b")
+    result_of(desk.writer.close())
+    assert seen == [{"a": "v"}, {"a": "v", "b": "v"}]
+
+
 def test_a_ticket_is_settled_after_its_commit_and_not_before(path: Path) -> None:
     desk = Desk(path, manual=True)
     ticket = desk.submit("a", "value")

@@ -3,14 +3,15 @@
 How it works
 ============
 
-SQLite moves the log inside the commit that makes it too long. By default, all clients that wait for this commit would
+By default, SQLite moves the log inside the commit that makes it too long, and all clients that wait for this commit
 wait until the whole log is copied. There are two ways to avoid that.
 
-*The writer's own checkpoints* are for a library that may have the WAL-reset bug (:mod:`.library`): then no other
-connection may move the log while the writer commits. The log is kept so short that a checkpoint takes a few
-milliseconds: ``OWN_PAGES`` pages. SQLite counts them, and moves them after a commit of the writer. Pages that change
-often are moved more often than with a long log, and the file is synced to disk more often. Nobody else moves the log:
-connections that read never do, except the last one that is closed, which is alone with the file.
+*The writer's own checkpoints* (:class:`OwnCheckpoints`) are for a library that may have the WAL-reset bug
+(:mod:`.library`): then no other connection may move the log while the writer commits. The writer's thread moves the log
+between two commits, when the outcome of the first one is handed over: its clients are acknowledged meanwhile. Later
+changes wait, so the log is kept so short that a checkpoint takes a few milliseconds: ``OWN_PAGES`` pages, and those of
+one commit. Pages that change often are moved more often than with a long log, and the file is synced more often. Nobody
+else moves the log: connections that read never do, except the last one that is closed, which is alone with the file.
 
 *Checkpoints in a thread* (:class:`Checkpoints`) are for a mended library. A second thread, with a connection of its
 own, moves a long log with passive checkpoints, which never block the writer:
@@ -24,10 +25,12 @@ own, moves a long log with passive checkpoints, which never block the writer:
 Only the writer can make the log begin anew, because a page that is appended during a checkpoint is not moved by it.
 
 A reader that uses an old snapshot keeps the log from being moved as a whole. The thread makes its next attempt when the
-log is longer by half of ``pages``, or when it has begun anew. If the thread cannot keep up at all, SQLite itself moves
-the log inside a commit, at three times the length. The writer's own checkpoints try after each commit, which costs
-microseconds while a reader is in the way. They move everything after its end, in one piece: about 1.5 seconds for each
-gigabyte of log, for which commits wait.
+log is longer by half of ``pages``, or when it has begun anew. The writer's own checkpoints try every ``_LOOK`` seconds,
+which costs microseconds while a reader is in the way. They move everything after its end, in one piece: about 1.5
+seconds for each gigabyte of log, for which commits wait.
+
+If neither can keep up, or if nobody asks for maintenance (a migration), SQLite itself moves the log inside a commit, at
+three times the length of a thread's checkpoint.
 
 Left out: truncating the file of the log. SQLite overwrites it from its beginning, and a shorter file saves nothing.
 """
@@ -54,20 +57,21 @@ PAGES = 8_000
 OWN_PAGES = 250
 #: This many pages may be left to the writer, which moves them while a commit waits.
 _REST = 500
+#: SQLite itself moves a log of this length inside a commit.
+_OVERLONG = 3 * PAGES
 _MOST_PASSES = 8
 #: Seconds between two checks of the length of the log: a check takes a tenth of the time of a small commit, so it is
 #: not made after each commit.
 _PERIOD = 0.05
-#: The writer's own checkpoints: seconds between two looks at the log, and the length that shows that they do not work,
-#: in multiples of their own.
-_LOOK = 1.0
-_LONG = 8
+#: The writer's own checkpoints: seconds between two looks at the log. At full speed, a few hundred pages are written
+#: meanwhile.
+_LOOK = 0.01
 
 
 class OwnCheckpoints:
-    """The writer's own checkpoints. SQLite makes them with the writer's commits and says nothing if one fails.
+    """The writer's own checkpoints: ``maintain``, in the writer's thread, moves a log of more than ``pages`` pages.
 
-    So the log is looked at every ``period`` seconds. If it is long, one more checkpoint is made, which does say it.
+    It looks at the log at most every ``period`` seconds.
     """
 
     _log = LazyLog("holdfast.storage.sqlite.checkpoints.OwnCheckpoints")
@@ -80,17 +84,17 @@ class OwnCheckpoints:
         self._looked = 0.0
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        """Let the writer's connection make checkpoints."""
-        connection.execute(f"PRAGMA wal_autocheckpoint={self._pages}")
+        """Let the writer's connection move a log that nobody has kept short."""
+        connection.execute(f"PRAGMA wal_autocheckpoint={_OVERLONG}")
 
-    def committed(self, connection: Connection) -> None:
-        """Look whether the log is moved. Raises nothing."""
+    def maintain(self, connection: Connection) -> None:
+        """Move the log if it is long. Raises nothing."""
         now = monotonic()
         if now - self._looked < self._period:
             return
         self._looked = now
         try:
-            if is_logged(self._file, _LONG * self._pages):
+            if is_logged(self._file, self._pages):
                 connection.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)")
         except (sqlite3.Error, OSError) as error:
             _report(self._log_throttle, self._file, error)
@@ -102,7 +106,7 @@ class OwnCheckpoints:
 class Checkpoints:
     """Moves the log of one file, on a connection of its own, when it has more than ``pages`` pages.
 
-    ``committed`` is called in the writer's thread; it checks the log at most every ``period`` seconds.
+    ``maintain`` runs in the writer's thread after each commit; it checks the log at most every ``period`` seconds.
     """
 
     _log = LazyLog("holdfast.storage.sqlite.checkpoints.Checkpoints")
@@ -123,9 +127,9 @@ class Checkpoints:
 
     def begin(self, connection: sqlite3.Connection) -> None:
         """Let the writer's connection move a log that the thread could not keep short: a start reads all of it."""
-        connection.execute(f"PRAGMA wal_autocheckpoint={3 * self._pages}")
+        connection.execute(f"PRAGMA wal_autocheckpoint={_OVERLONG}")
 
-    def committed(self, connection: Connection) -> None:
+    def maintain(self, connection: Connection) -> None:
         """Begin a checkpoint if the log is long, or complete one whose thread has ended. Raises nothing."""
         try:
             if self._thread is None:

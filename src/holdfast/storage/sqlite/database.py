@@ -153,9 +153,9 @@ class SQLiteDatabase(Database):
             ]
         return {"integrity_check": integrity, "foreign_key_check": dangling}
 
-    def committed(self, connection: Connection) -> None:
-        """Move a long log into the database file, unless SQLite has done so with the commit."""
-        self._checkpoints.committed(connection)
+    def maintain(self, connection: Connection) -> None:
+        """Move a long log into the database file."""
+        self._checkpoints.maintain(connection)
 
     def checkpoint(self, connection: Connection) -> None:
         """Move the write-ahead log into the database file and empty it."""

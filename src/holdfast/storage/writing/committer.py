@@ -102,8 +102,12 @@ class Committer:
         except BaseException:
             self._roll_back(connection)
             raise
-        self._database.committed(connection)
         return result
+
+    def maintain(self) -> None:
+        """Let the database do its maintenance, if a connection is open. Raises nothing."""
+        if self._connection is not None:
+            self._database.maintain(self._connection)
 
     def run_outside_transaction(self, work: Callable[[Connection], T]) -> T:
         """Do the work outside any transaction."""

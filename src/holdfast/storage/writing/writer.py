@@ -39,6 +39,9 @@ The states, and the events that leave them:
 *Settling* overlaps with the states: the next group is already being committed while tickets are settled. Changes that
 are submitted by a ticket's callback wait until all tickets of the group are settled, so that they share a commit.
 
+*Maintenance* of the database, such as moving SQLite's log, follows each commit in the writer's thread. The outcome is
+handed over before, so the acknowledgements of a commit do not wait for it, and new packets are read meanwhile.
+
 *Errands* are other work for the writer's thread, such as counting behind all changes submitted so far. They stand in
 the same queue, between groups, and have a transaction of their own.
 
@@ -283,7 +286,7 @@ class Writer:
             work: Callable[[], Any] = group.work
         else:
             work = partial(self._committer.store, list(group.writes.values()), self._clock.latest)
-        self._executor.call(work, self._done)
+        self._executor.call(work, self._done, self._committer.maintain)
 
     def _turn_ended(self) -> None:
         if self._state is _GATHERING:  # else an errand has begun the commit before
