@@ -262,6 +262,31 @@ def test_a_batch_is_bounded_by_the_messages_of_all_nodes() -> None:
         assert max(lengths) <= 4500
 
 
+def test_a_page_of_short_messages_takes_one_statement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The statement that reads checks the lengths of other nodes. Only where it finds nothing, they are asked for."""
+    asked: list[int] = []
+    largest_packet_now = PostgresStatements.largest_packet_now
+
+    def watched(self: PostgresStatements, *arguments: Any) -> int:
+        asked.append(largest_packet_now(self, *arguments))
+        return asked[-1]
+
+    with two_nodes() as (one, two):
+        for number in range(20):
+            put(one, f"t/{number:02}")
+        longest = "t/" + "x" * 100
+        put(two, longest)
+        monkeypatch.setattr(PostgresStatements, "largest_packet_now", watched)
+        for store in (one, two):
+            assert len(topics_read(store, selection("#"), rows=5)) == 21
+            assert len(asked) == 1  # no topic is in the range before "$"
+            asked.clear()
+        # Both nodes have met the longer packet now, so they read lengths where it would not fit.
+        for store in (one, two):
+            assert len(topics_read(store, selection("#"), rows=5, max_bytes=400)) == 21
+        assert asked == []
+
+
 def test_two_nodes_write_the_same_topics_at_once_without_loss_or_deadlock() -> None:
     """Two threads write the same new topics in opposite order."""
     with two_nodes() as nodes:

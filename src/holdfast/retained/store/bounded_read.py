@@ -26,7 +26,6 @@ million topics. Messages may change between two statements of a read, but not wi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -44,6 +43,7 @@ from holdfast.topics import matches
 
 #: The most topics that Python compares with the filter at a time, if SQL cannot check it.
 _LISTED_ROWS = 512
+_ANY_LENGTH = 1 << 62
 
 
 @frozen
@@ -90,11 +90,12 @@ class BoundedRead:
         self._plan = plan
         self._selection = selection
         self._totals = totals
+        self._largest_packet = statements.largest_packet_met(totals)
         patterned = plan.levels is not None and not plan.counted and not plan.exact
         levels = statements.levels_now(self._cursor, totals) if patterned else frozenset()
         # Messages that are too long are counted, but not where none can be.
         most = selection.max_packet_size
-        self._counts_long = most is not None and self._largest_packet > most
+        self._counts_long = most is not None and statements.largest_packet_now(self._cursor, totals) > most
         self._bounds = bounds
         self._detailed = detailed
         self._version5 = selection.protocol_version == 5
@@ -192,11 +193,6 @@ class BoundedRead:
     def _divided(self, found: Slice, slice_rows: int) -> list[Slice]:
         return [found] if found.count <= slice_rows else divide(found, slice_rows, self._selection.protocol_version)
 
-    @cached_property
-    def _largest_packet(self) -> int:
-        """The length of the longest packet in the store. A read without matches does not ask for it."""
-        return self._statements.largest_packet_now(self._cursor, self._totals)
-
     def _overdue(self) -> bool:
         """Tell SQLite whether to interrupt the running statement."""
         return not self._searching and self._bounds.seconds() >= self._interrupt_at
@@ -261,8 +257,16 @@ class BoundedRead:
         selection, bound = self._selection, self._bound
         conditions = self._conditions(part, limit)
         exhausted = True
+        found = None
+        bound["longest"] = max_bytes // limit
         # Lengths are read only if the packets could exceed the bytes: most batches need one statement, not two.
-        if self._largest_packet * limit > max_bytes:
+        if self._largest_packet <= bound["longest"]:
+            found = self._read(conditions)
+            if found is None:
+                self._largest_packet = self._statements.largest_packet_now(self._cursor, self._totals)
+                if self._largest_packet <= bound["longest"]:
+                    return None, True
+        if found is None:
             lengths = self._statements.lengths(self._cursor, conditions, self._version5, bound)
             if not lengths:
                 return None, True
@@ -272,7 +276,8 @@ class BoundedRead:
             if fitting < len(lengths):
                 exhausted = False
                 bound["limit"] = fitting
-        found = self._read(conditions)
+            bound["longest"] = _ANY_LENGTH
+            found = self._read(conditions)
         if found is None:
             return None, True
         if len(found.packets) > max_bytes:  # longer messages were stored between the two statements

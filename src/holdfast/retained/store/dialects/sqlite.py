@@ -66,6 +66,7 @@ class SQLiteStatements(Statements):
         packets="CAST(group_concat(packet, '') AS BLOB)",
         details="group_concat(qos, ''), group_concat(coalesce(expires_at, 0))",
         numbers="group_concat(length)",
+        none_longer="",
         # The "+" keeps SQLite from deriving a range from the bound pattern: it would prepare the statement each time.
         matches_pattern="+topic GLOB :pattern",
         lock="",
@@ -114,6 +115,10 @@ class SQLiteStatements(Statements):
     def levels_now(self, cursor: Cursor, totals: Totals) -> frozenset[int]:
         """Return the level counts of this process: no other process writes."""
         return totals.levels
+
+    def largest_packet_met(self, totals: Totals) -> int:
+        """Return the length of this process: no other process writes."""
+        return totals.largest_packet
 
     def largest_packet_now(self, cursor: Cursor, totals: Totals) -> int:
         """Return the length of this process: no other process writes."""

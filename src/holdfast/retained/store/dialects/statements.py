@@ -72,6 +72,7 @@ class Fragments:
     packets: str  #: all packets of a subquery, concatenated
     details: str  #: the QoS and the expiry of all messages of a subquery
     numbers: str  #: all lengths of a subquery, as one value
+    none_longer: str  #: the condition that no packet of the store is longer than ``longest``, where other nodes write
     matches_pattern: str  #: comparing a topic with a pattern
     lock: str  #: locks rows against other nodes, in the order of a column
     lock_free: str  #: locks rows, but passes over rows that another node has locked
@@ -125,6 +126,10 @@ class Statements(ABC):
     @abstractmethod
     def levels_now(self, cursor: Cursor, totals: Totals) -> frozenset[int]:
         """Return the level counts that topics have; ``totals`` are those of this process."""
+
+    @abstractmethod
+    def largest_packet_met(self, totals: Totals) -> int:
+        """Return the length of the longest packet that this process knows of, without reading the database."""
 
     @abstractmethod
     def largest_packet_now(self, cursor: Cursor, totals: Totals) -> int:
@@ -213,7 +218,10 @@ class Statements(ABC):
     def read(
         self, cursor: Cursor, conditions: str, version5: bool, detailed: bool, bound: dict[str, Any]
     ) -> Slice | None:
-        """Read the packets of at most ``limit`` messages, None if there are none."""
+        """Read the packets of at most ``limit`` messages, None if there are none.
+
+        Also returns None if another node has stored a packet longer than ``longest``.
+        """
         cursor.execute(_read(self.fragments, conditions, version5, detailed), bound)
         last, count, packets, soonest_expiry, *details = cursor.fetchone()
         if not count:
@@ -398,8 +406,8 @@ def _read(fragments: Fragments, conditions: str, version5: bool, detailed: bool)
     return (
         f"SELECT max(topic), count(*), {fragments.packets}, coalesce(min(expires_at), 0)"
         f"{', ' + fragments.details if detailed else ''} FROM (SELECT topic, {packet} AS packet, "
-        f"expires_at{', qos' if detailed else ''} FROM retained WHERE {conditions} ORDER BY topic LIMIT :limit) "
-        "AS found"
+        f"expires_at{', qos' if detailed else ''} FROM retained WHERE {conditions}{fragments.none_longer} "
+        "ORDER BY topic LIMIT :limit) AS found"
     )
 
 
