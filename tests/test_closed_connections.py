@@ -31,6 +31,7 @@ LIVES = {
     "a client came and went": [_connect()],
     "it sent DISCONNECT": [_connect(), encode(p.Disconnect(), 5)],
     "it published": [_connect(), _publish("a/b", retain=True)],
+    "it published a run": [_connect(), _publish("a/b"), 3 * _publish("a/b")],
     "it received": [_connect(), _subscribe("a/#"), _publish("a/b")],
     "it was replayed to": [_connect(), _publish("a/b", retain=True), _subscribe("a/#")],
     "it was a member of a group": [_connect(), _subscribe("$share/g/a/#"), _publish("a/b")],

@@ -1,7 +1,11 @@
-"""Runs of PUBLISH packets: for all Clients they are the same as one packet at a time."""
+"""Runs of PUBLISH packets: for all Clients they are the same as one packet at a time, and in the database."""
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hypothesis import given
@@ -12,6 +16,9 @@ from holdfast.sessions.limits import Limits
 from holdfast.wire import NO_PROPERTIES, Properties, encode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
+from tests.sessions.restartable import RestartableBroker
+from tests.sessions.side_by_side import RETAINER, TABLES
+from tests.storage.doubles import fresh_file
 from tests.strategies import fragments
 
 NAMES = ["a", "b", "c"]
@@ -28,8 +35,8 @@ class Unsteady(UnrestrictedAuthorizer):
 class Side:
     """One broker with its clients, and what they have received."""
 
-    def __init__(self, limits: Limits, versions: dict[str, int], runs: bool) -> None:
-        self.broker = MemoryBroker(limits=limits, authorizer=UnrestrictedAuthorizer() if runs else Unsteady())
+    def __init__(self, broker: MemoryBroker, versions: dict[str, int]) -> None:
+        self.broker = broker
         self.versions = versions
         self.clients: dict[str, Client] = {}
         #: for each client, the numbers of the deliveries under way, by Packet Identifier
@@ -77,6 +84,15 @@ class Side:
         answers = self._answers.get(name, [])
         due, answers[:] = answers[:number], answers[number:]
         self.write(name, [b"".join(encode(packet, self.versions[name]) for packet in due)])
+
+    def commit(self) -> None:
+        if isinstance(self.broker, RestartableBroker):
+            self.broker.commit()
+
+    def close(self) -> None:
+        if isinstance(self.broker, RestartableBroker):
+            self.broker.commit()
+            self.broker.kill()
 
     def received(self) -> dict[str, list[Any]]:
         """Return the packets that each client has got since the last look. Packet Identifiers are renamed."""
@@ -169,9 +185,41 @@ LIMITS = st.builds(
 @given(st.data())
 def test_runs_are_the_same_as_one_packet_at_a_time(data: st.DataObject) -> None:
     """Any bytes, cut anywhere: each client receives the same packets, and everything is counted alike."""
+
+    def broker(runs: bool, limits: Limits) -> MemoryBroker:
+        return MemoryBroker(limits=limits, authorizer=UnrestrictedAuthorizer() if runs else Unsteady())
+
+    compare(data, broker)
+
+
+@given(st.data())
+def test_runs_leave_the_same_rows_as_one_packet_at_a_time(data: st.DataObject) -> None:
+    """The same with persistent Sessions in a database, while commits are under way."""
+    with TemporaryDirectory(prefix="holdfast-runs-") as directory:
+        files = {runs: fresh_file(Path(directory), f"{runs}.db") for runs in (True, False)}
+
+        def broker(runs: bool, limits: Limits) -> MemoryBroker:
+            authorizer = UnrestrictedAuthorizer() if runs else Unsteady()
+            return RestartableBroker(files[runs], True, limits=limits, authorizer=authorizer, retainer=RETAINER)
+
+        for side in compare(data, broker):
+            side.close()
+        assert rows(files[True]) == rows(files[False])
+
+
+def rows(file: Path) -> dict[str, list[Any]]:
+    """Return all rows about Sessions and messages in a database."""
+    connection = sqlite3.connect(file)
+    found = {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in (*TABLES, "retained")}
+    connection.close()
+    return found
+
+
+def compare(data: st.DataObject, broker: Callable[[bool, Limits], MemoryBroker]) -> tuple[Side, Side]:
+    """Let two brokers do the same, with runs and without. Compare what they send and count."""
     limits = data.draw(LIMITS)
     versions = {name: data.draw(st.sampled_from([4, 5]), label=f"version of {name}") for name in NAMES}
-    sides = Side(limits, versions, runs=True), Side(limits, versions, runs=False)
+    sides = Side(broker(True, limits), versions), Side(broker(False, limits), versions)
 
     def both(method: str, *arguments: Any) -> None:
         for side in sides:
@@ -181,14 +229,16 @@ def test_runs_are_the_same_as_one_packet_at_a_time(data: st.DataObject) -> None:
         assert sides[0].broker.counters == sides[1].broker.counters
 
     for name in NAMES:
-        both("connect", name, True, None, 0)
+        both("connect", name, data.draw(st.booleans()), None, 0)
     for name in "bc":  # so that most runs find their way to a Client
         topic_filter, qos = data.draw(st.sampled_from(FILTERS[:4])), data.draw(st.sampled_from([0, 0, 0, 1, 2]))
         subscribe = p.Subscribe(9, (p.SubscriptionRequest(topic_filter, qos),))
         both("write", name, [encode(subscribe, versions[name])])
     for _ in range(data.draw(st.integers(1, 8))):
         name = data.draw(st.sampled_from("aaabc"))
-        match data.draw(st.sampled_from(["write", "write", "write", "block", "block", "answer", "connect", "leave"])):
+        match data.draw(
+            st.sampled_from(["write", "write", "write", "block", "block", "answer", "connect", "leave", "commit"])
+        ):
             case "write":
                 both("write", name, data.draw(streams(versions[name])))
             case "block":
@@ -203,9 +253,11 @@ def test_runs_are_the_same_as_one_packet_at_a_time(data: st.DataObject) -> None:
                     data.draw(st.sampled_from([None, 9])),
                     data.draw(st.integers(0, 1)),
                 )
-            case "leave":
-                both("leave", name)
+            case "leave" | "commit" as action:
+                both(action, *([name] if action == "leave" else []))
     for name in NAMES:
         both("block", name, False)
         for _ in range(3):
             both("answer", name, 1000)
+            both("commit")
+    return sides

@@ -103,7 +103,7 @@ def run_of(messages: list[p.Publish], version: int) -> Run:
 
 
 @given(
-    st.lists(publishes(), min_size=1) | st.lists(publishes(1), min_size=1),
+    st.lists(publishes(), min_size=1) | st.lists(publishes(1), min_size=2),
     st.sampled_from(VERSIONS),
     st.sampled_from(VERSIONS),
     st.integers(1, 65000),
@@ -121,21 +121,29 @@ def test_a_run_is_encoded_for_its_receivers(messages: list[p.Publish], version: 
         assert max(map(len, expected)) <= run.longest
 
 
-@given(st.lists(publishes(1), min_size=1), st.sampled_from([0, 0x10]))
+@given(st.lists(publishes(1), min_size=2), st.sampled_from([0, 0x10]))
 def test_the_acknowledgements_of_a_run(messages: list[p.Publish], reason: int) -> None:
     expected = [encode(p.Puback(one.packet_identifier, reason), 5) for one in messages]
     assert run_of(messages, 5).acknowledgements(reason) == b"".join(expected)
 
 
-@given(st.lists(publishes(1), min_size=1), st.sampled_from(VERSIONS), st.data())
+@given(st.lists(publishes(1), min_size=2), st.sampled_from(VERSIONS), st.data())
 def test_a_part_of_a_run_is_a_run(messages: list[p.Publish], version: int, data: st.DataObject) -> None:
-    start = data.draw(st.integers(0, len(messages) - 1))
-    stop = data.draw(st.integers(start + 1, len(messages)))
+    start = data.draw(st.integers(0, len(messages) - 2))
+    stop = data.draw(st.integers(start + 2, len(messages)))
     part = run_of(messages, version).part(start, stop)
     expected = run_of(messages[start:stop], version)
     assert part.publishes() == expected.publishes()
     assert part.packets(True, 1, 5) == expected.packets(True, 1, 5)
     assert (part.count, part.qos, part.route) == (expected.count, expected.qos, expected.route)
+
+
+def test_a_packet_with_qos_1_alone_is_no_run() -> None:
+    parser = PacketParser(1 << 20, 4)
+    parser.known = known("a").routes
+    one = encode(p.Publish("a", b"", 1, packet_identifier=1), 4)
+    assert all(isinstance(packet, p.Publish) for packet in parsed(parser, one))
+    assert [type(packet) for packet in parsed(parser, one + b"\xc0\0")] == [p.Publish, p.Pingreq]
 
 
 def test_a_run_that_is_given_back_comes_packet_by_packet() -> None:

@@ -12,8 +12,8 @@ topics of which one PUBLISH with this first byte has passed all checks. So a wro
 decodes it by itself, and its error comes at the right place. :meth:`Run.publishes` is the plain twin: the same packets,
 one by one.
 
-Packets with the same topic and the same length stand at equal distances, in a *row*. What all of them need is done to a
-row at once, with slices that have a step: the Packet Identifiers of a row are two of them.
+Packets with the same topic and the same length form a *stripe*: they stand at equal distances. All packets of a stripe
+are handled at once, by slices with a step. For example, two such slices are their Packet Identifiers.
 
 Invariants: ``data`` is the whole piece of bytes, so nobody keeps a run longer than a turn. All bytes that leave a run
 are copied.
@@ -21,7 +21,6 @@ are copied.
 
 from __future__ import annotations
 
-from holdfast.hot_values import hot_frozen
 from holdfast.wire import packets as p
 from holdfast.wire.datatypes import encode_variable_byte_integer
 from holdfast.wire.decoding import decode_publish
@@ -40,6 +39,11 @@ _LONGEST_TOPIC = 512
 
 #: the routes of topics, by topic in UTF-8
 Routes = dict[bytes, int]
+
+#: A stripe in some bytes: where it starts, the size of each packet, the number of packets; and within each packet, the
+#: places of the topic (with its length), of its end, and of the payload. A tuple, since a value would cost more than
+#: all other work for the packet that is alone in its stripe.
+Stripe = tuple[int, int, int, int, int, int]
 
 #: the high and the low bytes of all Packet Identifiers, in their order
 _HIGH = bytes(identifier >> 8 for identifier in range(65536))
@@ -61,11 +65,14 @@ class KnownTopics:
             return
         routes = self.routes[0x30 | qos << 1]
         if topic not in routes:
-            self._bytes += len(topic) + _ENTRY
-            if self._bytes > _MOST_BYTES:
+            if self._bytes + len(topic) + _ENTRY > _MOST_BYTES:
                 self.clear()
-                self._bytes = len(topic) + _ENTRY
+            self._bytes += len(topic) + _ENTRY
         routes[topic] = route
+
+    def has(self, qos: int, topic: bytes) -> bool:
+        """Tell whether packets of this topic and QoS may form runs."""
+        return topic in self.routes[0x30 | qos << 1]
 
     def clear(self) -> None:
         """Forget all topics."""
@@ -74,50 +81,47 @@ class KnownTopics:
         self._bytes = 0
 
 
-@hot_frozen
-class Row:
-    """``count`` packets with the same topic and the same ``size``, one behind the other, from ``start`` in some bytes.
-
-    ``topic`` (with its length), ``topic_end`` and ``payload`` are places within each of the packets.
-    """
-
-    start: int
-    size: int
-    count: int
-    topic: int
-    topic_end: int
-    payload: int
-
-    @property
-    def end(self) -> int:
-        """The place behind the last packet."""
-        return self.start + self.size * self.count
-
-
 class Run:
     """Consecutive PUBLISH packets in ``data``, from ``start`` to ``end``, of a Client with MQTT 5 or 3.
 
     ``qos`` and ``route`` are those of all ``count`` packets.
     """
 
-    __slots__ = ("_forms", "_numbered", "_rows", "count", "data", "end", "qos", "route", "start", "v5")
+    __slots__ = (
+        "_forms",
+        "_numbered",
+        "_stripes",
+        "count",
+        "data",
+        "end",
+        "qos",
+        "route",
+        "start",
+        "taken_apart",
+        "v5",
+    )
 
-    def __init__(self, data: bytes, rows: list[Row], qos: int, v5: bool, route: int) -> None:
+    def __init__(
+        self, data: bytes, start: int, end: int, count: int, stripes: list[Stripe], qos: int, v5: bool, route: int
+    ) -> None:
         self.data = data
-        self.start = rows[0].start
-        self.end = rows[-1].end
-        self.count = rows[0].count if len(rows) == 1 else sum([row.count for row in rows])
+        self.start = start
+        self.end = end
+        self.count = count
         self.qos = qos
         self.v5 = v5
         self.route = route
-        self._rows = rows
-        self._forms: dict[tuple[bool, int], tuple[bytes, list[Row]]] = {}
+        self.taken_apart = False  #: whether its packets have been taken one by one
+        self._stripes = stripes
+        self._forms: dict[tuple[bool, int], tuple[bytes, list[Stripe]]] = {}
         self._numbered: dict[tuple[bool, int], bytes] = {}
 
     @property
     def longest(self) -> int:
         """The most bytes that a packet of :meth:`packets` may have."""
-        return max(row.size for row in self._rows) + 2  # a property length, and one more byte of Remaining Length
+        return (
+            max(size for _, size, _, _, _, _ in self._stripes) + 2
+        )  # a property length, and one more byte of Remaining Length
 
     def packets(self, v5: bool, qos: int, first_identifier: int = 0) -> bytes:
         """Return the packets as a Client with MQTT 5 or 3 gets them, joined. ``qos`` is at most that of the run.
@@ -129,87 +133,89 @@ class Run:
             return self._form(v5, 0)[0]
         numbered = self._numbered.get((v5, first_identifier))
         if numbered is None:
-            packets, rows = self._form(v5, 1)
-            numbered = self._numbered[v5, first_identifier] = _numbered(packets, rows, first_identifier)
+            packets, stripes = self._form(v5, 1)
+            numbered = self._numbered[v5, first_identifier] = _numbered(packets, stripes, first_identifier)
         return numbered
 
     def acknowledgements(self, reason_code: int = 0) -> bytes:
         """Return the PUBACK packets for a run with QoS 1, joined, all with this Reason Code (0 in MQTT 3)."""
         one = b"\x40\x03\0\0%c" % reason_code if reason_code else b"\x40\x02\0\0"
         answers = bytearray(one * self.count)
-        size = len(one)
+        step = len(one)
         place = 0
-        for row in self._rows:
-            end = place + size * row.count
-            first = row.start + row.topic_end
-            answers[place + 2 : end : size] = self.data[first : row.end : row.size]
-            answers[place + 3 : end : size] = self.data[first + 1 : row.end : row.size]
-            place = end
+        for start, size, count, _, topic_end, _ in self._stripes:
+            following = place + step * count
+            end = start + size * count
+            answers[place + 2 : following : step] = self.data[start + topic_end : end : size]
+            answers[place + 3 : following : step] = self.data[start + topic_end + 1 : end : size]
+            place = following
         return bytes(answers)
 
     def publishes(self) -> list[p.Publish]:
         """Return the packets one by one, as the parser would return them."""
         data, version = self.data, 5 if self.v5 else 4
+        self.taken_apart = True
         publishes = []
-        for row in self._rows:
-            for start in range(row.start, row.end, row.size):
-                publish = decode_publish(data[start], data, start + row.topic, start + row.size, version)
+        for first, size, count, topic, _, _ in self._stripes:
+            for start in range(first, first + size * count, size):
+                publish = decode_publish(data[start], data, start + topic, start + size, version)
                 assert isinstance(publish, p.Publish)
                 publishes.append(publish)
         return publishes
 
     def part(self, start: int, stop: int) -> Run:
         """Return the run of the packets from number ``start`` to the one before number ``stop``: at least one."""
-        rows = []
-        for row in self._rows:
-            first, last = max(start, 0), min(stop, row.count)
+        number = stop - start
+        stripes: list[Stripe] = []
+        end = 0
+        for place, size, count, topic, topic_end, payload in self._stripes:
+            first, last = max(start, 0), min(stop, count)
             if first < last:
-                begin = row.start + first * row.size
-                rows.append(Row(begin, row.size, last - first, row.topic, row.topic_end, row.payload))
-            start -= row.count
-            stop -= row.count
-        return Run(self.data, rows, self.qos, self.v5, self.route)
+                stripes.append((place + first * size, size, last - first, topic, topic_end, payload))
+                end = place + last * size
+            start -= count
+            stop -= count
+        return Run(self.data, stripes[0][0], end, number, stripes, self.qos, self.v5, self.route)
 
-    def _form(self, v5: bool, qos: int) -> tuple[bytes, list[Row]]:
-        """Return the packets for this protocol version and QoS, and their rows. Packet Identifiers are any."""
+    def _form(self, v5: bool, qos: int) -> tuple[bytes, list[Stripe]]:
+        """Return the packets for this protocol version and QoS, and their stripes. Packet Identifiers are any."""
         form = self._forms.get((v5, qos))
         if form is None:
             form = self._forms[v5, qos] = self._same() if v5 == self.v5 and qos == self.qos else self._other(v5, qos)
         return form
 
-    def _same(self) -> tuple[bytes, list[Row]]:
-        return self.data[self.start : self.end], [
-            Row(row.start - self.start, row.size, row.count, row.topic, row.topic_end, row.payload)
-            for row in (self._rows if self.qos else ())  # without Packet Identifiers, nobody looks at them
-        ]
+    def _same(self) -> tuple[bytes, list[Stripe]]:
+        # Without Packet Identifiers, nobody looks at the stripes.
+        stripes = [(stripe[0] - self.start, *stripe[1:]) for stripe in self._stripes] if self.qos else []
+        return self.data[self.start : self.end], stripes
 
-    def _other(self, v5: bool, qos: int) -> tuple[bytes, list[Row]]:
+    def _other(self, v5: bool, qos: int) -> tuple[bytes, list[Stripe]]:
         data = self.data
-        rows: list[Row] = []
+        stripes: list[Stripe] = []
         parts: list[bytes] = []
-        start = 0
-        for row in self._rows:
-            topic = data[row.start + row.topic : row.start + row.topic_end]
-            between = (b"\0\0" if qos else b"") + (b"\0" if v5 else b"")
-            length = len(topic) + len(between) + row.size - row.payload
+        between = (b"\0\0" if qos else b"") + (b"\0" if v5 else b"")
+        place = 0
+        for start, size, count, topic_start, topic_end, payload in self._stripes:
+            topic = data[start + topic_start : start + topic_end]
+            length = len(topic) + len(between) + size - payload
             fixed = bytes((0x30 | qos << 1,)) + encode_variable_byte_integer(length)
             head = fixed + topic + between
-            payloads = [data[place + row.payload : place + row.size] for place in range(row.start, row.end, row.size)]
-            parts += head, head.join(payloads)
-            other = Row(start, len(fixed) + length, row.count, len(fixed), len(fixed) + len(topic), len(head))
-            rows.append(other)
-            start = other.end
-        return b"".join(parts), rows
+            # Each payload with what comes before it in its packet: join puts the heads between the payloads.
+            ends = range(start + size, start + size * count + 1, size)
+            parts += head, head.join([data[end - size + payload : end] for end in ends])
+            stripes.append((place, len(fixed) + length, count, len(fixed), len(fixed) + len(topic), len(head)))
+            place += (len(fixed) + length) * count
+        return b"".join(parts), stripes
 
 
-def _numbered(packets: bytes, rows: list[Row], identifier: int) -> bytes:
+def _numbered(packets: bytes, stripes: list[Stripe], identifier: int) -> bytes:
     """Return the packets with consecutive Packet Identifiers from this one on."""
     numbered = bytearray(packets)
-    for row in rows:
-        following = identifier + row.count
-        first = row.start + row.topic_end
-        numbered[first : row.end : row.size] = _HIGH[identifier:following]
-        numbered[first + 1 : row.end : row.size] = _LOW[identifier:following]
+    for start, size, count, _, topic_end, _ in stripes:
+        following = identifier + count
+        end = start + size * count
+        numbered[start + topic_end : end : size] = _HIGH[identifier:following]
+        numbered[start + topic_end + 1 : end : size] = _LOW[identifier:following]
         identifier = following
     return bytes(numbered)
 
@@ -217,14 +223,16 @@ def _numbered(packets: bytes, rows: list[Row], identifier: int) -> bytes:
 def find_run(data: bytes, position: int, routes: Routes, v5: bool, max_packet_size: int) -> Run | None:
     """Return the run that begins at this position, None if its first packet cannot be in a run.
 
-    ``routes`` are those for the byte at this position, which is one of :data:`FIRST_BYTES`.
+    ``routes`` are those for the byte at this position, which is one of :data:`FIRST_BYTES`. A packet with QoS 1 alone
+    is no run: it costs less to answer it alone.
     """
     first = data[position]
     qos = first >> 1 & 1
     size = len(data)
-    rows: list[Row] = []
+    stripes: list[Stripe] = []
     route = -1
     left = LONGEST_RUN
+    begin = position
     # Whatever ends a run is judged by the parser afterwards, so nothing is an error here.
     while left and position + 4 <= size and data[position] == first:
         start = position
@@ -237,22 +245,25 @@ def find_run(data: bytes, position: int, routes: Routes, v5: bool, max_packet_si
             length += (more << 7) - 128
             topic += 1
         following = topic + length
-        if following > size or length < 2 or following - start > max_packet_size:
+        if following >= size and (following > size or (qos and not stripes)):
+            break
+        if length < 2 or following - start > max_packet_size:
             break
         topic_end = topic + 2 + (data[topic] << 8 | data[topic + 1])
         payload = topic_end + 2 * qos + v5
         if payload > following:
             break
         found = routes.get(data[topic + 2 : topic_end])
-        if found is None or (found != route and rows):
+        if found is None or (found != route and stripes):
             break
         packet_size = following - start
+        position = following
         # Packets that begin with the same bytes up to the end of the topic have the same topic and the same length.
         same = data[start:topic_end]
-        last = min(size, start + left * packet_size) - packet_size
-        position = following
-        while position <= last and data.startswith(same, position):
-            position += packet_size
+        if data.startswith(same, position):
+            last = min(size, start + left * packet_size) - packet_size
+            while position <= last and data.startswith(same, position):
+                position += packet_size
         count = (position - start) // packet_size
         if qos:
             count = _before_zero(data[topic_end:position:packet_size], data[topic_end + 1 : position : packet_size])
@@ -262,11 +273,14 @@ def find_run(data: bytes, position: int, routes: Routes, v5: bool, max_packet_si
         if not count:
             break
         route = found
-        rows.append(Row(start, packet_size, count, topic - start, topic_end - start, payload - start))
+        stripes.append((start, packet_size, count, topic - start, topic_end - start, payload - start))
         left -= count
         if start + count * packet_size != position:
             break
-    return Run(data, rows, qos, v5, route) if rows else None
+    count = LONGEST_RUN - left
+    if count <= qos:
+        return None
+    return Run(data, begin, stripes[-1][0] + stripes[-1][1] * stripes[-1][2], count, stripes, qos, v5, route)
 
 
 def _before_zero(high: bytes, low: bytes) -> int:

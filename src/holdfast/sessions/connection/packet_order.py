@@ -41,6 +41,9 @@ READ_AHEAD = 64 * 1024
 #: acknowledgements would leave in one piece.
 PORTION = 500
 
+#: so many packets of a run that is taken as a whole count as one
+CHEAPER = 16
+
 
 def _take_none(_run: Run) -> bool:
     """Take no run: the connection is not admitted, or it is over."""
@@ -180,9 +183,10 @@ class PacketOrder:
         parser = self._parser
         next_run = parser.next_run
         rest = False
+        saved = 0  # packets that count less, since they were in runs
         try:
             while not self._holds and self._state is _Reading.ACTING:  # an action may hold, or close the connection
-                left = PORTION - parser.packets
+                left = PORTION + saved - parser.packets
                 if left <= 0:
                     rest = True
                     self.hold()
@@ -194,6 +198,8 @@ class PacketOrder:
                 if isinstance(packet, Run):
                     if not self._take_run(packet):
                         parser.take_back(packet)
+                    elif not packet.taken_apart:
+                        saved += packet.count - packet.count // CHEAPER - 1
                     continue
                 action = self.actions.get(type(packet))
                 if action is None:

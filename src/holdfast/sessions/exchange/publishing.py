@@ -150,6 +150,9 @@ class Publishing:
 
     def _expect_runs(self, message: ApplicationMessage) -> None:
         """Let further messages of this topic and QoS come in runs, since this one has passed all checks."""
+        topic = message.topic.encode()
+        if self._known is not None and self._known.has(message.qos, topic):
+            return
         epoch = self._parts.authorizer.epoch
         route = None if epoch is None else self._parts.router.route_for_runs(message, self._v5)
         if route is None:
@@ -160,7 +163,7 @@ class Publishing:
         if epoch != self._epoch:
             self._known.clear()
             self._epoch = epoch
-        self._known.add(message.qos, message.topic.encode(), route)
+        self._known.add(message.qos, topic, route)
 
     def _takes_answers(self, run: Run) -> bool:
         """Tell whether no packet of a run is one too many for the Receive Maximum or the answers that wait."""

@@ -1,0 +1,154 @@
+"""Which PUBLISH packets are taken as runs, and when the broker looks at each of them again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from zope.interface import implementer
+
+from holdfast.auth.anonymous import UnrestrictedAuthorizer
+from holdfast.auth.interfaces import IAuthorizer, Principal
+from holdfast.sessions.connection.packet_order import CHEAPER, PORTION
+from holdfast.sessions.limits import Limits
+from holdfast.sessions.session.session import Session
+from holdfast.wire import Properties, ReasonCode, encode
+from holdfast.wire import packets as p
+from holdfast.wire.runs import LONGEST_RUN
+from tests.doubles import Client, MemoryBroker
+
+
+@pytest.fixture
+def singly(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The payloads of messages that were delivered one by one."""
+    found: list[str] = []
+    deliver = Session.deliver
+
+    def spy(session: Session, outgoing: Any, *arguments: Any) -> None:
+        found.append(outgoing.message.payload.decode())
+        deliver(session, outgoing, *arguments)
+
+    monkeypatch.setattr(Session, "deliver", spy)
+    return found
+
+
+def messages(*payloads: str, topic: str = "t", qos: int = 0, version: int = 4) -> bytes:
+    return b"".join(
+        encode(p.Publish(topic, payload.encode(), qos, packet_identifier=number if qos else 0), version)
+        for number, payload in enumerate(payloads, 1)
+    )
+
+
+def payloads(client: Client) -> list[str]:
+    return [packet.payload.decode() for packet in client.got(p.Publish)]
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_messages_after_the_first_of_a_topic_are_taken_together(qos: int, singly: list[str]) -> None:
+    broker = MemoryBroker()
+    subscriber, publisher = broker.client("s"), broker.client("p")
+    subscriber.subscribe("#")
+    publisher.raw(messages("1", "2", "3", qos=qos))
+    publisher.raw(messages("4", "5", qos=qos))
+    assert payloads(subscriber) == ["1", "2", "3", "4", "5"]
+    assert singly == ["1"]
+    assert [packet.packet_identifier for packet in publisher.got(p.Puback)] == ([1, 2, 3, 1, 2] if qos else [])
+
+
+def test_a_new_subscription_gets_the_next_message(singly: list[str]) -> None:
+    broker = MemoryBroker()
+    first, second, publisher = broker.client("1"), broker.client("2"), broker.client("p")
+    first.subscribe("t")
+    publisher.raw(messages("1", "2"))
+    second.subscribe("t")
+    publisher.raw(messages("3"))
+    publisher.raw(messages("4", "5"))
+    assert payloads(first) == ["1", "2", "3", "4", "5"]
+    assert payloads(second) == ["3", "4", "5"]
+    assert singly == ["1", "3", "3"]
+
+
+@implementer(IAuthorizer)
+class Changing(UnrestrictedAuthorizer):
+    """Allows what it is told to allow, and says when that has changed."""
+
+    def __init__(self) -> None:
+        self.allows = True
+        self.asked = 0
+
+    def may_publish(self, principal: Principal, topic: str, qos: int, retain: bool) -> bool:
+        self.asked += 1
+        return self.allows
+
+
+def test_an_authorizer_that_changes_its_mind_is_asked_again() -> None:
+    authorizer = Changing()
+    broker = MemoryBroker(authorizer=authorizer)
+    subscriber, publisher = broker.client("s"), broker.client("p")
+    subscriber.subscribe("#")
+    publisher.raw(messages("1", "2", "3"))
+    assert authorizer.asked == 1
+    authorizer.allows, authorizer.epoch = False, 1
+    publisher.raw(messages("4", "5"))
+    assert authorizer.asked == 3
+    assert payloads(subscriber) == ["1", "2", "3"]
+
+
+def test_an_authorizer_that_promises_nothing_is_asked_each_time() -> None:
+    authorizer = Changing()
+    authorizer.epoch = None
+    publisher = MemoryBroker(authorizer=authorizer).client("p")
+    publisher.raw(messages("1", "2", "3"))
+    assert authorizer.asked == 3
+
+
+def test_a_run_that_exceeds_the_receive_maximum_ends_at_the_same_packet() -> None:
+    broker = MemoryBroker(limits=Limits(max_awaiting_rel=2))
+    publisher = broker.client("p", 5)
+    publisher.raw(messages("1", qos=1, version=5))
+    publisher.send(p.Publish("u", b"", 2, packet_identifier=9))
+    publisher.raw(messages("2", "3", "4", qos=1, version=5))  # only unanswered ones count, and PUBREL is due for one
+    assert len(publisher.got(p.Puback)) == 4
+    publisher.send(p.Publish("u", b"", 2, packet_identifier=8))
+    publisher.raw(messages("5", "6", qos=1, version=5))
+    packets = publisher.packets()
+    assert [type(packet) for packet in packets] == [p.Pubrec, p.Disconnect]
+    assert packets[1] == p.Disconnect(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED, packets[1].properties)  # type: ignore[union-attr]
+
+
+def test_clients_without_subscribers_are_told_so() -> None:
+    publisher = MemoryBroker().client("p", 5)
+    publisher.raw(messages("1", "2", "3", qos=1, version=5))
+    assert {packet.reason_code for packet in publisher.got(p.Puback)} == {ReasonCode.NO_MATCHING_SUBSCRIBERS}
+
+
+@pytest.mark.parametrize("topic_filter", ["t", "$share/g/t"])
+def test_own_messages_and_shared_subscriptions_are_delivered_singly(topic_filter: str, singly: list[str]) -> None:
+    client = MemoryBroker().client("p")
+    client.subscribe(topic_filter)
+    client.raw(messages("1", "2", "3"))
+    assert payloads(client) == singly == ["1", "2", "3"]
+
+
+def test_a_receiver_that_takes_no_runs_delays_no_other(singly: list[str]) -> None:
+    broker = MemoryBroker()
+    usual, other, publisher = broker.client("1"), broker.client("2", 5), broker.client("p")
+    usual.subscribe("t")
+    other.subscribe("t", identifier=7)
+    publisher.raw(messages("1", "2", "3"))
+    assert payloads(usual) == ["1", "2", "3"]
+    identifiers = [packet.properties for packet in other.got(p.Publish)]
+    assert identifiers == [Properties(subscription_identifiers=(7,))] * 3
+    assert singly == ["1", "1", "2", "3"]
+
+
+def test_a_turn_takes_a_bounded_number_of_runs() -> None:
+    broker = MemoryBroker()
+    subscriber, publisher = broker.client("s"), broker.client("p")
+    subscriber.subscribe("t")
+    publisher.raw(messages("1"))
+    publisher.connection.receive(messages(*["1"] * PORTION * CHEAPER * 2))
+    taken = broker.counters.messages_received
+    assert PORTION * CHEAPER * 0.9 < taken <= PORTION * CHEAPER + LONGEST_RUN
+    broker.settle()
+    assert len(payloads(subscriber)) == 1 + PORTION * CHEAPER * 2
