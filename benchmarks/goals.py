@@ -20,8 +20,9 @@ _HEADINGS = (
     "ratio",
     "goal",
     "",
-    "µs a message: Holdfast + generator",
-    "peer + generator",
+    "µs a message + generator",
+    "peer's",
+    "their ratio",
 )
 _FLASHMQ = "flashmq"
 
