@@ -17,8 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.messages import RetainedChange
+from holdfast.retained.store.dialects.postgres import PostgresStatements
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.retained.wildcards.plan import plan
+from holdfast.retained.wildcards.plan import Plan, plan
 from holdfast.retained.wildcards.scan_size import FEWEST_JUMPS, FEWEST_TOPICS, WALKS_WITHOUT_JUMPS, ScanSize
 from holdfast.retained.wildcards.successor_sql import successor
 from holdfast.topics import matches
@@ -194,6 +195,52 @@ def test_postgres_jumps_to_the_same_topic_as_the_plan(data: st.DataObject) -> No
             {"names": names, **bound},
         )
         assert cursor.fetchone()[0] == [planned.successor(topic) for topic in names]
+
+
+@searching
+@given(data=st.data())
+def test_a_leap_of_postgres_finds_what_a_leap_over_a_sorted_list_finds(data: st.DataObject) -> None:
+    """Its jumps, whether they have won, and otherwise its walk."""
+    names = data.draw(trees())
+    planned = plan(data.draw(filters_of(names).filter(lambda topic_filter: plan(topic_filter).levels is not None)))
+    assert planned.levels is not None
+    jumps, topics_per_jump = data.draw(st.integers(2, 40)), data.draw(st.sampled_from([1, 2, 64]))
+    offset = data.draw(st.integers(0, 100))
+    with test_postgres.opened() as store, connected() as cursor:
+        for topic in names:
+            put(store, topic)
+        for part in planned.ranges:
+            inside = sorted(topic for topic in names if found_in(part, topic))
+            bound = {"low": part.low, "high": part.high, "jumps": jumps, "offset": offset}
+            bound["break_even"] = jumps * topics_per_jump - 1
+            leap = PostgresStatements().leap(cursor, planned, part.high is not None, bound)
+            visited = jumped(inside, planned, jumps)
+            assert leap.complete == (visited[-1] is None)
+            assert list(leap.visited) == [topic for topic in visited if topic is not None]
+            assert (
+                all(topic in leap.visited for topic in inside if matches(planned.topic_filter, topic))
+                or not leap.complete
+            )
+            compared = min(jumps, 16)
+            after = inside[inside.index(leap.visited[-compared]) :] if len(leap.visited) == jumps else []
+            break_even = after[compared * topics_per_jump - 1 :][:1]
+            assert leap.complete or leap.break_even == (break_even[0] if break_even else None)
+            if not leap.complete and not (break_even and leap.visited[-1] > break_even[0]):
+                walk = inside[: offset + 1]
+                assert leap.end == (walk[-1] if len(walk) > offset else None)
+                expected = {topic for topic in walk if matches(planned.topic_filter, topic)}
+                assert leap.likely is None or expected <= set(leap.likely) <= set(walk)
+                alone = PostgresStatements().walk_and_match(cursor, planned, part.high is not None, bound)
+                assert alone == (leap.end, leap.likely)
+
+
+def jumped(names: list[str], planned: Plan, jumps: int) -> list[str | None]:
+    """Return the topics that jumps over sorted topics reach; the last one is None if no topic is left."""
+    visited: list[str | None] = [names[0] if names else None]
+    while len(visited) < jumps and visited[-1] is not None:
+        following = planned.successor(visited[-1])
+        visited.append(next((topic for topic in names if following is not None and topic >= following), None))
+    return visited
 
 
 @contextmanager
