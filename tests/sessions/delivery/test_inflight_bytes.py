@@ -63,7 +63,7 @@ def test_no_more_bytes_are_in_flight_than_allowed(
     send(broker, client, qos, [PAYLOAD] * 10)
     came = client.got(p.Publish)
     blocks = broker.registry._sessions["c"].inflight.blocks  # a message takes less there, since nothing of it is kept
-    assert len(came) == (6 if blocks.count else 3)
+    assert len(came) == ((7 if send is replayed else 6) if blocks.count else 3)
     assert broker.registry._sessions["c"].window.bytes <= MOST
     assert 0 < kept(broker) <= MOST if not clean else kept(broker) == 0
     first = came[0].packet_identifier

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.sessions.replays.replayed_packets import (
     message_expiry_interval,
+    numbered,
     packets_of,
     rewritten,
     subscription_identifier,
@@ -73,3 +74,15 @@ def test_a_rewritten_mqtt_3_packet_gets_qos_and_packet_identifier(message: Publi
     (packet,) = packets_of(joined)
     expected = attrs.evolve(message, qos=qos, packet_identifier=9 if qos else 0, properties=NO_PROPERTIES)
     assert rewritten(joined, packet, qos, 9, b"") == encode(expected, 4)
+
+
+LONG = st.integers(120, 20_000).map(lambda size: Publish("a", b"x" * size, 0, retain=True))
+
+
+@given(st.lists(MESSAGES | LONG, min_size=1, max_size=8), st.sampled_from([4, 5]), st.integers(1, 65_000))
+def test_packets_numbered_together_are_those_rewritten_one_by_one(
+    messages: list[Publish], version: int, first: int
+) -> None:
+    joined = b"".join(encode(message, version) for message in messages)
+    one_by_one = [rewritten(joined, packet, 1, first + number, b"") for number, packet in enumerate(packets_of(joined))]
+    assert numbered(joined, len(messages), first) == b"".join(one_by_one)

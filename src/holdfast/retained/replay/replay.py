@@ -65,6 +65,11 @@ from holdfast.retained.store.values import Batch, QueuedRows
 from holdfast.tickets import StorageFailure
 from holdfast.topics import overlap
 
+#: With less room, this many messages are read: a statement costs as much as some hundred rows.
+_LEAST_ROWS = 64
+#: the room for a batch that is read ahead
+_UNKNOWN_ROOM = 1 << 30
+
 
 class Replay:
     """Delivers the retained messages that match one Topic Filter, in topic order, after the topic ``cursor``."""
@@ -223,7 +228,7 @@ class Replay:
         if not self.held.slices and not self.held.is_complete:
             self._enter(ReplayState.READING)
             if not self.held.is_reading:  # a batch that is being read ahead is needed now
-                self._read(now, min(self._flow.settings.max_batch_bytes, self._delivery.most_bytes()))
+                self._read(now, min(self._flow.settings.max_batch_bytes, self._delivery.most_bytes()), room)
             if self.state is not ReplayState.READY:
                 return False
             # A local database has answered already. A step is one read and one slice, so that a slice needs one turn.
@@ -286,7 +291,7 @@ class Replay:
             # Before the delivery: the database works while the packets are written.
             most_bytes = held.bytes_to_read_ahead(self._flow.settings.max_batch_bytes)
             if most_bytes:
-                self._read(now, most_bytes)
+                self._read(now, most_bytes, _UNKNOWN_ROOM)
         self._note_left_out(piece.left_out)
         self._delivery.deliver(piece)
         return self._goes_on()
@@ -321,13 +326,15 @@ class Replay:
         if last > self.cursor and self.held.may_be_older(other.held) and overlap(self.topic_filter, other.topic_filter):
             self.reread()
 
-    def _read(self, now: int, most_bytes: int) -> None:
+    def _read(self, now: int, most_bytes: int, room: int) -> None:
         form = self._delivery.form()
         selection = self._rows.selection(form, now)
         # Settings count from the next read on, so they are looked up here and not kept.
         settings = self._flow.settings
         rows = settings.batch_read_number
         slice_rows = settings.batch_deliver_number or rows
+        if not self._store.reads_ahead:  # the answer comes at once, and its messages are delivered at once
+            rows = min(rows, max(room, _LEAST_ROWS))
         read = BatchRead(form.protocol_version, self._registry.next_count(), self.held.committed())
         after = self.held.read_after
         self.held.read_began(read)

@@ -11,9 +11,10 @@ answer is 0 while
 A replay without room pauses. The Session and the outbox wake the replays of their Client when there is room again;
 they are given :meth:`Replays.wake` directly.
 
-A slice is then sent in one of three ways: unchanged, if the subscription needs no other form; packet by packet
-(:mod:`replayed_packets`), if it asks for QoS 1 or 2, a Subscription Identifier or an expiry interval; or message by
-message through the authorizer, if that checks deliveries.
+A slice is then sent in one of four ways: unchanged, if the subscription needs no other form; numbered together, if all
+packets get QoS 1 and nothing else, and the Session keeps no packets; packet by packet (:mod:`replayed_packets`), if the
+subscription asks otherwise for QoS 1 or 2, a Subscription Identifier or an expiry interval; or message by message
+through the authorizer, if that checks deliveries.
 
 The subscription's options are looked up for each slice. So a repeated SUBSCRIBE that does not restart the replay
 changes its form from the next slice on.
@@ -38,6 +39,7 @@ from holdfast.sessions.delivery.inflight import AWAITS_COMMIT, UNSENT, Inflight
 from holdfast.sessions.delivery.outgoing import DeliveryOptions, OutgoingMessage
 from holdfast.sessions.replays.replayed_packets import (
     message_expiry_interval,
+    numbered,
     packets_of,
     rewritten,
     subscription_identifier,
@@ -45,7 +47,7 @@ from holdfast.sessions.replays.replayed_packets import (
 )
 from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.subscription import Subscription
-from holdfast.sizes import HELD_ENTRY
+from holdfast.sizes import HELD_ENTRY, HELD_IDENTIFIER
 from holdfast.topics import matches
 from holdfast.wire import PacketParser, ReasonCode
 from holdfast.wire.packets import Publish
@@ -55,8 +57,8 @@ _UNLIMITED = 1 << 30
 #: The most bytes by which a packet grows when it is rewritten: Packet Identifier, Subscription Identifier, Message
 #: Expiry Interval, and longer lengths.
 _GROWTH = 2 + 5 + 5 + 4
-#: The most packets of a slice that are rewritten in one step: each takes some microseconds.
-_REWRITTEN_AT_ONCE = 100
+#: The most packets of a slice that are rewritten in one step, each by itself (some microseconds) or together (less).
+_REWRITTEN_AT_ONCE, _NUMBERED_AT_ONCE = 100, 1000
 #: Bytes to read at once for QoS 1 and 2. With even less room in the window, some are read ahead: otherwise each
 #: acknowledgement would cost a read. With more room, the rest is read later: the client may not read its socket.
 _LEAST_READ, _MOST_READ = 64 * 1024, 256 * 1024
@@ -147,8 +149,16 @@ class ReplayDelivery:
         session = self._session
         in_window = self._highest_qos(self._subscription()) > 0
         most = session.replay_bytes() if in_window else self._unchecked_bytes()
-        beside = _GROWTH + HELD_ENTRY if in_window else _GROWTH  # what a message takes beside its bytes in the slice
-        wanted = min(messages.count, _REWRITTEN_AT_ONCE) if messages.qos else messages.count
+        beside = _GROWTH  # what a message takes beside its bytes in the slice
+        wanted = messages.count
+        if self._is_numbered(messages):
+            beside += HELD_IDENTIFIER
+            wanted = min(wanted, _NUMBERED_AT_ONCE)
+        else:
+            if in_window:
+                beside += HELD_ENTRY
+            if messages.qos:
+                wanted = min(wanted, _REWRITTEN_AT_ONCE)
         if len(messages.packets) + beside * messages.count <= most:
             return wanted
         ends = enumerate((end for _, _, _, end in islice(packets_of(messages.packets), wanted)), start=1)
@@ -194,12 +204,12 @@ class ReplayDelivery:
             self._replays.share_window()
 
     def deliver(self, messages: Slice) -> None:
-        """Send the slice: in one piece if no packet has to be changed, otherwise packet by packet."""
+        """Send the slice: in one piece if no packet has to be changed or all in the same way, else packet by packet."""
         if self._authorizer.checks_delivery:
             self._authorize(messages)
         elif not messages.qos:
             self._link.send_messages(messages.packets, messages.count)
-        else:
+        elif not (self._is_numbered(messages) and self._send_numbered(messages)):
             self._send_rewritten(messages)
 
     def left_out(self, count: int) -> None:
@@ -226,6 +236,30 @@ class ReplayDelivery:
     def _highest_qos(self, subscription: Subscription) -> int:
         """Return the highest QoS with which a message of this replay may be sent."""
         return 2 if self._session.limits.upgrade_qos and subscription.qos else subscription.qos
+
+    def _is_numbered(self, messages: Slice) -> bool:
+        """Tell whether each packet gets QoS 1 and a Packet Identifier, and no other change."""
+        subscription = self._subscription()
+        maximum = self._link.maximum_packet_size
+        return (
+            subscription.qos == 1
+            and self._session.inflight.in_blocks
+            and not self._session.limits.upgrade_qos
+            and subscription.identifier is None
+            and not messages.soonest_expiry
+            and bool(messages.qos)
+            and 0 not in messages.qos
+            and (maximum is None or len(messages.packets) + _GROWTH <= maximum)
+            and not self._authorizer.checks_delivery
+        )
+
+    def _send_numbered(self, messages: Slice) -> bool:
+        """Send the slice with QoS 1. Returns False if no free Packet Identifiers follow each other."""
+        first = self._session.inflight.next_block(messages.count)
+        if first:
+            packets = numbered(messages.packets, messages.count, first)
+            self._session.send_retained_block(packets, first, messages.count)
+        return bool(first)
 
     def _send_rewritten(self, messages: Slice) -> None:
         """Send each packet with its QoS, Packet Identifier, Subscription Identifier and remaining expiry interval."""
