@@ -178,10 +178,12 @@ def compose_sessions(
     )  # fmt: skip
     flushes = FlushSchedule(clock)
 
+    admitting = partial(admit, broker_parts)
+
     def connect(network: INetworkConnection, limits: Limits, listener: str) -> Connection:
         return Connection(
             network=network, limits=limits, listener=listener, clock=clock, flushes=flushes, counters=counters,
-            pressure=pressure, admit=partial(admit, broker_parts), log=log,
+            pressure=pressure, admit=admitting, log=log,
         )  # fmt: skip
 
     return SessionParts(

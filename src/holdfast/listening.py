@@ -17,7 +17,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 #: Connections that the kernel keeps for a listener while the broker is busy: a fleet that returns at once.
-BACKLOG = 1024
+BACKLOG = 4096
 
 #: Connections that are accepted in one turn of the reactor: a few milliseconds of work. The others wait in the backlog.
 MOST_ACCEPTS = 32

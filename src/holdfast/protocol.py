@@ -114,7 +114,7 @@ class MQTTServerProtocol(Protocol):
         self._clock = clock
         self._accepted = accepted
         self._header = ProxyHeader() if accepted.awaits_header else None
-        self._receive: Callable[[bytes], None] = self._receive_header
+        self._receive: Callable[[bytes], None] = self._receive_header if accepted.awaits_header else _ignore
         self._connection: Connection | None = None
         self._send: Callable[[bytes], int] | None = None  # of the socket, if it is plain TCP
         self._closing: IDelayedCall | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from attrs import frozen
+from attrs import field, frozen
 
 from holdfast.wire import Reception
 
@@ -67,7 +67,8 @@ class Limits:
     max_buffered_messages: int = 100_000  #: of one connection, 0 for unlimited
     max_buffered_bytes: int = 32 << 20  #: of one connection, 0 for unlimited
 
-    @property
-    def reception(self) -> Reception:
-        """The rules for the Clients' packets."""
+    reception: Reception = field(init=False, eq=False, repr=False)  #: the rules for the Clients' packets
+
+    @reception.default
+    def _reception(self) -> Reception:
         return Reception(self.max_user_properties, self.max_properties_bytes, self.control_characters, from_client=True)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from twisted.python.failure import Failure
 
+from holdfast.sessions.connection.client_link import Actions
 from holdfast.sessions.connection.flush_schedule import FlushSchedule
 from holdfast.sessions.connection.packet_order import PORTION, READ_AHEAD, PacketOrder
 from holdfast.sessions.counters import Counters
@@ -28,7 +29,7 @@ class Order:
         self.handled: list[p.Packet] = []
         self.errors: list[WireError] = []
         self.order = PacketOrder(
-            actions={p.Connect: lambda _: None, p.Pingreq: self.handled.append, p.Publish: self.hold},
+            actions=Actions({p.Connect: lambda _: None, p.Pingreq: self.handled.append, p.Publish: self.hold}),
             max_packet_size=1 << 20,
             reception=Limits().reception,
             network=self.network,

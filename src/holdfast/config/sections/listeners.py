@@ -65,7 +65,7 @@ class ListenerConfig(Section):
         "tcp:1883:interface=127.0.0.1",
         help="Twisted server endpoint string to listen on. A colon inside a value needs a backslash; TOML keeps"
         " backslashes between single quotes: 'tcp:1883:interface=\\:\\:1'. With haproxy: in front of another"
-        " endpoint, connections begin with the PROXY protocol, version 1 or 2. The backlog is 1024, unless the endpoint"
+        " endpoint, connections begin with the PROXY protocol, version 1 or 2. The backlog is 4096, unless the endpoint"
         " of tcp: or unix: names another (backlog=).",
         effect="Clients connect to another address. Without interface=, tcp: listens on every IPv4 address of this"
         " machine; this needs authentication or allow_anonymous, and so does haproxy:, whatever it wraps.",

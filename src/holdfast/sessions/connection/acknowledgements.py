@@ -36,6 +36,10 @@ class _Entry:
         self.call: Callable[[], None] | None = None
 
 
+#: where no answer has ever had to wait: a deque takes 0.6 KiB
+_NO_ENTRIES: deque[_Entry] = deque()
+
+
 def _charge_none() -> None:
     """Charge nobody: the connection is over."""
 
@@ -52,7 +56,7 @@ class Acknowledgements:
         self._guard = guard
         self._send = send
         self._charge = charge
-        self._entries: deque[_Entry] = deque()
+        self._entries = _NO_ENTRIES
         self._closed = False
         #: PUBLISH packets without PUBACK so far, which count against the Server's Receive Maximum
         self.unacknowledged_publishes = 0
@@ -66,7 +70,7 @@ class Acknowledgements:
                 self._send(packet, number)
             return
         entry = _Entry(packet, counted, number)
-        self._entries.append(entry)
+        self._append(entry)
         self.unacknowledged_publishes += counted
 
         def settled(failure: StorageFailure | None) -> None:
@@ -90,6 +94,11 @@ class Acknowledgements:
         entry = _Entry(None, False, 0)
         entry.call = call
         entry.ready = True
+        self._append(entry)
+
+    def _append(self, entry: _Entry) -> None:
+        if self._entries is _NO_ENTRIES:
+            self._entries = deque()
         self._entries.append(entry)
 
     def close(self) -> None:

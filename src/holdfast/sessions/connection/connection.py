@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from functools import partial
 from typing import TypeVar
 
 from twisted.internet.defer import Deferred
@@ -34,10 +33,10 @@ from holdfast.log.client_log import ClientLog
 from holdfast.sessions.connection.acknowledgements import Acknowledgements
 from holdfast.sessions.connection.aliases import OutgoingAliases
 from holdfast.sessions.connection.backpressure import Pressure
-from holdfast.sessions.connection.client_link import Actions, IAdmittedClient, IClientLink
+from holdfast.sessions.connection.client_link import NO_ACTIONS, Actions, IAdmittedClient, IClientLink
 from holdfast.sessions.connection.connection_log import ConnectionLog
 from holdfast.sessions.connection.error_guard import ErrorGuard
-from holdfast.sessions.connection.explanations import Explanations, failure_reason
+from holdfast.sessions.connection.explanations import explanations_for, failure_reason
 from holdfast.sessions.connection.flush_schedule import FlushSchedule
 from holdfast.sessions.connection.network import INetworkConnection
 from holdfast.sessions.connection.outbox import UNLIMITED, Outbox
@@ -46,7 +45,7 @@ from holdfast.sessions.connection.unread_answers import MOST_ANSWERS, DrainWatch
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.limits import Limits
 from holdfast.tickets import StorageFailure
-from holdfast.wire import NO_PROPERTIES, ReasonCode, Run, WireError
+from holdfast.wire import NO_PROPERTIES, KnownTopics, ReasonCode, Run, WireError
 from holdfast.wire import packets as p
 
 T = TypeVar("T")
@@ -86,25 +85,26 @@ class Connection:
         self.protocol_version = 4
         self.maximum_packet_size: int | None = None
         self.bridge = False
-        self.explanations = Explanations(4)
+        self.explanations = explanations_for(4)
         self._admit = admit
         self._clock = clock
         self._counters = counters
         self._network = network
         self._phase = Phase.NEW
         self.guard = ErrorGuard(self.close_after_error)
+        fail = self.guard.fail
         self._outbox = Outbox(
             network,
             flushes,
             counters,
-            self.guard.fail,
+            fail,
             limits.max_buffered_bytes or UNLIMITED,
             limits.max_buffered_messages or UNLIMITED,
         )
-        self.acknowledgements = Acknowledgements(self._outbox.send_other, partial(pressure.charge, self), self.guard)
+        self.acknowledgements = Acknowledgements(self._outbox.send_other, self._charge, self.guard)
         self._pressure = pressure
         self._order = PacketOrder(
-            actions={p.Connect: self._connect},  # [MQTT5-3.1.0-1], [MQTT5-3.1.0-2]
+            actions=Actions({p.Connect: self._connect}),  # [MQTT5-3.1.0-1], [MQTT5-3.1.0-2]
             max_packet_size=limits.max_packet_size,
             reception=limits.reception,
             network=network,
@@ -112,21 +112,18 @@ class Connection:
             flushes=flushes,
             counters=counters,
             refuse=self._refuse,
-            fail=self.guard.fail,
+            fail=fail,
         )
-        # These methods are called for every piece of bytes or message, so no method of this class is in between.
-        self.receive = self._order.receive
-        self.hold = self._order.hold
-        self.release = self._order.release
+        # Called for every message, so no method of this class is in between.
         self.send_message: Callable[[bytes], None] = self._outbox.send_message
-        self.take_runs = self._order.take_runs
-        self._unread = UnreadAnswers(self._outbox, self._order, clock, self._takes_nothing, self.guard)
         self._outbox.on_unsent = self._check_unsent
-        self._drain = DrainWatch(self._outbox)
+        # Made when they are needed: most Clients read all that they are sent.
+        self._unread: UnreadAnswers | None = None
+        self._drain: DrainWatch | None = None
         self._uses_aliases = False
         self._client: IAdmittedClient | None = None
         self._keep_alive = 0.0
-        self._timer: IDelayedCall | None = clock.callLater(limits.idle_timeout, self._not_admitted_in_time)
+        self._timer: IDelayedCall | None = clock.callLater(limits.idle_timeout, self._time_is_up)
         counters.connections += 1
 
     @property
@@ -146,11 +143,35 @@ class Connection:
         if self._phase is not Phase.CLOSED:
             with self.guard:
                 self._outbox.drained()
-                self._unread.release_if_few()
+                if self._unread is not None:
+                    self._unread.release_if_few()
 
     def lost(self) -> None:
         """Note that the transport is gone without a DISCONNECT: the Will is due [MQTT5-3.1.2-8]."""
         self._end(self._due_will(), "the connection was lost")
+
+    # --- order: later packets wait
+
+    @property
+    def receive(self) -> Callable[[bytes], None]:
+        """The function that takes bytes from the Client."""
+        return self._order.receive
+
+    def take_runs(self, known: KnownTopics, take: Callable[[Run], bool]) -> None:
+        """Take runs of messages of the known topics from now on. If ``take`` returns False, take them one by one."""
+        self._order.take_runs(known, take)
+
+    def hold(self) -> None:
+        """Act on no further packet until :meth:`release` has been called as often."""
+        self._order.hold()
+
+    def release(self) -> None:
+        """Act on the packets that waited, in their order."""
+        self._order.release()
+
+    def _charge(self) -> None:
+        """Hold the Client, whose packet has added to the changes that wait, if these are too many."""
+        self._pressure.charge(self)
 
     # --- waiting for answers
 
@@ -187,11 +208,11 @@ class Connection:
     def _connect(self, packet: p.Connect) -> None:
         self._phase = Phase.ADMITTING
         self._counters.connects += 1
-        self._order.actions = {}
+        self._order.actions = NO_ACTIONS
         self.protocol_version = packet.protocol_version
         self.bridge = packet.bridge
         self.maximum_packet_size = packet.properties.maximum_packet_size
-        self.explanations = Explanations(packet.protocol_version, packet.properties)
+        self.explanations = explanations_for(packet.protocol_version, packet.properties)
         aliases = min(packet.properties.topic_alias_maximum or 0, self.limits.max_topic_alias_out)
         if aliases:
             self._uses_aliases = True
@@ -213,12 +234,12 @@ class Connection:
         self._phase = Phase.ESTABLISHED
         self._order.actions = self._client.actions
         self._order.accept_packets_up_to(self.limits.max_packet_size)
-        self._cancel_timer()
         self._keep_alive = keep_alive * self.limits.keepalive_multiplier
-        self._unread.wait_at_most(self._keep_alive)
         self._network.admitted(self._keep_alive)
-        if self._keep_alive:
-            self._timer = self._clock.callLater(self._keep_alive, self._check_keep_alive)
+        if not self._keep_alive:
+            self._cancel_timer()
+        elif self._timer is not None:  # one timer for both: a cancelled one would stay in memory until it is due
+            self._timer.reset(self._keep_alive)
 
     # --- sending
 
@@ -331,7 +352,10 @@ class Connection:
         outbox = self._outbox
         if outbox.bytes > outbox.max_bytes or outbox.messages > outbox.max_messages:
             self._shut_down()
-        elif self._phase is not Phase.CLOSED:
+        elif self._phase is not Phase.CLOSED and outbox.answers > MOST_ANSWERS:
+            if self._unread is None:
+                self._unread = UnreadAnswers(outbox, self._order, self._clock, self._takes_nothing, self.guard)
+            self._unread.wait_at_most(self._keep_alive)
             self._unread.hold_if_many()
 
     def _takes_nothing(self) -> None:
@@ -354,7 +378,7 @@ class Connection:
         if self._phase is Phase.NEW and error.protocol_version is not None:
             # A malformed CONNECT. Without its properties the Maximum Packet Size is unknown: send no Reason String.
             known = error.connect_properties is not None
-            explanations = Explanations(error.protocol_version, error.connect_properties or NO_PROPERTIES)
+            explanations = explanations_for(error.protocol_version, error.connect_properties or NO_PROPERTIES)
             self.finish(explanations.refusal(error.reason, str(error) if known else ""), None)
         else:
             self.close(error.reason, str(error))
@@ -369,7 +393,8 @@ class Connection:
         self._order.close()
         self._pressure.leave(self)
         self._cancel_timer()
-        self._unread.close()
+        if self._unread is not None:
+            self._unread.close()
         self.acknowledgements.close()
         client, self._client = self._client, None
         if client is not None:
@@ -379,9 +404,15 @@ class Connection:
 
     # --- time
 
+    def _time_is_up(self) -> None:
+        self._timer = None
+        if self._phase is Phase.ESTABLISHED:
+            self._check_keep_alive()
+        else:
+            self._not_admitted_in_time()
+
     def _not_admitted_in_time(self) -> None:
         """Close: CONNECT did not come, or its authentication took too long."""
-        self._timer = None
         with self.guard:
             self._counters.connections_not_admitted_in_time += 1
             self.client_log.info("was not admitted in time", f"within {self.limits.idle_timeout:g} s")
@@ -396,12 +427,17 @@ class Connection:
             # The timer is not restarted for each packet: it looks how long ago the last bytes came, and waits for the
             # rest.
             silence = self._order.silence()
-            if silence < self._keep_alive and not (self._order.is_paused and self._drain.is_stuck()):
-                self._timer = self._clock.callLater(self._keep_alive - silence, self._check_keep_alive)
+            if silence < self._keep_alive and not (self._order.is_paused and self._is_stuck()):
+                self._timer = self._clock.callLater(self._keep_alive - silence, self._time_is_up)
                 return
-            self._timer = None
             self.client_log.info("was silent", f"for {silence or self._keep_alive:.0f} s")
             self.close(ReasonCode.KEEP_ALIVE_TIMEOUT, "nothing was heard within the Keep Alive")
+
+    def _is_stuck(self) -> bool:
+        """Tell whether bytes wait and none of them has left since the last look."""
+        if self._drain is None:
+            self._drain = DrainWatch(self._outbox)
+        return self._drain.is_stuck()
 
     def _cancel_timer(self) -> None:
         if self._timer is not None and self._timer.active():

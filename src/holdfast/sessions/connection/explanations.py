@@ -75,6 +75,16 @@ class Explanations:
         return packet if self.fits(packet) else b""
 
 
+_WITHOUT_PROPERTIES = {version: Explanations(version) for version in (3, 4, 5)}
+
+
+def explanations_for(protocol_version: int, connect: Properties = NO_PROPERTIES) -> Explanations:
+    """Return the explanations for a Client: one object for all whose CONNECT has no properties."""
+    if connect is NO_PROPERTIES:
+        return _WITHOUT_PROPERTIES[protocol_version]
+    return Explanations(protocol_version, connect)
+
+
 def explain_refusals(codes: Container[int], limits: Limits) -> str:
     """Explain the refusals among the Reason Codes of a SUBACK."""
     bounds = {"Subscriptions": limits.max_subscriptions, "patterns of +": limits.max_wildcard_patterns}

@@ -26,7 +26,7 @@ from enum import Enum
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
-from holdfast.sessions.connection.client_link import Actions
+from holdfast.sessions.connection.client_link import NO_ACTIONS, Actions
 from holdfast.sessions.connection.flush_schedule import FlushSchedule
 from holdfast.sessions.connection.network import INetworkConnection
 from holdfast.sessions.counters import Counters
@@ -172,7 +172,7 @@ class PacketOrder:
         """Act on nothing any more, and let go of everything that refers to the connection."""
         self._state = _Reading.CLOSED
         self._parser.close()
-        self.actions = {}
+        self.actions = NO_ACTIONS
         self._take_run = _take_none
         self._refuse = _ignore
 
@@ -201,7 +201,7 @@ class PacketOrder:
                     elif not packet.taken_apart:
                         saved += packet.count - packet.count // CHEAPER - 1
                     continue
-                action = self.actions.get(type(packet))
+                action = self.actions[type(packet)]
                 if action is None:
                     raise ProtocolError(f"{_name(packet)} is out of place")
                 action(packet)

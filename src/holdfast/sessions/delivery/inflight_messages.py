@@ -39,6 +39,10 @@ _PUBACK, _PUBREC, _PUBREC_REFUSES, _PUBCOMP = (
 )
 
 
+#: no Packet Identifiers: a deque takes 0.6 KiB
+_NONE: deque[int] = deque()
+
+
 def _tell_none() -> None:
     """Tell no Session: it has ended."""
 
@@ -80,7 +84,7 @@ class InflightMessages(InflightTable):
         self._on_sent = on_sent
         self._on_lost = on_lost
         #: of those to resend, the Packet Identifiers whose PUBREL is to be repeated, even if the window is full
-        self._to_release: deque[int] = deque()
+        self._to_release = _NONE
         self._unknown_released = 0  # PUBREL packets on this connection that answered an unknown identifier
 
     # --- sending
@@ -295,9 +299,8 @@ class InflightMessages(InflightTable):
             if entry.state is not AWAITS_COMMIT
         }
         self._waiting_bytes = sum(entry.size for entry in self.to_resend.values())
-        self._to_release = deque(
-            packet_identifier for packet_identifier, entry in self.to_resend.items() if entry.state is RELEASED
-        )
+        released = [identifier for identifier, entry in self.to_resend.items() if entry.state is RELEASED]
+        self._to_release = deque(released) if released else _NONE
 
     def detach(self) -> None:
         """Note that the connection is gone."""

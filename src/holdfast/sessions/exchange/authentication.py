@@ -132,7 +132,7 @@ class Authentication(_Dialogue):
 
     def begin(self) -> None:
         """Begin the exchange of the Authentication Method in CONNECT."""
-        self._link.expect({p.Auth: self.take, p.Disconnect: self._disconnect})
+        self._link.expect(Actions({p.Auth: self.take, p.Disconnect: self._disconnect}))
         self._begin(self._handshake.packet.properties.authentication_data)
 
     def _disconnect(self, _packet: p.Disconnect) -> None:
@@ -159,11 +159,6 @@ class Reauthentication(_Dialogue):
         self._principal = principal
         self._timer: IDelayedCall | None = None
         self._due = self._first_step
-
-    @property
-    def actions(self) -> Actions:
-        """The packet types handled here: none if CONNECT had no Authentication Method [MQTT5-4.12.0-7]."""
-        return {} if self._method is None else {p.Auth: self.take}
 
     def stop(self) -> None:
         """Cancel the timer: the authentication or the connection is over."""

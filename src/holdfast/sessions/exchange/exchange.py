@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.sessions.connection.client_link import Actions, IClientLink
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.sessions.connection.client_link import Action, Actions, IClientLink
 from holdfast.sessions.exchange.authentication import Reauthentication
 from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.exchange.handshake import Handshake
@@ -34,31 +37,14 @@ class Exchange:
         )
         self._session = session
         self._link = link
-        self._registry = parts.registry
         self._handshake = handshake
-        self._reauthentication = Reauthentication(link, parts, handshake, session.principal)
-        publishing = Publishing(link, session, parts)
-        subscribing = Subscribing(link, session, parts, self.replays)
+        self._parts = parts
         #: the packet types that a Client may send now; any other is a Protocol Error
-        self.actions: Actions = {
-            p.Publish: publishing.publish,
-            p.ExcessivePublish: publishing.refuse,
-            p.Puback: self._puback,
-            p.Pubacks: self._pubacks,
-            p.Pubrec: self._pubrec,
-            p.Pubrel: publishing.release,
-            p.Pubcomp: self._pubcomp,
-            p.Subscribe: subscribing.subscribe,
-            p.ExcessiveSubscribe: subscribing.refuse,
-            p.Unsubscribe: Unsubscribing(link, session, parts, self.replays).unsubscribe,
-            p.Pingreq: self._pingreq,
-            p.Disconnect: self._disconnect,
-            **self._reauthentication.actions,
-        }
-        if parts.pressure.active:
-            self.actions[p.Publish] = self._first_publish
-        self._pressure = parts.pressure
-        self._publish = publishing.publish
+        self.actions = Actions(find=self._find)
+        self._publishing: Publishing | None = None
+        self._subscribing: Subscribing | None = None
+        self._reauthentication: Reauthentication | None = None
+        self._postpones = parts.pressure.active
 
     def begin(self) -> None:
         """Resume the Session: messages in flight, then queued messages, then the interrupted replays."""
@@ -72,10 +58,11 @@ class Exchange:
         try:
             self._session.detach(self._link)
             self.replays.suspend()
-            self._reauthentication.close()
+            if self._reauthentication is not None:
+                self._reauthentication.close()
         finally:  # whatever fails, the Session belongs to this connection no longer
-            self._registry.disconnect(self._link, self._session, will)
-            self.actions.clear()  # they refer to this object, and it to them
+            self._parts.registry.disconnect(self._link, self._session, will)
+            self.actions.close()
 
     def has_room(self) -> None:
         """Note that the connection has sent its packets: queued messages and replays go on."""
@@ -83,13 +70,39 @@ class Exchange:
             self._session.go_on()
             self.replays.wake()
 
+    # --- the actions, each made with the first packet of its type
+
+    def _find(self, packet_type: type[Any]) -> Action | None:
+        make = _ACTIONS.get(packet_type)
+        return None if make is None else make(self)
+
+    def _may_publish(self) -> Publishing:
+        if self._publishing is None:
+            self._publishing = Publishing(self._link, self._session, self._parts)
+        return self._publishing
+
+    def _may_subscribe(self) -> Subscribing:
+        if self._subscribing is None:
+            self._subscribing = Subscribing(self._link, self._session, self._parts, self.replays)
+        return self._subscribing
+
+    def _unsubscribe(self) -> Action:
+        return Unsubscribing(self._link, self._session, self._parts, self.replays).unsubscribe
+
+    def _authenticate(self) -> Action | None:
+        if self._handshake.packet.properties.authentication_method is None:  # [MQTT5-4.12.0-7]
+            return None
+        self._reauthentication = Reauthentication(self._link, self._parts, self._handshake, self._session.principal)
+        return self._reauthentication.take
+
     def _first_publish(self, packet: p.Publish) -> None:
         """Postpone the first PUBLISH of a Client that has connected under pressure (see :mod:`backpressure`)."""
-        self.actions[p.Publish] = self._publish
-        if self._pressure.active:
-            self._link.wait_for(self._pressure.relief(self._link), None, lambda _: self._publish(packet))
+        publish = self.actions[p.Publish] = self._may_publish().publish
+        pressure = self._parts.pressure
+        if pressure.active:
+            self._link.wait_for(pressure.relief(self._link), None, lambda _: publish(packet))
         else:
-            self._publish(packet)
+            publish(packet)
 
     def _puback(self, packet: p.Puback) -> None:
         self._session.inflight.acknowledged(packet.packet_identifier, 1)
@@ -130,3 +143,21 @@ class Exchange:
         said = packet.properties.reason_string
         why = f"DISCONNECT 0x{packet.reason_code:02x}" + ("" if said is None else f": {said}")
         self._link.finish(b"", None if normal else self.will, why)
+
+
+#: what makes the action for each packet type that a Client may send
+_ACTIONS: dict[type[Any], Callable[[Exchange], Action | None]] = {
+    p.Publish: lambda it: it._first_publish if it._postpones else it._may_publish().publish,
+    p.ExcessivePublish: lambda it: it._may_publish().refuse,
+    p.Puback: lambda it: it._puback,
+    p.Pubacks: lambda it: it._pubacks,
+    p.Pubrec: lambda it: it._pubrec,
+    p.Pubrel: lambda it: it._may_publish().release,
+    p.Pubcomp: lambda it: it._pubcomp,
+    p.Subscribe: lambda it: it._may_subscribe().subscribe,
+    p.ExcessiveSubscribe: lambda it: it._may_subscribe().refuse,
+    p.Unsubscribe: lambda it: it._unsubscribe(),
+    p.Pingreq: lambda it: it._pingreq,
+    p.Disconnect: lambda it: it._disconnect,
+    p.Auth: lambda it: it._authenticate(),
+}

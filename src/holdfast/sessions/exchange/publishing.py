@@ -29,6 +29,9 @@ from holdfast.topics import is_bridge_state, is_sys
 from holdfast.wire import NO_PROPERTIES, KnownTopics, Properties, ProtocolError, ReasonCode, Run
 from holdfast.wire.packets import ExcessivePublish, Puback, Pubcomp, Publish, Pubrec, Pubrel
 
+#: nothing is ever added to it
+_NONE: set[int] = set()
+
 
 class Publishing:
     """The Application Messages one Client publishes over one Network Connection."""
@@ -43,7 +46,7 @@ class Publishing:
         self._known: KnownTopics | None = None  #: made with the first message that may be in a run
         self._epoch: object = None  #: that of the authorizer's answers about the known topics
         #: unreleased QoS 2 messages of former connections, which do not count against the Receive Maximum
-        self._former = set(session.received)
+        self._former = set(session.received) if len(session.received) else _NONE
         self._retain_mode = link.limits.retained_messages_mode
         self._silent_clears = link.limits.stop_publish_clear_msg
 

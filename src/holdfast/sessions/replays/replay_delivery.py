@@ -133,7 +133,7 @@ class ReplayDelivery:
         session = self._session
         if session.link is None or self._link.unsent >= LOW_WATER or session.queue.dequeued < self._not_before:
             return 0
-        if session.inflight.to_resend or len(session.authorizations):
+        if session.inflight.to_resend or session.awaits_authorizer:
             return 0
         if not self.begun:
             if self._awaited is None:

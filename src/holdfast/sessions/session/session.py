@@ -94,7 +94,7 @@ class Session:
         self.received = ReceivedIdentifiers(record)
         self.deliveries = Deliveries(record, states)
         self.queue = SessionQueue(limits, self.deliveries, counters, self.note_loss)
-        self.authorizations = AuthorizationOrder(self.fill, self._failed, clock)
+        self._authorizations: AuthorizationOrder | None = None
         self.replay_positions = ReplayPositions()
         self.window = Window(limits.max_inflight, limits.max_inflight_bytes)
         self._durable = record.durable
@@ -117,6 +117,7 @@ class Session:
         self._counters = counters
         self._holdings = counters.holdings
         self.now = now
+        self._clock = clock
 
     # --- connecting and disconnecting
 
@@ -180,7 +181,8 @@ class Session:
                 self.queue.discard(self.queue.first)
         self.queue.close()
         self.inflight.close()
-        self.authorizations.close()
+        if self._authorizations is not None:
+            self._authorizations.close()
 
     # --- subscriptions
 
@@ -218,6 +220,20 @@ class Session:
             self.record.lost(self.void_cuts)
 
     # --- live messages
+
+    @property
+    def authorizations(self) -> AuthorizationOrder:
+        """The deliveries that wait for the authorizer. Made when it is first asked, since most are not."""
+        if self._authorizations is None:
+            self._authorizations = AuthorizationOrder(self.fill, self._failed, self._clock)
+            if self.is_over:
+                self._authorizations.close()
+        return self._authorizations
+
+    @property
+    def awaits_authorizer(self) -> bool:
+        """Whether a delivery waits for the authorizer."""
+        return self._authorizations is not None and len(self._authorizations) > 0
 
     def deliver(self, outgoing: OutgoingMessage, options: DeliveryOptions, shared_filter: str | None = None) -> None:
         """Send a message that matches the subscriptions, or queue it until the Client can take it.
