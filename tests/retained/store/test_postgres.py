@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy.engine import make_url
 from twisted.internet.task import Clock
 from zope.interface.verify import verifyObject
 
@@ -260,6 +261,23 @@ def test_a_batch_is_bounded_by_the_messages_of_all_nodes() -> None:
             patch.setattr(PostgresStatements, "read", watched)
             assert len(topics_read(two, selection("#"), rows=30, slice_rows=30, max_bytes=4500)) == 20
         assert max(lengths) <= 4500
+
+
+def test_packets_have_the_utf8_of_their_topics_whatever_encoding_the_url_names() -> None:
+    """The broker's connections are always in UTF-8: the parameter of the URL is passed over."""
+    topics = sorted(["a\\b", "a\\x41", "é/ü", "漢字", "\U0010ffff"])
+    with opened() as store:
+        for topic in topics:
+            put(store, topic)
+    url = make_url(database()).update_query_dict({"client_encoding": "latin1"})
+    durable, _ = synchronous(url.render_as_string(hide_password=False))
+    store = SQLRetainedStore(durable)
+    durable.open()
+    try:
+        for version in (4, 5):
+            assert topics_read(store, selection("#", version)) == topics
+    finally:
+        result_of(durable.close())
 
 
 def test_a_page_of_short_messages_takes_one_statement(monkeypatch: pytest.MonkeyPatch) -> None:

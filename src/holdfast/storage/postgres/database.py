@@ -287,7 +287,7 @@ class PostgresDatabase(Database):
             "keepalives_interval": 5,
             "keepalives_count": 2,
             "application_name": "holdfast",
-            "client_encoding": "utf8",
             **given,
             **{name: value for name, value in self._url.query.items() if isinstance(value, str)},
+            "client_encoding": "utf8",  # not a parameter of the URL: statements rely on it
         }
