@@ -46,8 +46,8 @@ Routes = dict[bytes, int]
 Stripe = tuple[int, int, int, int, int, int]
 
 #: the high and the low bytes of all Packet Identifiers, in their order
-_HIGH = bytes(identifier >> 8 for identifier in range(65536))
-_LOW = bytes(identifier & 255 for identifier in range(65536))
+_HIGH = b"".join(bytes([high]) * 256 for high in range(256))
+_LOW = bytes(range(256)) * 256
 
 
 class KnownTopics:

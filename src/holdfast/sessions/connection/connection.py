@@ -36,7 +36,7 @@ from holdfast.sessions.connection.backpressure import Pressure
 from holdfast.sessions.connection.client_link import NO_ACTIONS, Actions, IAdmittedClient, IClientLink
 from holdfast.sessions.connection.connection_log import ConnectionLog
 from holdfast.sessions.connection.error_guard import ErrorGuard
-from holdfast.sessions.connection.explanations import explanations_for, failure_reason
+from holdfast.sessions.connection.explanations import Explanations, explanations_for, failure_reason
 from holdfast.sessions.connection.flush_schedule import FlushSchedule
 from holdfast.sessions.connection.network import INetworkConnection
 from holdfast.sessions.connection.outbox import UNLIMITED, Outbox
@@ -378,7 +378,7 @@ class Connection:
         if self._phase is Phase.NEW and error.protocol_version is not None:
             # A malformed CONNECT. Without its properties the Maximum Packet Size is unknown: send no Reason String.
             known = error.connect_properties is not None
-            explanations = explanations_for(error.protocol_version, error.connect_properties or NO_PROPERTIES)
+            explanations = Explanations(error.protocol_version, error.connect_properties or NO_PROPERTIES)
             self.finish(explanations.refusal(error.reason, str(error) if known else ""), None)
         else:
             self.close(error.reason, str(error))

@@ -79,7 +79,7 @@ _WITHOUT_PROPERTIES = {version: Explanations(version) for version in (3, 4, 5)}
 
 
 def explanations_for(protocol_version: int, connect: Properties = NO_PROPERTIES) -> Explanations:
-    """Return the explanations for a Client: one object for all whose CONNECT has no properties."""
+    """Return the explanations for a Client of a known version: one object for all CONNECT without properties."""
     if connect is NO_PROPERTIES:
         return _WITHOUT_PROPERTIES[protocol_version]
     return Explanations(protocol_version, connect)
