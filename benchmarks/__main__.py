@@ -115,7 +115,8 @@ def main() -> int:
     site.pin_generator()
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit("terminated"))  # so that the brokers are ended too
     gc.disable()
-    names = [name for name in SCENARIOS if not options.scenario or name in options.scenario]
+    names = options.scenario or [name for name, one in SCENARIOS.items() if one.quick or not options.quick]
+    names = [name for name in SCENARIOS if name in names]
     scale = QUICK if options.quick else FULL
     if options.retained:
         scale = replace(scale, retained=options.retained)
