@@ -215,15 +215,26 @@ def test_any_slices_joined_are_the_packets_of_the_rows(data: st.DataObject) -> N
 
     with opened(seconds=seconds) as (_, store):
         sizes = data.draw(st.lists(st.sampled_from([1, 20, 20, 20, 900, 5000, 70_000]), max_size=60))
-        stored = [put(store, f"t/{number:03}", b"x" * size) for number, size in enumerate(sizes)]
+        expiries = data.draw(st.sampled_from([[None], [None, None, LATE, LATE + 1]]))
+        stored = [
+            put(
+                store, f"t/{number:03}", b"x" * size, qos=data.draw(st.integers(0, 2)),
+                expires_at=data.draw(st.sampled_from(expiries)),
+            )
+            for number, size in enumerate(sizes)
+        ]  # fmt: skip
+        detailed = data.draw(st.booleans())
         version = data.draw(st.sampled_from([4, 5]))
         read = slices(
             store, selection(data.draw(st.sampled_from(["#", "t/#", "t/+"])), version),
             rows=data.draw(st.sampled_from([1, 7, 1000])), slice_rows=data.draw(st.sampled_from([1, 3, 1000])),
-            max_bytes=data.draw(st.sampled_from([1, 3000, 1 << 20])), detailed=data.draw(st.booleans()),
+            max_bytes=data.draw(st.sampled_from([1, 3000, 1 << 20])), detailed=detailed,
         )  # fmt: skip
         assert b"".join(one.packets for one in read) == b"".join(packet(one, version) for one in stored)
         assert all(one.count == 1 or len(one.packets) <= SLICE_BYTES for one in read)
+        if detailed:
+            assert b"".join(one.qos for one in read) == bytes(one.qos for one in stored)
+            assert [expiry for one in read for expiry in one.expires_at] == [one.expires_at or 0 for one in stored]
 
 
 def test_a_slice_of_short_messages_has_more_rows_than_one_of_long_messages() -> None:

@@ -37,7 +37,9 @@ _LEAP = (
     "ORDER BY topic LIMIT 1) FROM leap WHERE leap.topic IS NOT NULL LIMIT :jumps) "
     "SELECT json_group_array(topic), ({first} OFFSET :break_even), ({first} OFFSET :offset) FROM leap"
 )
-_QOS = bytes.maketrans(b"012", b"\0\1\2")
+#: The digits of ``details``: the QoS, and 3 more for a message that expires.
+_QOS = bytes.maketrans(b"012345", b"\0\1\2\0\1\2")
+_EXPIRES = ord("3")
 
 #: The most rows of one statement.
 MOST_ROWS = 512
@@ -64,7 +66,8 @@ class SQLiteStatements(Statements):
         # The aggregates keep the order of the subquery: because of its LIMIT, SQLite can neither flatten the subquery
         # nor drop its ORDER BY. Without the CAST, the driver would decode the packets as UTF-8.
         packets="CAST(group_concat(packet, '') AS BLOB)",
-        details="group_concat(qos, ''), group_concat(coalesce(expires_at, 0))",
+        # One digit for each message, and a time only for those that expire: most rows have none to print and to parse.
+        details="group_concat(qos + 3 * (expires_at IS NOT NULL), ''), group_concat(expires_at)",
         numbers="group_concat(length)",
         none_longer="",
         # The "+" keeps SQLite from deriving a range from the bound pattern: it would prepare the statement each time.
@@ -90,8 +93,12 @@ class SQLiteStatements(Statements):
         return [] if value is None else list(map(int, value.split(",")))
 
     def details_from(self, qos: Any, expires_at: Any) -> tuple[bytes, tuple[int, ...]]:
-        """Turn digits into bytes, and split numbers at the commas."""
-        return qos.encode().translate(_QOS), tuple(map(int, expires_at.split(",")))
+        """Turn digits into bytes, and give the times to the messages that expire."""
+        digits = qos.encode()
+        if expires_at is None:
+            return digits.translate(_QOS), (0,) * len(digits)
+        times = map(int, expires_at.split(","))
+        return digits.translate(_QOS), tuple(next(times) if digit >= _EXPIRES else 0 for digit in digits)
 
     @contextmanager
     def interruptible(self, connection: Any, overdue: Callable[[], bool], read_time: float) -> Iterator[None]:
