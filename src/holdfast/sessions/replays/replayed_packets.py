@@ -31,7 +31,8 @@ _MESSAGE_EXPIRY_INTERVAL, _SUBSCRIPTION_IDENTIFIER = b"\x02", b"\x0b"
 _PUBLISH_RETAIN = 0x31
 #: By the Remaining Length of a short QoS 0 packet: the fixed header of the same packet with QoS 1. It has a Packet
 #: Identifier of two bytes more, and the length is still one byte.
-_NUMBERED_HEADERS = tuple(bytes((_PUBLISH_RETAIN | 1 << 1, length + 2)) for length in range(126))
+_SHORT = 126
+_NUMBERED_HEADERS = tuple(bytes((_PUBLISH_RETAIN | 1 << 1, length + 2)) for length in range(_SHORT))
 
 #: The positions of one QoS 0 PUBLISH among joined packets: its start; the Topic Name with its length, after the fixed
 #: header; the properties (MQTT 5) and the payload; its end. A plain tuple, since one is made for every message.
@@ -94,7 +95,7 @@ def numbered(joined: bytes, packets: int, first: int) -> bytes:
     size = len(joined)
     while start < size:  # a slice has many packets: no call for a short one
         length, topic = joined[start + 1], start + 2
-        if length < len(_NUMBERED_HEADERS):
+        if length < _SHORT:
             header = _NUMBERED_HEADERS[length]
         else:
             length, topic = read_variable_byte_integer(joined, start + 1)
