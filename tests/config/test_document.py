@@ -54,7 +54,7 @@ def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
         server_keepalive=None,
         max_keepalive=None,
         keepalive_multiplier=1.5,
-        max_inflight=512,
+        max_inflight=2000,
         max_inflight_bytes=1048576,
         max_awaiting_rel=1000,
         await_rel_timeout=None,

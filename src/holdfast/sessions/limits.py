@@ -50,7 +50,7 @@ class Limits:
     server_keepalive: int | None = None
     max_keepalive: int | None = None
     keepalive_multiplier: float = 1.5
-    max_inflight: int = 512
+    max_inflight: int = 2000
     max_inflight_bytes: int = 1 << 20
     max_awaiting_rel: int = 1000
     await_rel_timeout: float | None = None

@@ -204,7 +204,7 @@ class MQTTConfig(Section):
     )
     max_inflight: int = option(
         Integer(1, 65535, unit="Application Messages"),
-        512,
+        2000,
         help="Unacknowledged Application Messages with QoS 1 and 2 that may be on the way to one client. A v5 client's"
         " Receive Maximum can lower the limit.",
         effect="Higher: more throughput over slow links, and more repeated messages after a lost Network Connection.",
