@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -325,6 +325,25 @@ def put_many(store: SQLRetainedStore, number: int) -> None:
     for index in range(number):
         stored = message(f"t/{index}", revision=store.next_revision())
         store.put(RetainedChange(stored.topic, stored.revision, NOW, stored))
+
+
+def test_totals_are_written_only_when_they_change() -> None:
+    """Most changes replace a value by one of the same length."""
+    with opened() as (bench, store):
+        assert bench.store.parts is not None
+        statements: list[str] = []
+        bench.store.parts.writer.run(
+            lambda connection: cast(sqlite3.Connection, connection).set_trace_callback(statements.append),
+            in_transaction=False,
+        )
+        for payload, written in ((b"21.5", True), (b"22.0", False), (b"9.5", True), (b"", True), (b"", False)):
+            statements.clear()
+            if payload:
+                put(store, "a/b", payload)
+            else:
+                clear(store, "a/b")
+            assert any("retained_count +" in statement for statement in statements) is written, payload
+        assert store.statistics() == statistics_of(0, 0, 0)
 
 
 def test_one_commit_can_have_older_and_newer_rows() -> None:

@@ -69,7 +69,8 @@ class RetainedUpserts:
         change = self._write(cursor, newest.values())
         if unsent:  # with its rows: after a crash, replays know which rows no queue has
             raise_unsent_revision(cursor, self._node, max(unsent, change.highest))
-        self._recorder.record(cursor, [each for each in changes if each.row.topic not in change.lost])
+        kept = [each for each in changes if each.row.topic not in change.lost] if change.lost else changes
+        self._recorder.record(cursor, kept)
         return change
 
     def committed(self, account: Any) -> None:
@@ -100,7 +101,9 @@ class RetainedUpserts:
             self._statements.add_levels(cursor, new)
         if change.highest:
             raise_revision_mark(cursor, self._node, change.highest)
-        add_to_totals(cursor, self._node, change.count, change.bytes, change.largest_packet)
+        # Most changes replace a value by one of the same length: then the totals stay.
+        if change.count or change.bytes or change.largest_packet > self.totals.largest_packet:
+            add_to_totals(cursor, self._node, change.count, change.bytes, change.largest_packet)
         return change
 
 
