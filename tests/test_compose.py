@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 from pathlib import Path
 
@@ -21,3 +22,11 @@ def test_building_the_broker_changes_nothing_outside_of_it(tmp_path: Path) -> No
     assert isinstance(broker, BrokerService)
     assert before == (sys.getswitchinterval(), gc.get_threshold(), reactor.seconds)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_start_imports_what_a_broker_with_an_sqlite_file_uses() -> None:
+    """Each module costs half a millisecond of every start, a library some tens of them."""
+    program = "import sys, holdfast.tap, holdfast.compose; print(*{name.partition('.')[0] for name in sys.modules})"
+    found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    unused = {"alembic", "asn1crypto", "click", "mako", "psycopg", "pyarrow", "rich", "scramp", "sqlalchemy"}
+    assert not unused & set(found.stdout.split())

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
 
-from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IAddress, IDelayedCall, IPullProducer, IReactorTime
 from twisted.internet.protocol import Factory, Protocol, connectionDone
@@ -119,6 +118,7 @@ class MQTTServerProtocol(Protocol):
         self._send: Callable[[bytes], int] | None = None  # of the socket, if it is plain TCP
         self._closing: IDelayedCall | None = None
         self._usual_probes: _Probes = ()
+        self._is_tcp = False
 
     def connectionMade(self) -> None:
         """Create the Network Connection."""
@@ -127,7 +127,8 @@ class MQTTServerProtocol(Protocol):
             self._send = transport.socket.send
         self._accepted.opened()
         self._connections.add(self)
-        if isinstance(transport.getHost(), (IPv4Address, IPv6Address)):
+        self._is_tcp = transport.socket.family in _TCP_FAMILIES
+        if self._is_tcp:
             transport.setTcpNoDelay(True)
             transport.setTcpKeepAlive(True)
             self._set_user_timeout(USER_TIMEOUT)
@@ -248,10 +249,12 @@ class MQTTServerProtocol(Protocol):
 
     def _set_user_timeout(self, seconds: float) -> None:
         """Let the kernel end the connection if the peer takes none of the bytes sent for this time (Linux only)."""
-        connection = self._open_transport().socket
-        if _TCP_USER_TIMEOUT is not None and connection.family in _TCP_FAMILIES:
-            with suppress(OSError):  # kernels without the option (gVisor, for one) keep their own time
-                connection.setsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, int(seconds * 1000))
+        if _TCP_USER_TIMEOUT is None or not self._is_tcp:
+            return
+        try:
+            self._open_transport().socket.setsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, int(seconds * 1000))
+        except OSError:  # kernels without the option (gVisor, for one) keep their own time
+            return
 
     def pause(self) -> None:
         """Stop reading.

@@ -388,7 +388,7 @@ class Connection:
         if self._phase is Phase.CLOSED:
             return
         if self._phase is Phase.ESTABLISHED:
-            self.client_log.coming(f"is gone: {why}")
+            self.client_log.coming(lambda: f"is gone: {why}")
         self._phase = Phase.CLOSED
         self._order.close()
         self._pressure.leave(self)

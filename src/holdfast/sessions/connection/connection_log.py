@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from twisted.python.failure import Failure
 
 from holdfast.log.client_log import ClientLog, client_sentence, client_text
@@ -52,9 +54,9 @@ class ConnectionLog:
         """Log an unexpected error, with its traceback."""
         self._log.failure(cause, self._group, lambda: f"{self._who}: {cause}", failure)
 
-    def coming(self, text: str, *quoted: str) -> None:
-        """Log that the Client comes or goes."""
-        self._log.coming(lambda: f"{self._who} {_sentence(text, quoted)}")
+    def coming(self, text: Callable[[], str], *quoted: str) -> None:
+        """Log that the Client comes or goes. ``text`` is called if the line is written."""
+        self._log.coming(lambda: f"{self._who} {_sentence(text(), quoted)}")
 
     def _write(self, level: str, cause: str, text: object, quoted: tuple[str, ...]) -> None:
         self._log.write(cause, self._group, lambda: f"{self._who}: {cause}: {_sentence(text, quoted)}", level)

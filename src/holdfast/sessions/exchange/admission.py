@@ -134,13 +134,16 @@ class _Admission:
         ticket.when_settled(settled)
 
     def _log(self, principal: Principal, present: bool) -> None:
-        version = {3: "3.1", 4: "3.1.1"}.get(self._link.protocol_version, "5.0")
         user = () if principal.username is None else (principal.username,)
-        self._link.client_log.coming(
-            f"is connected: MQTT {version}, {'user {}' if user else 'no user name'}, "
-            f"{'its Session' if present else 'a new Session'}, Keep Alive {self._handshake.keep_alive} s",
-            *user,
-        )
+
+        def connected() -> str:
+            version = {3: "3.1", 4: "3.1.1"}.get(self._link.protocol_version, "5.0")
+            return (
+                f"is connected: MQTT {version}, {'user {}' if user else 'no user name'}, "
+                f"{'its Session' if present else 'a new Session'}, Keep Alive {self._handshake.keep_alive} s"
+            )
+
+        self._link.client_log.coming(connected, *user)
 
     def _reject(self, reason: ReasonCode, explanation: str) -> None:
         _reject(self._parts, self._link, reason, explanation)
