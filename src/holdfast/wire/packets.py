@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from attrs import frozen
+from attrs import define, frozen
 
 from holdfast.hot_values import hot_frozen
 from holdfast.wire.properties import NO_PROPERTIES, Properties
@@ -87,11 +87,20 @@ class Puback:
     properties: Properties = NO_PROPERTIES
 
 
-@hot_frozen
+@define(eq=False)
 class Pubacks:
-    """Several PUBACK packets without a Reason Code, one behind the other (see :mod:`pubacks`)."""
+    """Several PUBACK packets without a Reason Code, one behind the other (see :mod:`pubacks`).
+
+    ``steps`` tells how much work they were: where all are of one block, no more than one packet.
+    """
 
     packets: bytes
+    steps: int = 0
+
+    @property
+    def count(self) -> int:
+        """The number of packets."""
+        return len(self.packets) // 4
 
 
 @hot_frozen

@@ -12,9 +12,11 @@ The plain twin is the parser without stretches: one :class:`~holdfast.wire.packe
 
 from __future__ import annotations
 
-from array import array
 from functools import cache
-from sys import byteorder
+
+#: the high and the low bytes of all Packet Identifiers, in their order
+HIGH = b"".join(bytes((high,)) * 256 for high in range(256))
+LOW = bytes(range(256)) * 256
 
 #: the first bytes of a PUBACK without a Reason Code: its type, and the Remaining Length
 _TYPE, _LENGTH = b"\x40", b"\x02"
@@ -24,13 +26,9 @@ _ZERO = b"\x40\x02\x00\x00"
 @cache
 def _all() -> bytes:
     """Return the packets for the identifiers 0 to 65535. Made when the first one is needed."""
-    identifiers = array("H", range(65536))
-    if byteorder == "little":
-        identifiers.byteswap()
-    raw = identifiers.tobytes()
     packets = bytearray(_ZERO) * 65536
-    packets[2::4] = raw[0::2]
-    packets[3::4] = raw[1::2]
+    packets[2::4] = HIGH
+    packets[3::4] = LOW
     return bytes(packets)
 
 

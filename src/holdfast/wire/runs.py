@@ -24,6 +24,7 @@ from __future__ import annotations
 from holdfast.wire import packets as p
 from holdfast.wire.datatypes import encode_variable_byte_integer
 from holdfast.wire.decoding import decode_publish
+from holdfast.wire.pubacks import HIGH, LOW
 
 #: the most packets of a run: where it must be taken apart again, each costs 5 to 50 microseconds
 LONGEST_RUN = 500
@@ -44,10 +45,6 @@ Routes = dict[bytes, int]
 #: places of the topic (with its length), of its end, and of the payload. A tuple, since a value would cost more than
 #: all other work for the packet that is alone in its stripe.
 Stripe = tuple[int, int, int, int, int, int]
-
-#: the high and the low bytes of all Packet Identifiers, in their order
-_HIGH = b"".join(bytes([high]) * 256 for high in range(256))
-_LOW = bytes(range(256)) * 256
 
 
 class KnownTopics:
@@ -214,8 +211,8 @@ def _numbered(packets: bytes, stripes: list[Stripe], identifier: int) -> bytes:
     for start, size, count, _, topic_end, _ in stripes:
         following = identifier + count
         end = start + size * count
-        numbered[start + topic_end : end : size] = _HIGH[identifier:following]
-        numbered[start + topic_end + 1 : end : size] = _LOW[identifier:following]
+        numbered[start + topic_end : end : size] = HIGH[identifier:following]
+        numbered[start + topic_end + 1 : end : size] = LOW[identifier:following]
         identifier = following
     return bytes(numbered)
 

@@ -14,6 +14,7 @@ from holdfast.sessions.counters import Counters
 from holdfast.sessions.limits import Limits
 from holdfast.wire import ProtocolError, ReasonCode, WireError, encode
 from holdfast.wire import packets as p
+from holdfast.wire.pubacks import pubacks
 from tests.doubles import Network, TurnClock
 
 CONNECT = encode(p.Connect("c", 4), 4)
@@ -113,6 +114,25 @@ def test_a_packet_that_is_not_due_is_refused_and_ends_the_order(order: Order) ->
     order.order.hold()
     order.order.release()
     assert order.handled == []
+
+
+@pytest.mark.parametrize(("steps", "most"), [(500, PORTION), (50, 10 * PORTION), (1, 3000)])
+def test_a_stretch_counts_as_the_work_that_it_was(order: Order, steps: int, most: int) -> None:
+    """The acknowledgements of one block cost no more than one packet, others as many as they are."""
+    taken = [0]
+
+    def take(packet: p.Pubacks) -> None:
+        taken[-1] += packet.count
+        packet.steps = steps * packet.count // 500
+
+    order.order.actions[p.Pubacks] = take
+    order.order.receive(pubacks(1, 3000) + encode(p.Pingreq(), 4))
+    while not order.handled:
+        taken.append(0)
+        order.clock.turn()
+    assert max(taken) == min(most, 3000)
+    assert sum(taken) == 3000
+    assert order.counters.packets_received == 3002
 
 
 def test_packets_are_counted_also_when_one_is_refused(order: Order) -> None:

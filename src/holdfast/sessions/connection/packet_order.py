@@ -184,7 +184,7 @@ class PacketOrder:
         parser = self._parser
         next_run = parser.next_run
         rest = False
-        saved = 0  # packets that count less, since they were in runs
+        saved = 0  # packets that count less, since they were in runs or in stretches
         try:
             while not self._holds and self._state is _Reading.ACTING:  # an action may hold, or close the connection
                 left = PORTION + saved - parser.packets
@@ -206,6 +206,8 @@ class PacketOrder:
                 if action is None:
                     raise ProtocolError(f"{_name(packet)} is out of place")
                 action(packet)
+                if type(packet) is Pubacks:
+                    saved += packet.count - max(1, packet.steps)
         except WireError as error:
             self._refuse(error)
         except Exception:  # noqa: BLE001 - it concerns this connection only

@@ -21,6 +21,9 @@ from bisect import bisect_right
 from holdfast.sessions.delivery.window import Window
 from holdfast.wire.pubacks import pubacks
 
+#: Packets compared at once. If acknowledgements come in no order, each of them costs one comparison in vain.
+_COMPARED = 500
+
 
 class Block:
     """Consecutive identifiers: their number, their bytes of the window, and whether a replay has sent the messages."""
@@ -89,7 +92,7 @@ class Blocks:
             return 0
         block = self._blocks[index]
         before = identifier - self._firsts[index]
-        count = min(block.count - before, (len(stretch) - position) // 4)
+        count = min(block.count - before, (len(stretch) - position) // 4, _COMPARED)
         if count <= 0:
             return 0
         if count > 1 and not stretch.startswith(pubacks(identifier, count), position):

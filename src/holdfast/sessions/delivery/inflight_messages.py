@@ -203,9 +203,13 @@ class InflightMessages(InflightTable):
 
     # --- acknowledgements of the Client: see the tables in ``inflight``
 
-    def all_acknowledged(self, pubacks: bytes) -> None:
-        """Complete the exchanges of joined PUBACK packets. Raise ProtocolError at the first one of the wrong kind."""
+    def all_acknowledged(self, pubacks: bytes) -> int:
+        """Complete the exchanges of joined PUBACK packets. Raise ProtocolError at the first one of the wrong kind.
+
+        Returns in how many steps: packets that acknowledge one block in its order take one.
+        """
         position, end, blocks = 0, len(pubacks), self.blocks
+        steps = 0
         before = self.count
         try:
             while position < end:
@@ -214,9 +218,11 @@ class InflightMessages(InflightTable):
                     self._acknowledged(pubacks[position + 2] << 8 | pubacks[position + 3], 1)
                     taken = 1
                 position += 4 * taken
+                steps += 1
         finally:
             if self.count < before:
                 self._on_room()
+        return steps
 
     def acknowledged(self, packet_identifier: int, qos: int) -> None:
         """Complete an exchange: PUBACK for QoS 1, PUBCOMP for QoS 2. Raise ProtocolError for one of the wrong kind."""

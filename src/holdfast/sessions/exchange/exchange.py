@@ -108,7 +108,7 @@ class Exchange:
         self._session.inflight.acknowledged(packet.packet_identifier, 1)
 
     def _pubacks(self, packet: p.Pubacks) -> None:
-        self._session.inflight.all_acknowledged(packet.packets)
+        packet.steps = self._session.inflight.all_acknowledged(packet.packets)
 
     def _pubcomp(self, packet: p.Pubcomp) -> None:
         self._session.inflight.acknowledged(packet.packet_identifier, 2)
