@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 #: Python's own statement cache: enough for every shape of the hot statements.
 _CACHED_STATEMENTS = 256
+# The page size stays 4096 bytes. With 1024 bytes, scattered writes of 20-byte payloads were a fifth faster, but a
+# replay was 17 % slower. With payloads of 300 bytes, which then need pages of their own, a replay took twice as long.
+
 #: The page cache of a connection. A larger cache made nothing faster, measured with a million topics: a replay reads
 #: each page once, writes are scattered over all pages, and the system's page cache is as fast.
 _READER_CACHE_KIB = 4_096
