@@ -38,9 +38,8 @@ READ_AHEAD = 64 * 1024
 
 
 #: packets of one Client in one turn of the reactor: most take 5 to 50 microseconds. With fewer, fewer messages and
-#: acknowledgements would leave in one piece. The acknowledgements of a whole window (``mqtt.max_inflight``, 512 by
-#: default) fit, so that the transport need not pause between them.
-PORTION = 520
+#: acknowledgements would leave in one piece.
+PORTION = 500
 
 #: so many packets of a run that is taken as a whole count as one
 CHEAPER = 16
