@@ -152,3 +152,22 @@ def test_a_turn_takes_a_bounded_number_of_runs() -> None:
     assert PORTION * CHEAPER * 0.9 < taken <= PORTION * CHEAPER + LONGEST_RUN
     broker.settle()
     assert len(payloads(subscriber)) == 1 + PORTION * CHEAPER * 2
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_turn_takes_more_acknowledgements_if_they_are_in_order(in_order: bool) -> None:
+    """Otherwise the window of a fast reader would stay full, since its acknowledgements waited."""
+    broker = MemoryBroker()
+    subscriber, publisher = broker.client("s"), broker.client("p")
+    subscriber.subscribe("t", qos=1)
+    for _ in range(3):
+        publisher.raw(messages(*["1"] * LONGEST_RUN, qos=1))
+    identifiers = [packet.packet_identifier for packet in subscriber.got(p.Publish)]
+    assert len(identifiers) == 3 * LONGEST_RUN
+    if not in_order:
+        identifiers.reverse()
+    before = broker.counters.packets_received
+    subscriber.connection.receive(b"".join(encode(p.Puback(identifier), 4) for identifier in identifiers))
+    assert broker.counters.packets_received - before == (3 * LONGEST_RUN if in_order else PORTION)
+    broker.settle()
+    assert broker.counters.packets_received - before == 3 * LONGEST_RUN
