@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -127,17 +128,6 @@ def test_the_acknowledgements_of_a_run(messages: list[p.Publish], reason: int) -
     assert run_of(messages, 5).acknowledgements(reason) == b"".join(expected)
 
 
-@given(st.lists(publishes(1), min_size=2), st.sampled_from(VERSIONS), st.data())
-def test_a_part_of_a_run_is_a_run(messages: list[p.Publish], version: int, data: st.DataObject) -> None:
-    start = data.draw(st.integers(0, len(messages) - 2))
-    stop = data.draw(st.integers(start + 2, len(messages)))
-    part = run_of(messages, version).part(start, stop)
-    expected = run_of(messages[start:stop], version)
-    assert part.publishes() == expected.publishes()
-    assert part.packets(True, 1, 5) == expected.packets(True, 1, 5)
-    assert (part.count, part.qos, part.route) == (expected.count, expected.qos, expected.route)
-
-
 def test_a_packet_with_qos_1_alone_is_no_run() -> None:
     parser = PacketParser(1 << 20, 4)
     parser.known = known("a").routes
@@ -179,6 +169,16 @@ def test_the_known_topics_of_a_client_are_bounded(length: int) -> None:
     assert 0 < max(sizes) <= 64 * 1024
 
 
-def test_no_run_keeps_the_received_bytes() -> None:
-    run = run_of([p.Publish("a", b"1"), p.Publish("a/b", b"2")], 4)
-    assert run.part(0, 1).packets(False, 0) == encode(p.Publish("a", b"1"), 4)
+def test_a_receiver_holds_no_more_than_its_packets() -> None:
+    """A run in the middle of a long piece must not keep the piece in memory."""
+    messages = [p.Publish("a", b"1"), p.Publish("a/b", b"2")]
+    piece = b"".join(encode(message, 4) for message in (*messages, p.Publish("unknown", b"x" * 60_000)))
+    parser = PacketParser(1 << 20, 4)
+    parser.known = known("a", "a/b").routes
+    parser.receive_data(piece)
+    run = parser.next_run()
+    assert isinstance(run, Run)
+    references = sys.getrefcount(piece)
+    packets = run.packets(False, 0)
+    assert packets == b"".join(encode(message, 4) for message in messages)
+    assert sys.getrefcount(piece) == references

@@ -160,20 +160,6 @@ class Run:
                 publishes.append(publish)
         return publishes
 
-    def part(self, start: int, stop: int) -> Run:
-        """Return the run of the packets from number ``start`` to the one before number ``stop``: at least one."""
-        number = stop - start
-        stripes: list[Stripe] = []
-        end = 0
-        for place, size, count, topic, topic_end, payload in self._stripes:
-            first, last = max(start, 0), min(stop, count)
-            if first < last:
-                stripes.append((place + first * size, size, last - first, topic, topic_end, payload))
-                end = place + last * size
-            start -= count
-            stop -= count
-        return Run(self.data, stripes[0][0], end, number, stripes, self.qos, self.v5, self.route)
-
     def _form(self, v5: bool, qos: int) -> tuple[bytes, list[Stripe]]:
         """Return the packets for this protocol version and QoS, and their stripes. Packet Identifiers are any."""
         form = self._forms.get((v5, qos))
