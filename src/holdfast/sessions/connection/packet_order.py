@@ -38,7 +38,8 @@ READ_AHEAD = 64 * 1024
 
 
 #: packets of one Client in one turn of the reactor: most take 5 to 50 microseconds. With fewer, fewer messages and
-#: acknowledgements would leave in one piece.
+#: acknowledgements would leave in one piece. The acknowledgements of a whole block count as one packet: otherwise those
+#: of one subscriber would fall behind the messages of ten publishers.
 PORTION = 500
 
 #: so many packets of a run that is taken as a whole count as one
