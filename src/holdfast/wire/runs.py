@@ -87,6 +87,7 @@ class Run:
     __slots__ = (
         "_forms",
         "_numbered",
+        "_plain",
         "_stripes",
         "count",
         "data",
@@ -111,6 +112,7 @@ class Run:
         self.taken_apart = False  #: whether its packets have been taken one by one
         self._stripes = stripes
         self._forms: dict[tuple[bool, int], tuple[bytes, list[Stripe]]] = {}
+        self._plain: list[bytes | None] = [None, None]  # with QoS 0, for MQTT 3 and 5
         self._numbered: dict[tuple[bool, int], bytes] = {}
 
     @property
@@ -127,7 +129,10 @@ class Run:
         once: all receivers share it.
         """
         if not qos:
-            return self._form(v5, 0)[0]
+            packets = self._plain[v5]
+            if packets is None:
+                packets = self._plain[v5] = self._form(v5, 0)[0]
+            return packets
         numbered = self._numbered.get((v5, first_identifier))
         if numbered is None:
             packets, stripes = self._form(v5, 1)

@@ -259,14 +259,7 @@ class Connection:
             return False
         if self.maximum_packet_size is not None and run.longest > self.maximum_packet_size:
             return False
-        outbox = self._outbox
-        packets = run.packets(self.protocol_version == 5, qos, identifier)
-        count = run.count
-        if outbox.bytes + len(packets) > outbox.max_bytes or outbox.messages + count > outbox.max_messages:
-            return False
-        outbox.messages += count
-        outbox.send(packets, count)
-        return True
+        return self._outbox.send_run(run.packets(self.protocol_version == 5, qos, identifier), run.count)
 
     def send_messages(self, packets: bytes, count: int) -> None:
         """Send several retained messages, already joined."""

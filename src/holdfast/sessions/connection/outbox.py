@@ -115,6 +115,25 @@ class Outbox:
         if self.bytes > self.max_bytes or self.messages > self.max_messages:
             self.on_unsent()
 
+    def send_run(self, packets: bytes, count: int) -> bool:
+        """Queue ``count`` PUBLISH packets, joined. Returns False, without any effect, if too much would wait."""
+        size = self.bytes + len(packets)
+        messages = self.messages + count
+        if size > self.max_bytes or messages > self.max_messages:
+            return False
+        self.bytes = size
+        self.messages = messages
+        self._extra += count - 1
+        self._collected.append(packets)
+        if not (self._scheduled or self._writing):  # as in ``send``, for the same reason as in ``send_message``
+            self._scheduled = True
+            due = self._flushes.due
+            if due:
+                due.append(self.flush)
+            else:
+                self._flushes.schedule(self.flush)
+        return True
+
     def send(self, packets: bytes, count: int = 1) -> None:
         """Queue a packet, or ``count`` of them, joined."""
         if count != 1:
