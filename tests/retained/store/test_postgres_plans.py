@@ -107,8 +107,8 @@ def test_no_statement_reads_or_sorts_the_whole_table(statistics: str) -> None:
                 assert all(node["Plans"][0].get("CTE Name") == "leap" for node in sorts), (statement, plan)
 
 
-def test_a_plan_is_made_once_for_all_pages() -> None:
-    """The server plans no statement anew for the values of a page, also when it has statistics."""
+def test_a_plan_is_made_once_for_all_batches() -> None:
+    """The server plans no statement anew for the values of a batch, even if it has statistics."""
     with filled("present") as (store, durable):
         for _ in range(2):
             assert len(topics_read(store, selection("#"), rows=100)) == _ROWS

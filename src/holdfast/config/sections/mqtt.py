@@ -214,9 +214,9 @@ class MQTTConfig(Section):
         Size("1KB", "64GB"),
         "1MB",
         help="Bytes of the unacknowledged Application Messages with QoS 1 and 2 that may be on the way to one client,"
-        " live and retained ones together; 600 bytes for each count too (100 with QoS 1 in a Session that ends with its"
-        " connection). At least one message may be on the way, of any length; during a replay, one live and one"
-        " retained message.",
+        " live and retained ones together. Each message counts 600 bytes beside its own (100 with QoS 1 in a Session"
+        " that ends with its connection). At least one message may be on the way, of any length; during a replay, one"
+        " live and one retained message.",
         effect="Higher: more throughput of long messages over slow links, and more memory for each client that does not"
         " acknowledge.",
         example="256KB",

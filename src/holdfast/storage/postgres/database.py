@@ -32,8 +32,8 @@ _TCP_USER_TIMEOUT = 15_000
 #: ago, the planner would instead read and sort the whole table, again for each thousand rows; and for a part of the
 #: history, whose size it cannot know, it would read all of the history.
 #:
-#: So the plan does not depend on the values, and it is made once for a connection. Made anew for each page of a replay,
-#: as the server does once it has statistics, it took a third of the server's time.
+#: So the plan does not depend on the values, and it is made once for a connection. With statistics, the
+#: server would make it anew for each batch of a replay, which took a third of its time.
 _SETTINGS = "SELECT " + ", ".join(
     f"set_config('{name}', '{value}', false)"
     for name, value in {
