@@ -205,9 +205,9 @@ class MQTTServerProtocol(Protocol):
     def write(self, data: bytes) -> bool:
         """Send bytes; return whether the transport has sent all of them.
 
-        Plain TCP sends them at once, as far as the socket has room, and from here: every message to every client comes
-        this way, and each call between costs a tenth of the send. Twisted's own write would wait for the next reactor
-        turn.
+        Plain TCP sends them at once, as far as the socket has room: Twisted's own write would wait for the next reactor
+        turn. This method calls the socket itself, since every message to every client comes this way, and each call in
+        between costs a tenth of the send.
         """
         if self._send is not None:
             try:

@@ -14,8 +14,8 @@ The parser holds one ``bytes`` object with a position, and a list of the pieces 
 joined once, when enough bytes for the packet have arrived. So a packet of 1 MiB in pieces of 1 KiB is copied once, and
 not a thousand times. If all bytes are parsed, which is the usual case, the next piece is used without a copy.
 
-A Client that receives much acknowledges much: thousands of PUBACK packets in one piece. Asked for several packets at
-once, the parser returns those that follow each other as one :class:`~holdfast.wire.packets.Pubacks`.
+A Client that receives much acknowledges much: thousands of PUBACK packets in one piece. If the caller asks for several
+packets at once, the parser returns consecutive PUBACKs as one :class:`~holdfast.wire.packets.Pubacks`.
 
 Invariants: the packets do not depend on the division into pieces. The parser never buffers more than one packet of the
 maximum size and one piece. An error is final: after it, the boundaries between packets are unknown.
@@ -128,7 +128,7 @@ class PacketParser:
     def next_packet(self, most: int = 1) -> p.Packet | None:
         """Return the next whole packet, or None if more bytes are needed.
 
-        PUBACK packets may be returned together, ``most`` of them.
+        Returns up to ``most`` consecutive PUBACK packets together.
         Raises :class:`holdfast.wire.MalformedPacket` or :class:`ProtocolError`.
         """
         if self._error is not None:

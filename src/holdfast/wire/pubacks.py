@@ -1,8 +1,8 @@
 """PUBACK packets without a Reason Code, one behind the other: read and written together.
 
 How it works. Such a packet has four bytes, and only the last two differ. All 65535 of them, in the order of their
-Packet Identifiers, are one constant of 256 KiB. So the acknowledgements of consecutive messages are a slice of it, and
-to recognize them is one comparison of bytes:
+Packet Identifiers, are one constant of 256 KiB. So the acknowledgements of consecutive messages are a part of it, and
+one comparison of bytes recognizes them:
 
     pubacks(7, 3)                                    40 02 00 07  40 02 00 08  40 02 00 09
     stretch_end(b"@\\2\\0\\7@\\2\\0\\x08\\xc0\\0", 0, 100)   8: two packets, then PINGREQ

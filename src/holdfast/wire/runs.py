@@ -1,22 +1,22 @@
 r"""Runs: consecutive PUBLISH packets that the broker takes, routes and sends as one.
 
-How it works. A Client with much to say sends many packets in one piece, most of them of few topics:
+How it works. A Client that publishes much sends many packets in one piece, often for the same few topics:
 
     30 08 | 00 03 a/b | 1.5    30 08 | 00 03 a/b | 1.6    30 07 | 00 03 a/c | 12    32 0a | 00 03 a/b | 00 01 | 1.7
     ----------------------------- one run of 3 packets -----------------------------  another first byte: another run
 
 A run has packets of one Client, in one piece of received bytes, with the same first byte: no DUP, no RETAIN, QoS 0 or
-1. They have no properties, and their topics have one *route*: the number under which the routing table knows the
-Sessions that get a message. The owner of a parser gives it the routes of topics (:class:`KnownTopics`), but only of
-topics of which one PUBLISH with this first byte has passed all checks. So a wrong packet is in no run: the parser
-decodes it by itself, and its error comes at the right place. :meth:`Run.publishes` is the plain twin: the same packets,
-one by one.
+1. They have no properties, and their topics have one *route*: a number by which the routing table finds the Sessions
+that get these messages. The owner of a parser gives it the routes of the *known topics* (:class:`KnownTopics`): of
+each, one PUBLISH with this first byte has passed all checks. A malformed packet is in no run: the parser decodes it by
+itself, and its error comes at the right place. :meth:`Run.publishes` is the plain twin: the same packets, one by one.
 
-Packets with the same topic and the same length form a *stripe*: they stand at equal distances. All packets of a stripe
-are handled at once, by slices with a step. For example, two such slices are their Packet Identifiers.
+Consecutive packets with the same topic and the same length form a *stripe*: they begin at equal distances. So a field
+of all packets of a stripe is read or written at once, as ``data[start:end:size]``. For example, two such expressions
+give the high and the low bytes of all Packet Identifiers.
 
-Invariants: ``data`` is the whole piece of bytes, so nobody keeps a run longer than a turn. All bytes that leave a run
-are copied.
+Invariants: ``data`` is the whole received piece, so nobody keeps a run longer than a turn. All bytes that leave a run
+are copies.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from holdfast.wire.datatypes import encode_variable_byte_integer
 from holdfast.wire.decoding import decode_publish
 from holdfast.wire.pubacks import HIGH, LOW
 
-#: the most packets of a run: where it must be taken apart again, each costs 5 to 50 microseconds
+#: the most packets of a run: if it has to be taken apart, each packet costs 5 to 50 microseconds
 LONGEST_RUN = 500
 
 #: the first bytes of the packets that may form runs: PUBLISH without DUP and RETAIN, with QoS 0 and QoS 1
@@ -41,9 +41,9 @@ _LONGEST_TOPIC = 512
 #: the routes of topics, by topic in UTF-8
 Routes = dict[bytes, int]
 
-#: A stripe in some bytes: where it starts, the size of each packet, the number of packets; and within each packet, the
-#: places of the topic (with its length), of its end, and of the payload. A tuple, since a value would cost more than
-#: all other work for the packet that is alone in its stripe.
+#: A stripe in some bytes: where it starts, the size of each packet, and the number of packets; then the positions in
+#: each packet where the topic (with its length) starts, where it ends, and where the payload starts. A plain tuple:
+#: many stripes have one packet, and an object would cost more than all other work for it.
 Stripe = tuple[int, int, int, int, int, int]
 
 
@@ -118,9 +118,8 @@ class Run:
     @property
     def longest(self) -> int:
         """The most bytes that a packet of :meth:`packets` may have."""
-        return (
-            max(size for _, size, _, _, _, _ in self._stripes) + 2
-        )  # a property length, and one more byte of Remaining Length
+        # Two bytes more than received: a property length, and one more byte of Remaining Length.
+        return max(stripe[1] for stripe in self._stripes) + 2
 
     def packets(self, v5: bool, qos: int, first_identifier: int = 0) -> bytes:
         """Return the packets as a Client with MQTT 5 or 3 gets them, joined. ``qos`` is at most that of the run.
@@ -166,14 +165,14 @@ class Run:
         return publishes
 
     def _form(self, v5: bool, qos: int) -> tuple[bytes, list[Stripe]]:
-        """Return the packets for this protocol version and QoS, and their stripes. Packet Identifiers are any."""
+        """Return the packets for this protocol version and QoS, and their stripes. Packet Identifiers are arbitrary."""
         form = self._forms.get((v5, qos))
         if form is None:
             form = self._forms[v5, qos] = self._same() if v5 == self.v5 and qos == self.qos else self._other(v5, qos)
         return form
 
     def _same(self) -> tuple[bytes, list[Stripe]]:
-        # Without Packet Identifiers, nobody looks at the stripes.
+        # Only packets with Packet Identifiers need their stripes.
         stripes = [(stripe[0] - self.start, *stripe[1:]) for stripe in self._stripes] if self.qos else []
         return self.data[self.start : self.end], stripes
 
@@ -188,7 +187,7 @@ class Run:
             length = len(topic) + len(between) + size - payload
             fixed = bytes((0x30 | qos << 1,)) + encode_variable_byte_integer(length)
             head = fixed + topic + between
-            # Each payload with what comes before it in its packet: join puts the heads between the payloads.
+            # The stripe begins with a head; join() puts the others between the payloads.
             ends = range(start + size, start + size * count + 1, size)
             parts += head, head.join([data[end - size + payload : end] for end in ends])
             stripes.append((place, len(fixed) + length, count, len(fixed), len(fixed) + len(topic), len(head)))
@@ -212,7 +211,7 @@ def find_run(data: bytes, position: int, routes: Routes, v5: bool, max_packet_si
     """Return the run that begins at this position, None if its first packet cannot be in a run.
 
     ``routes`` are those for the byte at this position, which is one of :data:`FIRST_BYTES`. A packet with QoS 1 alone
-    is no run: it costs less to answer it alone.
+    is no run: it costs less alone.
     """
     first = data[position]
     qos = first >> 1 & 1
@@ -221,7 +220,7 @@ def find_run(data: bytes, position: int, routes: Routes, v5: bool, max_packet_si
     route = -1
     left = LONGEST_RUN
     begin = position
-    # Whatever ends a run is judged by the parser afterwards, so nothing is an error here.
+    # Nothing is an error here: the parser decodes the packet that ends the run.
     while left and position + 4 <= size and data[position] == first:
         start = position
         topic = start + 2

@@ -9,7 +9,7 @@ from zope.interface import implementer
 
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.auth.interfaces import IAuthorizer, Principal
-from holdfast.sessions.connection.packet_order import CHEAPER, PORTION
+from holdfast.sessions.connection.packet_order import PORTION, RUN_DISCOUNT
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.session.session import Session
 from holdfast.wire import Properties, ReasonCode, encode
@@ -147,11 +147,11 @@ def test_a_turn_takes_a_bounded_number_of_runs() -> None:
     subscriber, publisher = broker.client("s"), broker.client("p")
     subscriber.subscribe("t")
     publisher.raw(messages("1"))
-    publisher.connection.receive(messages(*["1"] * PORTION * CHEAPER * 2))
+    publisher.connection.receive(messages(*["1"] * PORTION * RUN_DISCOUNT * 2))
     taken = broker.counters.messages_received
-    assert PORTION * CHEAPER * 0.9 < taken <= PORTION * CHEAPER + LONGEST_RUN
+    assert PORTION * RUN_DISCOUNT * 0.9 < taken <= PORTION * RUN_DISCOUNT + LONGEST_RUN
     broker.settle()
-    assert len(payloads(subscriber)) == 1 + PORTION * CHEAPER * 2
+    assert len(payloads(subscriber)) == 1 + PORTION * RUN_DISCOUNT * 2
 
 
 @pytest.mark.parametrize("in_order", [True, False])

@@ -83,7 +83,7 @@ class BoundedRead:
         slice_size: SliceSize | None,
         detailed: bool,
     ) -> None:
-        """Read each slice with a statement of its own, of this size; or all rows of a batch at once (None)."""
+        """With a ``slice_size``, each statement reads one slice of this size; with None, all rows of a batch."""
         self._connection = connection
         self._cursor = connection.cursor()
         self._statements = statements

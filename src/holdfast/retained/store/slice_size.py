@@ -17,9 +17,9 @@ of 1100 bytes          250         268     not read      60
 =====================  ==========  ======  ============  =========
 
 The number of rows at most doubles or halves from one slice to the next one: a slice that another process has delayed
-counts little. The time is a target, since no one knows it before.
-The bytes are a bound: the longest packet of the store tells whether the rows might have more, and then their lengths
-are read first (:meth:`fitting`). The sizes of a Topic Filter are kept between reads.
+counts little. The time is a target, since it is known only afterwards. The bytes are a bound: if rows as long as the
+longest packet of the store would exceed it, their lengths are read first (:meth:`fitting`). The sizes of a Topic Filter
+are kept between reads.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class SliceSize:
     rows: int = _FIRST_ROWS
 
     def fitting(self, rows: int, most_bytes: int, longest: int) -> int:
-        """Return how many of these rows to read, so that packets of at most ``longest`` bytes surely fit.
+        """Return how many of these rows surely fit, if no packet is longer than ``longest`` bytes.
 
-        Returns 0 if their lengths have to be read first: too few rows would be left otherwise.
+        Returns 0 if too few of them surely fit: then the lengths have to be read first.
         """
         fitting = most_bytes // longest if longest else rows
         return min(fitting, rows) if 4 * fitting >= rows else 0

@@ -108,7 +108,7 @@ class OutgoingAliases:
         return b"".join((packet[:1], size, head, packet[position:]))
 
     def before(self, send: Callable[[bytes], None]) -> Callable[[bytes], None]:
-        """Return a function that sends a PUBLISH in the way of ``send``, with its alias."""
+        """Return a function that gives a PUBLISH its alias and passes it to ``send``."""
         apply = self.apply
 
         def send_with_alias(packet: bytes) -> None:

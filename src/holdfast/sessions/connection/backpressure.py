@@ -1,4 +1,4 @@
-"""Back-pressure from the store: while too many changes wait for their commit, who adds to them is not read.
+"""Back-pressure from the store: while too many changes wait for their commit, a Client that adds to them is not read.
 
 How it works. A Client is held after the packet whose change waits, not before it: only then is it known that there is
 a change. So each Client that is connected when the pressure begins exceeds the limit by one packet. A Client that

@@ -140,12 +140,12 @@ class IClientLink(Protocol):
         """Call ``on_room`` (see :meth:`attach`) when the packets so far have left, in a later turn at the earliest."""
 
     def takes_answers(self, size: int) -> bool:
-        """Tell whether answers of this size change nothing for the Client's next packet, however few it reads."""
+        """Tell whether answers of this size neither pause nor end the connection, even if the Client reads none."""
 
     # --- order: later packets wait
 
     def take_runs(self, known: KnownTopics, take: Callable[[Run], bool]) -> None:
-        """Take runs of messages of the known topics from now on. If ``take`` returns False, take them one by one."""
+        """Take runs of the known topics from now on. If ``take`` refuses a run (False), its packets come one by one."""
 
     def hold(self) -> None:
         """Act on no further packet until :meth:`release` has been called as often."""

@@ -158,7 +158,7 @@ class Connection:
         return self._order.receive
 
     def take_runs(self, known: KnownTopics, take: Callable[[Run], bool]) -> None:
-        """Take runs of messages of the known topics from now on. If ``take`` returns False, take them one by one."""
+        """Take runs of the known topics from now on. If ``take`` refuses a run (False), its packets come one by one."""
         self._order.take_runs(known, take)
 
     def hold(self) -> None:
@@ -238,7 +238,7 @@ class Connection:
         self._network.admitted(self._keep_alive)
         if not self._keep_alive:
             self._cancel_timer()
-        elif self._timer is not None:  # one timer for both: a cancelled one would stay in memory until it is due
+        elif self._timer is not None:  # the same timer: a cancelled one would stay in memory until it is due
             self._timer.reset(self._keep_alive)
 
     # --- sending
@@ -285,7 +285,7 @@ class Connection:
             self._shut_down()
 
     def takes_answers(self, size: int) -> bool:
-        """Tell whether answers of this size change nothing for the Client's next packet, however few it reads."""
+        """Tell whether answers of this size neither pause nor end the connection, even if the Client reads none."""
         outbox = self._outbox
         return not outbox.is_writing or (
             outbox.answers + size <= MOST_ANSWERS and outbox.bytes + size <= outbox.max_bytes

@@ -101,7 +101,8 @@ class Outbox:
 
     def send_message(self, packet: bytes) -> None:
         """Queue a PUBLISH, and check whether too much waits."""
-        # Every message to every client comes this way: ``send`` is repeated here, since a call would cost more.
+        # Every message to every client comes this way. So the lines of ``send`` and of ``FlushSchedule.schedule`` are
+        # repeated here and in ``send_run``: two calls would cost more than these lines.
         self._collected.append(packet)
         self.bytes += len(packet)
         self.messages += 1
@@ -125,7 +126,7 @@ class Outbox:
         self.messages = messages
         self._extra += count - 1
         self._collected.append(packets)
-        if not (self._scheduled or self._writing):  # as in ``send``, for the same reason as in ``send_message``
+        if not (self._scheduled or self._writing):  # as in ``send_message``
             self._scheduled = True
             due = self._flushes.due
             if due:

@@ -4,7 +4,7 @@ How it works. ``receive`` gives bytes to the parser and then acts on every whole
 for example to wait for the authorizer: the loop stops behind that packet, and ``release`` continues it. An example:
 the bytes of SUBSCRIBE and PINGREQ arrive together, and the authorizer answers SUBSCRIBE with a Deferred. SUBSCRIBE
 calls ``hold``, PINGREQ stays in the parser, and SUBACK and PINGRESP leave in this order after ``release``. One action
-takes all PUBACK packets that follow each other.
+takes all consecutive PUBACK packets.
 
 A Client may send thousands of short packets in one piece. After :data:`PORTION` packets the others have their turn: the
 loop holds itself until the next turn of the reactor. Meanwhile the transport is paused even if few bytes wait, so that
@@ -37,13 +37,13 @@ from holdfast.wire.packets import Packet, Pubacks
 READ_AHEAD = 64 * 1024
 
 
-#: packets of one Client in one turn of the reactor: most take 5 to 50 microseconds. With fewer, fewer messages and
-#: acknowledgements would leave in one piece. The acknowledgements of a whole block count as one packet: otherwise those
-#: of one subscriber would fall behind the messages of ten publishers.
+#: The packets of one Client in one turn of the reactor: most take 5 to 50 microseconds. With a smaller portion, fewer
+#: messages and acknowledgements would leave in one piece. Consecutive acknowledgements of a block count as one packet:
+#: otherwise the acknowledgements of one subscriber would lag behind the messages of ten publishers.
 PORTION = 500
 
-#: so many packets of a run that is taken as a whole count as one
-CHEAPER = 16
+#: of a run that is taken as a whole, so many packets count as one
+RUN_DISCOUNT = 16
 
 
 def _take_none(_run: Run) -> bool:
@@ -133,7 +133,7 @@ class PacketOrder:
             self._flushes.end()
 
     def take_runs(self, known: KnownTopics, take: Callable[[Run], bool]) -> None:
-        """Take runs of messages of the known topics from now on. If ``take`` returns False, take them one by one."""
+        """Take runs of the known topics from now on. If ``take`` refuses a run (False), its packets come one by one."""
         if self._state is not _Reading.CLOSED:
             self._parser.known = known.routes
             self._take_run = take
@@ -184,7 +184,7 @@ class PacketOrder:
         parser = self._parser
         next_run = parser.next_run
         rest = False
-        saved = 0  # packets that count less, since they were in runs or in stretches
+        saved = 0  # packets of runs and stretches that do not count for the portion
         try:
             while not self._holds and self._state is _Reading.ACTING:  # an action may hold, or close the connection
                 left = PORTION + saved - parser.packets
@@ -200,7 +200,7 @@ class PacketOrder:
                     if not self._take_run(packet):
                         parser.take_back(packet)
                     elif not packet.taken_apart:
-                        saved += packet.count - packet.count // CHEAPER - 1
+                        saved += packet.count - packet.count // RUN_DISCOUNT - 1
                     continue
                 action = self.actions[type(packet)]
                 if action is None:

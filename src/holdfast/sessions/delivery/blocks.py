@@ -1,7 +1,7 @@
 """The QoS 1 messages in flight to a Session that keeps no packets: consecutive Packet Identifiers, as intervals.
 
-Such a Session ends with its connection, so its messages are never sent again. Of a message in flight it needs the
-Packet Identifier and the part of the window that the message takes, and nothing else. Messages with consecutive
+Such a Session ends with its connection, so its messages are never sent again. Of a message in flight it needs
+only the Packet Identifier and the bytes that the message takes of the window. Messages with consecutive
 identifiers are one *block*, however many they are:
 
     1000 messages are sent             [1..1000]
@@ -83,7 +83,7 @@ class Blocks:
     def acknowledged_first(self, stretch: bytes, position: int) -> int:
         """Remove messages for PUBACK packets, the first of which is at a ``position`` of the stretch.
 
-        Returns for how many packets: for one, or for as many as acknowledge one block in its order. 0: no block has the
+        Returns the number of packets: one, or as many as acknowledge one block in its order, or 0 if no block has the
         first identifier.
         """
         identifier = stretch[position + 2] << 8 | stretch[position + 3]
@@ -101,7 +101,7 @@ class Blocks:
         return count
 
     def _remove(self, index: int, before: int, count: int) -> None:
-        """Remove ``count`` messages from a block, behind the first ones of it."""
+        """Remove ``count`` messages from a block, behind its first ``before`` messages."""
         block = self._blocks[index]
         size = block.bytes * count // block.count
         window = self._window
@@ -127,5 +127,5 @@ class Blocks:
         block.count, block.bytes = left, left_bytes
 
 
-#: of a Session that has no block: it makes its own with the first message
+#: of all Sessions without blocks: each makes its own with its first message
 NO_BLOCKS = Blocks(Window(0, 0))

@@ -39,7 +39,7 @@ _PUBACK, _PUBREC, _PUBREC_REFUSES, _PUBCOMP = (
 )
 
 
-#: no Packet Identifiers: a deque takes 0.6 KiB
+#: shared by all Sessions without such Packet Identifiers: a deque takes 0.6 KiB
 _NONE: deque[int] = deque()
 
 
@@ -206,7 +206,7 @@ class InflightMessages(InflightTable):
     def all_acknowledged(self, pubacks: bytes) -> int:
         """Complete the exchanges of joined PUBACK packets. Raise ProtocolError at the first one of the wrong kind.
 
-        Returns in how many steps: packets that acknowledge one block in its order take one.
+        Returns the number of steps: packets that acknowledge one block in its order take one step.
         """
         position, end, blocks = 0, len(pubacks), self.blocks
         steps = 0

@@ -11,7 +11,7 @@ _ATTEMPTS = 8
 
 
 def last_used(first: int, last: int, used: Collection[int], blocks: Blocks) -> int:
-    """Return an identifier of at least ``first`` behind which the search goes on, 0 if all up to ``last`` are free."""
+    """Return the last identifier in use that prevents a block from ``first`` to ``last``, 0 if all are free."""
     found = blocks.last_used(first, last)
     if found or not used:
         return found
@@ -19,7 +19,7 @@ def last_used(first: int, last: int, used: Collection[int], blocks: Blocks) -> i
 
 
 class PacketIdentifiers:
-    """Packet Identifiers 1..65535 in turn, without those in use [MQTT5-2.2.1-3]: entries, and those of blocks."""
+    """Packet Identifiers 1..65535 in turn, without those in use [MQTT5-2.2.1-3], by entries and by blocks."""
 
     __slots__ = ("_last",)
 

@@ -39,7 +39,7 @@ class Queued:
     waits: bool = True
 
 
-#: the messages of every empty queue: a deque takes 0.6 KiB
+#: shared by all queues that never had a message: a deque takes 0.6 KiB
 _NO_MESSAGES: deque[Queued] = deque()
 
 

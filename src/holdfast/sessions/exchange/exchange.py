@@ -70,26 +70,29 @@ class Exchange:
             self._session.go_on()
             self.replays.wake()
 
-    # --- the actions, each made with the first packet of its type
+    # --- the actions, each made when the first packet of its type arrives
 
     def _find(self, packet_type: type[Any]) -> Action | None:
         make = _ACTIONS.get(packet_type)
         return None if make is None else make(self)
 
-    def _may_publish(self) -> Publishing:
+    def _ensure_publishing(self) -> Publishing:
         if self._publishing is None:
             self._publishing = Publishing(self._link, self._session, self._parts)
         return self._publishing
 
-    def _may_subscribe(self) -> Subscribing:
+    def _ensure_subscribing(self) -> Subscribing:
         if self._subscribing is None:
             self._subscribing = Subscribing(self._link, self._session, self._parts, self.replays)
         return self._subscribing
 
-    def _unsubscribe(self) -> Action:
+    def _action_on_publish(self) -> Action:
+        return self._first_publish if self._postpones else self._ensure_publishing().publish
+
+    def _action_on_unsubscribe(self) -> Action:
         return Unsubscribing(self._link, self._session, self._parts, self.replays).unsubscribe
 
-    def _authenticate(self) -> Action | None:
+    def _action_on_auth(self) -> Action | None:
         if self._handshake.packet.properties.authentication_method is None:  # [MQTT5-4.12.0-7]
             return None
         self._reauthentication = Reauthentication(self._link, self._parts, self._handshake, self._session.principal)
@@ -97,7 +100,7 @@ class Exchange:
 
     def _first_publish(self, packet: p.Publish) -> None:
         """Postpone the first PUBLISH of a Client that has connected under pressure (see :mod:`backpressure`)."""
-        publish = self.actions[p.Publish] = self._may_publish().publish
+        publish = self.actions[p.Publish] = self._ensure_publishing().publish
         pressure = self._parts.pressure
         if pressure.active:
             self._link.wait_for(pressure.relief(self._link), None, lambda _: publish(packet))
@@ -145,19 +148,19 @@ class Exchange:
         self._link.finish(b"", None if normal else self.will, why)
 
 
-#: what makes the action for each packet type that a Client may send
+#: the packet types that a Client may send, each with a function that makes the action of an exchange on it
 _ACTIONS: dict[type[Any], Callable[[Exchange], Action | None]] = {
-    p.Publish: lambda it: it._first_publish if it._postpones else it._may_publish().publish,
-    p.ExcessivePublish: lambda it: it._may_publish().refuse,
-    p.Puback: lambda it: it._puback,
-    p.Pubacks: lambda it: it._pubacks,
-    p.Pubrec: lambda it: it._pubrec,
-    p.Pubrel: lambda it: it._may_publish().release,
-    p.Pubcomp: lambda it: it._pubcomp,
-    p.Subscribe: lambda it: it._may_subscribe().subscribe,
-    p.ExcessiveSubscribe: lambda it: it._may_subscribe().refuse,
-    p.Unsubscribe: lambda it: it._unsubscribe(),
-    p.Pingreq: lambda it: it._pingreq,
-    p.Disconnect: lambda it: it._disconnect,
-    p.Auth: lambda it: it._authenticate(),
+    p.Publish: lambda exchange: exchange._action_on_publish(),
+    p.ExcessivePublish: lambda exchange: exchange._ensure_publishing().refuse,
+    p.Puback: lambda exchange: exchange._puback,
+    p.Pubacks: lambda exchange: exchange._pubacks,
+    p.Pubrec: lambda exchange: exchange._pubrec,
+    p.Pubrel: lambda exchange: exchange._ensure_publishing().release,
+    p.Pubcomp: lambda exchange: exchange._pubcomp,
+    p.Subscribe: lambda exchange: exchange._ensure_subscribing().subscribe,
+    p.ExcessiveSubscribe: lambda exchange: exchange._ensure_subscribing().refuse,
+    p.Unsubscribe: lambda exchange: exchange._action_on_unsubscribe(),
+    p.Pingreq: lambda exchange: exchange._pingreq,
+    p.Disconnect: lambda exchange: exchange._disconnect,
+    p.Auth: lambda exchange: exchange._action_on_auth(),
 }

@@ -29,7 +29,7 @@ from holdfast.topics import is_bridge_state, is_sys
 from holdfast.wire import NO_PROPERTIES, KnownTopics, Properties, ProtocolError, ReasonCode, Run
 from holdfast.wire.packets import ExcessivePublish, Puback, Pubcomp, Publish, Pubrec, Pubrel
 
-#: nothing is ever added to it
+#: of Sessions without such messages; nothing is ever added
 _NONE: set[int] = set()
 
 
@@ -169,7 +169,7 @@ class Publishing:
         self._known.add(message.qos, topic, route)
 
     def _takes_answers(self, run: Run) -> bool:
-        """Tell whether no packet of a run is one too many for the Receive Maximum or the answers that wait."""
+        """Tell whether the Receive Maximum and the answers that wait have room for a whole run."""
         if self._v5 and self._outstanding() + run.count > self._limits.max_awaiting_rel:
             return False
         return self._link.takes_answers(5 * run.count)

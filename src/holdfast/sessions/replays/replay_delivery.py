@@ -13,7 +13,7 @@ they are given :meth:`Replays.wake` directly.
 
 A slice is then sent in one of four ways: unchanged, if the subscription needs no other form; numbered together, if all
 packets get QoS 1 and nothing else, and the Session keeps no packets; packet by packet (:mod:`replayed_packets`), if the
-subscription asks otherwise for QoS 1 or 2, a Subscription Identifier or an expiry interval; or message by message
+subscription needs any other change of QoS, a Subscription Identifier or an expiry interval; or message by message
 through the authorizer, if that checks deliveries.
 
 The subscription's options are looked up for each slice. So a repeated SUBSCRIBE that does not restart the replay
@@ -204,7 +204,7 @@ class ReplayDelivery:
             self._replays.share_window()
 
     def deliver(self, messages: Slice) -> None:
-        """Send the slice: in one piece if no packet has to be changed or all in the same way, else packet by packet."""
+        """Send the slice in the fastest of the four ways that its subscription allows."""
         if self._authorizer.checks_delivery:
             self._authorize(messages)
         elif not messages.qos:

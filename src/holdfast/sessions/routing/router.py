@@ -114,8 +114,8 @@ class Router:
     def route_for_runs(self, message: ApplicationMessage, may_reject: bool) -> int | None:
         """Return the number of the route that runs of messages like this one take, None if they may not be runs.
 
-        ``may_reject`` is that of :meth:`publish`. A Client that gets its own messages sends no runs: the first of them
-        may end its connection.
+        ``may_reject`` is that of :meth:`publish`. A Client that gets its own messages sends no runs: delivering one of
+        them may end its connection, and later ones must not be published then.
         """
         if self._authorizer.checks_delivery or (may_reject and self._rejecting and message.qos):
             return None
@@ -146,7 +146,7 @@ class Router:
         alike = True
         for packet in run.publishes():
             message = ApplicationMessage(packet.topic, packet.payload, packet.qos, False, client_id, username)
-            # A Session that ends in the middle of the run may have been the last one.
+            # An earlier message may have ended the last Session of the route.
             matched = self.table.numbered(run.route) is not None or self.reach(packet.topic) > 0
             outgoing = OutgoingMessage(message)
             for match in matches:

@@ -5,8 +5,8 @@ groups of the matching shared subscriptions. To find a route, the table walks tw
 routes of recent topics, and forgets all of them whenever a subscription changes. Topics that match the same
 subscriptions share one route: ten thousand sensors below ``site/#`` cost a dictionary entry each, and one route.
 
-Each route has a number that no other route ever gets. Whoever remembers a route remembers its number only, so that a
-forgotten route is found no more, and keeps no Session in memory.
+Each route has a number that no other route ever gets. Publishers remember this number and not the route: so they never
+use a forgotten route, and keep no Session in memory.
 """
 
 from __future__ import annotations
