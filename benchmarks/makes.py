@@ -1,7 +1,7 @@
 """The makes of brokers: their configuration in a temporary directory, and their start.
 
-mosquitto has two configurations, which are brokers of their own here: as it comes, and with `set_tcp_nodelay true`. On
-some rows the one is better, on others the other. The report takes the better one of each row.
+mosquitto has two configurations, each a broker of its own here: the default, and `set_tcp_nodelay true`. Which one is
+faster depends on the row. The report takes the better one for each row.
 """
 
 from __future__ import annotations

@@ -91,11 +91,11 @@ def lines(figures: Figures, makes: Sequence[str]) -> Iterator[str]:
         if scenario != last:
             last = scenario
             yield ""
-            yield f"{scenario:44s} {'figure':16s}" + "".join(f"{make:>30s}" for make in makes) + "     ratio  note"
+            yield f"{scenario:46s} {'figure':16s}" + "".join(f"{make:>30s}" for make in makes) + "     ratio  note"
         cells = _cells(metric, rows, makes)
         figure = f"{metric.name} {metric.unit}"
         texts = "".join(f"{cell:>30s}" for cell in cells[:-2])
-        yield f"{case:44s} {figure:16s}{texts}{cells[-2]:>10s}  {cells[-1]}".rstrip()
+        yield f"{case:46s} {figure:16s}{texts}{cells[-2]:>10s}  {cells[-1]}".rstrip()
 
 
 def markdown(figures: Figures, makes: Sequence[str]) -> Iterator[str]:

@@ -40,7 +40,11 @@ typedef struct {
 
 static long publisher_count, subscriber_count, inflight, topics, retain_every, payload_size;
 static int qos;
-static uint64_t delivered, acknowledged, disordered, duplicates, started, sampled;
+static bool separate;
+static uint64_t most; /* messages to publish */
+static publisher *publishers;
+static connection **subscribers;
+static uint64_t sent, delivered, acknowledged, disordered, duplicates, started, sampled;
 static uint32_t *expected; /* the next sequence number, by subscriber and publisher */
 static samples waits;
 
@@ -50,19 +54,19 @@ static void handle_delivery(connection *c, uint8_t header, const uint8_t *body, 
     if (message.packet_id) put_puback(c, message.packet_id);
     if (header & RETAIN) return; /* retained by an earlier run */
     if (message.payload_length != (uint32_t)payload_size) fail("a message has %u bytes", message.payload_length);
-    uint64_t sent;
+    uint64_t published;
     uint16_t from;
     uint32_t sequence;
-    memcpy(&sent, message.payload, 8);
+    memcpy(&published, message.payload, 8);
     memcpy(&from, message.payload + 8, 2);
     memcpy(&sequence, message.payload + 10, 4);
-    if (from >= publisher_count || sent < started) fail("a message that was not published");
+    if (from >= publisher_count || published < started) fail("a message that was not published");
     uint32_t *next = expected + c->number * publisher_count + from;
     if (sequence < *next) disordered++;
     else *next = sequence + 1;
     if (header & DUP) duplicates++;
     c->messages++;
-    if (++delivered % sampled == 0) add_sample(&waits, now_ns() - sent);
+    if (++delivered % sampled == 0) add_sample(&waits, now_ns() - published);
 }
 
 static void handle_puback(connection *c, uint8_t header, const uint8_t *body, uint32_t length) {
@@ -113,7 +117,7 @@ static bool ready(const publisher *p) {
     return !p->c->closed && unsent(p->c) < MOST_UNSENT && p->c->unacknowledged < p->c->receive_maximum;
 }
 
-void measure_flow(void) {
+static void read_flow_options(void) {
     publisher_count = number_option("publishers", 1);
     subscriber_count = number_option("subscribers", 1);
     qos = (int)number_option("qos", 0);
@@ -123,14 +127,16 @@ void measure_flow(void) {
     retain_every = number_option("retain", 0);
     payload_size = number_option("payload", 20);
     if (payload_size < STAMP) fail("a payload has at least %d bytes", STAMP);
-    bool separate = number_option("separate", 0);
-    uint64_t most = (uint64_t)number_option("messages", 1000000000);
-    uint64_t patience = (uint64_t)(seconds_option("patience", 5) * 1e9);
+    separate = number_option("separate", 0);
+    most = (uint64_t)number_option("messages", 1000000000);
+}
 
+static void open_clients(void) {
     size_t buffer = subscriber_count > 16 ? 1 << 16 : 1 << 20;
-    connection **subscribers = calloc((size_t)subscriber_count, sizeof *subscribers);
-    publisher *publishers = calloc((size_t)publisher_count, sizeof *publishers);
+    subscribers = calloc((size_t)subscriber_count, sizeof *subscribers);
+    publishers = calloc((size_t)publisher_count, sizeof *publishers);
     expected = calloc((size_t)(subscriber_count * publisher_count), sizeof *expected);
+    if (!subscribers || !publishers || !expected) fail("out of memory");
     char name[32];
     for (int i = 0; i < subscriber_count; i++) {
         snprintf(name, sizeof name, "bench-subscriber-%d", i);
@@ -143,8 +149,51 @@ void measure_flow(void) {
         publishers[i].c = connected(name, version_of(i), handle_puback, 1 << 16);
         prepare(&publishers[i], i);
     }
+}
 
-    uint64_t sent = 0, known = 0, turn = 0;
+/* Let the publishers take turns for one round. Returns whether there was room for more messages. */
+static bool publish_round(uint64_t now) {
+    static uint64_t turn;
+    uint64_t end = delivered / (uint64_t)subscriber_count + (uint64_t)inflight;
+    if (end > most) end = most;
+    long blocked = 0;
+    for (int i = 0; i < ROUND && sent < end && blocked < publisher_count; i++) {
+        publisher *p = &publishers[turn++ % (uint64_t)publisher_count];
+        if (!ready(p)) {
+            blocked++;
+            continue;
+        }
+        blocked = 0;
+        publish(p, separate ? now_ns() : now, retain_every && sent % (uint64_t)retain_every == 0);
+        sent++;
+        if (separate) flush(p->c);
+    }
+    for (int i = 0; i < publisher_count; i++)
+        if (unsent(publishers[i].c)) flush(publishers[i].c);
+    return sent < end && blocked < publisher_count;
+}
+
+static bool is_complete(void) {
+    return sent == most && delivered >= sent * (uint64_t)subscriber_count && (!qos || acknowledged >= sent);
+}
+
+static void report_flow(uint64_t last) {
+    report_processor_time(started, last);
+    report("published", (double)sent);
+    report("messages", (double)delivered);
+    report("rate", (double)delivered / seconds_between(started, last));
+    report("lost", (double)(sent * (uint64_t)subscriber_count) - (double)delivered);
+    report("unacknowledged", qos ? (double)(sent - acknowledged) : 0);
+    report("disordered", (double)disordered);
+    report("duplicates", (double)duplicates);
+    report_waits(&waits);
+    end_report();
+}
+
+void measure_flow(void) {
+    read_flow_options();
+    open_clients();
+    uint64_t patience = (uint64_t)(seconds_option("patience", 5) * 1e9), known = 0;
     begin_processor_time();
     started = now_ns();
     uint64_t last = started, until = started + (uint64_t)(seconds_option("seconds", 5) * 1e9);
@@ -156,36 +205,12 @@ void measure_flow(void) {
         }
         if (now - last > patience || now > deadline()) break;
         if (now > until && most > sent) most = sent;
-        if (sent == most && delivered >= sent * (uint64_t)subscriber_count && (!qos || acknowledged >= sent)) break;
-        uint64_t arrived = delivered / (uint64_t)subscriber_count;
-        long blocked = 0;
-        for (int i = 0; i < ROUND && sent < most && sent < arrived + (uint64_t)inflight; i++) {
-            publisher *p = &publishers[turn++ % (uint64_t)publisher_count];
-            if (!ready(p)) {
-                if (++blocked == publisher_count) break;
-                continue;
-            }
-            blocked = 0;
-            publish(p, separate ? now_ns() : now, retain_every && sent % (uint64_t)retain_every == 0);
-            sent++;
-            if (separate) flush(p->c);
-        }
-        for (int i = 0; i < publisher_count; i++)
-            if (unsent(publishers[i].c)) flush(publishers[i].c);
-        bool room = sent < most && sent < arrived + (uint64_t)inflight && blocked < publisher_count;
+        if (is_complete()) break;
+        bool room = publish_round(now);
         serve(room ? 0 : 50 * MILLISECOND);
         if (qos)
             for (int i = 0; i < subscriber_count; i++)
                 if (unsent(subscribers[i])) flush(subscribers[i]);
     }
-    report_processor_time(started, last);
-    report("published", (double)sent);
-    report("messages", (double)delivered);
-    report("rate", (double)delivered / seconds_between(started, last));
-    report("lost", (double)(sent * (uint64_t)subscriber_count) - (double)delivered);
-    report("unacknowledged", qos ? (double)(sent - acknowledged) : 0);
-    report("disordered", (double)disordered);
-    report("duplicates", (double)duplicates);
-    report_waits(&waits);
-    end_report();
+    report_flow(last);
 }

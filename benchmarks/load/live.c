@@ -1,8 +1,8 @@
 /* The wait of live messages while other clients replay retained messages.
  *
  * Every --interval-us a ping is due. The first client publishes it, the second one publishes it back, and its wait is
- * counted from the time when it was due. A ping is sent in any case, even if earlier ones are on their way, so a stall
- * of the broker counts in full. A ping that never comes back counts with the time that it was waited for.
+ * counted from the time when it was due. A ping is sent even if earlier ones are on their way, so a stall of the broker
+ * counts in full. A ping that never comes back counts with the time from when it was due to the end.
  */
 #include <stdio.h>
 #include <stdlib.h>

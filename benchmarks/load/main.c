@@ -8,7 +8,7 @@
  *     --port P          of the broker on 127.0.0.1
  *     --process P       the broker's process id, for its memory and processor time
  *     --protocol 4|5    4 is MQTT 3.1.1
- *     --timeout S       the end of the scenario in any case
+ *     --timeout S       the longest time of the scenario
  *     --patience S      after so long without a message, the missing messages are lost
  * flow       live messages: publishers to subscribers of live/#
  *     --publishers N --subscribers N --qos 0|1 --payload BYTES
@@ -23,8 +23,8 @@
  *     --stride N        the next number is N higher, modulo the count: scattered over all topics
  *     --messages N --seconds S   whichever ends first
  * replay     the retained messages of --filter with --qos, until --expect of them have come
- * live       one ping every --interval-us, in any case, to another client and back through the broker, while --replays
- *            clients replay --expect messages of --filter; for --seconds without replays
+ * live       one ping every --interval-us, even if earlier ones are under way, to another client and back through the
+ *            broker, while --replays clients replay --expect messages of --filter; for --seconds without replays
  * connects   --count connections, at most --burst of them without a CONNACK; they stay open for --hold seconds
  * null       a server that does almost nothing, with --retained messages: it shows how fast the generator is
  */

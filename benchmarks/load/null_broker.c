@@ -88,11 +88,14 @@ static void send_canned(connection *c) {
 static void handle_client(connection *c, uint8_t header, const uint8_t *body, uint32_t length) {
     if ((header & KIND) != PUBACK) note_change(c);
     switch (header & KIND) {
-    case 0x10:
+    case CONNECT: {
         c->version = body[6];
-        put(c, c->version == 5 ? "\x20\x03\x00\x00\x00" : "\x20\x02\x00\x00", c->version == 5 ? 5 : 4);
+        bool five = c->version == 5;
+        uint8_t connack[] = {CONNACK, (uint8_t)(2 + five), 0, 0, 0};
+        put(c, connack, (size_t)(4 + five));
         break;
-    case 0x80: {
+    }
+    case SUBSCRIBE: {
         if (subscription_count == MOST_SUBSCRIPTIONS) fail("too many subscriptions");
         bool five = c->version == 5;
         subscription *s = &subscriptions[subscription_count++];
@@ -116,8 +119,8 @@ static void handle_client(connection *c, uint8_t header, const uint8_t *body, ui
         forward(c, &message);
         break;
     }
-    case 0xc0: put(c, "\xd0\x00", 2); break;
-    case 0xe0: c->closed = true; break;
+    case PINGREQ: put(c, (uint8_t[]){PINGRESP, 0}, 2); break;
+    case DISCONNECT: c->closed = true; break;
     default: break;
     }
 }

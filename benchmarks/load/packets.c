@@ -52,7 +52,7 @@ void put_connect(connection *c, const char *client_id) {
     *at++ = KEEP_ALIVE & 0xff;
     if (c->version == 5) *at++ = 0;
     at = write_string(at, client_id, strlen(client_id));
-    put_packet(c, 0x10, body, (size_t)(at - body));
+    put_packet(c, CONNECT, body, (size_t)(at - body));
 }
 
 void put_subscribe(connection *c, const char *filter, int qos) {
@@ -65,7 +65,7 @@ void put_subscribe(connection *c, const char *filter, int qos) {
     at = write_string(at, filter, strlen(filter));
     *at++ = (uint8_t)qos;
     c->qos = qos;
-    put_packet(c, 0x82, body, (size_t)(at - body));
+    put_packet(c, SUBSCRIBE | 2, body, (size_t)(at - body));
 }
 
 void put_puback(connection *c, const uint8_t *packet_id) {
@@ -73,7 +73,7 @@ void put_puback(connection *c, const uint8_t *packet_id) {
     put(c, packet, sizeof packet);
 }
 
-void put_disconnect(connection *c) { put(c, "\xe0\x00", 2); }
+void put_disconnect(connection *c) { put(c, (uint8_t[]){DISCONNECT, 0}, 2); }
 
 size_t write_publish(uint8_t *at, int version, const void *topic, size_t topic_length, const void *payload,
                      size_t payload_length, int qos, int retain, uint16_t packet_id) {

@@ -4,7 +4,17 @@
 
 #include "connection.h"
 
-enum { CONNACK = 0x20, PUBLISH = 0x30, PUBACK = 0x40, SUBACK = 0x90, PINGRESP = 0xd0 };
+enum {
+    CONNECT = 0x10,
+    CONNACK = 0x20,
+    PUBLISH = 0x30,
+    PUBACK = 0x40,
+    SUBSCRIBE = 0x80,
+    SUBACK = 0x90,
+    PINGREQ = 0xc0,
+    PINGRESP = 0xd0,
+    DISCONNECT = 0xe0,
+};
 #define KIND 0xf0
 #define RETAIN 0x01
 #define QOS 0x06

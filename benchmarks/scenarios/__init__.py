@@ -45,7 +45,7 @@ Run = Callable[[Broker, Result, Scale], None]
 class Scenario:
     """A scenario and the brokers that run it.
 
-    ``nodelay`` is False if `set_tcp_nodelay` matters, so that mosquitto runs with and without; else it runs with it.
+    ``nodelay`` is True if mosquitto runs only with `set_tcp_nodelay`: without, its figures would be the same or worse.
     ``alone`` is True if the goals are not ratios, so that peers run it only without Holdfast. ``once`` is True for one
     round only: its figures hardly differ between rounds. ``quick`` is False if a quick run leaves it out, unless it is
     named. ``null`` is True if a server that does almost nothing can run it.

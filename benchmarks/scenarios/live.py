@@ -1,4 +1,5 @@
-"""Live latency during replays: one ping every millisecond in any case, so that a stall counts in full.
+"""Live latency during replays: one ping every millisecond, even if earlier ones are still under way. So a stall counts
+in full.
 
 A ping passes the broker twice, to another client and back.
 """
