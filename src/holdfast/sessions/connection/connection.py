@@ -25,7 +25,7 @@ from enum import Enum
 from typing import TypeVar
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from holdfast.auth.answer_in_time import in_time
@@ -41,7 +41,8 @@ from holdfast.sessions.connection.flush_schedule import FlushSchedule
 from holdfast.sessions.connection.network import INetworkConnection
 from holdfast.sessions.connection.outbox import UNLIMITED, Outbox
 from holdfast.sessions.connection.packet_order import PacketOrder
-from holdfast.sessions.connection.unread_answers import MOST_ANSWERS, DrainWatch, UnreadAnswers
+from holdfast.sessions.connection.timeouts import Timeouts
+from holdfast.sessions.connection.unread_answers import MOST_ANSWERS, UnreadAnswers
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.limits import Limits
 from holdfast.tickets import StorageFailure
@@ -119,11 +120,17 @@ class Connection:
         self._outbox.on_unsent = self._check_unsent
         # Made when they are needed: most Clients read all that they are sent.
         self._unread: UnreadAnswers | None = None
-        self._drain: DrainWatch | None = None
         self._uses_aliases = False
         self._client: IAdmittedClient | None = None
-        self._keep_alive = 0.0
-        self._timer: IDelayedCall | None = clock.callLater(limits.idle_timeout, self._time_is_up)
+        self._timeouts = Timeouts(
+            clock=clock,
+            order=self._order,
+            outbox=self._outbox,
+            guard=self.guard,
+            idle_timeout=limits.idle_timeout,
+            on_late=self._not_admitted_in_time,
+            on_silence=self._was_silent,
+        )
         counters.connections += 1
 
     @property
@@ -234,12 +241,9 @@ class Connection:
         self._phase = Phase.ESTABLISHED
         self._order.actions = self._client.actions
         self._order.accept_packets_up_to(self.limits.max_packet_size)
-        self._keep_alive = keep_alive * self.limits.keepalive_multiplier
-        self._network.admitted(self._keep_alive)
-        if not self._keep_alive:
-            self._cancel_timer()
-        elif self._timer is not None:  # the same timer: a cancelled one would stay in memory until it is due
-            self._timer.reset(self._keep_alive)
+        longest_silence = keep_alive * self.limits.keepalive_multiplier
+        self._network.admitted(longest_silence)
+        self._timeouts.admitted(longest_silence)
 
     # --- sending
 
@@ -348,7 +352,7 @@ class Connection:
         elif self._phase is not Phase.CLOSED and outbox.answers > MOST_ANSWERS:
             if self._unread is None:
                 self._unread = UnreadAnswers(outbox, self._order, self._clock, self._takes_nothing, self.guard)
-            self._unread.wait_at_most(self._keep_alive)
+            self._unread.wait_at_most(self._timeouts.longest_silence)
             self._unread.hold_if_many()
 
     def _takes_nothing(self) -> None:
@@ -385,7 +389,7 @@ class Connection:
         self._phase = Phase.CLOSED
         self._order.close()
         self._pressure.leave(self)
-        self._cancel_timer()
+        self._timeouts.close()
         if self._unread is not None:
             self._unread.close()
         self.acknowledgements.close()
@@ -397,42 +401,13 @@ class Connection:
 
     # --- time
 
-    def _time_is_up(self) -> None:
-        self._timer = None
-        if self._phase is Phase.ESTABLISHED:
-            self._check_keep_alive()
-        else:
-            self._not_admitted_in_time()
-
     def _not_admitted_in_time(self) -> None:
         """Close: CONNECT did not come, or its authentication took too long."""
-        with self.guard:
-            self._counters.connections_not_admitted_in_time += 1
-            self.client_log.info("was not admitted in time", f"within {self.limits.idle_timeout:g} s")
-            self.finish(b"", None)
+        self._counters.connections_not_admitted_in_time += 1
+        self.client_log.info("was not admitted in time", f"within {self.limits.idle_timeout:g} s")
+        self.finish(b"", None)
 
-    def _check_keep_alive(self) -> None:
-        """Close after one and a half times the Keep Alive without a packet [MQTT5-3.1.2-22].
-
-        A Client that the broker does not read cannot be heard: it is closed if nothing that it was sent leaves.
-        """
-        with self.guard:
-            # The timer is not restarted for each packet: it looks how long ago the last bytes came, and waits for the
-            # rest.
-            silence = self._order.silence()
-            if silence < self._keep_alive and not (self._order.is_paused and self._is_stuck()):
-                self._timer = self._clock.callLater(self._keep_alive - silence, self._time_is_up)
-                return
-            self.client_log.info("was silent", f"for {silence or self._keep_alive:.0f} s")
-            self.close(ReasonCode.KEEP_ALIVE_TIMEOUT, "nothing was heard within the Keep Alive")
-
-    def _is_stuck(self) -> bool:
-        """Tell whether bytes wait and none of them has left since the last look."""
-        if self._drain is None:
-            self._drain = DrainWatch(self._outbox)
-        return self._drain.is_stuck()
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None and self._timer.active():
-            self._timer.cancel()
-        self._timer = None
+    def _was_silent(self, seconds: float) -> None:
+        """Close: the Keep Alive has passed without a packet [MQTT5-3.1.2-22]."""
+        self.client_log.info("was silent", f"for {seconds:.0f} s")
+        self.close(ReasonCode.KEEP_ALIVE_TIMEOUT, "nothing was heard within the Keep Alive")
