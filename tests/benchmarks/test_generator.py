@@ -16,7 +16,7 @@ REPORT = """{"seconds": 2, "generator_cpu_s": 0.5, "broker_cpu_s": 1.8, "message
 
 
 def test_a_report_tells_the_processor_time_of_both_sides() -> None:
-    """For each message, and as a part of the time."""
+    """The report has processor times for each message, and as a part of the run."""
     report = parsed(REPORT)
     assert report["rate"] == 500_000
     assert report.lost == 3
@@ -30,7 +30,7 @@ def test_a_report_tells_the_processor_time_of_both_sides() -> None:
     ("broker", "own", "limited"), [(1.0, 1.98, True), (1.96, 1.98, False), (0.5, 1.0, False), (1.9, 0.5, False)]
 )
 def test_the_generator_is_the_limit_if_it_is_busier_than_the_broker(broker: float, own: float, limited: bool) -> None:
-    """And nearly always busy."""
+    """The generator must also be busy for nearly the whole time."""
     report = parsed(f'{{"seconds": 2, "generator_cpu_s": {own}, "broker_cpu_s": {broker}, "messages": 1, "lost": 0}}')
     assert report.limited is limited
 

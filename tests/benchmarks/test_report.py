@@ -53,13 +53,13 @@ def test_a_table_tells_medians_extremes_ratios_and_failures() -> None:
 def test_the_configuration_with_the_better_median_counts(
     metric: Metric, default: list[float], nodelay: list[float], better: str
 ) -> None:
-    """For a rate the higher one, for a wait the lower one."""
+    """The better median is the higher one of rates, and the lower one of waits."""
     found = {"mosquitto": rows(metric, *default), "mosquitto-nodelay": rows(metric, *nodelay)}
     assert column(metric, found, "mosquitto").configuration == better
 
 
 def test_a_configuration_that_loses_messages_is_not_the_better_one() -> None:
-    """However fast it is; nor one that failed."""
+    """A configuration that loses messages or fails never counts, however fast it is."""
     losing = {"mosquitto": rows(RATE, 1000.0, lost=1), "mosquitto-nodelay": rows(RATE, 10.0)}
     assert column(RATE, losing, "mosquitto").median == 10.0
     failing = {"mosquitto": [Row("c", RATE, failure="TIMEOUT")], "mosquitto-nodelay": rows(RATE, 10.0)}
@@ -67,7 +67,7 @@ def test_a_configuration_that_loses_messages_is_not_the_better_one() -> None:
 
 
 def test_a_ratio_above_one_means_that_holdfast_is_better() -> None:
-    """For rates and for waits; without a figure on either side there is none."""
+    """This holds for rates and for waits. Without a figure on either side, there is no ratio."""
     high, low, none = (column(RATE, {"x": rows(RATE, *values)}, "x") for values in ([20.0], [10.0], []))
     assert ratio(RATE, high, low) == 2
     assert ratio(WAIT, low, high) == 2
@@ -76,7 +76,7 @@ def test_a_ratio_above_one_means_that_holdfast_is_better() -> None:
 
 
 def test_processor_times_are_medians_and_one_limited_run_is_told() -> None:
-    """Of broker and generator separately."""
+    """The medians are those of the broker and of the generator, each by itself."""
     found = rows(RATE, 1.0, 2.0, 3.0)
     for row, broker in zip(found, (5.0, 1.0, 2.0), strict=True):
         row.processor = Processor(broker, 0.5, limited=broker == 5.0)
@@ -102,7 +102,7 @@ def test_goals_are_ratios_or_figures(goal: Goal, own: float, peer: float | None,
 
 
 def test_the_summary_has_one_line_for_each_goal_that_was_measured() -> None:
-    """It names the peer's configuration, and has a column for FlashMQ where that ran."""
+    """Each line names the peer's configuration. FlashMQ has a column if it ran."""
     figures = {
         ("s", "c", RATE): {
             "holdfast": rows(RATE, 300.0),

@@ -1,8 +1,8 @@
 """The layouts of the tables as plain data: their columns in order, and their keys.
 
 The broker writes and reads its tables with plain SQL and needs only these names. The full description, with all that
-the migrations need, is in :mod:`holdfast.storage.tables`. It takes SQLAlchemy, which costs a fifth of a second and 20
-MiB, so a start does without. A test keeps both descriptions equal.
+the migrations need, is in :mod:`holdfast.storage.tables`. It needs SQLAlchemy, which costs a fifth of a second and 20
+MiB. So a start does not load it. A test keeps both descriptions equal.
 """
 
 from __future__ import annotations

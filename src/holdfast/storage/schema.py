@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 UPGRADE_COMMAND = "holdfast db upgrade"
 _VERSION_TABLE = "alembic_version"
 _MIGRATIONS = Path(getattr(find_spec("holdfast.migrations"), "origin", None) or "").parent
-#: The schema of this version for a new SQLite file. No statement has a semicolon of its own.
+#: The schema of this version for a new SQLite file. No statement has a semicolon in it.
 NEWEST_SCHEMA = _MIGRATIONS / "newest.sql"
 
 

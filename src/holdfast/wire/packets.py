@@ -91,7 +91,8 @@ class Puback:
 class Pubacks:
     """Several PUBACK packets without a Reason Code, one behind the other (see :mod:`pubacks`).
 
-    ``steps`` tells how much work they were: where all are of one block, no more than one packet.
+    Whoever acts on them sets ``steps``, the number of steps that this took: one for all packets that acknowledge one
+    block in its order.
     """
 
     packets: bytes

@@ -299,7 +299,7 @@ def test_a_page_of_short_messages_takes_one_statement(monkeypatch: pytest.Monkey
             assert len(topics_read(store, selection("#"), rows=5)) == 21
             assert len(asked) == 1  # no topic is in the range before "$"
             asked.clear()
-        # Both nodes have met the longer packet now, so they read lengths where it would not fit.
+        # Both nodes know of the longer packet now, so they read lengths where it would not fit.
         for store in (one, two):
             assert len(topics_read(store, selection("#"), rows=5, max_bytes=400)) == 21
         assert asked == []

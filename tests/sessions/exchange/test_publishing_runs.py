@@ -156,7 +156,7 @@ def test_a_turn_takes_a_bounded_number_of_runs() -> None:
 
 @pytest.mark.parametrize("in_order", [True, False])
 def test_a_turn_takes_more_acknowledgements_if_they_are_in_order(in_order: bool) -> None:
-    """Otherwise the window of a fast reader would stay full, since its acknowledgements waited."""
+    """The window of a fast reader would stay full if its acknowledgements had to wait for their turn."""
     broker = MemoryBroker()
     subscriber, publisher = broker.client("s"), broker.client("p")
     subscriber.subscribe("t", qos=1)

@@ -90,7 +90,7 @@ class BoundedRead:
         self._plan = plan
         self._selection = selection
         self._totals = totals
-        self._largest_packet = statements.largest_packet_met(totals)
+        self._largest_packet = statements.largest_known_packet(totals)
         patterned = plan.levels is not None and not plan.counted and not plan.exact
         levels = statements.levels_now(self._cursor, totals) if patterned else frozenset()
         # Messages that are too long are counted, but not where none can be.

@@ -8,10 +8,11 @@ wait until the whole log is copied. There are two ways to avoid that.
 
 *The writer's own checkpoints* (:class:`OwnCheckpoints`) are for a library that may have the WAL-reset bug
 (:mod:`.library`): then no other connection may move the log while the writer commits. The writer's thread moves the log
-between two commits, when the outcome of the first one is handed over: its clients are acknowledged meanwhile. Later
-changes wait, so the log is kept so short that a checkpoint takes a few milliseconds: ``OWN_PAGES`` pages, and those of
-one commit. Pages that change often are moved more often than with a long log, and the file is synced more often. Nobody
-else moves the log: connections that read never do, except the last one that is closed, which is alone with the file.
+between two commits, after it has handed over the outcome of the first one: meanwhile its clients are acknowledged.
+Later changes wait, so the log is kept so short that a checkpoint takes a few milliseconds: ``OWN_PAGES`` pages, and
+those of one commit. Pages that change often are moved more often than with a long log, and the file is synced more
+often. Nobody else moves the log: connections that read never do, except the last one that is closed, which is alone
+with the file.
 
 *Checkpoints in a thread* (:class:`Checkpoints`) are for a mended library. A second thread, with a connection of its
 own, moves a long log with passive checkpoints, which never block the writer:

@@ -149,7 +149,7 @@ class PostgresStatements(Statements):
         """Ask the database: other nodes write too."""
         return self.levels(cursor)
 
-    def largest_packet_met(self, totals: Totals) -> int:
+    def largest_known_packet(self, totals: Totals) -> int:
         """Return the greater one of this node's length and the last answer of the database."""
         return max(self._largest_packet, totals.largest_packet)
 

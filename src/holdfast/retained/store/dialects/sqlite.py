@@ -123,7 +123,7 @@ class SQLiteStatements(Statements):
         """Return the level counts of this process: no other process writes."""
         return totals.levels
 
-    def largest_packet_met(self, totals: Totals) -> int:
+    def largest_known_packet(self, totals: Totals) -> int:
         """Return the length of this process: no other process writes."""
         return totals.largest_packet
 

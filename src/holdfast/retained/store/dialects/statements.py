@@ -128,7 +128,7 @@ class Statements(ABC):
         """Return the level counts that topics have; ``totals`` are those of this process."""
 
     @abstractmethod
-    def largest_packet_met(self, totals: Totals) -> int:
+    def largest_known_packet(self, totals: Totals) -> int:
         """Return the length of the longest packet that this process knows of, without reading the database."""
 
     @abstractmethod
