@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,6 +55,29 @@ def test_consecutive_identifiers_do_not_wrap() -> None:
 def test_consecutive_identifiers_are_behind_those_in_use() -> None:
     assert PacketIdentifiers().next_block(10, {5}, NONE) == 6
     assert PacketIdentifiers().next_block(10, {5, 25}, blocks((1, 3), (7, 12))) == 26
+
+
+class Counted(dict[int, None]):
+    """Identifiers in use, which counts how many of them a search looks at."""
+
+    looks = 0
+
+    def __contains__(self, identifier: object) -> bool:
+        self.looks += 1
+        return super().__contains__(identifier)
+
+    def __iter__(self) -> Iterator[int]:
+        self.looks += len(self)
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("count", [2, 100, 3000])
+def test_a_search_costs_no_more_than_the_identifiers_it_is_for_or_those_in_use(count: int) -> None:
+    used = Counted.fromkeys(range(1, 2001))
+    assert last_used(1001, 1000 + count, used, NONE) == min(1000 + count, 2000)
+    used.looks = 0
+    assert last_used(3001, 3000 + count, used, NONE) == 0
+    assert 0 < used.looks <= min(count, 2000)
 
 
 def test_a_search_for_consecutive_identifiers_is_short() -> None:

@@ -15,6 +15,9 @@ def last_used(first: int, last: int, used: Collection[int], blocks: Blocks) -> i
     found = blocks.last_used(first, last)
     if found or not used:
         return found
+    # A short run must not cost more because many QoS 2 messages are in flight.
+    if last - first < len(used):
+        return next((identifier for identifier in range(last, first - 1, -1) if identifier in used), 0)
     return max((identifier for identifier in used if first <= identifier <= last), default=0)
 
 
