@@ -116,6 +116,11 @@ class Run:
         self._numbered: dict[tuple[bool, int], bytes] = {}
 
     @property
+    def stripes(self) -> int:
+        """The number of stripes: the steps in which the run is encoded."""
+        return len(self._stripes)
+
+    @property
     def longest(self) -> int:
         """The most bytes that a packet of :meth:`packets` may have."""
         # Two bytes more than received: a property length, and one more byte of Remaining Length.

@@ -9,7 +9,7 @@ from zope.interface import implementer
 
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.auth.interfaces import IAuthorizer, Principal
-from holdfast.sessions.connection.packet_order import PORTION, RUN_DISCOUNT
+from holdfast.sessions.connection.packet_order import PORTION, RUN_DISCOUNT, STRIPE_DISCOUNT
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.session.session import Session
 from holdfast.wire import Properties, ReasonCode, encode
@@ -152,6 +152,19 @@ def test_a_turn_takes_a_bounded_number_of_runs() -> None:
     assert PORTION * RUN_DISCOUNT * 0.9 < taken <= PORTION * RUN_DISCOUNT + LONGEST_RUN
     broker.settle()
     assert len(payloads(subscriber)) == 1 + PORTION * RUN_DISCOUNT * 2
+
+
+def test_a_turn_takes_fewer_runs_of_mixed_topics() -> None:
+    """Each of their packets is a stripe, and costs far more than one of many alike."""
+    broker = MemoryBroker()
+    subscriber, publisher = broker.client("s"), broker.client("p")
+    subscriber.subscribe("#")
+    publisher.raw(messages("1", topic="t") + messages("1", topic="u"))
+    publisher.connection.receive((messages("1", topic="t") + messages("1", topic="u")) * PORTION * STRIPE_DISCOUNT)
+    taken = broker.counters.messages_received
+    assert PORTION * STRIPE_DISCOUNT * 0.7 < taken <= PORTION * STRIPE_DISCOUNT + LONGEST_RUN
+    broker.settle()
+    assert len(payloads(subscriber)) == 2 + 2 * PORTION * STRIPE_DISCOUNT
 
 
 @pytest.mark.parametrize("in_order", [True, False])

@@ -42,8 +42,9 @@ READ_AHEAD = 64 * 1024
 #: otherwise the acknowledgements of one subscriber would lag behind the messages of ten publishers.
 PORTION = 500
 
-#: of a run that is taken as a whole, so many packets count as one
-RUN_DISCOUNT = 16
+#: Of a run that is taken as a whole, so many packets count as one, and so do so many of its stripes: each stripe is cut
+#: out, answered and encoded by itself, in one to three microseconds.
+RUN_DISCOUNT, STRIPE_DISCOUNT = 16, 4
 
 
 def _take_none(_run: Run) -> bool:
@@ -200,7 +201,8 @@ class PacketOrder:
                     if not self._take_run(packet):
                         parser.take_back(packet)
                     elif not packet.taken_apart:
-                        saved += packet.count - packet.count // RUN_DISCOUNT - 1
+                        cost = 1 + packet.count // RUN_DISCOUNT + packet.stripes // STRIPE_DISCOUNT
+                        saved += max(0, packet.count - cost)
                     continue
                 action = self.actions[type(packet)]
                 if action is None:
