@@ -184,3 +184,40 @@ def test_a_turn_takes_more_acknowledgements_if_they_are_in_order(in_order: bool)
     assert broker.counters.packets_received - before == (3 * LONGEST_RUN if in_order else PORTION)
     broker.settle()
     assert broker.counters.packets_received - before == 3 * LONGEST_RUN
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("limits", [Limits(max_buffered_messages=LONGEST_RUN), Limits(max_buffered_bytes=4000)])
+def test_a_client_that_reads_is_not_shut_down_for_what_one_turn_has_for_it(limits: Limits, qos: int) -> None:
+    broker = MemoryBroker(limits=limits)
+    subscriber, publisher = broker.client("s"), broker.client("p")
+    subscriber.subscribe("t", qos=qos)
+    publisher.raw(messages("0", qos=qos))
+    publisher.connection.receive(messages(*["1"] * LONGEST_RUN * 3, qos=qos))
+    broker.settle()
+    assert len(payloads(subscriber)) == 1 + 3 * LONGEST_RUN
+    assert broker.counters.connections_shut_down == 0
+
+
+def test_a_client_that_reads_is_not_shut_down_for_what_is_queued_beside_it() -> None:
+    broker = MemoryBroker(limits=Limits(max_buffered_messages=LONGEST_RUN + 100, max_inflight=LONGEST_RUN))
+    subscriber, publisher = broker.client("s"), broker.client("p")
+    subscriber.subscribe("t", qos=1)
+    publisher.raw(messages("0", qos=1))
+    subscriber.messages()
+    publisher.connection.receive(messages(*["1"] * (LONGEST_RUN + 300), qos=1))
+    broker.settle()
+    assert len(subscriber.messages()) == LONGEST_RUN + 300
+    assert broker.counters.connections_shut_down == 0
+
+
+def test_a_client_that_does_not_read_is_shut_down_by_a_run_too() -> None:
+    broker = MemoryBroker(limits=Limits(max_buffered_messages=LONGEST_RUN))
+    subscriber, publisher = broker.client("s"), broker.client("p")
+    subscriber.subscribe("t")
+    subscriber.network.blocked = True
+    publisher.raw(messages("0"))
+    publisher.connection.receive(messages(*["1"] * LONGEST_RUN * 3))
+    broker.settle()
+    assert subscriber.network.closed
+    assert broker.counters.connections_shut_down == 1

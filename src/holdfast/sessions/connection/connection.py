@@ -283,10 +283,15 @@ class Connection:
 
     def queued(self) -> None:
         """Shut the connection down if its Session's queue has grown too long."""
+        if self._is_too_long():
+            self._outbox.write_early()
+            if self._phase is not Phase.CLOSED and self._is_too_long():
+                self._shut_down()
+
+    def _is_too_long(self) -> bool:
         assert self._client is not None
         queue, outbox = self._client.queue, self._outbox
-        if len(queue) + outbox.messages > outbox.max_messages or queue.bytes + outbox.bytes > outbox.max_bytes:
-            self._shut_down()
+        return len(queue) + outbox.messages > outbox.max_messages or queue.bytes + outbox.bytes > outbox.max_bytes
 
     def takes_answers(self, size: int) -> bool:
         """Tell whether answers of this size neither pause nor end the connection, even if the Client reads none."""

@@ -114,14 +114,22 @@ class Outbox:
             else:
                 self._flushes.schedule(self.flush)
         if self.bytes > self.max_bytes or self.messages > self.max_messages:
-            self.on_unsent()
+            if self._writing:
+                self.on_unsent()
+            else:
+                self.write_early()
 
     def send_run(self, packets: bytes, count: int) -> bool:
-        """Queue ``count`` PUBLISH packets, joined. Returns False, without any effect, if too much would wait."""
+        """Queue ``count`` PUBLISH packets, joined. Returns False, and queues none, if too much would wait."""
         size = self.bytes + len(packets)
         messages = self.messages + count
         if size > self.max_bytes or messages > self.max_messages:
-            return False
+            if self._writing:
+                return False
+            self.write_early()
+            size, messages = len(packets), count
+            if self._writing or size > self.max_bytes or messages > self.max_messages:
+                return False
         self.bytes = size
         self.messages = messages
         self._extra += count - 1
@@ -192,24 +200,39 @@ class Outbox:
         collected = self._collected
         if self._writing or not (collected or self._room_wanted):
             return
+        try:
+            size = self._write()
+            if not self._writing and (self._room_wanted or size >= LOW_WATER):  # somebody may have paused because of it
+                self._room_wanted = False
+                self.on_room()
+        except Exception:  # noqa: BLE001 - the connections after this one must still be written
+            self._fail(Failure())
+
+    def write_early(self) -> None:
+        """Write the collected packets before the end of the turn. Whoever paused because of them is told then."""
+        if self._writing:
+            return
+        try:
+            self._room_wanted |= self._write() >= LOW_WATER
+        except Exception:  # noqa: BLE001 - the packet's sender is not to blame
+            self._fail(Failure())
+
+    def _write(self) -> int:
+        """Write the collected packets, perhaps none, and return their size; ``_writing`` tells if they have to wait."""
+        collected = self._collected
         data = collected[0] if len(collected) == 1 else b"".join(collected)
         size = len(data)
         if size:
             self._count(size)
             collected.clear()
-        try:
-            if not size or self._network.write(data):
-                self.bytes = self.messages = self.answers = 0
-                if self._room_wanted or size >= LOW_WATER:  # somebody may have paused because of them
-                    self._room_wanted = False
-                    self.on_room()
-            else:
-                self.bytes = size
-                self._answers_in_piece = self.answers
-                self._writing = True
-                self.on_unsent()
-        except Exception:  # noqa: BLE001 - the connections after this one must still be written
-            self._fail(Failure())
+        if not size or self._network.write(data):
+            self.bytes = self.messages = self.answers = 0
+        else:
+            self.bytes = size
+            self._answers_in_piece = self.answers
+            self._writing = True
+            self.on_unsent()
+        return size
 
     def _look_again(self) -> None:
         if self._writing:
