@@ -73,7 +73,7 @@ class Counted(dict[int, None]):
 
 @pytest.mark.parametrize("count", [2, 100, 3000])
 def test_a_search_costs_no_more_than_the_identifiers_it_is_for_or_those_in_use(count: int) -> None:
-    used = Counted.fromkeys(range(1, 2001))
+    used = Counted((identifier, None) for identifier in range(1, 2001))
     assert last_used(1001, 1000 + count, used, NONE) == min(1000 + count, 2000)
     used.looks = 0
     assert last_used(3001, 3000 + count, used, NONE) == 0
