@@ -9,8 +9,9 @@ bytes, and ``on_room`` lets it go on when they have left. One that pauses with f
 ``answers`` counts the part of ``bytes`` that is no PUBLISH, in the collected packets and in the piece. Nobody needs to
 look at it while the transport takes every piece at once. From the moment when it does not, ``on_unsent`` is called for
 the piece and for each later packet: the connection then decides whether too much waits. For a PUBLISH it is called as
-soon as more than ``max_bytes`` or ``max_messages`` wait. After messages of a replay it is called at the end of the
-turn: the connection must not end in the middle of a slice.
+soon as more than ``max_bytes`` or ``max_messages`` wait behind the piece. If one turn collects more than that, the
+packets are written early: only packets that the transport does not take count. After messages of a replay it is called
+at the end of the turn: the connection must not end in the middle of a slice.
 
 Writing may fail unexpectedly, in a turn that serves many connections. Then ``fail`` ends this one.
 """
@@ -202,14 +203,14 @@ class Outbox:
             return
         try:
             size = self._write()
-            if not self._writing and (self._room_wanted or size >= LOW_WATER):  # somebody may have paused because of it
+            if not self._writing and (self._room_wanted or size >= LOW_WATER):  # a replay may have paused because of it
                 self._room_wanted = False
                 self.on_room()
         except Exception:  # noqa: BLE001 - the connections after this one must still be written
             self._fail(Failure())
 
     def write_early(self) -> None:
-        """Write the collected packets before the end of the turn. Whoever paused because of them is told then."""
+        """Write the collected packets now. ``on_room`` is called at the end of the turn, where they have all left."""
         if self._writing:
             return
         try:
@@ -218,7 +219,7 @@ class Outbox:
             self._fail(Failure())
 
     def _write(self) -> int:
-        """Write the collected packets, perhaps none, and return their size; ``_writing`` tells if they have to wait."""
+        """Write the collected packets, if any, and return their size. ``_writing`` tells whether they have to wait."""
         collected = self._collected
         data = collected[0] if len(collected) == 1 else b"".join(collected)
         size = len(data)

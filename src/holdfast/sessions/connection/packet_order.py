@@ -42,8 +42,8 @@ READ_AHEAD = 64 * 1024
 #: otherwise the acknowledgements of one subscriber would lag behind the messages of ten publishers.
 PORTION = 500
 
-#: Of a run that is taken as a whole, so many packets count as one, and so do so many of its stripes: each stripe is cut
-#: out, answered and encoded by itself, in one to three microseconds.
+#: Of a run that is taken as a whole, 16 packets count as one, and its stripes count in addition, 4 as one: each stripe
+#: is cut out, answered and encoded by itself, in one to three microseconds.
 RUN_DISCOUNT, STRIPE_DISCOUNT = 16, 4
 
 
