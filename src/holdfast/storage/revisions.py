@@ -38,8 +38,9 @@ def time_of(revision: int) -> int:
 class RevisionClock:
     """Stamps changes with strictly increasing revisions, also if the wall clock goes back.
 
-    ``node`` (0..255) is the low byte of every revision, 0 for tools. ``mark`` is the highest revision used before (0
-    for none). ``now_ms`` returns the time in milliseconds since the epoch. Raises ValueError for a node out of range.
+    ``node`` (0..255) is the low byte of every revision, 0 for tools. ``mark`` is not below any revision used before
+    (0 for none). ``now_ms`` returns the time in milliseconds since the epoch. Raises ValueError for a node out of
+    range.
     """
 
     def __init__(self, node: int, mark: int, now_ms: Callable[[], int]) -> None:

@@ -65,8 +65,9 @@ Index(
 #: All numbers of topic levels that ``retained`` ever had. A filter with ``+`` and ``#`` is read once for each number.
 retained_levels = Table("retained_levels", metadata, Column("levels", Integer, primary_key=True, autoincrement=False))
 
-#: One row for each node that has ever written: the highest revision it used, and its share of the totals. Each commit
-#: of the node updates the row, so a start need not count. A share is negative if a node clears other nodes' messages.
+#: One row for each node that has ever written: a mark that no revision it used exceeds, and its share of the totals.
+#: The commits of the node keep both up to date, so a start need not count. A share is negative if a node clears other
+#: nodes' messages.
 #: ``unsent_revision`` is the highest revision of an operator's change, which may not have been sent to subscribers.
 #: ``retained_bytes`` counts topic, properties and payload of each message, and ``holdfast.sizes.STORED_ENTRY``.
 nodes = Table(

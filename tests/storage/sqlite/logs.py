@@ -21,11 +21,11 @@ from tests.storage.sqlite.ruins import clear, contents, copy_of, fresh_file, put
 
 @frozen
 class Written:
-    """A crashed database at ``path``; length of the log, revision and retained messages after each commit."""
+    """A crashed database at ``path``; length of the log, newest revision and retained messages after each commit."""
 
     path: Path
     ends: list[int]
-    marks: list[int]
+    revisions: list[int]
     states: list[dict[str, bytes]]
 
     @property
@@ -65,7 +65,7 @@ def _written(directory: Path, commits: int) -> Written:
     bench.store.open()
     log = path.with_name(path.name + "-wal")
     ends: list[int] = []
-    marks: list[int] = []
+    revisions: list[int] = []
     states: list[dict[str, bytes]] = []
     current: dict[str, bytes] = {}
     for number in range(commits):
@@ -77,11 +77,11 @@ def _written(directory: Path, commits: int) -> Written:
             clear(retained, topic)
             current.pop(topic, None)
         ends.append(log.stat().st_size)
-        marks.append(_mark(path))
+        revisions.append(_newest_revision(path))
         states.append(dict(current))
     crashed = copy_of(path, directory / "crashed")
     result_of(bench.store.close())
-    return Written(crashed, ends, marks, states)
+    return Written(crashed, ends, revisions, states)
 
 
 def torn(crashed: Written, directory: Path, place: int, garbage: bytes) -> int:
@@ -100,12 +100,12 @@ def torn(crashed: Written, directory: Path, place: int, garbage: bytes) -> int:
     opened.open()
     result_of(opened.close())
     found = contents(path)
-    commits = [0, *crashed.marks].index(_mark(path))
+    commits = [0, *crashed.revisions].index(_newest_revision(path))
     assert found == [{}, *crashed.states][commits], place
     return commits
 
 
-def _mark(path: Path) -> int:
-    """Return the revision mark of the database."""
+def _newest_revision(path: Path) -> int:
+    """Return the revision of the newest set or clear in the database, 0 for none."""
     with closing(sqlite3.connect(path)) as connection:
-        return int(connection.execute("SELECT max(revision_mark) FROM nodes").fetchone()[0])
+        return int(connection.execute("SELECT coalesce(max(revision), 0) FROM retained").fetchone()[0])

@@ -19,6 +19,7 @@ from zope.interface import implementer
 from holdfast.storage.driver import Connection, Cursor
 from holdfast.storage.executor import SynchronousExecutor
 from holdfast.storage.revisions import RevisionClock
+from holdfast.storage.writing.committer import MARK_AHEAD
 from holdfast.storage.writing.writer import Writer
 from holdfast.storage.writing.writes import IWriteKind, Write
 from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure
@@ -250,13 +251,52 @@ def test_the_same_key_of_two_kinds_is_two_writes_and_kinds_are_applied_in_their_
     assert order == ["notes", "others", "notes"]
 
 
-def test_each_commit_records_the_highest_revision_stamped(path: Path) -> None:
+def test_each_commit_leaves_a_mark_that_is_not_below_the_highest_revision_stamped(path: Path) -> None:
     desk = Desk(path)
-    highest = [desk.revisions.next_revision() for _ in range(3)][-1]
+    highest = desk.revisions.next_revision()
     desk.submit("a")
-    assert desk.mark() == highest
+    first = desk.mark()
+    assert first == highest + MARK_AHEAD
+    desk.revisions.observe(first - 256)
     desk.submit("b")
-    assert desk.mark() == highest
+    assert desk.mark() == first
+    desk.revisions.observe(first)
+    desk.submit("c")
+    assert desk.mark() == first
+    highest = desk.revisions.next_revision()
+    desk.submit("d")
+    assert desk.mark() == highest + MARK_AHEAD
+
+
+def test_most_commits_do_not_write_the_mark(path: Path) -> None:
+    desk = Desk(path)
+    desk.submit("first")
+    before = desk.faults.calls
+    desk.submit("a")
+    assert desk.faults.calls - before == 3  # BEGIN, the row, COMMIT
+
+
+def test_a_mark_that_was_rolled_back_is_written_by_the_next_commit(path: Path) -> None:
+    desk = Desk(path)
+    highest = desk.revisions.next_revision()
+    assert kinds([desk.submit("a", POISON)]) == [FailureKind.REFUSED]
+    assert not desk.mark()
+    desk.submit("b")
+    assert desk.mark() == highest + MARK_AHEAD
+
+
+def test_a_new_connection_writes_the_mark_again(path: Path) -> None:
+    desk = Desk(path)
+    highest = desk.revisions.next_revision()
+    desk.submit("a")
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("UPDATE nodes SET revision_mark = 0")  # as on a server that has not the last commits
+    connection.close()
+    desk.faults.also_rollback = True
+    desk.submit("b", POISON)
+    desk.submit("c")
+    assert desk.database.opened == 2
+    assert desk.mark() == highest + MARK_AHEAD
 
 
 # --- the end of a turn ----------------------------------------------------------------------------------------------
@@ -573,8 +613,8 @@ def test_a_database_that_fails_during_bisection_fails_only_uncommitted_changes(p
     desk.submit("first")
     tickets = [desk.submit(key, POISON if key == "d" else "v") for key in "abcd"]
     desk.executor.step()
-    # first attempt: BEGIN and four rows, the last one fails; then "a" and "b" are committed: BEGIN, two, mark, COMMIT
-    desk.faults.fail_at = desk.faults.calls + 5 + 5
+    # first attempt: BEGIN and four rows, the last one fails; then "a" and "b" are committed: BEGIN, two, COMMIT
+    desk.faults.fail_at = desk.faults.calls + 5 + 4
     desk.executor.step()
     assert kinds(tickets) == [None, None, FailureKind.UNAVAILABLE, FailureKind.UNAVAILABLE]
     assert set(desk.stored()) == {"first", "a", "b"}

@@ -1,7 +1,8 @@
-"""The table ``nodes``: each node's highest revision, and its share of the totals.
+"""The table ``nodes``: each node's revision mark, and its share of the totals.
 
 The totals of the store are the sums over all nodes, so a start reads a few rows instead of counting all messages. Each
-commit updates the row of its node in its own transaction, so the totals always agree with the messages.
+commit that changes them updates the row of its node in its own transaction, so the totals always agree with the
+messages.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from holdfast.storage.driver import Connection, Cursor
 class StoreTotals:
     """The totals of all nodes.
 
-    ``revision_mark`` is the highest revision used. ``retained_count`` and ``retained_bytes`` are the number of live
-    messages and their bytes. ``largest_packet`` is the length of the longest packet that any retained message ever had.
-    ``unsent_revision`` is the highest revision of an operator's change.
+    No revision above ``revision_mark`` was ever committed. ``retained_count`` and ``retained_bytes`` are the number of
+    live messages and their bytes. ``largest_packet`` is the length of the longest packet that any retained message ever
+    had. ``unsent_revision`` is the highest revision of an operator's change.
     """
 
     revision_mark: int
@@ -43,7 +44,7 @@ def add_node(connection: Connection, node: int) -> None:
 
 
 def raise_revision_mark(cursor: Cursor, node: int, revision: int) -> None:
-    """Record the highest revision that a node has used, inside a transaction; a lower one changes nothing."""
+    """Record that a node uses no revision above this one, inside a transaction; a lower one changes nothing."""
     cursor.execute(
         "UPDATE nodes SET revision_mark = ? WHERE node = ? AND revision_mark < ?", (revision, node, revision)
     )
