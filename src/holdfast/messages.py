@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from enum import Enum
 
 from holdfast.hot_values import hot_frozen
@@ -85,3 +86,29 @@ class RetainedChange:
     client_id: str | None = None
     username: str | None = None
     origin: ChangeOrigin = ChangeOrigin.PUBLISH
+
+
+@hot_frozen
+class RetainedChanges:
+    """Accepted messages of one Client, to be stored together. They have no properties.
+
+    ``changed_at`` and ``expires_at`` are as in :class:`RetainedMessage`.
+    """
+
+    topics: Sequence[str]
+    payloads: Sequence[bytes]
+    revisions: Sequence[int]
+    qos: int
+    client_id: str
+    username: str | None
+    changed_at: int
+    expires_at: int | None
+
+    def singly(self) -> Iterator[RetainedChange]:
+        """Yield the changes one by one."""
+        at, client_id, username = self.changed_at, self.client_id, self.username
+        for topic, payload, revision in zip(self.topics, self.payloads, self.revisions, strict=True):
+            message = RetainedMessage(
+                topic, payload, self.qos, NO_PROPERTIES, client_id, username, at, self.expires_at, revision
+            )
+            yield RetainedChange(topic, revision, at, message, client_id, username)

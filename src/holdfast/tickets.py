@@ -66,6 +66,27 @@ class CommitTicket:
                 raise wrong
 
 
+class RunTicket(CommitTicket):
+    """The ticket of several changes, settled when each of them is durable or refused.
+
+    ``failures`` are by the place of the change. A failure that concerns all of them is in ``failure`` alone.
+    """
+
+    __slots__ = ("failures",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures: dict[int, StorageFailure] = {}
+
+    def settle(self, failure: StorageFailure | None = None) -> None:
+        """Declare all changes durable but those in ``failures``; or failed, all of them."""
+        super().settle(failure or next(iter(self.failures.values()), None))
+
+    def failure_of(self, place: int) -> StorageFailure | None:
+        """Return the failure of the change at this place, None if it is durable. The ticket is settled."""
+        return self.failures.get(place) if self.failures else self.failure
+
+
 def both(first: CommitTicket, second: CommitTicket) -> CommitTicket:
     """Return a ticket that is settled when both are, with the first failure."""
     if first.settled and first.failure is None:

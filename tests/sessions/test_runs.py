@@ -138,6 +138,20 @@ def publishes(version: int) -> st.SearchStrategy[p.Publish]:
     return qos.flatmap(publish)
 
 
+def retained_runs(version: int) -> st.SearchStrategy[bytes]:
+    """PUBLISH packets with RETAIN 1, of more topics, few of which are subscribed to."""
+    topics = st.sampled_from([*TOPICS, "v/1", "v/2", "w", "é", "$SYS/x"])
+    payload = st.sampled_from([b"1", b"2", b"12", b"12", b"x" * 130, b""])
+
+    def run(qos: int) -> st.SearchStrategy[bytes]:
+        publish = st.builds(
+            p.Publish, topics, payload, st.just(qos), st.just(True), packet_identifier=st.integers(qos, 5 * qos)
+        )
+        return st.lists(publish.map(lambda one: encode(one, version)), min_size=2, max_size=12).map(b"".join)
+
+    return st.sampled_from([0, 1, 1]).flatmap(run)
+
+
 @st.composite
 def streams(draw: st.DrawFn, version: int) -> list[bytes]:
     """Pieces of bytes from a client: mostly PUBLISH, in the middle subscriptions, sometimes a wrong byte."""
@@ -161,8 +175,8 @@ def streams(draw: st.DrawFn, version: int) -> list[bytes]:
     packet: st.SearchStrategy[p.Packet] = st.one_of(
         publishes(version), publishes(version), publishes(version), subscribe, unsubscribe, st.just(p.Pingreq())
     )
-    parts = draw(st.lists(st.tuples(packet, st.sampled_from([1, 2, 3, 12])), min_size=1, max_size=8))
-    stream = b"".join(encode(one, version) * times for one, times in parts)
+    part = st.tuples(packet, st.sampled_from([1, 2, 3, 12])).map(lambda one: encode(one[0], version) * one[1])
+    stream = b"".join(draw(st.lists(part | retained_runs(version), min_size=1, max_size=8)))
     if draw(st.integers(0, 9)) == 9:
         place = draw(st.integers(0, len(stream) - 1))
         stream = stream[:place] + bytes((draw(st.sampled_from([0, 1, 0x30, 0x32, 0x80, 0xFF])),)) + stream[place + 1 :]

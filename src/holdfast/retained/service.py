@@ -21,7 +21,14 @@ from zope.interface import Attribute, Interface, implementer
 
 from holdfast.log.client_log import client_sentence, client_text
 from holdfast.log.log_throttle import LogThrottle
-from holdfast.messages import ApplicationMessage, ChangeKind, ChangeOrigin, RetainedChange, RetainedMessage
+from holdfast.messages import (
+    ApplicationMessage,
+    ChangeKind,
+    ChangeOrigin,
+    RetainedChange,
+    RetainedChanges,
+    RetainedMessage,
+)
 from holdfast.retained.quota.ledger import Ledger
 from holdfast.retained.quota.limits import Limit, OnLimit, RetainerLimits, RetainRefused, size_refusal
 from holdfast.retained.replay.change_feed import Change, ChangeFeed
@@ -35,6 +42,7 @@ from holdfast.retained.store.values import QueuedRows, RetainedStatistics
 from holdfast.retained.sweep import Sweep
 from holdfast.retained.totals import TotalsReader
 from holdfast.scheduling.rates import Rate, TokenBucket
+from holdfast.sizes import HELD_ENTRY
 from holdfast.tickets import COMMITTED, CommitTicket
 
 
@@ -54,6 +62,14 @@ class IRetainedMessages(Interface):
 
         A message that was not given to :meth:`undecided` first is refused unless it certainly fits. ``live`` tells that
         it is also sent to present subscribers.
+        """
+
+    def retain_together(
+        topics: Sequence[str], payloads: Sequence[bytes], qos: int, client_id: str, username: str | None
+    ) -> CommitTicket | None:
+        """Store messages of one Client with one ticket: none has properties or an empty payload.
+
+        Returns None, without any effect, if :meth:`retain` has to decide about each.
         """
 
     def refused(message: ApplicationMessage, refusal: RetainRefused, outcome: str) -> None:
@@ -170,11 +186,37 @@ class RetainedMessages(Service):
             message.client_id,
             message.username,
             now,
-            self._expires_at(message, now),
+            self._expires_at(message.expires_at, now),
             revision,
         )
         change = RetainedChange(topic, revision, now, retained, message.client_id, message.username, origin)
         return self._put(change, ChangeKind.SET, origin, live)
+
+    def retain_together(
+        self, topics: Sequence[str], payloads: Sequence[bytes], qos: int, client_id: str, username: str | None
+    ) -> CommitTicket | None:
+        """Store messages of one Client with one ticket: none has properties or an empty payload.
+
+        Returns None, without any effect, if :meth:`retain` has to decide about each: with quotas or a rate, while
+        replays run, if a message is too long, and if publishers would have to be paused among them.
+        """
+        limits = self._limits
+        if self._ledger is not None or self._publishing is not None or len(self.feed) or not limits.enable:
+            return None
+        longest, largest = max(map(len, topics)), max(map(len, payloads))
+        if 4 * longest > limits.max_topic_length or 0 < limits.max_payload_size < largest:
+            return None
+        count = len(topics)
+        if self._store.room < sum(map(len, payloads)) + count * (HELD_ENTRY + longest + 1):
+            return None
+        now = self._now()
+        revisions = self._store.next_revisions(count)
+        changes = RetainedChanges(
+            topics, payloads, revisions, qos, client_id, username, now, self._expires_at(None, now)
+        )
+        self.changes[ChangeKind.SET] += count
+        ticket: CommitTicket = self._store.put_together(changes)
+        return ticket
 
     @property
     def enabled(self) -> bool:
@@ -304,13 +346,12 @@ class RetainedMessages(Service):
     def _settle_when_flushed(self, ticket: CommitTicket) -> None:
         self._store.flushed().when_settled(ticket.settle)
 
-    def _expires_at(self, message: ApplicationMessage, now: int) -> int | None:
-        """Return when the message expires (milliseconds), None for never.
+    def _expires_at(self, expires_at: int | None, now: int) -> int | None:
+        """Return when a message expires that should expire then (milliseconds), None for never.
 
         It is stored with the message, so that delivery and sweep agree even if the options change later.
         """
         limits = self._limits
-        expires_at = message.expires_at
         if expires_at is None and limits.msg_expiry_interval:
             expires_at = now + round(limits.msg_expiry_interval * 1000)
         override = limits.msg_expiry_interval_override

@@ -1,8 +1,8 @@
 """MQTT Control Packets as bytes and as values.
 
-``parser`` cuts a byte stream into packets and runs of packets (``runs``), ``decoding`` and ``encoding`` convert single
-packets. No I/O, no clock, no
-callbacks: may import ``hot_values`` only.
+``parser`` cuts a byte stream into packets and runs of packets (``runs``, ``retained_runs``), ``decoding`` and
+``encoding`` convert single packets. No I/O, no clock; the only callback tells which topics a retained run may have. May
+import ``hot_values`` only.
 """
 
 from holdfast.wire.datatypes import encode_variable_byte_integer, read_variable_byte_integer
@@ -13,6 +13,7 @@ from holdfast.wire.properties import NO_PROPERTIES, Properties
 from holdfast.wire.property_codec import decode_properties, encode_properties
 from holdfast.wire.reasons import ConnectReturnCode, ReasonCode, connect_return_code
 from holdfast.wire.reception import EVERYTHING, Reception
+from holdfast.wire.retained_runs import RetainedRun, RunTaker
 from holdfast.wire.runs import KnownTopics, Run
 
 __all__ = [
@@ -26,7 +27,9 @@ __all__ = [
     "ProtocolError",
     "ReasonCode",
     "Reception",
+    "RetainedRun",
     "Run",
+    "RunTaker",
     "WireError",
     "connect_return_code",
     "decode_properties",

@@ -21,7 +21,8 @@ Invariants: the packets do not depend on the division into pieces. The parser ne
 maximum size and one piece. An error is final: after it, the boundaries between packets are unknown.
 
 :meth:`PacketParser.next_run` also finds runs of PUBLISH packets of the ``known`` topics (:class:`holdfast.wire.Run`).
-The owner may give a run back with :meth:`PacketParser.take_back`. Then its packets come one by one.
+With a :class:`RunTaker` it finds retained runs too (:class:`holdfast.wire.RetainedRun`). The owner may give a run back
+with :meth:`PacketParser.take_back`. Then its packets come one by one.
 
 Left out: a buffer of type ``bytearray``. Each packet's payload would have to be copied out of it twice.
 """
@@ -36,6 +37,7 @@ from holdfast.wire.fixed_header import PUBLISHES, check_first_byte
 from holdfast.wire.pubacks import stretch_end
 from holdfast.wire.reasons import ReasonCode
 from holdfast.wire.reception import EVERYTHING, Reception
+from holdfast.wire.retained_runs import RETAINED_FIRST_BYTES, RetainedRun, RunTaker, find_retained_run
 from holdfast.wire.runs import Routes, Run, find_run
 
 #: A piece of at most so many bytes may stay in memory after its last packet is parsed, until the next piece comes.
@@ -68,6 +70,7 @@ class PacketParser:
         "packets",
         "protocol_version",
         "publish_bytes",
+        "retained_taker",
     )
 
     def __init__(
@@ -85,6 +88,8 @@ class PacketParser:
         self._single_until = 0  # before this position in _data, packets come one by one
         #: the routes of topics whose PUBLISH packets may form runs, by first byte (see :class:`KnownTopics`)
         self.known: dict[int, Routes] = NO_TOPICS
+        #: who takes retained runs; without it, there are none
+        self.retained_taker: RunTaker | None = None
         #: packets parsed so far; the owner counts them and sets this to 0
         self.packets = 0
         #: bytes of the PUBLISH packets parsed so far; the owner counts them and sets this to 0
@@ -109,15 +114,25 @@ class PacketParser:
             self._pieces.append(data)
             self._waiting += len(data)
 
-    def next_run(self, most: int = 1) -> p.Packet | Run | None:
+    def next_run(self, most: int = 1) -> p.Packet | Run | RetainedRun | None:
         """Return the next run of packets, or the next whole packet if no run begins there: see :meth:`next_packet`."""
-        if self.known and self._error is None and (not self._waiting or self._join_pieces()):
+        taker = self.retained_taker
+        if (self.known or taker) and self._error is None and (not self._waiting or self._join_pieces()):
             data = self._data
             position = self._position
             if self._single_until <= position < len(data):
                 routes = self.known.get(data[position])
+                v5 = self.protocol_version == 5
+                run: Run | RetainedRun | None
                 if routes:
-                    run = find_run(data, position, routes, self.protocol_version == 5, self.max_packet_size)
+                    run = find_run(data, position, routes, v5, self.max_packet_size)
+                    if run is not None:
+                        self._position = run.end
+                        self.packets += run.count
+                        self.publish_bytes += run.end - position
+                        return run
+                elif taker is not None and data[position] in RETAINED_FIRST_BYTES:
+                    run = find_retained_run(data, position, most, v5, self.max_packet_size, taker)
                     if run is not None:
                         self._position = run.end
                         self.packets += run.count
@@ -187,7 +202,7 @@ class PacketParser:
         self.packets += 1
         return packet
 
-    def take_back(self, run: Run) -> None:
+    def take_back(self, run: Run | RetainedRun) -> None:
         """Parse the run that :meth:`next_run` has just returned once more, one packet at a time."""
         self._position = run.start
         self._single_until = run.end
@@ -197,6 +212,7 @@ class PacketParser:
     def close(self) -> None:
         """Forget all bytes: the connection is over. Call nothing else after this."""
         self.known = NO_TOPICS
+        self.retained_taker = None
         # The error has a traceback, which refers to this parser and its bytes.
         self._data, self._pieces, self._waiting, self._error = b"", [], 0, None
 

@@ -7,7 +7,7 @@ from twisted.python.failure import Failure
 
 from holdfast.sessions.connection.acknowledgements import Acknowledgements
 from holdfast.sessions.connection.error_guard import ErrorGuard
-from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure
+from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, RunTicket, StorageFailure
 
 FAILURE = StorageFailure(FailureKind.FULL, "full")
 
@@ -24,7 +24,10 @@ def sent() -> list[bytes]:
 @pytest.fixture
 def answers(sent: list[bytes]) -> Acknowledgements:
     return Acknowledgements(
-        lambda packet, _count: sent.append(packet), lambda: None, ErrorGuard(Failure.raiseException)
+        lambda packet, _count: sent.append(packet),
+        lambda: None,
+        ErrorGuard(Failure.raiseException),
+        lambda size: size < 10,
     )
 
 
@@ -86,3 +89,62 @@ def test_nothing_is_sent_after_the_end(answers: Acknowledgements, sent: list[byt
     answers.close()
     ticket.settle(FAILURE)
     assert sent == []
+
+
+def refusal_of_one(place: int, _: StorageFailure) -> bytes | None:
+    return f"refused {place}".encode()
+
+
+def test_answers_to_a_run_leave_in_one_piece(answers: Acknowledgements, sent: list[bytes]) -> None:
+    ticket = RunTicket()
+    answers.send_together_when_committed(ticket, b"aabbcc", 3, refusal_of_one)
+    assert answers.unacknowledged_publishes == 3
+    ticket.settle()
+    assert sent == [b"aabbcc"]
+    assert answers.unacknowledged_publishes == 0
+    answers.send_together_when_committed(ticket, b"ddee", 2, refusal_of_one)
+    assert sent[1:] == [b"ddee"]
+
+
+def test_answers_to_a_run_leave_singly_if_so_many_may_not_leave_together(
+    answers: Acknowledgements, sent: list[bytes]
+) -> None:
+    ticket = RunTicket()
+    answers.send_together_when_committed(ticket, b"11112222333344445555", 5, refusal_of_one)
+    ticket.settle()
+    assert sent == [b"1111", b"2222", b"3333", b"4444", b"5555"]
+
+
+def test_in_a_run_only_the_messages_that_failed_are_refused(answers: Acknowledgements, sent: list[bytes]) -> None:
+    first, run = CommitTicket(), RunTicket()
+    answers.send_when_committed(first, b"0", refusal, 1)
+    answers.send_together_when_committed(run, b"aabbcc", 3, refusal_of_one)
+    answers.send_when_committed(COMMITTED, b"4", refusal)
+    run.failures[1] = FAILURE
+    run.settle()
+    assert sent == []
+    assert answers.unacknowledged_publishes == 4
+    first.settle()
+    assert sent == [b"0", b"aa", b"refused 1", b"cc", b"4"]
+    assert answers.unacknowledged_publishes == 0
+
+
+def test_a_failure_of_a_whole_run_refuses_each_message(answers: Acknowledgements, sent: list[bytes]) -> None:
+    ticket = RunTicket()
+    answers.send_together_when_committed(ticket, b"aabb", 2, refusal_of_one)
+    ticket.settle(FAILURE)
+    assert sent == [b"refused 0", b"refused 1"]
+
+
+def test_a_run_is_answered_up_to_the_failure_that_ends_the_connection(
+    answers: Acknowledgements, sent: list[bytes]
+) -> None:
+    def close(place: int, _: StorageFailure) -> bytes | None:
+        answers.close()
+        return None
+
+    ticket = RunTicket()
+    answers.send_together_when_committed(ticket, b"aabbcc", 3, close)
+    ticket.failures.update({1: FAILURE, 2: FAILURE})
+    ticket.settle()
+    assert sent == [b"aa"]

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from holdfast.messages import ChangeKind, ChangeOrigin, RetainedChange
+from holdfast.messages import ChangeKind, ChangeOrigin
 from holdfast.retained.history.entries import WEIGHT, Entry, entry_of, expiry_of
 from holdfast.retained.history.periods import advance, take_turn
 from holdfast.retained.store.recorder import ChangedRow
@@ -53,9 +53,9 @@ class HistoryRecorder:
         # The highest revision given to record(). A lower one may come from a commit that is repeated.
         self._highest_recorded = 0
 
-    def key_of(self, change: RetainedChange) -> Hashable:
+    def key_of(self, topic: str, revision: int) -> Hashable:
         """Return topic and revision, so that no change replaces another before the commit: each gets an entry."""
-        return change.topic, change.revision
+        return topic, revision
 
     def record(self, cursor: Cursor, changes: Sequence[ChangedRow]) -> None:
         """Append an entry for each change, unless the history has it."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
-from holdfast.messages import RetainedChange, RetainedMessage
+from holdfast.messages import RetainedChange, RetainedChanges, RetainedMessage
 from holdfast.retained.store.values import (
     Batch,
     Census,
@@ -32,11 +32,19 @@ class IRetainedStore(Interface):
     available = Attribute("False if the last access to the database failed.")
     reads_ahead = Attribute("Whether reads run in another thread, so that a replay gains by reading ahead.")
 
+    room = Attribute("How many bytes of changes may be put before publishers are paused.")
+
     def next_revision() -> int:
         """Return the revision for a change: strictly increasing, also across restarts and clock steps."""
 
+    def next_revisions(count: int) -> Sequence[int]:
+        """Return revisions for ``count`` changes (1 or more), in order."""
+
     def put(change: RetainedChange) -> CommitTicket:
         """Store a change; the ticket is settled when it is durable. For each topic, the highest revision wins."""
+
+    def put_together(changes: RetainedChanges) -> CommitTicket:
+        """Store changes with one ticket; a :class:`RunTicket` if they may have different outcomes."""
 
     def flushed() -> CommitTicket:
         """Return a ticket that is settled when all earlier changes are committed or refused."""

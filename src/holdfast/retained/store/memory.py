@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Sequence
 
@@ -9,7 +10,7 @@ from attrs import evolve
 from twisted.internet.defer import Deferred, succeed
 from zope.interface import implementer
 
-from holdfast.messages import RetainedChange, RetainedMessage
+from holdfast.messages import RetainedChange, RetainedChanges, RetainedMessage
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.rows import Row, packet_of, row_of, stored_row_size
 from holdfast.retained.store.values import (
@@ -25,7 +26,7 @@ from holdfast.retained.store.values import (
     UsageSnapshot,
 )
 from holdfast.storage.revisions import RevisionClock
-from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure
+from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure, TicketsTogether
 from holdfast.topics import EVERY_TOPIC, matches
 
 #: The topics scanned by one read.
@@ -49,6 +50,7 @@ class MemoryRetainedStore:
 
     available = True
     unsent_revision = 0
+    room = sys.maxsize
 
     def next_revision(self) -> int:
         """Return the revision for a change."""
@@ -66,6 +68,17 @@ class MemoryRetainedStore:
         if known is None or known.revision < change.revision:
             self._replace(change, row)
         return COMMITTED
+
+    def next_revisions(self, count: int) -> range:
+        """Return revisions for ``count`` changes (1 or more), in order."""
+        return self._clock.next_revisions(count)
+
+    def put_together(self, changes: RetainedChanges) -> CommitTicket:
+        """Keep changes one by one."""
+        together = TicketsTogether()
+        for change in changes.singly():
+            together.add(self.put(change))
+        return together.ticket()
 
     def flushed(self) -> CommitTicket:
         """Return a settled ticket: no change ever waits."""

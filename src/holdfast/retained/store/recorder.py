@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple, Protocol
 
-from holdfast.messages import ChangeOrigin, RetainedChange
+from holdfast.messages import ChangeOrigin
 from holdfast.retained.store.rows import Row
 from holdfast.storage.driver import Cursor
 
@@ -25,7 +25,7 @@ class ChangedRow(NamedTuple):
 class Recorder(Protocol):
     """Records changes. All methods but :meth:`key_of` run in the writer's thread, inside the changing transaction."""
 
-    def key_of(self, change: RetainedChange) -> Hashable:
+    def key_of(self, topic: str, revision: int) -> Hashable:
         """Return the key of a change that waits for its commit. A later change with the same key replaces it."""
 
     def record(self, cursor: Cursor, changes: Sequence[ChangedRow]) -> None:
@@ -44,9 +44,9 @@ class Recorder(Protocol):
 class NullRecorder:
     """Records nothing."""
 
-    def key_of(self, change: RetainedChange) -> Hashable:
+    def key_of(self, topic: str, revision: int) -> Hashable:
         """Return the topic: without a history, only the newest waiting change of a topic is written."""
-        return change.topic
+        return topic
 
     def record(self, cursor: Cursor, changes: Sequence[ChangedRow]) -> None:
         """Do nothing."""

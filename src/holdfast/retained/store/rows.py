@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from attrs import fields
 
-from holdfast.messages import RetainedChange, RetainedMessage
+from holdfast.messages import RetainedChange, RetainedChanges, RetainedMessage
 from holdfast.sizes import HELD_ENTRY, STORED_ENTRY
 from holdfast.wire.datatypes import encode_variable_byte_integer
 from holdfast.wire.properties import NO_PROPERTIES, Properties
@@ -98,6 +98,46 @@ def row_of(change: RetainedChange) -> Row:
         _PUBLISH_RETAINED + encode_variable_byte_integer(remaining + len(properties5)) + topic_length,
         properties5, properties_json, payload,
     )  # fmt: skip
+
+
+def rows_of(changes: RetainedChanges) -> list[Row]:
+    """Return the rows of changes, as :func:`row_of` makes them one by one."""
+    qos, at, expires_at = changes.qos, changes.changed_at, changes.expires_at
+    client_id, username = changes.client_id, changes.username
+    #: most messages of a Client have few lengths
+    headers: dict[int, tuple[bytes, bytes]] = {}
+    rows = []
+    for topic, payload, revision in zip(changes.topics, changes.payloads, changes.revisions, strict=True):
+        length = len(topic) if topic.isascii() else len(topic.encode())
+        size = len(payload)
+        remaining = 2 + length + size
+        key = remaining << 16 | length
+        prefixes = headers.get(key)
+        if prefixes is None:
+            topic_length = length.to_bytes(2, "big")
+            prefixes = headers[key] = (
+                _PUBLISH_RETAINED + encode_variable_byte_integer(remaining) + topic_length,
+                _PUBLISH_RETAINED + encode_variable_byte_integer(remaining + 1) + topic_length,
+            )
+        rows.append(
+            Row(
+                topic,
+                revision,
+                topic.count("/") + 1,
+                qos,
+                size,
+                at,
+                expires_at,
+                0,
+                client_id,
+                username,
+                *prefixes,
+                b"\0",
+                None,
+                payload,
+            )
+        )
+    return rows
 
 
 def packet_of(row: Row, protocol_version: int) -> bytes:

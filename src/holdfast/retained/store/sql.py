@@ -34,7 +34,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from holdfast.messages import ChangeOrigin, RetainedChange, RetainedMessage
+from holdfast.messages import ChangeOrigin, RetainedChange, RetainedChanges, RetainedMessage
 from holdfast.retained.store.bounded_read import BoundedRead, Bounds
 from holdfast.retained.store.dialects.answers import Totals
 from holdfast.retained.store.dialects.sqlite import SQLiteStatements
@@ -42,7 +42,7 @@ from holdfast.retained.store.dialects.statements import Statements
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.listing import BoundedListing
 from holdfast.retained.store.recorder import NO_RECORDER, ChangedRow, Recorder
-from holdfast.retained.store.rows import Row, held_row_size, message_of, row_of
+from holdfast.retained.store.rows import Row, held_row_size, message_of, row_of, rows_of
 from holdfast.retained.store.slice_size import SliceSize
 from holdfast.retained.store.upserts import RetainedUpserts
 from holdfast.retained.store.usage import CLIENTS, UsageTable
@@ -151,9 +151,27 @@ class SQLRetainedStore:
             ticket = CommitTicket()
             ticket.settle(StorageFailure(FailureKind.REFUSED, f"{change.topic!a} cannot be stored: {error}"))
             return ticket
-        key, changed = self._recorder.key_of(change), ChangedRow(row, change.changed_at, change.origin)
+        key, changed = (
+            self._recorder.key_of(change.topic, change.revision),
+            ChangedRow(row, change.changed_at, change.origin),
+        )
         size = held_row_size(row)
         return self._parts.writer.submit(Write(self._upserts, key, changed, size, change.revision))
+
+    @property
+    def room(self) -> int:
+        """How many bytes of changes may be put before publishers are paused."""
+        return self._parts.writer.room
+
+    def put_together(self, changes: RetainedChanges) -> CommitTicket:
+        """Store changes with one ticket."""
+        kind, key_of = self._upserts, self._recorder.key_of
+        at, origin = changes.changed_at, ChangeOrigin.PUBLISH
+        writes = []
+        for row in rows_of(changes):
+            key = key_of(row.topic, row.revision)
+            writes.append(Write(kind, key, ChangedRow(row, at, origin), held_row_size(row), row.revision))
+        return self._parts.writer.submit_together(writes)
 
     def flushed(self) -> CommitTicket:
         """Return a ticket that is settled when all earlier changes are committed or refused."""

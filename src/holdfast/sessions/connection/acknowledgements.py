@@ -19,16 +19,18 @@ from collections import deque
 from collections.abc import Callable
 
 from holdfast.sessions.connection.error_guard import ErrorGuard
-from holdfast.tickets import CommitTicket, StorageFailure
+from holdfast.tickets import CommitTicket, RunTicket, StorageFailure
 
 #: makes the packet that reports a failed commit, or closes the connection and returns None
 Refusal = Callable[[StorageFailure], bytes | None]
+#: the same for one of several messages, given its place
+RefusalOfOne = Callable[[int, StorageFailure], bytes | None]
 
 
 class _Entry:
     __slots__ = ("call", "counted", "number", "packet", "ready")
 
-    def __init__(self, packet: bytes | None, counted: bool, number: int) -> None:
+    def __init__(self, packet: bytes | None, counted: int, number: int) -> None:
         self.packet = packet
         self.number = number
         self.counted = counted
@@ -44,15 +46,28 @@ def _charge_none() -> None:
     """Charge nobody: the connection is over."""
 
 
+def _takes_all(_size: int) -> bool:
+    """Take everything: the connection is over, so nothing is sent."""
+    return True
+
+
 class Acknowledgements:
     """The answers to one Client that are not sent yet, oldest first.
 
     ``charge`` is called for each answer that waits for a commit: its packet has added to the changes that wait.
+    ``takes`` tells whether joined answers of this size may leave in one piece; they have equal sizes.
     """
 
-    __slots__ = ("_charge", "_closed", "_entries", "_guard", "_send", "unacknowledged_publishes")
+    __slots__ = ("_charge", "_closed", "_entries", "_guard", "_send", "_takes", "unacknowledged_publishes")
 
-    def __init__(self, send: Callable[[bytes, int], None], charge: Callable[[], None], guard: ErrorGuard) -> None:
+    def __init__(
+        self,
+        send: Callable[[bytes, int], None],
+        charge: Callable[[], None],
+        guard: ErrorGuard,
+        takes: Callable[[int], bool],
+    ) -> None:
+        self._takes = takes
         self._guard = guard
         self._send = send
         self._charge = charge
@@ -84,6 +99,30 @@ class Acknowledgements:
         if not ticket.settled:
             self._charge()
 
+    def send_together_when_committed(
+        self, ticket: CommitTicket, packets: bytes, number: int, refusal: RefusalOfOne
+    ) -> None:
+        """Send the PUBACK packets of several messages, joined, once their ticket is settled."""
+        if ticket.settled and ticket.failure is None and not self._entries:
+            if not self._closed:
+                self._send(packets, number)
+            return
+        entry = _Entry(packets, number, number)
+        self._append(entry)
+        self.unacknowledged_publishes += number
+
+        def settled(failure: StorageFailure | None) -> None:
+            with self._guard:
+                if failure is None:
+                    entry.ready = True
+                    self._send_ready()
+                else:
+                    self._settle_singly(entry, ticket, failure, refusal)
+
+        ticket.when_settled(settled)
+        if not ticket.settled:
+            self._charge()
+
     def call_after_answers(self, call: Callable[[], None]) -> None:
         """Call this function once all present answers are sent; never, if the connection ends before."""
         if self._closed:
@@ -105,6 +144,27 @@ class Acknowledgements:
         """Send nothing any more: the Network Connection is gone. Commits under way still take place."""
         self._closed = True
         self._charge = _charge_none
+        self._takes = _takes_all
+
+    def _settle_singly(
+        self, together: _Entry, ticket: CommitTicket, failure: StorageFailure, refusal: RefusalOfOne
+    ) -> None:
+        """Put an entry for each message in place of the joined one, since some of their changes have failed."""
+        assert together.packet is not None
+        number = together.number
+        size = len(together.packet) // number
+        entries = [_Entry(together.packet[start : start + size], 1, 1) for start in range(0, number * size, size)]
+        # A deque takes insertions in the middle one by one; nearly always this one is the first.
+        waiting = list(self._entries)
+        place = waiting.index(together)
+        waiting[place : place + 1] = entries
+        self._entries = deque(waiting)
+        for place, entry in enumerate(entries):
+            reason = ticket.failure_of(place) if isinstance(ticket, RunTicket) else failure
+            if reason is not None:
+                entry.packet = None if self._closed else refusal(place, reason)
+            entry.ready = True
+            self._send_ready()
 
     def _send_ready(self) -> None:
         entries = self._entries
@@ -113,7 +173,14 @@ class Acknowledgements:
             self.unacknowledged_publishes -= entry.counted
             if self._closed:
                 continue
-            if entry.packet is not None:
-                self._send(entry.packet, entry.number)
+            packet = entry.packet
+            if packet is not None:
+                if entry.number == 1 or self._takes(len(packet)):
+                    self._send(packet, entry.number)
+                else:  # what the Client does not read may end its connection between two of them
+                    size = len(packet) // entry.number
+                    for start in range(0, len(packet), size):
+                        if not self._closed:
+                            self._send(packet[start : start + size], 1)
             elif entry.call is not None:
                 entry.call()

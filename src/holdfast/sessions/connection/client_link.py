@@ -18,7 +18,7 @@ from holdfast.sessions.connection.error_guard import ErrorGuard
 from holdfast.sessions.connection.explanations import Explanations
 from holdfast.sessions.limits import Limits
 from holdfast.tickets import StorageFailure
-from holdfast.wire import KnownTopics, ReasonCode, Run
+from holdfast.wire import KnownTopics, ReasonCode, RetainedRun, Run, RunTaker
 from holdfast.wire.packets import Will
 
 T = TypeVar("T")
@@ -87,6 +87,13 @@ class IAdmittedClient(Protocol):
         """Leave the Session. Publish this Will; None: publish none."""
 
 
+class IRetainedRuns(RunTaker, Protocol):
+    """Takes the retained runs of one Client."""
+
+    def take(self, run: RetainedRun) -> bool:
+        """Retain the messages of a run. Return False, without any effect, if they have to be taken one by one."""
+
+
 class IClientLink(Protocol):
     """One Client's Network Connection.
 
@@ -146,6 +153,9 @@ class IClientLink(Protocol):
 
     def take_runs(self, known: KnownTopics, take: Callable[[Run], bool]) -> None:
         """Take runs of the known topics from now on. If ``take`` refuses a run (False), its packets come one by one."""
+
+    def take_retained_runs(self, taker: IRetainedRuns) -> None:
+        """Take retained runs from now on."""
 
     def hold(self) -> None:
         """Act on no further packet until :meth:`release` has been called as often."""

@@ -33,7 +33,7 @@ from holdfast.log.client_log import ClientLog
 from holdfast.sessions.connection.acknowledgements import Acknowledgements
 from holdfast.sessions.connection.aliases import OutgoingAliases
 from holdfast.sessions.connection.backpressure import Pressure
-from holdfast.sessions.connection.client_link import NO_ACTIONS, Actions, IAdmittedClient, IClientLink
+from holdfast.sessions.connection.client_link import NO_ACTIONS, Actions, IAdmittedClient, IClientLink, IRetainedRuns
 from holdfast.sessions.connection.connection_log import ConnectionLog
 from holdfast.sessions.connection.error_guard import ErrorGuard
 from holdfast.sessions.connection.explanations import Explanations, explanations_for, failure_reason
@@ -102,7 +102,7 @@ class Connection:
             limits.max_buffered_bytes or UNLIMITED,
             limits.max_buffered_messages or UNLIMITED,
         )
-        self.acknowledgements = Acknowledgements(self._outbox.send_other, self._charge, self.guard)
+        self.acknowledgements = Acknowledgements(self._outbox.send_other, self._charge, self.guard, self.takes_answers)
         self._pressure = pressure
         self._order = PacketOrder(
             actions=Actions({p.Connect: self._connect}),  # [MQTT5-3.1.0-1], [MQTT5-3.1.0-2]
@@ -167,6 +167,10 @@ class Connection:
     def take_runs(self, known: KnownTopics, take: Callable[[Run], bool]) -> None:
         """Take runs of the known topics from now on. If ``take`` refuses a run (False), its packets come one by one."""
         self._order.take_runs(known, take)
+
+    def take_retained_runs(self, taker: IRetainedRuns) -> None:
+        """Take retained runs from now on."""
+        self._order.take_retained_runs(taker)
 
     def hold(self) -> None:
         """Act on no further packet until :meth:`release` has been called as often."""

@@ -26,11 +26,11 @@ from enum import Enum
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
-from holdfast.sessions.connection.client_link import NO_ACTIONS, Actions
+from holdfast.sessions.connection.client_link import NO_ACTIONS, Actions, IRetainedRuns
 from holdfast.sessions.connection.flush_schedule import FlushSchedule
 from holdfast.sessions.connection.network import INetworkConnection
 from holdfast.sessions.counters import Counters
-from holdfast.wire import KnownTopics, PacketParser, ProtocolError, Reception, Run, WireError
+from holdfast.wire import KnownTopics, PacketParser, ProtocolError, Reception, RetainedRun, Run, WireError
 from holdfast.wire.packets import Packet, Pubacks
 
 #: the most bytes read ahead during a hold, and the largest packet accepted from a Client that is not admitted yet
@@ -47,7 +47,7 @@ PORTION = 500
 RUN_DISCOUNT, STRIPE_DISCOUNT = 16, 4
 
 
-def _take_none(_run: Run) -> bool:
+def _take_none(_run: Run | RetainedRun) -> bool:
     """Take no run: the connection is not admitted, or it is over."""
     return False
 
@@ -87,6 +87,7 @@ class PacketOrder:
         "_parser",
         "_refuse",
         "_state",
+        "_take_retained_run",
         "_take_run",
         "actions",
     )
@@ -113,6 +114,7 @@ class PacketOrder:
         self._refuse = refuse
         self._fail = fail
         self._take_run: Callable[[Run], bool] = _take_none
+        self._take_retained_run: Callable[[RetainedRun], bool] = _take_none
         self._state = _Reading.READY
         self._holds = 0
         self._heard_at = clock.seconds()
@@ -138,6 +140,12 @@ class PacketOrder:
         if self._state is not _Reading.CLOSED:
             self._parser.known = known.routes
             self._take_run = take
+
+    def take_retained_runs(self, taker: IRetainedRuns) -> None:
+        """Take retained runs from now on."""
+        if self._state is not _Reading.CLOSED:
+            self._parser.retained_taker = taker
+            self._take_retained_run = taker.take
 
     def hold(self) -> None:
         """Act on no further packet until :meth:`release` has been called as often."""
@@ -175,7 +183,7 @@ class PacketOrder:
         self._state = _Reading.CLOSED
         self._parser.close()
         self.actions = NO_ACTIONS
-        self._take_run = _take_none
+        self._take_run = self._take_retained_run = _take_none
         self._refuse = _ignore
 
     def _act(self) -> None:
@@ -203,6 +211,10 @@ class PacketOrder:
                     elif not packet.taken_apart:
                         cost = 1 + packet.count // RUN_DISCOUNT + packet.stripes // STRIPE_DISCOUNT
                         saved += max(0, packet.count - cost)
+                    continue
+                if isinstance(packet, RetainedRun):
+                    if not self._take_retained_run(packet):
+                        parser.take_back(packet)
                     continue
                 action = self.actions[type(packet)]
                 if action is None:

@@ -11,6 +11,8 @@ crash.
 
 from __future__ import annotations
 
+import sys
+
 import attrs
 from twisted.internet.defer import Deferred
 
@@ -20,6 +22,7 @@ from holdfast.sessions.connection.aliases import IncomingAliases
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.explanations import failure_reason
 from holdfast.sessions.exchange.broker_parts import BrokerParts
+from holdfast.sessions.exchange.retained_runs import RetainedRuns
 from holdfast.sessions.limits import RetainMode
 from holdfast.sessions.routing.router import QueueFull
 from holdfast.sessions.routing.unretained import not_retained
@@ -44,6 +47,7 @@ class Publishing:
         self._aliases = IncomingAliases(link.limits.max_topic_alias)
         self._v5 = link.protocol_version == 5
         self._known: KnownTopics | None = None  #: made with the first message that may be in a run
+        self._takes_retained_runs = False
         self._epoch: object = None  #: that of the authorizer's answers about the known topics
         #: unreleased QoS 2 messages of former connections, which do not count against the Receive Maximum
         self._former = set(session.received) if len(session.received) else _NONE
@@ -87,6 +91,8 @@ class Publishing:
         if answer is True:
             if packet.retain or qos == 2:
                 self._accept(message, packet.packet_identifier)
+                if packet.retain and not self._takes_retained_runs:
+                    self._expect_retained_runs()
             else:  # the shortest way, since most messages take it
                 self._publish(message, packet.packet_identifier)
                 if packet.properties is NO_PROPERTIES:
@@ -167,6 +173,17 @@ class Publishing:
             self._known.clear()
             self._epoch = epoch
         self._known.add(message.qos, topic, route)
+
+    def _expect_retained_runs(self) -> None:
+        """Let further messages with RETAIN 1 come in runs."""
+        self._takes_retained_runs = True
+        self._link.take_retained_runs(
+            RetainedRuns(self._link, self._session, self._parts, self._allowance, self._not_stored)
+        )
+
+    def _allowance(self) -> int:
+        """Return how many QoS 1 messages may come now."""
+        return self._limits.max_awaiting_rel - self._outstanding() if self._v5 else sys.maxsize
 
     def _takes_answers(self, run: Run) -> bool:
         """Tell whether the Receive Maximum and the answers that wait have room for a whole run."""
@@ -301,12 +318,12 @@ class Publishing:
                 self._link.acknowledgements.send_when_committed(ticket, answer, self._link.close_after_failure)
             else:
                 self._link.acknowledgements.send_when_committed(
-                    ticket, answer, lambda failure: self._not_stored(message, identifier, failure), qos == 1
+                    ticket, answer, lambda failure: self._not_stored(identifier, failure, qos), qos == 1
                 )
         elif not ticket.settled:  # no answer waits for its commit
             self._parts.pressure.charge(self._link)
 
-    def _not_stored(self, message: ApplicationMessage, identifier: int, failure: StorageFailure) -> bytes | None:
+    def _not_stored(self, identifier: int, failure: StorageFailure, qos: int = 1) -> bytes | None:
         """Answer a message whose commit failed: a Reason Code in MQTT 5, a close without acknowledgement in MQTT 3."""
         self._parts.counters.commits_failed += 1
         # The Client sends the message again, and it must count as a new one then.
@@ -314,7 +331,7 @@ class Publishing:
         if not self._v5:
             self._link.close_after_failure(failure)
             return None
-        return self._refusal(message.qos, identifier, failure_reason(failure), "the broker cannot store this now")
+        return self._refusal(qos, identifier, failure_reason(failure), "the broker cannot store this now")
 
     def _not_retained(
         self, message: ApplicationMessage, identifier: int, refusal: RetainRefused, after: CommitTicket

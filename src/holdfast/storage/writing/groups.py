@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from attrs import define
 
 from holdfast.storage.writing.writes import Identity, IWriteKind, Write
-from holdfast.tickets import CommitTicket, StorageFailure
+from holdfast.tickets import CommitTicket, RunTicket, StorageFailure
+
+#: A ticket and what it waits for: a write; several writes, for a :class:`RunTicket`; None is the end of the commit,
+#: with any result. None in place of one of several writes is one whose outcome is known.
+Entry = tuple[Identity | list[Identity | None] | None, CommitTicket]
 
 
 class CommitGroup:
@@ -18,8 +22,7 @@ class CommitGroup:
 
     def __init__(self) -> None:
         self.writes: dict[Identity, Write] = {}
-        #: an identity of None is a ticket that waits for the end of the commit, with any result
-        self.tickets: list[tuple[Identity | None, CommitTicket]] = []
+        self.tickets: list[Entry] = []
         self.size = 0
         self.coalesced = 0
         self.cancelled = 0
@@ -52,7 +55,25 @@ class CommitGroup:
     def keep_settled(self, left: Sequence[Write]) -> None:
         """Drop the tickets that wait for the writes ``left`` or for the whole group; :func:`merge_left` has them."""
         identities = {(write.kind, write.key) for write in left}
-        self.tickets = [entry for entry in self.tickets if entry[0] is not None and entry[0] not in identities]
+        self.tickets = [
+            entry for entry in self.tickets if entry[0] is not None and not _waits_for(entry[0], identities)
+        ]
+
+
+def note_failures(entries: Sequence[Entry], failures: Mapping[Identity, StorageFailure]) -> None:
+    """Tell the tickets of several writes which of these have failed."""
+    if failures:
+        for waited, ticket in entries:
+            if isinstance(ticket, RunTicket) and isinstance(waited, list):
+                ticket.failures.update(
+                    (place, failures[one]) for place, one in enumerate(waited) if one is not None and one in failures
+                )
+
+
+def _waits_for(waited: Identity | list[Identity | None], identities: Container[Identity]) -> bool:
+    if isinstance(waited, list):
+        return any(one in identities for one in waited)
+    return waited in identities
 
 
 def merge_left(left: Sequence[Write], group: CommitGroup, queued: CommitGroup | None) -> CommitGroup:
@@ -65,7 +86,13 @@ def merge_left(left: Sequence[Write], group: CommitGroup, queued: CommitGroup | 
     for write in left:
         merged.add(Write(write.kind, write.key, write.row, write.size, write.rank))
     identities = set(merged.writes)
-    merged.tickets = [entry for entry in group.tickets if entry[0] is None or entry[0] in identities]
+    for waited, ticket in group.tickets:
+        if waited is None:
+            merged.tickets.append((None, ticket))
+        elif _waits_for(waited, identities):
+            if isinstance(waited, list):  # of the others the outcome is known; later writes of their keys are not these
+                waited = [one if one in identities else None for one in waited]
+            merged.tickets.append((waited, ticket))
     if queued is not None:
         for write in queued.writes.values():
             merged.add(write)

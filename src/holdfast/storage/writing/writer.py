@@ -61,7 +61,7 @@ anyway), and several commits at a time (SQLite allows one writer, and settling i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
 from typing import Any, TypeVar
@@ -76,9 +76,9 @@ from holdfast.storage.revisions import RevisionClock
 from holdfast.storage.writing.commit_accounts import CommitAccounts
 from holdfast.storage.writing.committer import Committer
 from holdfast.storage.writing.errand import Errand
-from holdfast.storage.writing.groups import CommitGroup, CommitOutcome, merge_left
+from holdfast.storage.writing.groups import CommitGroup, CommitOutcome, merge_left, note_failures
 from holdfast.storage.writing.writes import Write
-from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure
+from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, RunTicket, StorageFailure
 
 T = TypeVar("T")
 
@@ -165,6 +165,11 @@ class Writer:
         """Whether the last attempt to write reached the database."""
         return not self._attempts
 
+    @property
+    def room(self) -> int:
+        """How many bytes may be added before publishers are told to pause."""
+        return self._max_pending - self.pending_bytes
+
     # --- work comes in ------------------------------------------------------------------------------------------------
 
     def submit(self, write: Write) -> CommitTicket:
@@ -179,6 +184,23 @@ class Writer:
         else:
             self._urgent = True  # a client waits
             group.tickets.append(((write.kind, write.key), ticket))
+        self._arrange()
+        return ticket
+
+    def submit_together(self, writes: Sequence[Write]) -> CommitTicket:
+        """Add writes to the next commit with one ticket, which knows the failure of each."""
+        ticket = RunTicket()
+        if self._closed is not None:
+            ticket.settle(self._closed)
+            return ticket
+        group = self._open_group()
+        for write in writes:
+            self.pending_bytes += group.add(write)
+        if self._flush_interval is not None and self._may_acknowledge(group, self._flush_interval):
+            self._arrange()
+            return COMMITTED
+        self._urgent = True  # a client waits
+        group.tickets.append(([(write.kind, write.key) for write in writes], ticket))
         self._arrange()
         return ticket
 
@@ -221,11 +243,14 @@ class Writer:
             self._enter(_IDLE)  # one last attempt
         return self._send(self._committer.close)
 
-    def _queued(self, write: Write) -> CommitGroup:
+    def _open_group(self) -> CommitGroup:
         queue = self._queue
         if not queue or type(queue[-1]) is not CommitGroup:  # a group never overtakes an errand
             queue.append(CommitGroup())
-        group = queue[-1]
+        return queue[-1]
+
+    def _queued(self, write: Write) -> CommitGroup:
+        group = self._open_group()
         self.pending_bytes += group.add(write)
         return group
 
@@ -354,6 +379,7 @@ class Writer:
         queued = None
         if self._queue and type(self._queue[0]) is CommitGroup:
             queued = self._queue.popleft()
+        note_failures(group.tickets, outcome.failures)  # of writes that run tickets share with those left
         merged = merge_left(outcome.left, group, queued)
         group.keep_settled(outcome.left)
         self._queue.appendleft(merged)
@@ -365,9 +391,10 @@ class Writer:
         if isinstance(group, Errand):
             group.answer_with(outcome, self._database)
         failures = outcome.failures if isinstance(outcome, CommitOutcome) else {}
+        note_failures(group.tickets, failures)
         for identity, ticket in group.tickets:
             try:
-                ticket.settle(failures.get(identity) if failures and identity else None)
+                ticket.settle(failures.get(identity) if failures and isinstance(identity, tuple) else None)
             except Exception:  # noqa: BLE001 - one callback's mistake must not cost the others their acknowledgement
                 self._log.failure("an acknowledgement failed")
 
