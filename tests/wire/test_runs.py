@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.wire import KnownTopics, PacketParser, Run, WireError, encode
+from holdfast.wire import KnownTopics, PacketParser, RetainedRun, Run, WireError, encode
 from holdfast.wire import packets as p
 from holdfast.wire.runs import LONGEST_RUN
 from tests.strategies import fragments, packets
@@ -57,7 +57,7 @@ def streams(draw: st.DrawFn, version: int) -> bytes:
     return stream
 
 
-def parsed(parser: PacketParser, piece: bytes, runs: bool = True) -> Iterator[p.Packet | Run | str]:
+def parsed(parser: PacketParser, piece: bytes, runs: bool = True) -> Iterator[p.Packet | Run | RetainedRun | str]:
     """Yield the packets and runs that a piece completes, or the error in it."""
     parser.receive_data(piece)
     while True:
@@ -76,7 +76,7 @@ def shown(packet: Any) -> Any:
     return packet if isinstance(packet, p.Publish | str) else type(packet)
 
 
-def taken_apart(packet: p.Packet | Run | str) -> list[Any]:
+def taken_apart(packet: p.Packet | Run | RetainedRun | str) -> list[Any]:
     return list(packet.publishes()) if isinstance(packet, Run) else [packet]
 
 

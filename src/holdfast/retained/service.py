@@ -64,12 +64,15 @@ class IRetainedMessages(Interface):
         it is also sent to present subscribers.
         """
 
+    retains_together = Attribute("False if :meth:`retain` has to decide about each message now.")
+
     def retain_together(
         topics: Sequence[str], payloads: Sequence[bytes], qos: int, client_id: str, username: str | None
     ) -> CommitTicket | None:
         """Store messages of one Client with one ticket: none has properties or an empty payload.
 
-        Returns None, without any effect, if :meth:`retain` has to decide about each.
+        Returns None, without any effect, if :meth:`retain` has to decide about each. Called only if
+        ``retains_together``.
         """
 
     def refused(message: ApplicationMessage, refusal: RetainRefused, outcome: str) -> None:
@@ -192,17 +195,20 @@ class RetainedMessages(Service):
         change = RetainedChange(topic, revision, now, retained, message.client_id, message.username, origin)
         return self._put(change, ChangeKind.SET, origin, live)
 
+    @property
+    def retains_together(self) -> bool:
+        """False if :meth:`retain` has to decide about each message now: with quotas or a rate, or while replays run."""
+        return self._ledger is None and self._publishing is None and not len(self.feed) and bool(self._limits.enable)
+
     def retain_together(
         self, topics: Sequence[str], payloads: Sequence[bytes], qos: int, client_id: str, username: str | None
     ) -> CommitTicket | None:
         """Store messages of one Client with one ticket: none has properties or an empty payload.
 
-        Returns None, without any effect, if :meth:`retain` has to decide about each: with quotas or a rate, while
-        replays run, if a message is too long, and if publishers would have to be paused among them.
+        Returns None, without any effect, if :meth:`retain` has to decide about each: if one is too long, or if
+        publishers would have to be paused among them.
         """
         limits = self._limits
-        if self._ledger is not None or self._publishing is not None or len(self.feed) or not limits.enable:
-            return None
         longest, largest = max(map(len, topics)), max(map(len, payloads))
         if 4 * longest > limits.max_topic_length or 0 < limits.max_payload_size < largest:
             return None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.messages import RetainedChange
+from holdfast.messages import RetainedChange, RetainedChanges
 from holdfast.retained.store.rows import (
     COLUMNS,
     MESSAGE_COLUMNS,
@@ -17,6 +17,7 @@ from holdfast.retained.store.rows import (
     message_of,
     packet_of,
     row_of,
+    rows_of,
 )
 from holdfast.storage.tables import retained
 from holdfast.wire.properties import NO_PROPERTIES, Properties
@@ -32,6 +33,19 @@ def test_a_row_has_its_message_and_its_packets(data: st.DataObject, topic: str) 
     for version in (3, 4, 5):
         assert packet_of(row, version) == packet(stored, version)
     assert longest_packet(row) == len(packet(stored, 5))
+
+
+@given(
+    st.lists(st.tuples(topics, st.binary(min_size=1, max_size=20) | st.just(b"x" * 130)), min_size=1),
+    st.integers(0, 2),
+    st.none() | st.just(NOW + 5),
+)
+def test_rows_made_together_are_the_same_as_one_by_one(
+    found: list[tuple[str, bytes]], qos: int, expires_at: int | None
+) -> None:
+    names, payloads = zip(*found, strict=True)
+    changes = RetainedChanges(names, payloads, range(7, 7 + len(found)), qos, "c", "u", NOW, expires_at)
+    assert rows_of(changes) == [row_of(change) for change in changes.singly()]
 
 
 @pytest.mark.parametrize("size", [0, 117, 118, 119, 16_370, 16_380, 2_097_140])

@@ -117,7 +117,7 @@ def test_answers_to_a_run_leave_singly_if_so_many_may_not_leave_together(
 
 def test_in_a_run_only_the_messages_that_failed_are_refused(answers: Acknowledgements, sent: list[bytes]) -> None:
     first, run = CommitTicket(), RunTicket()
-    answers.send_when_committed(first, b"0", refusal, 1)
+    answers.send_when_committed(first, b"0", refusal, True)
     answers.send_together_when_committed(run, b"aabbcc", 3, refusal_of_one)
     answers.send_when_committed(COMMITTED, b"4", refusal)
     run.failures[1] = FAILURE

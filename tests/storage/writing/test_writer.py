@@ -22,7 +22,7 @@ from holdfast.storage.revisions import RevisionClock
 from holdfast.storage.writing.committer import MARK_AHEAD
 from holdfast.storage.writing.writer import Writer
 from holdfast.storage.writing.writes import IWriteKind, Write
-from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure
+from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, RunTicket, StorageFailure
 from tests.storage.doubles import Faults, FaultyDatabase, InjectedError, Wall, fresh_file, result_of
 
 POISON = "poison"
@@ -547,6 +547,77 @@ def test_only_the_row_to_blame_is_refused(path: Path, bad: set[int], value: Any)
     following = desk.submit("next")
     desk.executor.stop()
     assert kinds([following]) == [None]
+
+
+@pytest.mark.parametrize("bad", [set(), {0}, {1, 5}, {0, 1, 2, 3, 4, 5, 6}])
+def test_a_ticket_of_several_writes_knows_which_are_refused(path: Path, bad: set[int]) -> None:
+    desk = Desk(path, manual=True)
+    desk.submit("first")
+    ticket = together(desk, *(POISON if number in bad else "v" for number in range(7)))
+    after = desk.submit("after")
+    assert not ticket.settled
+    desk.executor.stop()
+    assert [failure_kind(ticket, number) for number in range(7)] == [
+        FailureKind.REFUSED if number in bad else None for number in range(7)
+    ]
+    assert (ticket.failure is None) is not bool(bad)
+    assert kinds([after]) == [None]
+
+
+def test_a_ticket_of_several_writes_waits_for_those_that_are_left(path: Path) -> None:
+    """The database goes away between two transactions. A later write of a stored key does not change its outcome."""
+    desk = Desk(path, manual=True)
+    desk.submit("first")
+    ticket = together(desk, "v", POISON, "v", "v")
+    desk.executor.step()
+    work = desk.notes.apply
+
+    def apply(cursor: Cursor, writes: Sequence[Write]) -> int:
+        if [write.key for write in writes] == ["2", "3"]:
+            desk.faults.away = True
+        return work(cursor, writes)
+
+    desk.notes.apply = apply  # type: ignore[method-assign]
+    desk.executor.step()
+    assert desk.faults.away
+    assert not ticket.settled
+    later = desk.submit("0", POISON)
+    desk.notes.apply = work  # type: ignore[method-assign]
+    desk.faults.away = False
+    desk.clock.advance(0.1)
+    desk.executor.stop()
+    assert [failure_kind(ticket, number) for number in range(4)] == [None, FailureKind.REFUSED, None, None]
+    assert kinds([later]) == [FailureKind.REFUSED]
+    assert desk.stored() == {"first": "v", "0": "v", "2": "v", "3": "v"}
+
+
+def test_several_writes_for_a_closed_writer_fail(path: Path) -> None:
+    desk = Desk(path)
+    result_of(desk.writer.close())
+    ticket = together(desk, "v", "v")
+    assert [failure_kind(ticket, number) for number in range(2)] == [FailureKind.UNAVAILABLE] * 2
+
+
+def test_async_several_writes_are_acknowledged_ahead_of_the_disk(path: Path) -> None:
+    desk = Desk(path, flush_interval=0.25)
+    assert desk.writer.submit_together([Write(desk.notes, "a", "v", 1)]) is COMMITTED
+    assert desk.writer.room == 999
+    desk.clock.advance(0.25)
+    assert desk.stored() == {"a": "v"}
+    assert desk.writer.room == 1000
+
+
+def together(desk: Desk, *values: Any) -> RunTicket:
+    """Submit values together; their keys are their numbers."""
+    ticket = desk.writer.submit_together([Write(desk.notes, f"{key}", value, 1) for key, value in enumerate(values)])
+    assert isinstance(ticket, RunTicket)
+    return ticket
+
+
+def failure_kind(ticket: RunTicket, place: int) -> FailureKind | None:
+    assert ticket.settled
+    failure = ticket.failure_of(place)
+    return None if failure is None else failure.kind
 
 
 def test_superseded_writes_share_the_refusal_of_the_last(path: Path) -> None:

@@ -58,6 +58,7 @@ class RetainedRuns:
         parts, limits = self._parts, self._link.limits
         if (
             self._authorizer.epoch is None
+            or not parts.retained.retains_together
             or parts.pressure.active
             or qos > limits.max_qos_allowed
             or not limits.retain_available
