@@ -17,7 +17,7 @@ from holdfast.storage.errors import StoreDamaged, StoreUnusable
 from holdfast.storage.sqlite import quarantine
 from holdfast.storage.sqlite.quarantine import OnCorruption
 from holdfast.tickets import CommitTicket, FailureKind, StorageFailure
-from tests.retained.store.contract import NOW, message
+from tests.retained.store.contract import NOW, batches, message
 from tests.storage.doubles import fresh_file, result_of
 from tests.storage.sqlite.ruins import PAGE, contents, filled, garble, leaves, put, store, topics
 from tests.storage.writing.test_writer import errors
@@ -254,7 +254,7 @@ def test_damage_found_later_stops_all_writing_and_is_remembered(path: Path, erro
     assert errors == []
     put(retained, ["another"], b"is stored")
     with pytest.raises(StorageFailure, match="malformed"):
-        result_of(retained.read(Selection("#", 4, 1 << 62, 1, NOW), "", 5000, 5000, 1 << 24, False))
+        list(batches(retained, Selection("#", 4, 1 << 62, 1, NOW)))
     assert [event["log_level"].name for event in errors] == ["critical"]
     ticket = put_one(retained, "refused")
     assert ticket.settled
