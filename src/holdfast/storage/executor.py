@@ -68,9 +68,7 @@ class ThreadExecutor:
             thread = Thread(target=self._run, name=self._name, daemon=True)
             try:
                 thread.start()
-            except (
-                RuntimeError
-            ) as error:  # the system has no thread left: the work fails, and the next call tries again
+            except RuntimeError as error:  # no thread is left: the work fails, and the next call tries again
                 self._reactor.callFromThread(done, error)
                 return
             self._thread = thread

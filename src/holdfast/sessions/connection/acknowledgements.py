@@ -85,8 +85,6 @@ class Acknowledgements:
                 self._send(packet, number)
             return
         entry = _Entry(packet, counted, number)
-        self._append(entry)
-        self.unacknowledged_publishes += counted
 
         def settled(failure: StorageFailure | None) -> None:
             with self._guard:
@@ -95,9 +93,7 @@ class Acknowledgements:
                 entry.ready = True
                 self._send_ready()
 
-        ticket.when_settled(settled)
-        if not ticket.settled:
-            self._charge()
+        self._wait(entry, ticket, settled)
 
     def send_together_when_committed(
         self, ticket: CommitTicket, packets: bytes, number: int, refusal: RefusalOfOne
@@ -108,8 +104,6 @@ class Acknowledgements:
                 self._send(packets, number)
             return
         entry = _Entry(packets, number, number)
-        self._append(entry)
-        self.unacknowledged_publishes += number
 
         def settled(failure: StorageFailure | None) -> None:
             with self._guard:
@@ -119,6 +113,12 @@ class Acknowledgements:
                 else:
                     self._settle_singly(entry, ticket, failure, refusal)
 
+        self._wait(entry, ticket, settled)
+
+    def _wait(self, entry: _Entry, ticket: CommitTicket, settled: Callable[[StorageFailure | None], None]) -> None:
+        """Add an entry behind the others, and call ``settled`` with the outcome of its ticket."""
+        self._append(entry)
+        self.unacknowledged_publishes += entry.counted
         ticket.when_settled(settled)
         if not ticket.settled:
             self._charge()

@@ -114,7 +114,7 @@ class Blocks:
         if not left:
             del self._firsts[index], self._blocks[index]
             return
-        if before < left:  # the messages behind the gap are a block of their own, or are what is left of this one
+        if before < left:  # messages are left behind the gap
             rest = left - before
             rest_bytes = left_bytes * rest // left
             first = self._firsts[index] + before + count
