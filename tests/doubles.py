@@ -45,12 +45,16 @@ class TurnClock(Clock):
                 call.func(*call.args, **call.kw)
 
 
+#: the address of every client on a transport in memory
+PEER = Peer(ip_address("192.0.2.1"), 5555)
+
+
 @implementer(INetworkConnection)
 class Network:
     """A transport that sends everything at once, or nothing while it is ``blocked``."""
 
     def __init__(self) -> None:
-        self.peer = Peer(ip_address("192.0.2.1"), 5555)
+        self.peer = PEER
         self.blocked = False
         self.written: list[bytes] = []
         self.closed: bool = False

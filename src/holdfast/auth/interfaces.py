@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
-from attrs import frozen
+from attrs import field, frozen
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
 from holdfast.messages import ApplicationMessage
+from holdfast.peers.address import Peer
 from holdfast.wire.reasons import ReasonCode
+
+_UNIX = Peer(None)
+
+
+@frozen
+class PeerCertificate:
+    """The certificate of a TLS client, whose chain is verified.
+
+    ``common_name`` is None if the subject has none. ``alternative_names`` has the DNS names, e-mail addresses and URIs.
+    ``subject`` is the whole subject as in RFC 4514.
+    """
+
+    common_name: str | None
+    alternative_names: tuple[str, ...]
+    subject: str
 
 
 @frozen
 class Credentials:
-    """The credentials of a Client in CONNECT, and its listener."""
+    """The credentials of a Client in CONNECT, its listener, its peer (as a trusted proxy tells it) and its verified TLS
+    certificate.
+    """
 
     client_id: str
     username: str | None
-    password: bytes | None
+    password: bytes | None = field(repr=False)
     listener: str
     protocol_version: int
+    peer: Peer = _UNIX
+    certificate: PeerCertificate | None = None
+
+    @property
+    def address(self) -> str:
+        """The host that the Client connects from; ``unix`` for a UNIX domain socket."""
+        return str(self.peer.ip or "unix")
 
 
 @frozen
@@ -26,11 +51,59 @@ class Principal:
     """The authenticated identity behind a Network Connection.
 
     With authentication, ``username`` is proven, and None for a guest. Without it, nobody judges the User Name in
-    CONNECT.
+    CONNECT. ``address`` is that of :class:`Credentials`. Not part of the identity, and so not of the comparison:
+    ``expires_at``, in seconds since the epoch (None for never), and ``method``, the configured name of the
+    authentication method that has accepted the Client.
     """
 
     client_id: str
     username: str | None
+    groups: frozenset[str] = frozenset()
+    listener: str = ""
+    address: str = ""
+    expires_at: float | None = field(default=None, eq=False)
+    method: str = field(default="", eq=False)
+
+
+@frozen
+class Accepted:
+    """The credentials are right: the User Name that they prove, its groups, and when the identity ends.
+
+    ``expires_at`` is in seconds since the epoch, None for never.
+    """
+
+    username: str
+    groups: frozenset[str] = frozenset()
+    expires_at: float | None = None
+
+
+@frozen
+class Denied:
+    """The credentials are wrong, or cannot be judged now; ``explanation`` is a clause for the log.
+
+    Server unavailable (0x88) and Server busy (0x89) say that the credentials were not judged.
+    """
+
+    reason: ReasonCode
+    explanation: str
+
+
+@frozen
+class Ignored:
+    """The method does not know this kind of credentials, or this user: the next method in the chain is asked."""
+
+
+IGNORED = Ignored()
+
+#: what an authentication method says of credentials
+Verdict = Accepted | Denied | Ignored
+
+
+class IAuthenticationMethod(Interface):
+    """One method in the chain of a listener."""
+
+    def judge(credentials: Credentials) -> Verdict | Deferred[Verdict]:
+        """Judge the credentials, at once or later. An exception counts as Denied: the method is unavailable."""
 
 
 class IAuthenticator(Interface):

@@ -56,6 +56,14 @@ class Subsection:
     help: str
 
 
+@frozen
+class Variants:
+    """Tables that the operator names, beside the keys of a section. Their key ``type`` names the section of each."""
+
+    types: Mapping[str, type[Section]]
+    help: str
+
+
 def option(kind: Kind, default: object, *, help: str, effect: str, example: object) -> Any:
     """Describe a key; ``example`` is None if the default is the only value.
 
@@ -82,7 +90,24 @@ def partial_table(section: type[Section], help: str) -> Mapping[str, Subsection]
     return {_METADATA: Subsection(section, Form.PARTIAL, help)}
 
 
+def variants(types: Mapping[str, type[Section]], help: str) -> Mapping[str, Variants]:
+    """Return the metadata of a field for the tables of a section that are none of its keys: a mapping by name.
+
+    ``types`` maps each value of their key ``type`` to the section with their other keys. A section has one such field.
+    """
+    return {_METADATA: Variants(types, help)}
+
+
+def variants_of(section: type[Section]) -> tuple[str, Variants] | None:
+    """Return the field of a section for its variants, and their description; None if it has none."""
+    for each in attrs.fields(section):  # type: ignore[arg-type]  # all sections are attrs classes
+        if isinstance(found := each.metadata.get(_METADATA), Variants):
+            return each.name, found
+    return None
+
+
 def described(section: type[Section]) -> Mapping[str, Option | Subsection]:
-    """Return the keys of a section in the order of the class."""
+    """Return the keys of a section in the order of the class, without its variants."""
     fields = attrs.fields(section)  # type: ignore[arg-type]  # all sections are attrs classes
-    return {field.name: field.metadata[_METADATA] for field in fields if _METADATA in field.metadata}
+    found = {field.name: field.metadata.get(_METADATA) for field in fields}
+    return {name: entry for name, entry in found.items() if isinstance(entry, (Option, Subsection))}

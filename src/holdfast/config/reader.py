@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 from attrs import frozen
 
 from holdfast.config import unknown_keys
-from holdfast.config.fields import Form, Option, Section, Subsection, described
+from holdfast.config.fields import Form, Option, Section, Subsection, Variants, described, variants_of
 from holdfast.config.kinds import InvalidValue, invalid_value
-from holdfast.config.toml.text import dotted
+from holdfast.config.toml.text import dotted, literal
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NAME_ALLOWED = "names of 1 to 64 letters, digits, - and _"
@@ -64,10 +64,18 @@ class Reader:
             self.reject(path, str(invalid_value(found, f"a table, [{dotted(path)}]")))
             return {}
         known = described(section)
+        named = variants_of(section)
         values: dict[str, Any] = {}
+        variants: dict[str, Section] = {}
+        if named is not None:
+            values[named[0]] = variants
         for key, value in found.items():
             here = (*path, key)
             match known.get(key):
+                case None if named is not None and isinstance(value, dict):
+                    variant = self._variant(named[1], value, here)
+                    if variant is not None:
+                        variants[key] = variant
                 case None:
                     self.reject(here, unknown_keys.explain(here, known, self._known))
                 case Option(kind=kind):
@@ -93,9 +101,26 @@ class Reader:
             self.reject(path, str(invalid_value(found, f"tables with a name, [{dotted([*path, 'NAME'])}]")))
             return {}
         for name in found:
-            if _NAME.fullmatch(name) is None:
-                self.reject((*path, name), f"not a name; allowed: {_NAME_ALLOWED}")
+            self._check_name((*path, name))
         return {name: self.section(section, value, (*path, name)) for name, value in found.items()}
+
+    def _variant(self, variants: Variants, found: dict[str, object], path: KeyPath) -> Section | None:
+        """Return the section that the key ``type`` of a table names; None if the table cannot be used."""
+        self._check_name(path)
+        type_name = found.get("type")
+        allowed = " or ".join(map(literal, variants.types))
+        if type_name is None:
+            self.reject(path, f"has no type; allowed: type = {allowed}")
+            return None
+        section = variants.types.get(type_name) if isinstance(type_name, str) else None
+        if section is None:
+            self.reject((*path, "type"), str(invalid_value(type_name, allowed)))
+            return None
+        return self.section(section, {key: value for key, value in found.items() if key != "type"}, path)
+
+    def _check_name(self, path: KeyPath) -> None:
+        if _NAME.fullmatch(path[-1]) is None:
+            self.reject(path, f"not a name; allowed: {_NAME_ALLOWED}")
 
     def _learn(self, section: type[Section], path: KeyPath) -> None:
         """Note the paths of all keys, to suggest the right path for a key in the wrong table."""
@@ -106,8 +131,14 @@ class Reader:
                 self._learn(entry.section, here)
             elif isinstance(entry, Subsection) and entry.form is Form.NAMED:
                 self._learn_named(entry.section, here)
+        named = variants_of(section)
+        for variant in named[1].types.values() if named is not None else ():
+            self._learn_named(variant, path)
 
     def _learn_named(self, section: type[Section], path: KeyPath) -> None:
         for key, entry in described(section).items():
             if isinstance(entry, Option):
-                self._known.setdefault(key, []).append(dotted((*path, "NAME", key)))
+                known = self._known.setdefault(key, [])
+                here = dotted((*path, "NAME", key))
+                if here not in known:  # several variants may have this key
+                    known.append(here)

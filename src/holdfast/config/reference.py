@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 
 from holdfast.config.document import Config, ZoneOverrides
-from holdfast.config.fields import Form, Option, Section, Subsection, described
+from holdfast.config.fields import Form, Option, Section, Subsection, Variants, described, variants_of
 from holdfast.config.sections.listeners import ListenerConfig
 from holdfast.config.toml.text import literal
 
@@ -126,11 +126,26 @@ def _described_options(section: type[Section], prefix: str) -> Iterator[dict[str
             continue
         heading = name if table.form is Form.TABLE else f"{name}.NAME"
         for key, entry in _options(table.section):
-            yield {
-                "key": f"{heading}.{key}", "default": literal(entry.default), "allowed": entry.kind.allowed,
-                "help": entry.help, "effect": entry.effect,
-            }  # fmt: skip
+            yield _described_option(f"{heading}.{key}", entry)
+        for type_name, variant, _ in _types(table.section):
+            for key, entry in _options(variant):
+                yield _described_option(f"{heading}.NAME ({type_name}).{key}", entry)
         yield from _described_options(table.section, f"{name}.")
+
+
+def _described_option(key: str, entry: Option) -> dict[str, str]:
+    return {
+        "key": key, "default": literal(entry.default), "allowed": entry.kind.allowed,
+        "help": entry.help, "effect": entry.effect,
+    }  # fmt: skip
+
+
+def _types(section: type[Section]) -> Iterator[tuple[str, type[Section], Variants]]:
+    """Yield each type of the variants of a section, and its keys."""
+    named = variants_of(section)
+    if named is not None:
+        for type_name, variant in named[1].types.items():
+            yield type_name, variant, named[1]
 
 
 def _tables(section: type[Section], prefix: str) -> Iterator[tuple[str, Subsection]]:
@@ -155,10 +170,19 @@ def _toml_tables(section: type[Section], prefix: str) -> Iterator[str]:
             yield f"[{name}]\n"
         else:  # only listeners have one by default
             yield f"[{name}.default]\n" if table.section is ListenerConfig else f"# [{name}.NAME]\n"
-        for key, entry in _options(table.section):
-            yield f"{_comment(entry.help)}\n{_comment(f'Allowed: {entry.kind.allowed}.')}"
-            yield f"# {key} = {literal(entry.default)}\n"
+        yield from _toml_options(table.section)
+        for number, (type_name, variant, variants) in enumerate(_types(table.section)):
+            if not number:
+                yield f"{_comment(variants.help)}\n"
+            yield f"# [{name}.NAME]\n# type = {literal(type_name)}\n"
+            yield from _toml_options(variant)
         yield from _toml_tables(table.section, f"{name}.")
+
+
+def _toml_options(section: type[Section]) -> Iterator[str]:
+    for key, entry in _options(section):
+        yield f"{_comment(entry.help)}\n{_comment(f'Allowed: {entry.kind.allowed}.')}"
+        yield f"# {key} = {literal(entry.default)}\n"
 
 
 def _markdown_tables(section: type[Section], prefix: str) -> Iterator[str]:
@@ -170,7 +194,17 @@ def _markdown_tables(section: type[Section], prefix: str) -> Iterator[str]:
         yield f"## [{heading}]\n\n{_escaped(table.help)}\n"
         for key, entry in _options(table.section):
             yield _markdown_option(heading, key, entry)
+        for number, (type_name, variant, variants) in enumerate(_types(table.section)):
+            if not number:
+                yield f"## [{heading}.NAME]\n\n{_escaped(variants.help)}\n"
+            yield f"## [{heading}.NAME] with type = {literal(type_name)}\n\n{_escaped(_first_line(variant))}\n"
+            for key, entry in _options(variant):
+                yield _markdown_option(f"{heading}.NAME", key, entry)
         yield from _markdown_tables(table.section, f"{name}.")
+
+
+def _first_line(section: type[Section]) -> str:
+    return (section.__doc__ or "").partition("\n")[0]
 
 
 def _markdown_option(table: str, key: str, entry: Option) -> str:

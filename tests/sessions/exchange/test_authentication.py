@@ -19,7 +19,7 @@ from holdfast.auth.interfaces import (
 from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.conformance.expect import Door, Forbidding, payloads, refused
-from tests.doubles import Client, MemoryBroker
+from tests.doubles import PEER, Client, MemoryBroker
 
 CONTINUE = ReasonCode.CONTINUE_AUTHENTICATION
 AGAIN = ReasonCode.RE_AUTHENTICATE
@@ -100,7 +100,7 @@ def test_a_method_may_have_any_number_of_steps() -> None:
     assert connack.properties.authentication_method == "riddle"
     assert connack.properties.authentication_data == b"bye"
     assert method.heard == [b"hello", b"one", None]
-    assert method.shown == [Credentials("c", "bob", b"secret", "test", 5)]
+    assert method.shown == [Credentials("c", "bob", b"secret", "test", 5, PEER)]
 
 
 def test_a_method_is_asked_in_place_of_the_authenticator() -> None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from holdfast.peers.address import Peer
 from holdfast.sessions.connection.acknowledgements import Acknowledgements
 from holdfast.sessions.connection.connection_log import ConnectionLog
 from holdfast.sessions.connection.error_guard import ErrorGuard
@@ -111,6 +112,10 @@ class IClientLink(Protocol):
     explanations: Explanations
     acknowledgements: Acknowledgements
     guard: ErrorGuard
+
+    @property
+    def peer(self) -> Peer:
+        """The Client's address, as a trusted proxy tells it."""
 
     @property
     def is_closed(self) -> bool:

@@ -30,6 +30,7 @@ from twisted.python.failure import Failure
 
 from holdfast.auth.answer_in_time import in_time
 from holdfast.log.client_log import ClientLog
+from holdfast.peers.address import Peer
 from holdfast.sessions.connection.acknowledgements import Acknowledgements
 from holdfast.sessions.connection.aliases import OutgoingAliases
 from holdfast.sessions.connection.backpressure import Pressure
@@ -132,6 +133,12 @@ class Connection:
             on_silence=self._was_silent,
         )
         counters.connections += 1
+
+    @property
+    def peer(self) -> Peer:
+        """The Client's address, as a trusted proxy tells it."""
+        peer: Peer = self._network.peer
+        return peer
 
     @property
     def is_closed(self) -> bool:

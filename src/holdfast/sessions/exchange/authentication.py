@@ -46,7 +46,9 @@ class TakesDecision(Protocol):
 def credentials_of(link: IClientLink, handshake: Handshake) -> Credentials:
     """Return the credentials in the Client's CONNECT."""
     packet = handshake.packet
-    return Credentials(handshake.client_id, packet.username, packet.password, link.listener, packet.protocol_version)
+    return Credentials(
+        handshake.client_id, packet.username, packet.password, link.listener, packet.protocol_version, link.peer
+    )
 
 
 class _Dialogue:
