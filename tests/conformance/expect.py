@@ -9,7 +9,7 @@ import pytest
 from zope.interface import implementer
 
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
-from holdfast.auth.interfaces import Credentials, IAuthenticator, IAuthorizer, Principal
+from holdfast.auth.interfaces import Credentials, Grant, IAuthenticator, IAuthorizer, Principal
 from holdfast.messages import ApplicationMessage
 from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode, encode_properties, encode_variable_byte_integer
 from holdfast.wire import packets as p
@@ -96,11 +96,11 @@ class Forbidding(UnrestrictedAuthorizer):
     def __init__(self, *topics: str) -> None:
         self.topics = set(topics)
 
-    def may_publish(self, principal: Principal, topic: str, qos: int, retain: bool) -> bool:
+    def may_publish(self, principal: Principal, topic: str, qos: int, retain: bool, clears: bool = False) -> bool:
         return topic not in self.topics
 
-    def may_subscribe(self, principal: Principal, topic_filter: str, qos: int) -> bool:
-        return topic_filter not in self.topics
+    def may_subscribe(self, principal: Principal, topic_filter: str, qos: int) -> Grant:
+        return Grant.REFUSED if topic_filter in self.topics else Grant.GRANTED
 
     def may_receive(self, principal: Principal, message: ApplicationMessage) -> bool:
         return message.topic not in self.topics

@@ -9,7 +9,7 @@ import pytest
 from zope.interface import implementer
 
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
-from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, Principal
+from holdfast.auth.interfaces import Grant, IAuthenticator, IAuthorizer, Principal
 from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.sessions.connection.explanations import LONGEST
 from holdfast.sessions.limits import Limits, WhenFull
@@ -138,11 +138,11 @@ def test_subscriptions_get_at_most_the_maximum_qos() -> None:
 class Deny(UnrestrictedAuthorizer):
     """Allows nothing."""
 
-    def may_publish(self, principal, topic, qos, retain):  # type: ignore[no-untyped-def]
+    def may_publish(self, principal, topic, qos, retain, clears=False):  # type: ignore[no-untyped-def]
         return False
 
     def may_subscribe(self, principal, topic_filter, qos):  # type: ignore[no-untyped-def]
-        return False
+        return Grant.REFUSED
 
 
 def denied() -> MemoryBroker:

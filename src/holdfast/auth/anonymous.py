@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Container
 
+from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from holdfast.auth.interfaces import Credentials, IAuthenticator, IAuthorizer, Principal
+from holdfast.auth.interfaces import Credentials, Grant, IAuthenticator, IAuthorizer, Principal
 from holdfast.messages import ApplicationMessage
 from holdfast.wire.reasons import ReasonCode
 
@@ -44,14 +45,24 @@ class UnrestrictedAuthorizer:
     checks_delivery = False
     epoch: object = 0
 
-    def may_publish(self, principal: Principal, topic: str, qos: int, retain: bool) -> bool:
+    def may_publish(
+        self, principal: Principal, topic: str, qos: int, retain: bool, clears: bool = False
+    ) -> bool | Deferred[bool]:
         """Allow every PUBLISH and Will Message."""
         return True
 
-    def may_subscribe(self, principal: Principal, topic_filter: str, qos: int) -> bool:
+    def may_subscribe(self, principal: Principal, topic_filter: str, qos: int) -> Grant | Deferred[Grant]:
         """Allow every subscription."""
-        return True
+        return Grant.GRANTED
 
-    def may_receive(self, principal: Principal, message: ApplicationMessage) -> bool:
+    def may_receive(self, principal: Principal, message: ApplicationMessage) -> bool | Deferred[bool]:
         """Allow every delivery."""
         return True
+
+    def may_keep(self, username: str | None, client_id: str | None, topic: str) -> bool:
+        """Keep every retained message."""
+        return True
+
+    def receivable(self, principal: Principal, topic_filter: str) -> Grant:
+        """Allow every retained message."""
+        return Grant.GRANTED

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 from attrs import field, frozen
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
@@ -159,22 +161,39 @@ class IEnhancedAuthenticator(Interface):
         """
 
 
-class IAuthorizer(Interface):
-    """Decides about the permissions of a Principal. Every method answers True or False, at once or later.
+class Grant(Enum):
+    """What a Principal gets of the messages that match one Topic Filter."""
 
-    No answer in time (:mod:`holdfast.auth.answer_in_time`) means False.
+    REFUSED = "none of them"
+    GRANTED = "all of them, without further questions"
+    FILTERED = "those that may_receive allows, which is asked for each delivery"
+
+
+class IAuthorizer(Interface):
+    """Decides about the permissions of a Principal. Every answer is for now; some may come later, as a Deferred.
+
+    No answer in time (:mod:`holdfast.auth.answer_in_time`) means False, or REFUSED.
     """
 
-    checks_delivery = Attribute("False if may_receive is always True: then deliveries do not call it.")
-    epoch = Attribute(
-        "A value that changes whenever an answer of may_publish may change. None if each call may have another answer."
-    )
+    checks_delivery = Attribute("False if no subscription is ever FILTERED: then deliveries do not call may_receive.")
+    epoch = Attribute("A value that changes whenever any answer may change. None if each call may have another answer.")
 
-    def may_publish(principal: Principal, topic: str, qos: int, retain: bool) -> bool | Deferred[bool]:
-        """Tell whether the Principal may publish this, also as a Will Message."""
+    def may_publish(
+        principal: Principal, topic: str, qos: int, retain: bool, clears: bool = False
+    ) -> bool | Deferred[bool]:
+        """Tell whether the Principal may publish this, also as a Will Message.
 
-    def may_subscribe(principal: Principal, topic_filter: str, qos: int) -> bool | Deferred[bool]:
+        ``clears`` tells that the message empties a retained one: RETAIN is 1, and its payload is empty.
+        """
+
+    def may_subscribe(principal: Principal, topic_filter: str, qos: int) -> Grant | Deferred[Grant]:
         """Tell whether the Principal may subscribe to this Topic Filter (without the prefix $share/NAME/)."""
 
     def may_receive(principal: Principal, message: ApplicationMessage) -> bool | Deferred[bool]:
         """Tell whether the Principal may receive this message. A replayed message does not name its publisher."""
+
+    def may_keep(username: str | None, client_id: str | None, topic: str) -> bool:
+        """Tell whether the publisher of a retained message may still retain a message of this topic."""
+
+    def receivable(principal: Principal, topic_filter: str) -> Grant:
+        """Tell which of the retained messages that match a Topic Filter the Principal may receive now."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from holdfast.auth.anonymous import UnrestrictedAuthorizer
-from holdfast.auth.interfaces import Credentials, IAuthenticator, IAuthorizer, Principal
+from holdfast.auth.interfaces import Credentials, Grant, IAuthenticator, IAuthorizer, Principal
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p
+from tests.authorizers import Filtering
 from tests.doubles import Client, MemoryBroker
 
 VERSIONS = pytest.mark.parametrize("version", [3, 4, 5])
@@ -252,21 +254,18 @@ def test_a_flood_while_waiting_stops_the_reading() -> None:
 
 
 @implementer(IAuthorizer)
-class SlowAuthorizer(UnrestrictedAuthorizer):
+class SlowAuthorizer(Filtering):
     """Answers about publishing, subscribing and receiving when the test lets it."""
 
-    checks_delivery = True
-    epoch = None
-
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str, Deferred[bool]]] = []
+        self.asked: list[tuple[str, str, Deferred[Any]]] = []
 
-    def _ask(self, what: str, topic: str) -> Deferred[bool]:
-        answer: Deferred[bool] = Deferred()
+    def _ask(self, what: str, topic: str) -> Deferred[Any]:
+        answer: Deferred[Any] = Deferred()
         self.asked.append((what, topic, answer))
         return answer
 
-    def may_publish(self, principal, topic, qos, retain):  # type: ignore[no-untyped-def]
+    def may_publish(self, principal, topic, qos, retain, clears=False):  # type: ignore[no-untyped-def]
         return self._ask("publish", topic)
 
     def may_subscribe(self, principal, topic_filter, qos):  # type: ignore[no-untyped-def]
@@ -290,7 +289,7 @@ def test_every_step_passes_the_authorizer_and_keeps_its_order() -> None:
     for (what, topic, answer), allowed in zip(list(slow.asked), (True, False), strict=True):
         assert what == "subscribe"
         assert topic in ("ok", "no")
-        answer.callback(allowed)
+        answer.callback(Grant.FILTERED if allowed else Grant.REFUSED)
     broker.settle()
     (suback,) = client.packets()
     assert isinstance(suback, p.Suback)

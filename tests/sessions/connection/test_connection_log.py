@@ -45,7 +45,7 @@ def client_at(broker: MemoryBroker, address: str, version: int = 5) -> Client:
 
 @implementer(IAuthorizer)
 class Forbidding(UnrestrictedAuthorizer):
-    def may_publish(self, principal: Principal, topic: str, qos: int, retain: bool) -> bool:
+    def may_publish(self, principal: Principal, topic: str, qos: int, retain: bool, clears: bool = False) -> bool:
         return False
 
 

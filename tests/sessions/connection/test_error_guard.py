@@ -10,7 +10,6 @@ from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent
 from zope.interface import implementer
 
-from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.auth.interfaces import IAuthorizer, Principal
 from holdfast.messages import ApplicationMessage
 from holdfast.sessions.connection.connection import Phase
@@ -21,6 +20,7 @@ from holdfast.sessions.state.memory import UNRECORDED
 from holdfast.tickets import CommitTicket
 from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p
+from tests.authorizers import Filtering
 from tests.doubles import Client, MemoryBroker
 
 PINGREQ = b"\xc0\x00"
@@ -35,11 +35,8 @@ def fails(*_: Any, **__: Any) -> Any:
 
 
 @implementer(IAuthorizer)
-class Late(UnrestrictedAuthorizer):
+class Late(Filtering):
     """Answers later."""
-
-    checks_delivery = True
-    epoch = None
 
     def __init__(self) -> None:
         self.later: list[Deferred[bool]] = []
@@ -49,10 +46,12 @@ class Late(UnrestrictedAuthorizer):
         self.later.append(answer)
         return answer
 
-    def may_publish(self, principal: Principal, topic: str, qos: int, retain: bool) -> bool | Deferred[bool]:  # type: ignore[override]
+    def may_publish(
+        self, principal: Principal, topic: str, qos: int, retain: bool, clears: bool = False
+    ) -> bool | Deferred[bool]:
         return self._ask() if topic == "late" else True
 
-    def may_receive(self, principal: Principal, message: ApplicationMessage) -> bool | Deferred[bool]:  # type: ignore[override]
+    def may_receive(self, principal: Principal, message: ApplicationMessage) -> bool | Deferred[bool]:
         return self._ask() if message.topic == "late/delivery" else True
 
 

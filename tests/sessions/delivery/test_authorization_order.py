@@ -14,22 +14,20 @@ from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
+from tests.authorizers import Filtering
 from tests.doubles import Client, MemoryBroker
 from tests.logs import logged
 
 
 @implementer(IAuthorizer)
-class Selective(UnrestrictedAuthorizer):
+class Selective(Filtering):
     """Denies topics with ``secret`` in them. Answers at once, later, or with an error."""
-
-    checks_delivery = True
-    epoch = None
 
     def __init__(self, mode: str = "now") -> None:
         self.mode = mode
         self.later: list[tuple[Deferred[bool], bool]] = []
 
-    def may_receive(self, principal: Principal, message: ApplicationMessage) -> bool | Deferred[bool]:  # type: ignore[override]
+    def may_receive(self, principal: Principal, message: ApplicationMessage) -> bool | Deferred[bool]:
         allowed = "secret" not in message.topic
         if self.mode == "now":
             return allowed
@@ -96,7 +94,7 @@ class WithoutRetain(UnrestrictedAuthorizer):
 
     may_retain = True
 
-    def may_publish(self, principal: Principal, topic: str, qos: int, retain: bool) -> bool:
+    def may_publish(self, principal: Principal, topic: str, qos: int, retain: bool, clears: bool = False) -> bool:
         return self.may_retain or not retain
 
 

@@ -6,13 +6,13 @@ import pytest
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.auth.answer_in_time import PATIENCE
-from holdfast.auth.interfaces import Credentials, IAuthenticator, IAuthorizer, Principal
+from holdfast.auth.interfaces import Credentials, Grant, IAuthenticator, IAuthorizer, Principal
 from holdfast.messages import ApplicationMessage
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode
 from holdfast.wire import packets as p
+from tests.authorizers import Filtering
 from tests.doubles import Client, MemoryBroker
 from tests.logs import logged
 
@@ -20,11 +20,8 @@ QUIET = Properties(request_problem_information=0)
 
 
 @implementer(IAuthorizer)
-class Silent(UnrestrictedAuthorizer):
+class Silent(Filtering):
     """Never answers about what ``topic`` names; allows all else."""
-
-    checks_delivery = True
-    epoch = None
 
     def __init__(self) -> None:
         self.topic = "silent"
@@ -37,13 +34,14 @@ class Silent(UnrestrictedAuthorizer):
         self.unanswered.append(answer)
         return answer
 
-    def may_publish(self, principal, topic, qos, retain):  # type: ignore[no-untyped-def]
+    def may_publish(self, principal, topic, qos, retain, clears=False):  # type: ignore[no-untyped-def]
         return self._about(topic)
 
     def may_subscribe(self, principal, topic_filter, qos):  # type: ignore[no-untyped-def]
-        return self._about(topic_filter)
+        answer = self._about(topic_filter)
+        return Grant.FILTERED if answer is True else answer
 
-    def may_receive(self, principal: Principal, message: ApplicationMessage) -> bool | Deferred[bool]:  # type: ignore[override]
+    def may_receive(self, principal: Principal, message: ApplicationMessage) -> bool | Deferred[bool]:
         return self._about(message.payload.decode())
 
 

@@ -76,7 +76,7 @@ class Changing(UnrestrictedAuthorizer):
         self.allows = True
         self.asked = 0
 
-    def may_publish(self, principal: Principal, topic: str, qos: int, retain: bool) -> bool:
+    def may_publish(self, principal: Principal, topic: str, qos: int, retain: bool, clears: bool = False) -> bool:
         self.asked += 1
         return self.allows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
-from holdfast.auth.interfaces import Principal
+from holdfast.auth.interfaces import Grant, Principal
 from holdfast.scheduling.long_work import STEPS
 from holdfast.sessions.limits import Limits
 from holdfast.wire import encode
@@ -21,9 +21,9 @@ class Counting(UnrestrictedAuthorizer):
 
     asked = 0
 
-    def may_subscribe(self, principal: Principal, topic_filter: str, qos: int) -> bool:
+    def may_subscribe(self, principal: Principal, topic_filter: str, qos: int) -> Grant:
         self.asked += 1
-        return True
+        return Grant.GRANTED
 
 
 def subscribe_of(count: int, first: int = 0) -> p.Subscribe:

@@ -10,8 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, formatEvent
 from zope.interface import implementer
 
-from holdfast.auth.anonymous import UnrestrictedAuthorizer
-from holdfast.auth.interfaces import IAuthorizer, Principal
+from holdfast.auth.interfaces import Grant, IAuthorizer, Principal
 from holdfast.log.lasting_failure import LastingFailure
 from holdfast.messages import ApplicationMessage
 from holdfast.retained.replay.flow_settings import FlowSettings
@@ -22,6 +21,7 @@ from holdfast.sessions.monitoring.figures import resident_memory
 from holdfast.sizes import HELD_ENTRY
 from holdfast.wire import ConnectReturnCode, Properties, ReasonCode
 from holdfast.wire import packets as p
+from tests.authorizers import Filtering
 from tests.doubles import Client, MemoryBroker
 from tests.logs import logged
 from tests.mosquitto_topics import MOSQUITTO_TOPICS
@@ -413,20 +413,17 @@ def test_no_will_may_go_there(broker: MemoryBroker, version: int) -> None:
 
 
 @implementer(IAuthorizer)
-class Partial(UnrestrictedAuthorizer):
+class Partial(Filtering):
     """Lets no client subscribe to bytes, and denies loads. Answers at once, later, or with an error."""
-
-    checks_delivery = True
-    epoch = None
 
     def __init__(self, mode: str) -> None:
         self.mode = mode
         self.later: list[tuple[Deferred[bool], bool]] = []
 
-    def may_subscribe(self, principal: Principal, topic_filter: str, qos: int) -> bool:
-        return "bytes" not in topic_filter
+    def may_subscribe(self, principal: Principal, topic_filter: str, qos: int) -> Grant:
+        return Grant.REFUSED if "bytes" in topic_filter else Grant.FILTERED
 
-    def may_receive(self, principal: Principal, message: ApplicationMessage) -> bool | Deferred[bool]:  # type: ignore[override]
+    def may_receive(self, principal: Principal, message: ApplicationMessage) -> bool | Deferred[bool]:
         allowed = "/load/" not in message.topic
         if self.mode == "now":
             return allowed

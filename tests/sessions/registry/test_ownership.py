@@ -253,7 +253,7 @@ class Slow(UnrestrictedAuthorizer):
     def __init__(self) -> None:
         self.asked: list[Deferred[bool]] = []
 
-    def may_publish(self, principal: Principal, topic: str, qos: int, retain: bool) -> Any:
+    def may_publish(self, principal: Principal, topic: str, qos: int, retain: bool, clears: bool = False) -> Any:
         self.asked.append(Deferred())
         return self.asked[-1]
 

@@ -9,7 +9,6 @@ import pytest
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.auth.interfaces import IAuthorizer, Principal
 from holdfast.messages import ApplicationMessage, ChangeOrigin, RetainedChange, RetainedMessage
 from holdfast.retained.replay.flow_settings import FlowSettings
@@ -17,6 +16,7 @@ from holdfast.scheduling.rates import Rate
 from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.wire import NO_PROPERTIES, Properties
 from holdfast.wire import packets as p
+from tests.authorizers import Filtering
 from tests.doubles import Client, MemoryBroker
 from tests.sessions.places import place
 from tests.sessions.restartable import RestartableBroker
@@ -221,14 +221,12 @@ def test_the_cut_outlives_the_process(database: Path | str) -> None:
 
 
 @implementer(IAuthorizer)
-class Undecided(UnrestrictedAuthorizer):
+class Undecided(Filtering):
     """Decides about deliveries, at once or never."""
 
-    checks_delivery = True
-    epoch = None
     answers = True
 
-    def may_receive(self, principal: Principal, message: ApplicationMessage) -> bool | Deferred[bool]:  # type: ignore[override]
+    def may_receive(self, principal: Principal, message: ApplicationMessage) -> bool | Deferred[bool]:
         return True if self.answers else Deferred()
 
 

@@ -73,7 +73,9 @@ class _Admission:
         if is_sys(will.topic):  # only the broker publishes there
             self._will_decided(False, answer)
             return
-        allowed = self._parts.authorizer.may_publish(answer, will.topic, will.qos, will.retain)
+        allowed = self._parts.authorizer.may_publish(
+            answer, will.topic, will.qos, will.retain, will.retain and not will.payload
+        )
         if isinstance(allowed, Deferred):
             self._link.ask(allowed, False, lambda result: self._will_decided(result, answer))
         else:

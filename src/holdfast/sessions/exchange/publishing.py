@@ -87,7 +87,9 @@ class Publishing:
         if topic[0] == "$" and is_sys(topic):
             self._own_topic(message, packet.packet_identifier)
             return
-        answer = parts.authorizer.may_publish(self._session.principal, topic, qos, packet.retain)
+        answer = parts.authorizer.may_publish(
+            self._session.principal, topic, qos, packet.retain, packet.retain and not packet.payload
+        )
         if answer is True:
             if packet.retain or qos == 2:
                 self._accept(message, packet.packet_identifier)

@@ -18,6 +18,7 @@ from attrs import define, field, frozen
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
+from holdfast.auth.interfaces import Grant
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.explanations import explain_refusals, failure_reason
 from holdfast.sessions.exchange.broker_parts import BrokerParts
@@ -153,16 +154,16 @@ class Subscribing:
                 asked.waiting.append(answer.addCallback(partial(self._judged, asked, number, request)))
                 asked.codes.append(ReasonCode.NOT_AUTHORIZED)  # replaced if the answer allows the subscription
                 new += is_new
-            elif answer:
+            elif answer is not Grant.REFUSED:
                 asked.codes.append(0)
-                self._judged(asked, number, request, True)
+                self._judged(asked, number, request, answer)
                 new += is_new
             else:
                 asked.codes.append(ReasonCode.NOT_AUTHORIZED)
 
-    def _judged(self, asked: _Asked, number: int, request: SubscriptionRequest, allowed: bool) -> None:
+    def _judged(self, asked: _Asked, number: int, request: SubscriptionRequest, grant: Grant) -> None:
         """Take the authorizer's answer about the request with this number."""
-        if not allowed:
+        if grant is Grant.REFUSED:
             return
         key = request.topic_filter
         before = asked.wanted.get(key)
@@ -173,9 +174,9 @@ class Subscribing:
         asked.wanted[key] = _Wanted(request, replayed or (before is not None and before.replayed))
         asked.codes[number] = min(request.qos, self._limits.max_qos_allowed)
 
-    def _denied_by_error(self, failure: Failure) -> bool:
+    def _denied_by_error(self, failure: Failure) -> Grant:
         self._link.client_log.error("authorizing it failed", failure.getErrorMessage())
-        return False
+        return Grant.REFUSED
 
     # --- granting
 

@@ -170,7 +170,9 @@ class Wills:
             self._states.will_over(client_id)
 
     def _publish(self, principal: Principal, will: Will) -> None:
-        answer = self._authorizer.may_publish(principal, will.topic, will.qos, will.retain)
+        answer = self._authorizer.may_publish(
+            principal, will.topic, will.qos, will.retain, will.retain and not will.payload
+        )
         if isinstance(answer, Deferred):
             in_time(answer, self._clock).addCallback(self._decided, principal, will)
             answer.addErrback(self._failed, principal)
