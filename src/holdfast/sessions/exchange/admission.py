@@ -5,6 +5,7 @@ Each of them may answer at once or with a Deferred. The steps, in order:
     Handshake         the limits and the standard: may this CONNECT be accepted at all?
     authenticator     is the Client genuine? (or an :class:`Authentication` in several steps)
     authorizer        may the Client publish its Will Message?
+    dismissals        has the identity ended meanwhile?
     registry.connect  give the Client its Session, and end its other connection (unless it is another user's)
     commit            the new Session is durable: send CONNACK, then begin the exchange
 """
@@ -16,7 +17,7 @@ from twisted.internet.defer import Deferred
 from holdfast.auth.interfaces import Principal
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.explanations import failure_reason
-from holdfast.sessions.exchange.authentication import Authentication, credentials_of
+from holdfast.sessions.exchange.authentication import CONNACK, Authentication, credentials_of, failure_code
 from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.exchange.exchange import Exchange
 from holdfast.sessions.exchange.handshake import ConnectRefused, Handshake
@@ -46,6 +47,7 @@ class _Admission:
         self._parts = parts
         self._link = link
         self._handshake = handshake
+        self._dismissals = parts.registry.dismissals.count
 
     def authenticate(self) -> None:
         """Ask the authenticator, or begin the exchange of the Authentication Method in CONNECT."""
@@ -100,6 +102,10 @@ class _Admission:
         link = self._link
         handshake = self._handshake
         registry = self._parts.registry
+        dismissal = registry.dismissals.refusal(principal, self._dismissals)
+        if dismissal is not None:
+            self._reject(failure_code(dismissal.reason, CONNACK), dismissal.explanation)
+            return
         try:
             session, present, ticket = registry.connect(
                 link,

@@ -25,12 +25,13 @@ from holdfast.auth.interfaces import (
 from holdfast.sessions.connection.client_link import Actions, IClientLink
 from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.exchange.handshake import Handshake
+from holdfast.sessions.session.session import Session
 from holdfast.wire import Properties, ProtocolError, ReasonCode, encode
 from holdfast.wire import packets as p
 from holdfast.wire.reasons import PERMITTED
 
 #: packet types, as in the table of permitted Reason Codes
-_CONNACK, _DISCONNECT = 2, 14
+CONNACK, DISCONNECT = 2, 14
 
 #: the Reason Codes that an AUTH packet may have now, each with the function that takes its Authentication Data
 DueSteps = dict[int, Callable[[bytes | None], None]]
@@ -150,15 +151,15 @@ class Authentication(_Dialogue):
 
     def _refused(self, reason: ReasonCode, explanation: str) -> None:
         """Answer with CONNACK and close [MQTT5-4.12.0-4]."""
-        self._decided(_failure(reason, _CONNACK), explanation)
+        self._decided(failure_code(reason, CONNACK), explanation)
 
 
 class Reauthentication(_Dialogue):
     """Authentication of a connected Client, at its request. Other packets are handled meanwhile [MQTT5-4.12.1]."""
 
-    def __init__(self, link: IClientLink, parts: BrokerParts, handshake: Handshake, principal: Principal) -> None:
+    def __init__(self, link: IClientLink, parts: BrokerParts, handshake: Handshake, session: Session) -> None:
         super().__init__(link, parts, handshake)
-        self._principal = principal
+        self._session = session
         self._timer: IDelayedCall | None = None
         self._due = self._first_step
 
@@ -185,23 +186,24 @@ class Reauthentication(_Dialogue):
         self._link.when_answered(in_time(answer, self._parts.clock), ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, then)
 
     def _authenticated(self, answer: Authenticated) -> None:
-        if answer.principal != self._principal:
+        if answer.principal != self._session.principal:
             self._refused(ReasonCode.NOT_AUTHORIZED, "a re-authentication cannot change the user")
             return
         self.stop()
+        self._parts.registry.renewed(self._session, answer.principal)
         self._due = self._first_step
         self._send(ReasonCode.SUCCESS, answer.data)
 
     def _refused(self, reason: ReasonCode, explanation: str) -> None:
         """End the Network Connection with DISCONNECT [MQTT5-4.12.1-2]."""
-        self._link.close(_failure(reason, _DISCONNECT), explanation)
+        self._link.close(failure_code(reason, DISCONNECT), explanation)
 
     def _late(self) -> None:
         with self._link.guard:
             self._refused(ReasonCode.NOT_AUTHORIZED, "the re-authentication was not completed in time")
 
 
-def _failure(reason: ReasonCode, packet_type: int) -> ReasonCode:
+def failure_code(reason: ReasonCode, packet_type: int) -> ReasonCode:
     """Return the Reason Code if this packet type may carry it as a failure, else Not authorized."""
     permitted = reason >= ReasonCode.UNSPECIFIED_ERROR and reason in PERMITTED[packet_type]
     return reason if permitted else ReasonCode.NOT_AUTHORIZED

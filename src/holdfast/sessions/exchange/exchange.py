@@ -95,7 +95,7 @@ class Exchange:
     def _action_on_auth(self) -> Action | None:
         if self._handshake.packet.properties.authentication_method is None:  # [MQTT5-4.12.0-7]
             return None
-        self._reauthentication = Reauthentication(self._link, self._parts, self._handshake, self._session.principal)
+        self._reauthentication = Reauthentication(self._link, self._parts, self._handshake, self._session)
         return self._reauthentication.take
 
     def _first_publish(self, packet: p.Publish) -> None:

@@ -18,6 +18,7 @@ from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.limits import Limits
+from holdfast.sessions.registry.dismissals import Dismissals
 from holdfast.sessions.registry.endings import Endings
 from holdfast.sessions.registry.ownership import Access, NotTheOwner, Ownership, names_ignored
 from holdfast.sessions.registry.restoring import restored
@@ -60,6 +61,8 @@ class SessionRegistry:
         self._links: dict[str, IClientLink] = {}
         self._expiries = Deadlines("the expiry of Sessions", clock, work, self._expired)
         self._endings = Endings(router, work)
+        #: ends the connections of Clients whose identity has ended
+        self.dismissals = Dismissals(clock=clock, now=now, work=work, links=self._links, sessions=self._sessions)
         self._work = work
         self._stopping = False
 
@@ -167,6 +170,7 @@ class SessionRegistry:
             self._expiries.discard(client_id)
         session.admit(principal, link.limits, expiry_interval, window)
         self._links[client_id] = link
+        self.dismissals.attached(principal)
         ticket = session.record.attached(principal, link.listener, expiry_interval)
         kept = COMMITTED if will is None else self._wills.keep(principal, will, expiry_interval)
         return session, resumed, both(both(ended, ticket), kept)
@@ -180,6 +184,7 @@ class SessionRegistry:
         if self._links.get(client_id) is not link:
             return
         del self._links[client_id]
+        self.dismissals.left(client_id)
         expiry = session.expiry_interval
         if will is None:
             self._wills.discard(client_id)
@@ -195,6 +200,11 @@ class SessionRegistry:
         session.record.detached(expiry, expires_at)
         if not self._stopping:
             self._endings.left(session)
+
+    def renewed(self, session: Session, principal: Principal) -> None:
+        """Note that a connected Client has proven its identity again, perhaps with another time at which it ends."""
+        session.principal = principal
+        self.dismissals.attached(principal)
 
     def rejected(self, session: Session) -> None:
         """Let a new Session end with its connection, since it could not be stored and its Client is refused."""
@@ -222,6 +232,7 @@ class SessionRegistry:
         """
         self._stopping = True
         self._expiries.stop()
+        self.dismissals.stop()
         self._wills.stop()
         self._endings.stop()
         return self._work.do(self, self._close_all()) or succeed(None)
