@@ -368,9 +368,9 @@ def _scram_of(config: Config) -> IEnhancedAuthenticator | None:
     """Return the authenticator for SCRAM-SHA-256, if it is configured. Raises ConfigError if its file is unusable."""
     if config.scram_file is None:
         return None
-    from holdfast.auth.scram import ScramAuthenticator  # its library is large, and few brokers need it
-    from holdfast.auth.secret_file import persistent_secret
-    from holdfast.auth.users_file import UsersFile
+    from holdfast.auth.scram.mechanism import ScramAuthenticator  # its library is large, and few brokers need it
+    from holdfast.auth.scram.secret_file import persistent_secret
+    from holdfast.auth.scram.users_file import UsersFile
 
     users = UsersFile(config.scram_file)
     return ScramAuthenticator(users.users, persistent_secret(config.data_dir / "holdfast.secret"))

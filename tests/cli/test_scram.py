@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.auth.users_file import UsersFile
-from holdfast.auth.verifier import Verifier
+from holdfast.auth.scram.users_file import UsersFile
+from holdfast.auth.scram.verifier import Verifier
 from holdfast.cli import main
-from tests.auth.test_scram import keys
+from tests.auth.scram.test_mechanism import keys
 
 
 @pytest.fixture

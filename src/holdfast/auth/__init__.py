@@ -1,6 +1,6 @@
 """Authentication and authorization: the identity of clients, and their permissions.
 
-Besides the interfaces there are two implementations: anonymous clients, and SCRAM-SHA-256 with a file of users.
-May import ``wire.reasons``, ``messages``, ``peers``, and ``config.problems`` and ``config.toml`` for the errors in
-files.
+Here are the interfaces, anonymous clients, and files of users. Each way to prove an identity is a package of its own.
+May import ``wire.reasons``, ``messages``, ``peers.address``, and ``config.problems`` and ``config.toml`` for the errors
+in files.
 """

@@ -1,4 +1,4 @@
-"""Changing the file of SCRAM users: one user at a time, atomically, also when two commands run at once."""
+"""Changing a file of users: one user at a time, atomically, also when two commands run at once."""
 
 from __future__ import annotations
 
@@ -9,33 +9,35 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
-from holdfast.auth.users_file import contents, entries, problem
-from holdfast.auth.verifier import Verifier
+from holdfast.auth.user_file import UserFormat, contents, entries, problem
 from holdfast.config.toml.file import display_name
 
+T = TypeVar("T")
 
-def set_user(path: Path, username: str, verifier: Verifier) -> bool:
+
+def set_line(path: Path, username: str, secret: str, form: UserFormat[T]) -> bool:
     """Write a user to a file, and create the file if there is none; False if the user is new.
 
     Raises ConfigError if the file cannot be used; then the file is unchanged.
     """
-    return _rewrite(path, username, f"{username}:{verifier}")
+    return _rewrite(path, username, f"{username}:{secret}", form)
 
 
-def remove_user(path: Path, username: str) -> bool:
+def remove_line(path: Path, username: str, form: UserFormat[T]) -> bool:
     """Remove a user from a file; False if there is no user of this name. Raises ConfigError."""
-    return _rewrite(path, username, None)
+    return _rewrite(path, username, None, form)
 
 
-def _rewrite(path: Path, username: str, entry: str | None) -> bool:
+def _rewrite(path: Path, username: str, entry: str | None, form: UserFormat[T]) -> bool:
     """Replace the entry of a user, or append it; None removes it. Return whether the user was in the file."""
     name = display_name(path)
     path = Path(os.path.realpath(path))  # a symbolic link stays: its target is replaced
     try:
         with _locked(path.parent) as folder:
-            content = b"" if entry is not None and not path.exists() else contents(path, name)[0]
-            lines_of = {user: number - 1 for user, _, number in entries(content, name)}
+            content = b"" if entry is not None and not path.exists() else contents(path, name, form.advice)[0]
+            lines_of = {user: number - 1 for user, _, number in entries(content, name, form)}
             position = lines_of.get(username)
             if position is None and entry is None:
                 return False

@@ -44,7 +44,7 @@ def check_config(file: Path, as_json: bool, allow_anonymous: bool) -> None:
 
 def _problems(file: Path, allow_anonymous: bool) -> tuple[tuple[ConfigProblem, ...], ExitStatus]:
     """Return all problems, and the exit status that they mean."""
-    from holdfast.auth.users_file import UsersFile
+    from holdfast.auth.scram.users_file import UsersFile
     from holdfast.config import ConfigError, load
     from holdfast.config.problems import FileUnreadable
 

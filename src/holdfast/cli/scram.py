@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from holdfast.auth.iterations import DEFAULT_ITERATIONS, ITERATIONS
+from holdfast.auth.scram.iterations import DEFAULT_ITERATIONS, ITERATIONS
 from holdfast.cli.failures import Failed
 from holdfast.cli.reporting import json_option, show, show_json
 
@@ -15,7 +15,8 @@ _FILE = click.argument("file", type=click.Path(path_type=Path))
 
 
 def _prepared(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
-    from holdfast.auth.verifier import InvalidUser, prepared
+    from holdfast.auth.scram.verifier import prepared
+    from holdfast.auth.user_file import InvalidUser
 
     try:
         return prepared(value)
@@ -50,8 +51,9 @@ def scram() -> None:
 @json_option
 def set_password(file: Path, username: str, password_stdin: bool, iterations: int, as_json: bool) -> None:
     """Add a user, or change a user's password. Asks for the password twice, unless --password-stdin is given."""
-    from holdfast.auth.editing import set_user
-    from holdfast.auth.verifier import InvalidUser, new_verifier
+    from holdfast.auth.scram.users_file import set_user
+    from holdfast.auth.scram.verifier import new_verifier
+    from holdfast.auth.user_file import InvalidUser
 
     try:
         verifier = new_verifier(_password_of_stdin() if password_stdin else _password(), iterations)
@@ -70,7 +72,7 @@ def set_password(file: Path, username: str, password_stdin: bool, iterations: in
 @json_option
 def remove(file: Path, username: str, as_json: bool) -> None:
     """Remove a user."""
-    from holdfast.auth.editing import remove_user
+    from holdfast.auth.scram.users_file import remove_user
 
     if not remove_user(file, username):
         raise Failed(f"{click.format_filename(file)}: there is no user {username}")

@@ -17,8 +17,8 @@ import secrets
 from bisect import bisect
 from collections.abc import Mapping
 
-from holdfast.auth.iterations import DEFAULT_ITERATIONS
-from holdfast.auth.verifier import NEW_SALT_BYTES, Verifier
+from holdfast.auth.scram.iterations import DEFAULT_ITERATIONS
+from holdfast.auth.scram.verifier import NEW_SALT_BYTES, Verifier
 
 
 class UnknownUserVerifiers:

@@ -17,8 +17,8 @@ from holdfast.auth.interfaces import (
     IEnhancedAuthenticator,
     Principal,
 )
-from holdfast.auth.unknown_users import UnknownUserVerifiers
-from holdfast.auth.verifier import METHOD, Verifier
+from holdfast.auth.scram.unknown_users import UnknownUserVerifiers
+from holdfast.auth.scram.verifier import METHOD, Verifier
 from holdfast.log.client_log import client_text
 from holdfast.wire.reasons import ReasonCode
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from holdfast.auth.iterations import DEFAULT_ITERATIONS
-from holdfast.auth.unknown_users import UnknownUserVerifiers
-from holdfast.auth.verifier import Verifier
+from holdfast.auth.scram.iterations import DEFAULT_ITERATIONS
+from holdfast.auth.scram.unknown_users import UnknownUserVerifiers
+from holdfast.auth.scram.verifier import Verifier
 
 
 def user(iterations: int, salt_bytes: int = 16) -> Verifier:

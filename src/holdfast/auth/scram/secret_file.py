@@ -7,7 +7,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.auth.users_file import contents, problem
+from holdfast.auth.user_file import contents, problem
 from holdfast.config.problems import ConfigError
 from holdfast.config.toml.file import display_name
 
@@ -26,7 +26,7 @@ def persistent_secret(path: Path) -> bytes:
             _make(path)
     except OSError as error:
         raise problem(name, None, f"cannot be made: {error.strerror}") from None
-    secret, _ = contents(path, name)
+    secret, _ = contents(path, name, "start the broker again, and it makes a new one")
     if len(secret) != _BYTES:
         raise _damaged(name, len(secret))
     return secret

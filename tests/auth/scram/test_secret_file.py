@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.auth.secret_file import persistent_secret
+from holdfast.auth.scram.secret_file import persistent_secret
 from holdfast.config import ConfigError
 
 

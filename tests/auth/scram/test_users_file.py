@@ -10,8 +10,8 @@ from typing import cast
 import pytest
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 
-from holdfast.auth.users_file import UsersFile
-from holdfast.auth.verifier import Verifier, new_verifier
+from holdfast.auth.scram.users_file import UsersFile
+from holdfast.auth.scram.verifier import Verifier, new_verifier
 from holdfast.config import ConfigError
 
 VERIFIER = new_verifier("pencil", 4096)

@@ -13,7 +13,8 @@ from attrs import frozen
 from scramp import ScramException, ScramMechanism
 from scramp.utils import saslprep
 
-from holdfast.auth.iterations import DEFAULT_ITERATIONS, ITERATIONS
+from holdfast.auth.scram.iterations import DEFAULT_ITERATIONS, ITERATIONS
+from holdfast.auth.user_file import InvalidUser
 
 METHOD = "SCRAM-SHA-256"
 
@@ -27,10 +28,6 @@ _VERIFIER = re.compile(
     rf"{METHOD}\$([0-9]{{1,9}}):([A-Za-z0-9+/]+={{0,2}})\$([A-Za-z0-9+/]+={{0,2}}):([A-Za-z0-9+/]+={{0,2}})"
 )
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
-
-class InvalidUser(ValueError):
-    """A user name, a password or a verifier is invalid. The text gives the reason and the allowed form."""
 
 
 @frozen(repr=False)

@@ -1,0 +1,66 @@
+"""The file of SCRAM users: a line ``NAME:VERIFIER`` for each. The broker reads it again after each change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from twisted.logger import Logger
+
+from holdfast.auth.editing import remove_line, set_line
+from holdfast.auth.scram.verifier import Verifier, parsed, prepared
+from holdfast.auth.user_file import UserFormat, file_state, read_users
+from holdfast.config.problems import ConfigError
+
+
+def _parsed(username: str, verifier: str) -> tuple[str, Verifier]:
+    return prepared(username), parsed(verifier)
+
+
+_FORMAT = UserFormat(_parsed, "create it with: holdfast scram set FILE USERNAME")
+
+
+class UsersFile:
+    """The users of a file, up to date while the broker runs."""
+
+    _log = Logger()
+
+    def __init__(self, path: Path) -> None:
+        """Read the file. Raises ConfigError with all problems."""
+        self._path = path
+        # Before the reading: a change in between is seen at the next call.
+        self._seen = file_state(path)
+        self._users = read_users(self._path, _FORMAT)
+
+    def users(self) -> Mapping[str, Verifier]:
+        """Return the present users of the file: another mapping after each change.
+
+        While the file has problems, the users from before the change count; the log tells the first problem.
+        """
+        state = file_state(self._path)
+        if state != self._seen:
+            # Noted first, so that a file with problems is read and logged once, not for each client.
+            self._seen = state
+            try:
+                self._users = read_users(self._path, _FORMAT)
+                self._log.info("{path}: read again, {count} users", path=self._path, count=len(self._users))
+            except ConfigError as error:
+                self._log.error(
+                    "{problem} ({count} problems in all; until they are solved, the users before the change count)",
+                    problem=error.problems[0],
+                    count=len(error.problems),
+                )
+        return self._users
+
+
+def set_user(path: Path, username: str, verifier: Verifier) -> bool:
+    """Write a user to a file, and create the file if there is none; False if the user is new.
+
+    Raises ConfigError if the file cannot be used; then the file is unchanged.
+    """
+    return set_line(path, username, str(verifier), _FORMAT)
+
+
+def remove_user(path: Path, username: str) -> bool:
+    """Remove a user from a file; False if there is no user of this name. Raises ConfigError."""
+    return remove_line(path, username, _FORMAT)
