@@ -25,7 +25,7 @@ from holdfast.sessions.registry.ownership import Ownership, names_ignored
 from holdfast.sessions.state.interfaces import ISessionStates
 from holdfast.sessions.state.memory import MemorySessionStates
 from holdfast.storage.revisions import RevisionClock
-from holdfast.wire import NO_PROPERTIES, PacketParser, Properties, encode
+from holdfast.wire import NO_PROPERTIES, PacketParser, Properties, ReasonCode, encode
 from holdfast.wire import packets as p
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ class Network:
     def unsent(self) -> int:
         return -self.left
 
-    def close(self, data: bytes) -> None:
+    def close(self, data: bytes, reason: ReasonCode) -> None:
         self.written.append(data)
         self.closed = True
 

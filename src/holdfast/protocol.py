@@ -24,6 +24,7 @@ from holdfast.peers.address import Peer, peer_of
 from holdfast.peers.proxy_header import InvalidProxyHeader, ProxyHeader
 from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.connection.network import INetworkConnection
+from holdfast.wire import ReasonCode
 
 #: seconds that a client has to receive the last bytes; then the connection is aborted
 CLOSING_TIME = 5.0
@@ -134,8 +135,12 @@ class MQTTServerProtocol(Protocol):
             self._set_user_timeout(USER_TIMEOUT)
         self._connection = self._build(self)
         if not self._accepted.awaits_header:
-            self._receive = self._connection.receive
+            self._receive = self._receiver(self._connection)
         transport.registerProducer(self, False)
+
+    def _receiver(self, connection: Connection) -> Callable[[bytes], None]:
+        """Return the function that takes the Client's bytes."""
+        return connection.receive
 
     def _open_transport(self) -> TCPTransport:
         """Return the transport; TLS and other wrappers offer the same methods as a TCP connection."""
@@ -161,7 +166,7 @@ class MQTTServerProtocol(Protocol):
         if not self._accepted.named(header.client):
             self.abort()
             return
-        self._receive = self._connection.receive
+        self._receive = self._receiver(self._connection)
         if rest:
             self._receive(rest)
 
@@ -220,14 +225,18 @@ class MQTTServerProtocol(Protocol):
         self._open_transport().write(data)
         return False
 
-    def close(self, data: bytes) -> None:
+    def close(self, data: bytes, reason: ReasonCode = ReasonCode.SUCCESS) -> None:
         """Send these last bytes and close."""
+        self._send_last(data)
+        self._open_transport().loseConnection()
+
+    def _send_last(self, data: bytes) -> None:
+        """Send these last bytes; abort if the connection is not closed in time."""
         transport = self._open_transport()
         self._send = None
         transport.unregisterProducer()
         if data:
             transport.write(data)
-        transport.loseConnection()
         self._closing = self._clock.callLater(CLOSING_TIME, transport.abortConnection)
 
     def abort(self) -> None:
@@ -283,7 +292,7 @@ class MQTTServerProtocol(Protocol):
 
 
 class MQTTServerFactory(Factory):
-    """Makes a protocol for each connection that one listener accepts."""
+    """Makes a protocol for each connection that one listener accepts; ``protocol`` is its kind."""
 
     noisy = False
 
@@ -293,15 +302,17 @@ class MQTTServerFactory(Factory):
         connections: OpenConnections,
         clock: IReactorTime,
         acceptance: Acceptance,
+        protocol: Callable[..., MQTTServerProtocol] = MQTTServerProtocol,
     ) -> None:
         self._build = build
         self._connections = connections
         self._clock = clock
         self._acceptance = acceptance
+        self._protocol = protocol
 
     def buildProtocol(self, addr: IAddress | None) -> MQTTServerProtocol | None:
         """Return a new protocol, or None if the connection is refused. Then Twisted closes it at once."""
         accepted = self._acceptance.accept(peer_of(addr))
         if accepted is None:
             return None
-        return MQTTServerProtocol(self._build, self._connections, self._clock, accepted)
+        return self._protocol(self._build, self._connections, self._clock, accepted)

@@ -202,8 +202,8 @@ class IClientLink(Protocol):
     def close_after_error(self, failure: Failure) -> None:
         """End the connection after an unexpected error, and log the error."""
 
-    def finish(self, last: bytes, will: Will | None, why: str = ...) -> None:
+    def finish(self, last: bytes, will: Will | None, why: str = ..., reason: ReasonCode = ...) -> None:
         """Send the collected packets and these last bytes, then close. Publish this Will; None: publish none.
 
-        ``why`` is the reason for the log.
+        ``why`` is the reason for the log, and ``reason`` the one for the transport.
         """

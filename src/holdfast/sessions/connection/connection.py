@@ -322,7 +322,14 @@ class Connection:
             last = self.explanations.refusal(reason, explanation)
         elif self._phase is Phase.ESTABLISHED:  # no DISCONNECT before CONNACK [MQTT5-3.14.0-1]
             last = self.explanations.disconnect(reason, explanation)
-        self.finish(last, self._due_will(), f"{reason.name}, {explanation}")
+        self.finish(last, self._due_will(), f"{reason.name}, {explanation}", reason)
+
+    def break_off(self, cause: str, text: str) -> None:
+        """End the connection because the Client broke the protocol below MQTT. The Will is published."""
+        if self._phase is not Phase.CLOSED:
+            self._counters.protocol_errors += 1
+            self.client_log.info(cause, text)
+            self.finish(b"", self._due_will(), text, ReasonCode.PROTOCOL_ERROR)
 
     def close_after_failure(self, failure: StorageFailure) -> None:
         """End the connection because a change could not be made durable."""
@@ -337,17 +344,23 @@ class Connection:
             self.client_log.failure("unexpected error at its end", Failure())
             self._network.abort()
 
-    def finish(self, last: bytes, will: p.Will | None, why: str = "the broker closed the connection") -> None:
+    def finish(
+        self,
+        last: bytes,
+        will: p.Will | None,
+        why: str = "the broker closed the connection",
+        reason: ReasonCode = ReasonCode.SUCCESS,
+    ) -> None:
         """Send the collected packets and these last bytes, then close. Publish this Will; None: publish none.
 
-        ``why`` is the reason for the log.
+        ``why`` is the reason for the log, and ``reason`` the one for the transport.
         """
         # The Session is left before the transport is closed: from then on its messages are queued, not lost.
         unsent = self._outbox.take(last)
         try:
             self._end(will, why)
         finally:
-            self._network.close(unsent)
+            self._network.close(unsent, reason)
 
     def _shut_down(self) -> None:
         """End a connection that takes its messages too slowly (``force_shutdown``)."""
@@ -392,7 +405,7 @@ class Connection:
             # A malformed CONNECT. Without its properties the Maximum Packet Size is unknown: send no Reason String.
             known = error.connect_properties is not None
             explanations = Explanations(error.protocol_version, error.connect_properties or NO_PROPERTIES)
-            self.finish(explanations.refusal(error.reason, str(error) if known else ""), None)
+            self.finish(explanations.refusal(error.reason, str(error) if known else ""), None, reason=error.reason)
         else:
             self.close(error.reason, str(error))
 

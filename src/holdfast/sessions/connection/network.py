@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from zope.interface import Attribute, Interface
 
+from holdfast.wire import ReasonCode
+
 
 class INetworkConnection(Interface):
     """One accepted transport."""
@@ -16,8 +18,11 @@ class INetworkConnection(Interface):
     def unsent() -> int:
         """Return how many of the written bytes have not left this process. It changes when some of them leave."""
 
-    def close(data: bytes) -> None:
-        """Send these last bytes and close. Abort if the peer does not take them in time."""
+    def close(data: bytes, reason: ReasonCode) -> None:
+        """Send these last bytes and close. Abort if the peer does not take them in time.
+
+        ``reason`` is the reason for the end, for transports that can tell it.
+        """
 
     def abort() -> None:
         """Close at once and drop the unsent bytes."""

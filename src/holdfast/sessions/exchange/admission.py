@@ -161,4 +161,4 @@ def _reject(parts: BrokerParts, link: IClientLink, reason: ReasonCode, explanati
     """Refuse a CONNECT: with CONNACK where the Client's protocol version has a code for the reason."""
     parts.counters.connections_refused += 1
     link.client_log.info("is refused", f"{reason.name}, {explanation}")
-    link.finish(link.explanations.refusal(reason, explanation), None)
+    link.finish(link.explanations.refusal(reason, explanation), None, reason=reason)
