@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 from zope.interface import implementer
 
 from holdfast.auth.anonymous import AnonymousAuthenticator, UnrestrictedAuthorizer
-from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator
+from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator, PeerCertificate
 from holdfast.compose import compose_sessions
 from holdfast.peers.address import Peer
 from holdfast.retained.quota.limits import RetainerLimits
@@ -55,6 +55,7 @@ class Network:
 
     def __init__(self) -> None:
         self.peer = PEER
+        self.certificate: PeerCertificate | None = None
         self.blocked = False
         self.written: list[bytes] = []
         self.closed: bool = False

@@ -43,6 +43,9 @@ class Transport(StringTransport):
     """A TCP transport in memory. The test decides when it ends."""
 
     aborted = False
+    dataBuffer = b""
+    offset = 0
+    _tempDataLen = 0
 
     def __init__(self, sock: Socket | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

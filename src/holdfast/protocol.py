@@ -1,8 +1,8 @@
-"""Connects Twisted's transports with Network Connections. This is the only code that touches a client's transport.
+"""Connects sockets with Network Connections. This is the only code that touches a client's socket.
 
 A connection begins when it is accepted: ``connectionMade`` makes the Network Connection, whose ``idle_timeout`` counts
-from then on. Whatever comes before CONNECT is within this time: the header of the PROXY protocol, and a handshake of
-TLS or WebSocket that a wrapper of the transport makes (Twisted's wrappers call ``connectionMade`` before it).
+from then on. Whatever comes before CONNECT is within this time: the header of the PROXY protocol, and the handshakes of
+TLS and WebSocket, which are layers above the socket (:mod:`holdfast.transports.layers`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from twisted.internet.tcp import Connection as TCPTransport
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from holdfast.auth.interfaces import PeerCertificate
 from holdfast.peers.acceptance import Acceptance, AcceptedConnection
 from holdfast.peers.address import Peer, peer_of
 from holdfast.peers.proxy_header import InvalidProxyHeader, ProxyHeader
 from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.connection.network import INetworkConnection
+from holdfast.transports.layers import Above, LayeredNetwork, MakeLayers, stack
 from holdfast.wire import ReasonCode
 
 #: seconds that a client has to receive the last bytes; then the connection is aborted
@@ -102,6 +104,9 @@ class MQTTServerProtocol(Protocol):
     sent everything. So the broker knows exactly which bytes are still in this process.
     """
 
+    #: plain TCP has none
+    certificate: PeerCertificate | None = None
+
     def __init__(
         self,
         build: Callable[[INetworkConnection], Connection],
@@ -116,6 +121,7 @@ class MQTTServerProtocol(Protocol):
         self._header = ProxyHeader() if accepted.awaits_header else None
         self._receive: Callable[[bytes], None] = self._receive_header if accepted.awaits_header else _ignore
         self._connection: Connection | None = None
+        self._above: Above | None = None  #: the Network Connection, or the lowest layer below it
         self._send: Callable[[bytes], int] | None = None  # of the socket, if it is plain TCP
         self._closing: IDelayedCall | None = None
         self._usual_probes: _Probes = ()
@@ -133,14 +139,15 @@ class MQTTServerProtocol(Protocol):
             transport.setTcpNoDelay(True)
             transport.setTcpKeepAlive(True)
             self._set_user_timeout(USER_TIMEOUT)
-        self._connection = self._build(self)
+        self._connection, self._above = self._begin()
         if not self._accepted.awaits_header:
-            self._receive = self._receiver(self._connection)
+            self._receive = self._above.receive
         transport.registerProducer(self, False)
 
-    def _receiver(self, connection: Connection) -> Callable[[bytes], None]:
-        """Return the function that takes the Client's bytes."""
-        return connection.receive
+    def _begin(self) -> tuple[Connection, Above]:
+        """Return a new Network Connection, and the receiver of the socket's bytes."""
+        connection = self._build(self)
+        return connection, connection
 
     def _open_transport(self) -> TCPTransport:
         """Return the transport; TLS and other wrappers offer the same methods as a TCP connection."""
@@ -151,9 +158,9 @@ class MQTTServerProtocol(Protocol):
         self._receive(data)
 
     def _receive_header(self, data: bytes) -> None:
-        header = self._header
+        header, above = self._header, self._above
         assert header is not None
-        assert self._connection is not None
+        assert above is not None
         try:
             rest = header.feed(data)
         except InvalidProxyHeader:
@@ -166,7 +173,7 @@ class MQTTServerProtocol(Protocol):
         if not self._accepted.named(header.client):
             self.abort()
             return
-        self._receive = self._receiver(self._connection)
+        self._receive = above.receive
         if rest:
             self._receive(rest)
 
@@ -182,20 +189,20 @@ class MQTTServerProtocol(Protocol):
         if self._closing is not None and self._closing.active():
             self._closing.cancel()
         try:
-            if self._connection is not None:
-                self._connection.lost()
+            if self._above is not None:
+                self._above.lost()
         finally:
             self._connections.remove(self)
             # Each refers to the other. The garbage collector runs rarely here: they would stay in memory for long.
-            self._connection = None
+            self._connection = self._above = None
             self._receive = _ignore
 
     # IPullProducer
 
     def resumeProducing(self) -> None:
         """Tell the Network Connection that the transport has sent everything."""
-        if self._connection is not None:
-            self._connection.drained()
+        if self._above is not None:
+            self._above.drained()
 
     def stopProducing(self) -> None:
         """Do nothing: connectionLost follows."""
@@ -227,17 +234,18 @@ class MQTTServerProtocol(Protocol):
 
     def close(self, data: bytes, reason: ReasonCode = ReasonCode.SUCCESS) -> None:
         """Send these last bytes and close."""
-        self._send_last(data)
-        self._open_transport().loseConnection()
-
-    def _send_last(self, data: bytes) -> None:
-        """Send these last bytes; abort if the connection is not closed in time."""
         transport = self._open_transport()
         self._send = None
         transport.unregisterProducer()
         if data:
             transport.write(data)
-        self._closing = self._clock.callLater(CLOSING_TIME, transport.abortConnection)
+        transport.loseConnection()
+        self.closing()
+
+    def closing(self) -> None:
+        """Begin the time that the client has to take the last bytes."""
+        if self._closing is None:
+            self._closing = self._clock.callLater(CLOSING_TIME, self._open_transport().abortConnection)
 
     def abort(self) -> None:
         """Close at once."""
@@ -246,8 +254,6 @@ class MQTTServerProtocol(Protocol):
     def unsent(self) -> int:
         """Return how many of the written bytes have not left this process."""
         transport = self._open_transport()
-        # Of a wrapped transport, such as TLS, these are the attributes of the TCP connection within. Its own buffer is
-        # left out: it is emptied into that of the TCP connection, whose size then changes.
         return len(transport.dataBuffer) - transport.offset + transport._tempDataLen
 
     def admitted(self, silence: float) -> None:
@@ -291,8 +297,62 @@ class MQTTServerProtocol(Protocol):
         return usual
 
 
+class LayeredServerProtocol(MQTTServerProtocol):
+    """One accepted transport with layers between the socket and the Network Connection."""
+
+    def __init__(
+        self,
+        build: Callable[[INetworkConnection], Connection],
+        connections: OpenConnections,
+        clock: IReactorTime,
+        accepted: AcceptedConnection,
+        make_layers: MakeLayers,
+    ) -> None:
+        super().__init__(build, connections, clock, accepted)
+        self._make_layers = make_layers
+
+    def _begin(self) -> tuple[Connection, Above]:
+        layers = self._make_layers()
+        top = stack(layers, self)
+        connection = self._build(LayeredNetwork(self, top))
+        top.above = connection
+        return connection, layers[0]
+
+    # Below: the socket under the lowest layer
+
+    def write(self, data: bytes) -> bool:
+        """Send bytes after all earlier ones: layers send bytes of their own, even while others wait."""
+        if self.unsent():
+            self.write_later(data)
+            return False
+        return super().write(data)
+
+    def write_later(self, data: bytes) -> None:
+        """Send bytes in a later turn of the reactor."""
+        self._open_transport().write(data)
+
+    def fail(self, cause: str, explanation: str) -> None:
+        """Log why the connection ends, and close it."""
+        if self._connection is None:
+            return
+        self._connection.break_off(cause, explanation)
+        if not self.is_closing:  # the Network Connection was over before
+            self.close(b"")
+
+    def hold_reading(self) -> None:
+        """Read no more."""
+        self._open_transport().pauseProducing()
+
+    def go_on_reading(self) -> None:
+        """Read again."""
+        self._open_transport().resumeProducing()
+
+
 class MQTTServerFactory(Factory):
-    """Makes a protocol for each connection that one listener accepts; ``protocol`` is its kind."""
+    """Makes a protocol for each connection that one listener accepts.
+
+    ``make_layers`` makes the layers of each connection; None for plain MQTT.
+    """
 
     noisy = False
 
@@ -302,17 +362,19 @@ class MQTTServerFactory(Factory):
         connections: OpenConnections,
         clock: IReactorTime,
         acceptance: Acceptance,
-        protocol: Callable[..., MQTTServerProtocol] = MQTTServerProtocol,
+        make_layers: MakeLayers | None = None,
     ) -> None:
         self._build = build
         self._connections = connections
         self._clock = clock
         self._acceptance = acceptance
-        self._protocol = protocol
+        self._make_layers = make_layers
 
     def buildProtocol(self, addr: IAddress | None) -> MQTTServerProtocol | None:
         """Return a new protocol, or None if the connection is refused. Then Twisted closes it at once."""
         accepted = self._acceptance.accept(peer_of(addr))
         if accepted is None:
             return None
-        return self._protocol(self._build, self._connections, self._clock, accepted)
+        if self._make_layers is None:
+            return MQTTServerProtocol(self._build, self._connections, self._clock, accepted)
+        return LayeredServerProtocol(self._build, self._connections, self._clock, accepted, self._make_layers)

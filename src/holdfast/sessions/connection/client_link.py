@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from holdfast.auth.interfaces import PeerCertificate
 from holdfast.peers.address import Peer
 from holdfast.sessions.connection.acknowledgements import Acknowledgements
 from holdfast.sessions.connection.connection_log import ConnectionLog
@@ -116,6 +117,10 @@ class IClientLink(Protocol):
     @property
     def peer(self) -> Peer:
         """The Client's address, as a trusted proxy tells it."""
+
+    @property
+    def certificate(self) -> PeerCertificate | None:
+        """The Client's verified TLS certificate."""
 
     @property
     def is_closed(self) -> bool:

@@ -29,6 +29,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from holdfast.auth.answer_in_time import in_time
+from holdfast.auth.interfaces import PeerCertificate
 from holdfast.log.client_log import ClientLog
 from holdfast.peers.address import Peer
 from holdfast.sessions.connection.acknowledgements import Acknowledgements
@@ -139,6 +140,12 @@ class Connection:
         """The Client's address, as a trusted proxy tells it."""
         peer: Peer = self._network.peer
         return peer
+
+    @property
+    def certificate(self) -> PeerCertificate | None:
+        """The Client's verified TLS certificate."""
+        certificate: PeerCertificate | None = self._network.certificate
+        return certificate
 
     @property
     def is_closed(self) -> bool:

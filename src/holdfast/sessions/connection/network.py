@@ -11,6 +11,7 @@ class INetworkConnection(Interface):
     """One accepted transport."""
 
     peer = Attribute("The client's address, a Peer: the one that a proxy has told, if there is a proxy.")
+    certificate = Attribute("The client's PeerCertificate if its TLS certificate is verified, else None.")
 
     def write(data: bytes) -> bool:
         """Send bytes. True: all left at once. False: ``Connection.drained`` is called when the rest has left."""

@@ -48,8 +48,9 @@ def credentials_of(link: IClientLink, handshake: Handshake) -> Credentials:
     """Return the credentials in the Client's CONNECT."""
     packet = handshake.packet
     return Credentials(
-        handshake.client_id, packet.username, packet.password, link.listener, packet.protocol_version, link.peer
-    )
+        handshake.client_id, packet.username, packet.password, link.listener, packet.protocol_version, link.peer,
+        link.certificate,
+    )  # fmt: skip
 
 
 class _Dialogue:
