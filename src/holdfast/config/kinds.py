@@ -131,6 +131,20 @@ class Text:
 
 
 @frozen
+class FilePath:
+    """The kind of options with the path of a file, or an empty string."""
+
+    allowed: str = field(default="the path of a file, relative or absolute, or an empty string for none", init=False)
+
+    def read(self, value: object) -> str:
+        """Return the path; raises InvalidValue."""
+        path = Text(allowed=self.allowed).read(value)
+        if path.startswith("~"):
+            raise InvalidValue(f"found a path that begins with ~, which is not expanded; allowed: {self.allowed}")
+        return path
+
+
+@frozen
 class Duration:
     """Seconds, written with a unit: ``"30s"``, ``"1h30m"``, ``"500ms"``; ``"infinity"``, where allowed, is None.
 

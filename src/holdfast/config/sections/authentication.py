@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-from attrs import field, frozen
+from attrs import frozen
 
 from holdfast.config.fields import Section, option
-from holdfast.config.kinds import InvalidValue, Text
-
-
-@frozen
-class FilePath:
-    """The kind of options with the path of a file, or an empty string."""
-
-    allowed: str = field(default="the path of a file, relative or absolute, or an empty string for none", init=False)
-
-    def read(self, value: object) -> str:
-        """Return the path; raises InvalidValue."""
-        path = Text(allowed=self.allowed).read(value)
-        if path.startswith("~"):
-            raise InvalidValue(f"found a path that begins with ~, which is not expanded; allowed: {self.allowed}")
-        return path
+from holdfast.config.kinds import FilePath
 
 
 @frozen
