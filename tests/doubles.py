@@ -10,6 +10,8 @@ from twisted.internet.task import Clock
 from zope.interface import implementer
 
 from holdfast.auth.anonymous import AnonymousAuthenticator, UnrestrictedAuthorizer
+from holdfast.auth.failures.bans import IBans
+from holdfast.auth.failures.failures import IFailures
 from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator, PeerCertificate
 from holdfast.compose import compose_sessions
 from holdfast.peers.address import Peer
@@ -109,6 +111,8 @@ class MemoryBroker:
         start: float = START,
         enhanced_authenticator: IEnhancedAuthenticator | None = None,
         ownership: Ownership = names_ignored,
+        failures: IFailures | None = None,
+        bans: IBans | None = None,
     ) -> None:
         self.clock = TurnClock()
         self.clock.advance(start)
@@ -128,6 +132,8 @@ class MemoryBroker:
             authenticator=authenticator or AnonymousAuthenticator(),
             enhanced_authenticator=enhanced_authenticator,
             ownership=ownership,
+            failures=failures,
+            bans=bans,
             pressure=self.pressure,
             rejects_when_full=self.limits.mqueue_full is WhenFull.REJECT,
             silent_clears=stop_publish_clear_msg,

@@ -23,9 +23,14 @@ from holdfast.admin.retainer import RetainerAPI
 from holdfast.admin.settings import Settings
 from holdfast.admin.site import APISite, longest_body
 from holdfast.auth.anonymous import AnonymousAuthenticator, GuestAuthenticator, UnrestrictedAuthorizer
+from holdfast.auth.failures.bans import Bans, IBans
+from holdfast.auth.failures.exempt import Exempt
+from holdfast.auth.failures.failures import Failures, IFailures, UncountedFailures
+from holdfast.auth.failures.records import FailureLimits
 from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator
 from holdfast.broker import BrokerService
 from holdfast.config import Config
+from holdfast.config.sections.failed_logins import FailedLoginsConfig
 from holdfast.config.sections.listeners import ListenerConfig
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.listening import BACKLOG, Listener, Listening
@@ -146,6 +151,8 @@ def compose_sessions(
     will_restart_grace: float = 60,
     broker_version: str,
     sys_msg_interval: float,
+    failures: IFailures | None = None,
+    bans: IBans | None = None,
     connections: ProcessConnections | None = None,
     logs_connections: bool = True,
     storage: Callable[[], Mapping[str, object]] = dict,
@@ -171,7 +178,8 @@ def compose_sessions(
     broker_parts = BrokerParts(
         clock=clock, long_work=work, now=now, registry=registry, router=router, retained=retained,
         authenticator=authenticator, authorizer=authorizer, pressure=pressure, counters=counters, sys_topics=sys_topics,
-        enhanced_authenticator=enhanced_authenticator,
+        enhanced_authenticator=enhanced_authenticator, failures=UncountedFailures() if failures is None else failures,
+        bans=Bans(now=lambda: now() / 1000, exempt=Exempt()) if bans is None else bans,
     )  # fmt: skip
     flushes = FlushSchedule(clock)
 
@@ -248,6 +256,8 @@ def compose_broker(
         config.retainer, durable=durable, clock=reactor, now=now,
         control_characters=config.mqtt.control_characters == "accept",
     )  # fmt: skip
+    exempt = Exempt([TrustedProxies(listener.trusted_proxies) for listener in config.listeners.values()])
+    bans = Bans(now=lambda: now() / 1000, exempt=exempt)
     limits = {name: limits_of(config.zone(listener.zone)) for name, listener in config.listeners.items()}
     process = ProcessConnections() if open_files is None else ProcessConnections.within(open_files)
     sessions = compose_sessions(
@@ -265,6 +275,8 @@ def compose_broker(
         will_restart_grace=config.mqtt.will_restart_grace,
         broker_version=version(),
         sys_msg_interval=config.sys_topics.sys_msg_interval,
+        failures=_failures_of(config.failed_logins, bans, exempt, reactor),
+        bans=bans,
         connections=process,
         logs_connections=config.log.connections,
         storage=durable.status,
@@ -273,7 +285,7 @@ def compose_broker(
     refused = RefusedConnections(sessions.counters, process, sessions.log)
     listeners = []
     for name, listener in config.listeners.items():
-        acceptance = _acceptance(listener, name, process, refused, reactor)
+        acceptance = _acceptance(listener, name, process, refused, bans, reactor)
         factory = _factory(sessions, limits[name], name, connections, acceptance, reactor)
         listeners.append(Listener(name, listener.endpoint, listener.server_endpoint.unproxied(BACKLOG), factory))
     default_limits = limits_of(config.zone(""))  # of a stored Session whose listener is no longer configured
@@ -298,7 +310,12 @@ def compose_broker(
 
 
 def _acceptance(
-    listener: ListenerConfig, name: str, process: ProcessConnections, refused: RefusedConnections, clock: IReactorTime
+    listener: ListenerConfig,
+    name: str,
+    process: ProcessConnections,
+    refused: RefusedConnections,
+    bans: Bans,
+    clock: IReactorTime,
 ) -> Acceptance:
     """Return the part that accepts or refuses the connections of one listener."""
     limits = ConnectionLimits(
@@ -309,7 +326,7 @@ def _acceptance(
         max_half_open_per_address=listener.max_half_open_per_address,
     )
     proxies = TrustedProxies(listener.trusted_proxies) if listener.server_endpoint.proxied else None
-    return Acceptance(limits, process, clock, partial(refused.refused, name, limits), proxies)
+    return Acceptance(limits, process, clock, partial(refused.refused, name, limits), proxies, bans.has_peer)
 
 
 def _factory(
@@ -355,6 +372,20 @@ def _control_of(
     )
     site = APISite(api.answer, longest_body(config.retainer.max_payload_size), reactor)
     return ControlSocket(reactor, config.data_dir, site)
+
+
+def _failures_of(config: FailedLoginsConfig, bans: Bans, exempt: Exempt, clock: IReactorTime) -> IFailures:
+    """Return the part that counts failed logins."""
+    if not config.enable:
+        return UncountedFailures()
+    limits = FailureLimits(
+        free=config.free_per_minute,
+        longest=config.longest_delay,
+        most=config.max_count,
+        window=config.window_time,
+        ban=config.ban_time,
+    )
+    return Failures(limits, seconds=clock.seconds, ban=bans.ban_peer, exempt=exempt)
 
 
 def _authenticator_of(config: Config) -> IAuthenticator:

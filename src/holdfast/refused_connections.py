@@ -16,6 +16,7 @@ _REASONS = {
     " their CONNECT (max_half_open_per_address)",
     Refusal.RATE: "connections come too fast (max_conn_rate)",
     Refusal.RATE_PER_ADDRESS: "connections of {peer.group} come too fast (max_conn_rate_per_address)",
+    Refusal.BANNED: "its address is banned",
     Refusal.UNTRUSTED_PROXY: "it is not a trusted proxy (trusted_proxies)",
     Refusal.BAD_PROXY_HEADER: "it sent no valid header of the PROXY protocol",
 }

@@ -225,3 +225,23 @@ def test_a_trusted_proxy_is_no_client_and_counts_for_no_address() -> None:
     assert not listener.acceptance.by_group
     assert not listener.acceptance.half_open
     assert listener.acceptance.open == 0
+
+
+def test_a_banned_address_is_refused_at_once_and_behind_a_proxy_after_its_header() -> None:
+    refusals: list[Refusal] = []
+
+    def acceptance(proxies: TrustedProxies | None) -> Acceptance:
+        return Acceptance(
+            ConnectionLimits(), ProcessConnections(), Clock(), lambda refusal, _: refusals.append(refusal), proxies,
+            is_banned=lambda peer: peer.ip in (STRANGER.ip, LOCAL.ip),
+        )  # fmt: skip
+
+    direct = acceptance(None)
+    assert direct.accept(STRANGER) is None
+    assert direct.accept(OTHER) is not None
+    assert direct.accept(LOCAL) is not None
+    proxied = acceptance(TrustedProxies([str(STRANGER.ip)])).accept(STRANGER)
+    assert proxied is not None
+    proxied.opened()
+    assert not proxied.named(Peer(STRANGER.ip, 1, proxied=True))
+    assert refusals == [Refusal.BANNED] * 2

@@ -141,6 +141,7 @@ AuthenticationStep = Challenge | Authenticated | ReasonCode
 class IAuthenticationExchange(Interface):
     """One exchange of an Authentication Method with one Client."""
 
+    username = Attribute("The User Name that the Client has claimed, None before it has claimed one.")
     explanation = Attribute("Why the last step has refused the Client: a sentence for the log, not for the Client.")
 
     def step(data: bytes | None) -> AuthenticationStep | Deferred[AuthenticationStep]:

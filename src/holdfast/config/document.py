@@ -17,6 +17,7 @@ from holdfast.config.problems import ConfigError, ConfigProblem
 from holdfast.config.reader import KeyProblem, Reader
 from holdfast.config.sections.authentication import AuthenticationConfig
 from holdfast.config.sections.endpoints import EndpointString
+from holdfast.config.sections.failed_logins import FailedLoginsConfig
 from holdfast.config.sections.force_shutdown import ForceShutdownConfig
 from holdfast.config.sections.listeners import (
     DEFAULT_LISTENERS,
@@ -80,6 +81,10 @@ class Config(Section):
     authentication: AuthenticationConfig = field(
         factory=AuthenticationConfig,
         metadata=table(AuthenticationConfig, "The ways for clients to prove their identity."),
+    )
+    failed_logins: FailedLoginsConfig = field(
+        factory=FailedLoginsConfig,
+        metadata=table(FailedLoginsConfig, "What failed logins cost the address that they come from."),
     )
     mqtt: MQTTConfig = field(factory=MQTTConfig, metadata=table(MQTTConfig, "Limits and features of the protocol."))
     force_shutdown: ForceShutdownConfig = field(

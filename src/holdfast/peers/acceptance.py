@@ -10,6 +10,7 @@ the header has told the client's address, ``named`` asks the limits for each add
 Local peers are exempt from the limits for each address, since all of them share a few addresses: without a proxy, those
 with loopback addresses or UNIX domain sockets. Nobody is exempt from the limits of a listener and of the process.
 Proxied peers are never local. A header may name no client, as in health checks: then the proxy's address counts.
+Peers with banned addresses are refused like those beyond a limit.
 """
 
 from __future__ import annotations
@@ -42,11 +43,13 @@ class Acceptance:
         clock: IReactorTime,
         refused: Refused,
         proxies: TrustedProxies | None = None,
+        is_banned: Callable[[Peer], bool] | None = None,
     ) -> None:
         self.limits = limits
         self.process = process
         self.proxies = proxies
         self.refused = refused
+        self._is_banned = is_banned
         self.open = 0
         #: open connections, and those of them that are half open, by the groups of their peers
         self.by_group: Counter[str] = Counter()
@@ -83,9 +86,11 @@ class Acceptance:
         return None
 
     def refusal_of_address(self, peer: Peer) -> Refusal | None:
-        """Return the limit for single addresses that a further connection of this peer would exceed."""
+        """Return the limit for single addresses that a further connection of this peer would exceed, or its ban."""
         if peer.is_local:
             return None
+        if self._is_banned is not None and self._is_banned(peer):
+            return Refusal.BANNED
         limits, group = self.limits, peer.group
         if _reached(self.by_group[group], limits.max_connections_per_address):
             return Refusal.CONNECTIONS_PER_ADDRESS

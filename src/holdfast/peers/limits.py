@@ -21,6 +21,7 @@ class Refusal(Enum):
     HALF_OPEN_PER_ADDRESS = "connections_over_max_half_open_per_address"
     RATE = "connections_over_max_conn_rate"
     RATE_PER_ADDRESS = "connections_over_max_conn_rate_per_address"
+    BANNED = "connections_of_banned_addresses"
     UNTRUSTED_PROXY = "connections_from_untrusted_proxies"
     BAD_PROXY_HEADER = "connections_with_bad_proxy_header"
 

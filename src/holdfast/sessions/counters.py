@@ -35,7 +35,11 @@ class Counters:
     connections_over_max_conn_rate_per_address: int = 0
     connections_from_untrusted_proxies: int = 0
     connections_with_bad_proxy_header: int = 0
+    connections_of_banned_addresses: int = 0
     connections_shut_down: int = 0
+    logins_failed: int = 0
+    logins_delayed: int = 0
+    addresses_banned: int = 0
     messages_received: int = 0
     messages_sent: int = 0
     messages_dropped_queue_full: int = 0

@@ -29,6 +29,7 @@ AGAIN = ReasonCode.RE_AUTHENTICATE
 class Exchange:
     """Gives each step the next prepared answer. If there is none, the test answers later."""
 
+    username: str | None = None
     explanation = "a riddle was not solved"
 
     def __init__(self, method: Method) -> None:

@@ -28,6 +28,7 @@ WILL = p.Will("wills/a", b"gone")
 class Identities:
     """Believes every User Name, whose identity ends at ``ends`` [seconds since the epoch], at once or when asked to."""
 
+    username: str | None = None
     explanation = ""
 
     def __init__(self, ends: float | None = None) -> None:

@@ -66,7 +66,10 @@ def load_bans(folder: Path) -> list[Ban]:
 
 
 def store_bans(folder: Path, bans: Iterable[Ban]) -> None:
-    """Replace the stored bans, for this user only: durable when this returns. Raises OSError; then nothing has changed."""
+    """Replace the stored bans, in a file for this user only: durable when this returns.
+
+    Raises OSError; then nothing has changed.
+    """
     descriptor, temporary = tempfile.mkstemp(prefix=f".{FILE_NAME}.", dir=folder)  # mode 0600
     try:
         with open(descriptor, "w", encoding="utf-8") as file:

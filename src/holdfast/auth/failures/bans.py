@@ -117,9 +117,7 @@ class Bans:
         group = peer.group.partition("%")[0]
         kind = Kind.NETWORK if "/" in group else Kind.ADDRESS
         bans.pop(peer.group, None)
-        bans[peer.group] = Ban(
-            kind=kind, who=group, by=AUTOMATIC, reason=reason, at=int(now), until=int(now + seconds)
-        )
+        bans[peer.group] = Ban(kind=kind, who=group, by=AUTOMATIC, reason=reason, at=int(now), until=int(now + seconds))
 
     def load(self, bans: Iterable[Ban]) -> None:
         """Take the stored bans of operators."""
@@ -143,7 +141,7 @@ class Bans:
         return old
 
     def remove(self, kind: Kind, who: str) -> Ban | None:
-        """Remove the ban of this name, and return it; None if there is none. Bans after failed logins are removed too."""
+        """Remove the ban of this name, and return it; None without one. It may be one after failed logins."""
         automatic = self._automatic.pop(who, None) if kind in (Kind.ADDRESS, Kind.NETWORK) else None
         ban = self._bans.get((kind, who))
         if ban is None:

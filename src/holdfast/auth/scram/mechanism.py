@@ -68,7 +68,7 @@ class ScramExchange:
     def __init__(self, verifier: Callable[[str], Verifier], nonce: str, client_id: str) -> None:
         self._verifier = verifier
         self._client_id = client_id
-        self._username = ""
+        self.username: str | None = None
         self.explanation = ""
         self._server = _MECHANISM.make_server(self._look_up, s_nonce=nonce)
         self._next = self._client_first
@@ -80,7 +80,7 @@ class ScramExchange:
                 raise ScramException("the message is missing or too long")
             return self._next(data.decode())
         except (ScramException, UnicodeDecodeError) as error:
-            self.explanation = f"{METHOD} as {client_text(self._username)}: {error}"
+            self.explanation = f"{METHOD} as {client_text(self.username or '')}: {error}"
             return ReasonCode.NOT_AUTHORIZED
 
     def _client_first(self, message: str) -> AuthenticationStep:
@@ -91,10 +91,10 @@ class ScramExchange:
     def _client_final(self, message: str) -> AuthenticationStep:
         self._server.set_client_final(message)
         data = self._server.get_server_final().encode()
-        return Authenticated(Principal(self._client_id, self._username), data)
+        return Authenticated(Principal(self._client_id, self.username), data)
 
     def _look_up(self, username: str) -> tuple[bytes, bytes, bytes, int]:
         """Return salt, StoredKey, ServerKey and iteration count of a prepared User Name."""
-        self._username = username
+        self.username = username
         verifier = self._verifier(username)
         return verifier.salt, verifier.stored_key, verifier.server_key, verifier.iterations

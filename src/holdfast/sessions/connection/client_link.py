@@ -196,6 +196,9 @@ class IClientLink(Protocol):
     def establish(self, keep_alive: int) -> None:
         """Accept the Client's packets from now on, and watch its Keep Alive (seconds, 0 for none)."""
 
+    def answer_after(self, seconds: float, answer: Callable[[], None]) -> None:
+        """Call ``answer``, which ends the connection, after so many seconds, in place of the limit for admission."""
+
     # --- the end
 
     def close(self, reason: ReasonCode, explanation: str) -> None:

@@ -263,6 +263,10 @@ class Connection:
         self._network.admitted(longest_silence)
         self._timeouts.admitted(longest_silence)
 
+    def answer_after(self, seconds: float, answer: Callable[[], None]) -> None:
+        """Call ``answer``, which ends the connection, after so many seconds, in place of the limit for admission."""
+        self._timeouts.answer_after(seconds, answer)
+
     # --- sending
 
     def send(self, packet: bytes) -> None:

@@ -82,6 +82,12 @@ class Timeouts:
         elif self._timer is not None:
             self._timer.reset(longest_silence)
 
+    def answer_after(self, seconds: float, answer: Callable[[], None]) -> None:
+        """Call ``answer`` after so many seconds, in place of the limit for admission. It is called within the guard."""
+        if self._timer is not None:
+            self._on_late = answer
+            self._timer.reset(seconds)
+
     def close(self) -> None:
         """Watch no longer: the connection is over."""
         self._cancel()

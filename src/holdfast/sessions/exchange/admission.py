@@ -2,8 +2,10 @@
 
 Each of them may answer at once or with a Deferred. The steps, in order:
 
+    bans              is the address or the Client Identifier banned?
     Handshake         the limits and the standard: may this CONNECT be accepted at all?
     authenticator     is the Client genuine? (or an :class:`Authentication` in several steps)
+    failures          a failed login is counted, and its answer may wait
     authorizer        may the Client publish its Will Message?
     dismissals        has the identity ended meanwhile?
     registry.connect  give the Client its Session, and end its other connection (unless it is another user's)
@@ -12,13 +14,17 @@ Each of them may answer at once or with a Deferred. The steps, in order:
 
 from __future__ import annotations
 
+from functools import partial
+
 from twisted.internet.defer import Deferred
 
+from holdfast.auth.failures.failures import FAILED_LOGIN
 from holdfast.auth.interfaces import Principal
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.explanations import failure_reason
 from holdfast.sessions.exchange.authentication import CONNACK, Authentication, credentials_of, failure_code
 from holdfast.sessions.exchange.broker_parts import BrokerParts
+from holdfast.sessions.exchange.delayed_refusal import DelayedRefusal
 from holdfast.sessions.exchange.exchange import Exchange
 from holdfast.sessions.exchange.handshake import ConnectRefused, Handshake
 from holdfast.sessions.registry.ownership import NotTheOwner
@@ -31,12 +37,17 @@ from holdfast.wire.packets import Connect
 def admit(parts: BrokerParts, link: IClientLink, packet: Connect) -> None:
     """Judge the CONNECT of one Network Connection, now or later."""
     link.client_log.client_id = packet.client_id or None
+    if _is_of_banned_address(parts, link):
+        return
     try:
         handshake = Handshake(packet, link.limits)
     except ConnectRefused as refused:
         _reject(parts, link, refused.reason, str(refused))
         return
     link.client_log.client_id = handshake.client_id
+    if parts.bans.has_client(handshake.client_id):
+        _reject(parts, link, ReasonCode.BANNED, "this Client Identifier is banned")
+        return
     _Admission(parts, link, handshake).authenticate()
 
 
@@ -63,8 +74,15 @@ class _Admission:
     def _authenticated(
         self, answer: Principal | ReasonCode, explanation: str = "the connection is not allowed"
     ) -> None:
+        if _is_of_banned_address(self._parts, self._link):  # since CONNECT; not even right credentials help now
+            return
         if not isinstance(answer, Principal):
-            self._reject(answer, explanation)
+            self._failed(answer, explanation)
+            return
+        if answer.username is not None:
+            self._parts.failures.succeeded(self._link.peer, answer.username)
+        if self._parts.bans.has_user(answer.username):  # told only to whoever has proved to be this user
+            self._reject(ReasonCode.BANNED, "this user is banned")
             return
         if self._handshake.drops_bridge_state:
             self._parts.counters.messages_dropped_bridge_state += 1
@@ -82,6 +100,23 @@ class _Admission:
             self._link.ask(allowed, False, lambda result: self._will_decided(result, answer))
         else:
             self._will_decided(allowed, answer)
+
+    def _failed(self, reason: ReasonCode, explanation: str) -> None:
+        """Refuse the Client, now or after its delay."""
+        delay = 0.0
+        if reason in FAILED_LOGIN:
+            self._parts.counters.logins_failed += 1
+            delay = self._parts.failures.failed(self._link.peer, self._handshake.claimed_username)
+            if self._parts.bans.has_peer(self._link.peer):
+                self._parts.counters.addresses_banned += 1
+                self._link.client_log.warn("its address is banned", "after too many failed logins (failed_logins)")
+        if not delay:
+            self._reject(reason, explanation)
+            return
+        self._parts.counters.logins_delayed += 1
+        _log_refusal(self._parts, self._link, reason, f"{explanation}; its answer waits for {delay:g} s")
+        refuse = partial(_answer_refusal, self._link, reason, explanation)
+        DelayedRefusal(self._link, self._parts.failures.waiting, refuse).begin(delay)
 
     def _will_decided(self, allowed: bool, principal: Principal) -> None:
         if allowed:
@@ -159,6 +194,24 @@ class _Admission:
 
 def _reject(parts: BrokerParts, link: IClientLink, reason: ReasonCode, explanation: str) -> None:
     """Refuse a CONNECT: with CONNACK where the Client's protocol version has a code for the reason."""
+    _log_refusal(parts, link, reason, explanation)
+    _answer_refusal(link, reason, explanation)
+
+
+def _log_refusal(parts: BrokerParts, link: IClientLink, reason: ReasonCode, explanation: str) -> None:
     parts.counters.connections_refused += 1
     link.client_log.info("is refused", f"{reason.name}, {explanation}")
+
+
+def _answer_refusal(link: IClientLink, reason: ReasonCode, explanation: str) -> None:
     link.finish(link.explanations.refusal(reason, explanation), None, reason=reason)
+
+
+def _is_of_banned_address(parts: BrokerParts, link: IClientLink) -> bool:
+    """Close the connection of a banned address without an answer, as if the ban had come before the connection."""
+    if not parts.bans.has_peer(link.peer):
+        return False
+    parts.counters.connections_of_banned_addresses += 1
+    link.client_log.info("is banned", "its address was banned after it had connected")
+    link.finish(b"", None, reason=ReasonCode.BANNED)
+    return True

@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IDelayedCall
 
 from holdfast.auth.answer_in_time import in_time
+from holdfast.auth.failures.failures import FAILED_LOGIN
 from holdfast.auth.interfaces import (
     Authenticated,
     AuthenticationStep,
@@ -99,6 +100,7 @@ class _Dialogue:
         elif isinstance(answer, Authenticated):
             self._authenticated(answer)
         else:
+            self._handshake.claimed_username = exchange.username
             self._link.client_log.info("its authentication failed", exchange.explanation)
             self._refused(answer, "the authentication failed")
 
@@ -196,7 +198,9 @@ class Reauthentication(_Dialogue):
         self._send(ReasonCode.SUCCESS, answer.data)
 
     def _refused(self, reason: ReasonCode, explanation: str) -> None:
-        """End the Network Connection with DISCONNECT [MQTT5-4.12.1-2]."""
+        """End the Network Connection with DISCONNECT [MQTT5-4.12.1-2]. That is its only delay."""
+        if reason in FAILED_LOGIN:
+            self._parts.failures.failed(self._link.peer, self._handshake.claimed_username)
         self._link.close(failure_code(reason, DISCONNECT), explanation)
 
     def _late(self) -> None:

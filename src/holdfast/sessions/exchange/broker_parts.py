@@ -7,6 +7,8 @@ from collections.abc import Callable
 from attrs import frozen
 from twisted.internet.interfaces import IReactorTime
 
+from holdfast.auth.failures.bans import IBans
+from holdfast.auth.failures.failures import IFailures
 from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator
 from holdfast.retained.service import IRetainedMessages
 from holdfast.scheduling.long_work import LongWork
@@ -35,4 +37,6 @@ class BrokerParts:
     pressure: Pressure
     counters: Counters
     sys_topics: SysTopics
+    failures: IFailures
+    bans: IBans
     enhanced_authenticator: IEnhancedAuthenticator | None = None

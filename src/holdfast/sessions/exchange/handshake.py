@@ -35,6 +35,8 @@ class Handshake:
         self._limits = limits
         self.v5 = packet.protocol_version == 5
         self.client_id = packet.client_id
+        #: the User Name that the Client claims to prove; an Authentication Method may have its own
+        self.claimed_username = packet.username
         self.assigned = False
         #: the last Authentication Data of the Authentication Method, sent in CONNACK
         self.authentication_data: bytes | None = None
