@@ -146,7 +146,8 @@ class Search:
             for key, child in node.children.items():
                 if not isinstance(key, str) or not self._is_useful(child, passed):
                     continue
-                if not any(key in earlier.children for earlier in state.nodes[:index]):
+                others = (earlier.children.get(key) for earlier in state.nodes[:index])
+                if not any(other is not None and self._is_useful(other, passed) for other in others):
                     yield key
         self._found.visited += len(self._expansions) >> 3
         for level, templates in self._expansions.items():

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.config.problems import ConfigError, ConfigProblem, FileUnreadable
 from holdfast.config.toml.locations import ConfigOrigin, locate
 
-#: Bytes: far more than any configuration. The limit also ends the reading of a device such as /dev/zero.
+#: Bytes: far more than any configuration. A limit also ends the reading of a device such as /dev/zero.
 LARGEST = 1024 * 1024
 
 _AT_LINE = re.compile(r"(.*) \(at line ([0-9]+), column ([0-9]+)\)", re.DOTALL)
@@ -33,13 +33,13 @@ def display_name(path: Path) -> str:
     return os.fsencode(path).decode(errors="replace")
 
 
-def read(path: Path) -> tuple[dict[str, Any], ConfigOrigin]:
-    """Return the values in a TOML file, and their lines.
+def read(path: Path, largest: int = LARGEST) -> tuple[dict[str, Any], ConfigOrigin]:
+    """Return the values in a TOML file of at most ``largest`` bytes, and their lines.
 
     Raises ConfigError with a single problem; FileUnreadable if there is no content.
     """
     name = display_name(path)
-    text = _text(path, name)
+    text = text_of(path, largest)
     try:
         values = tomllib.loads(text)
         return values, ConfigOrigin(name, locate(text))
@@ -51,20 +51,22 @@ def read(path: Path) -> tuple[dict[str, Any], ConfigOrigin]:
         raise _error(name, None, "arrays or inline tables are nested too deeply") from None
 
 
-def _text(path: Path, name: str) -> str:
+def text_of(path: Path, largest: int = LARGEST) -> str:
+    """Return the text of a file of at most ``largest`` bytes. Raises as :func:`read` does."""
+    name = display_name(path)
     try:
         with path.open("rb") as file:
-            content = file.read(LARGEST + 1)
+            content = file.read(largest + 1)
     except FileNotFoundError:
         raise _unreadable(name, "there is no such file") from None
     except IsADirectoryError:
-        raise _unreadable(name, "this is a directory; give the path of a TOML file") from None
+        raise _unreadable(name, "this is a directory; give the path of a file") from None
     except OSError as error:
         raise _unreadable(name, f"cannot be read: {error.strerror}") from None
     except ValueError:
         raise _unreadable(name, "this is not the path of a file: it has a null character") from None
-    if len(content) > LARGEST:
-        raise _error(name, None, f"this has more than {LARGEST} bytes and is hardly a configuration file")
+    if len(content) > largest:
+        raise _error(name, None, f"this has more than {largest} bytes and is hardly a configuration file")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

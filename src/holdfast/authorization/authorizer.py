@@ -1,0 +1,174 @@
+"""The authorizer of the broker: it answers by rules, and remembers its answers.
+
+How it works. Each Principal has an entry with its permissions and with the topics that it was asked about. The live
+path finds the entry by the identity of the object, since a Session asks with the same Principal each time; comparing
+Principals would cost more than the whole answer. Entries and topics are bounded: the oldest entries go first.
+:meth:`Authorizer.replace` forgets all entries, and changes the epoch.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from itertools import islice
+
+from attrs import evolve
+from zope.interface import implementer
+
+from holdfast.auth.interfaces import Grant, IAuthorizer, Principal
+from holdfast.authorization.identity import Identity
+from holdfast.authorization.permissions import Permissions
+from holdfast.authorization.rule import Action
+from holdfast.authorization.ruleset import Ruleset
+from holdfast.messages import ApplicationMessage
+
+#: identities whose permissions are remembered
+MOST_ENTRIES = 20_000
+#: verdicts that are remembered in all
+MOST_VERDICTS = 200_000
+#: Verdicts that one identity has remembered before they are forgotten: one client must not drive out the others'.
+MOST_OF_ONE = 2_000
+#: Longer topics are not remembered.
+LONGEST_TOPIC = 256
+
+
+class SourceCheck(Enum):
+    """Which retained messages are kept from replays if their publisher may no longer retain there."""
+
+    OFF = "off"
+    USERS = "users"  #: those with a User Name
+    STRICT = "strict"  #: all; without a User Name, the rules for guests apply
+
+
+class _Entry:
+    """The permissions of one identity, with remembered verdicts by topic, one mapping for each action."""
+
+    __slots__ = ("count", "is_kept", "permissions", "principal", "verdicts")
+
+    def __init__(self, principal: object, permissions: Permissions) -> None:
+        self.principal = principal
+        self.is_kept = True
+        self.permissions = permissions
+        self.verdicts: tuple[dict[str, bool], ...] = tuple({} for _ in Action)
+        self.count = 0
+
+    def forget(self) -> None:
+        for verdicts in self.verdicts:
+            verdicts.clear()
+        self.count = 0
+
+
+@implementer(IAuthorizer)
+class Authorizer:
+    """Decides by rules. ``names_proven`` is False if no authentication is configured: then all clients are guests.
+
+    With ``subscribe_partially``, a subscription of which only some topics are allowed is granted, and filtered.
+    """
+
+    def __init__(
+        self,
+        rules: Ruleset,
+        *,
+        subscribe_partially: bool = False,
+        source_check: SourceCheck = SourceCheck.USERS,
+        names_proven: bool = True,
+    ) -> None:
+        self._partially = subscribe_partially
+        self._source_check = source_check
+        self._names_proven = names_proven
+        self.replace(rules)
+
+    def replace(self, rules: Ruleset) -> None:
+        """Decide by other rules from now on."""
+        self.rules = rules
+        self.epoch: object = object()
+        self.checks_delivery = self._partially or rules.grants_subscribe or rules.limits_receive
+        self._by_object: dict[int, _Entry] = {}
+        self._by_identity: dict[object, _Entry] = {}
+        self._count = 0
+
+    def may_publish(self, principal: Principal, topic: str, qos: int, retain: bool, clears: bool = False) -> bool:
+        """Tell whether the Principal may publish this: with RETAIN 1, it needs another permission besides."""
+        entry = self._by_object.get(id(principal))
+        if entry is None or entry.principal is not principal:
+            entry = self._entry_of(principal)
+        allowed = entry.verdicts[0].get(topic)
+        if allowed is None:
+            allowed = self._decide(entry, Action.PUBLISH, topic)
+        if retain and allowed:
+            return self._may(entry, Action.CLEAR if clears else Action.RETAIN, topic)
+        return allowed
+
+    def may_subscribe(self, principal: Principal, topic_filter: str, qos: int) -> Grant:
+        """Return what the Principal gets if it subscribes to a Topic Filter."""
+        return self._entry_of(principal).permissions.grant(topic_filter, partially=self._partially)
+
+    def may_receive(self, principal: Principal, message: ApplicationMessage) -> bool:
+        """Tell whether the Principal may subscribe to the topic of the message, and no rule denies its delivery."""
+        entry = self._by_object.get(id(principal))
+        if entry is None or entry.principal is not principal:
+            entry = self._entry_of(principal)
+        return self._may(entry, Action.RECEIVE, message.topic)
+
+    def may_keep(self, username: str | None, client_id: str | None, topic: str) -> bool:
+        """Tell whether the publisher of a retained message may still retain a message of this topic, wherever it is."""
+        check = self._source_check
+        if check is SourceCheck.OFF or (username is None and check is not SourceCheck.STRICT):
+            return True
+        identity = Identity(username, client_id or "", self.rules.groups_of(username), is_located=False)
+        entry = self._by_identity.get(identity) or self._remember(identity, identity)
+        return self._may(entry, Action.PUBLISH, topic) and self._may(entry, Action.RETAIN, topic)
+
+    def receivable(self, principal: Principal, topic_filter: str) -> Grant:
+        """Return which of the messages that match a Topic Filter the Principal may receive."""
+        return self._entry_of(principal).permissions.receivable(topic_filter)
+
+    def permissions_of(self, principal: Principal) -> Permissions:
+        """Return the permissions of a Principal by the present rules."""
+        return self._entry_of(principal).permissions
+
+    def _entry_of(self, principal: Principal) -> _Entry:
+        entry = self._by_object.get(id(principal))
+        if entry is not None and entry.principal is principal:
+            return entry
+        proven = principal if self._names_proven else evolve(principal, username=None, groups=frozenset())
+        identity = Identity.of(proven, self.rules.groups_of(proven.username))
+        entry = self._by_identity.get(identity)
+        if entry is None:
+            entry = self._remember(identity, principal)
+        elif self._by_object.get(id(entry.principal)) is entry:
+            del self._by_object[id(entry.principal)]  # the client is back with a new Principal
+        entry.principal = principal
+        self._by_object[id(principal)] = entry
+        return entry
+
+    def _remember(self, identity: Identity, principal: object) -> _Entry:
+        if len(self._by_identity) >= MOST_ENTRIES:
+            self._drop_oldest(1)
+        entry = self._by_identity[identity] = _Entry(principal, Permissions(self.rules, identity))
+        return entry
+
+    def _drop_oldest(self, number: int) -> None:
+        for identity in list(islice(self._by_identity, number)):
+            entry = self._by_identity.pop(identity)
+            entry.is_kept = False
+            self._count -= entry.count
+            if self._by_object.get(id(entry.principal)) is entry:
+                del self._by_object[id(entry.principal)]
+
+    def _may(self, entry: _Entry, action: Action, topic: str) -> bool:
+        allowed = entry.verdicts[action].get(topic)
+        return self._decide(entry, action, topic) if allowed is None else allowed
+
+    def _decide(self, entry: _Entry, action: Action, topic: str) -> bool:
+        allowed = entry.permissions.allows(action, topic)
+        if len(topic) <= LONGEST_TOPIC:
+            if entry.count >= MOST_OF_ONE:
+                self._count -= entry.count
+                entry.forget()
+            if self._count >= MOST_VERDICTS:
+                self._drop_oldest(max(1, len(self._by_identity) // 100))
+            if entry.is_kept:
+                entry.verdicts[action][topic] = allowed
+                entry.count += 1
+                self._count += 1
+        return allowed
