@@ -12,7 +12,7 @@ from attrs import field, frozen
 from holdfast.authorization.identity import PLACEHOLDER
 from holdfast.authorization.rule import EVERY_ACTION, UNIX, Action, Conditions, Network, Rule
 from holdfast.authorization.ruleset import RuleList
-from holdfast.authorization.source_file import check_mode
+from holdfast.authorization.source_file import LARGEST, check_mode
 from holdfast.config import unknown_keys
 from holdfast.config.kinds import Flag, InvalidValue, Kind, Text, invalid_value
 from holdfast.config.problems import ConfigError, ConfigProblem
@@ -21,8 +21,6 @@ from holdfast.config.toml.locations import ConfigOrigin
 from holdfast.config.toml.text import dotted, literal
 from holdfast.topics import SHARED_PREFIX, InvalidTopicFilter, check_topic_filter
 
-#: bytes
-LARGEST = 16 * 1024 * 1024
 _MOST_LEVELS = 65535
 
 _ACTIONS = {action.word: action for action in Action}
@@ -32,7 +30,7 @@ _ALL = "all"
 def read_rules(path: Path) -> RuleList:
     """Return the rules and groups of a rule file. Raises ConfigError with all its problems."""
     check_mode(path)
-    values, origin = toml_file.read(path, largest=LARGEST)
+    values, origin = toml_file.read(path, LARGEST)
     reader = _Reader(origin)
     listed = RuleList(tuple(reader.rules(values)), reader.groups(values))
     reader.unknown(values)

@@ -8,6 +8,9 @@ from pathlib import Path
 from holdfast.config.problems import ConfigError, ConfigProblem
 from holdfast.config.toml.file import display_name
 
+#: The most bytes of a file with rules. 100,000 rules may have 10 MB.
+LARGEST = 16 * 1024 * 1024
+
 
 def check_mode(path: Path) -> None:
     """Refuse a file that every user of this machine may write. Raises ConfigError; not for a missing file."""

@@ -27,7 +27,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
 
 
 def test_a_directory(tmp_path: Path) -> None:
-    assert message_for(tmp_path) == f"{tmp_path}: this is a directory; give the path of a TOML file"
+    assert message_for(tmp_path) == f"{tmp_path}: this is a directory; give the path of a file"
 
 
 def test_a_file_that_may_not_be_read(write: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
