@@ -87,7 +87,7 @@ def test_allowed_values_are_read(kind: Kind, written: object, value: object) -> 
         (Choice((0, 1, 2)), True, "true"),
         (Choice((0, 1, 2)), 1.0, "1.0"),
         (Choice(("full",)), "Full", '"Full"'),
-        (Text(), [], "an array"),
+        (Text(), [], "[]"),
         (Text(empty=False), "", '""'),
         (Text(), "a\nb", '"a\\nb"'),
         (Duration("1s", "1h"), 30, "30"),

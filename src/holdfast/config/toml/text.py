@@ -24,9 +24,11 @@ def literal(value: object) -> str:
             return str(value)
         case dict():
             return "a table"
+        case []:
+            return "[]"
         case list():
             nested = any(isinstance(item, dict | list) for item in value)
-            text = "" if nested or not value else f"[{', '.join(map(literal, value[:_LONGEST]))}]"
+            text = "" if nested else f"[{', '.join(map(literal, value[:_LONGEST]))}]"
             return text if 0 < len(text) <= _LONGEST else "an array"
         case _:  # dates and times
             return str(value)

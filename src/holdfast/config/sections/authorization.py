@@ -1,0 +1,163 @@
+"""``[authorization]``: what clients may do. The rules stand in files of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
+
+from attrs import field, frozen
+
+from holdfast.config.fields import Section, option, variants
+from holdfast.config.kinds import Choice, FilePath, Flag, InvalidValue, Text, invalid_value
+from holdfast.config.toml.text import literal
+
+STRICT = "strict"
+
+
+@frozen
+class Names:
+    """The kind of options with a list of names, each once."""
+
+    allowed: str
+
+    def read(self, value: object) -> tuple[str, ...]:
+        """Return the names; raises InvalidValue."""
+        if not isinstance(value, list):
+            raise invalid_value(value, self.allowed)
+        for name in value:
+            if not isinstance(name, str) or not name:
+                raise InvalidValue(f"found {literal(name)} in the list; allowed: {self.allowed}")
+            Text(allowed=self.allowed).read(name)
+            if value.count(name) > 1:
+                raise InvalidValue(f"found {literal(name)} twice in the list; allowed: each name once")
+        return tuple(value)
+
+
+@frozen
+class FlagOrStrict:
+    """The kind of ``check_retain_source``."""
+
+    allowed: str = field(default='true, false or "strict"', init=False)
+
+    def read(self, value: object) -> bool | str:
+        """Return the value; raises InvalidValue."""
+        if isinstance(value, bool) or value == STRICT:
+            return STRICT if value == STRICT else bool(value)
+        raise invalid_value(value, self.allowed)
+
+
+@frozen
+class _FileSource(Section):
+    """A source of rules in a file."""
+
+    def problems(self, given: Mapping[str, object]) -> Iterable[tuple[str, str, Collection[str]]]:
+        """Return the problem of a missing path."""
+        if not given.get("path"):
+            yield "path", "no path is given; allowed: path = the path of a file", ("path",)
+
+
+@frozen
+class RuleFileConfig(_FileSource):
+    """Rules in a TOML file."""
+
+    path: str = option(
+        FilePath(),
+        "",
+        help="TOML file with tables [[rule]]. A relative path begins at the folder of this file.",
+        effect="Its rules apply.",
+        example="rules.toml",
+    )
+
+
+@frozen
+class MosquittoFileConfig(_FileSource):
+    """Rules in an ACL file of mosquitto."""
+
+    path: str = option(
+        FilePath(),
+        "",
+        help="ACL file of mosquitto. A relative path begins at the folder of this file.",
+        effect="Its rules apply, with mosquitto's meaning. No SUBSCRIBE is refused then: each delivery is checked.",
+        example="/etc/mosquitto/acl",
+    )
+
+
+#: the sections by ``type``
+SOURCES: Mapping[str, type[Section]] = {"file": RuleFileConfig, "mosquitto": MosquittoFileConfig}
+
+
+@frozen
+class AuthorizationConfig(Section):
+    """What clients may do. Without a source, they may do everything, except read ``$SYS``."""
+
+    sources: tuple[str, ...] = option(
+        Names('a list of names of tables [authorization.NAME], each once, such as ["rules"]'),
+        [],
+        help="Tables [authorization.NAME] with the rules, in the order in which they are asked: the first rule that"
+        " matches decides. An empty list = no rules, everyone may do everything.",
+        effect="With a source, what no rule allows is denied.",
+        example=["rules"],
+    )
+    subscribe_partially: bool = option(
+        Flag(),
+        False,
+        help="Grant a SUBSCRIBE if only some of the topics that its Topic Filter matches are allowed. The others are"
+        " filtered out at delivery.",
+        effect="true: a client may subscribe to # and gets what it may receive. Each delivery is checked.",
+        example=True,
+    )
+    check_retain_source: bool | str = option(
+        FlagOrStrict(),
+        True,
+        help="Keep a retained message from replays if its publisher may no longer retain messages of this topic. true ="
+        ' messages of clients with a User Name; "strict" = all messages: without a User Name, the rules for guests'
+        " apply; false = none.",
+        effect="false: what a user has retained is sent to new subscribers although the user has lost the permission.",
+        example=STRICT,
+    )
+    administrators: tuple[str, ...] = option(
+        Names("a list of User Names, each once"),
+        [],
+        help="Users who may subscribe to $SYS/# where authentication or rules are configured. A rule can also allow"
+        " it.",
+        effect="These users see the figures of the broker and of all bridges.",
+        example=["alice"],
+    )
+    administrator_groups: tuple[str, ...] = option(
+        Names("a list of names of groups, each once"),
+        [],
+        help="Groups whose members may subscribe to $SYS/#, as administrators.",
+        effect="The members see the figures of the broker and of all bridges.",
+        example=["operators"],
+    )
+    on_revoke: str = option(
+        Choice(("disconnect", "withhold")),
+        "disconnect",
+        help="What happens to a client if changed rules no longer allow one of its subscriptions. disconnect = the"
+        " subscription ends, and the client is disconnected with Not authorized (0x87), so that it knows; withhold ="
+        " the subscription ends, and the client is told nothing.",
+        effect="withhold: the client stays connected, and waits for messages that never come.",
+        example="withhold",
+    )
+    tables: Mapping[str, Section] = field(
+        factory=dict,
+        metadata=variants(
+            SOURCES, "The rules: one table for each source, with a name of your choice, which sources must name."
+        ),
+    )
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether rules decide what clients may do."""
+        return bool(self.sources)
+
+    def problems(self, given: Mapping[str, object]) -> Iterable[tuple[str, str, Collection[str]]]:
+        """Return the problems of names without a table, and of tables without effect."""
+        for name in self.sources:
+            if name not in self.tables:
+                near = get_close_matches(name, self.tables, n=1)
+                advice = f"; did you mean {literal(near[0])}?" if near else ""
+                yield "sources", f"no table is named [authorization.{name}]{advice}", ("sources", name)
+        for name in self.tables:
+            if name not in self.sources:
+                yield name, f"has no effect; name it in authorization.sources = [{literal(name)}]", ("sources",)
