@@ -48,9 +48,10 @@ def _is_for(rule: Rule, identity: Identity) -> bool:
 
 def _expanded(topic_filter: str, identity: Identity) -> list[str]:
     """Return the filter with the names of the identity, each a whole level."""
-    names = {"%u": [identity.username], "%c": [identity.client_id], "%g": sorted(identity.groups)}
+    users = [] if identity.username is None else [identity.username]
+    names: dict[str, list[str]] = {"%u": users, "%c": [identity.client_id], "%g": sorted(identity.groups)}
     choices = [
-        [name for name in names[level] if name is not None and is_literal(name)] if level in names else [level]
+        [name for name in names[level] if is_literal(name)] if level in names else [level]
         for level in topic_filter.split("/")
     ]
     return ["/".join(levels) for levels in product(*choices)]
