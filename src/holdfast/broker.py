@@ -15,6 +15,7 @@ from holdfast.process import complain
 from holdfast.protocol import OpenConnections
 from holdfast.retained.history.history import RetainedHistory
 from holdfast.retained.service import RetainedMessages
+from holdfast.service_manager import ServiceManager
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.monitoring.sys_topics import SysTopics
 from holdfast.sessions.registry.registry import SessionRegistry
@@ -62,6 +63,7 @@ class BrokerService(Service):
         control: ControlSocket,
         description: str,
         announce: Callable[[str], None],
+        service_manager: ServiceManager,
     ) -> None:
         self._reactor = reactor
         self._lock = lock
@@ -76,6 +78,7 @@ class BrokerService(Service):
         self._control = control
         self._description = description
         self._announce = announce
+        self._service_manager = service_manager
         self._lines: list[str] = []
         self._stopping = False
 
@@ -107,6 +110,7 @@ class BrokerService(Service):
         if self._stopping or not self.running:
             return
         self._stopping = True
+        self._service_manager.stopping()
         Service.stopService(self)
         self._sys_topics.stopService()
         closing = [self._control.close(), *self._listening.close()]
@@ -116,6 +120,7 @@ class BrokerService(Service):
         self._retained.stopService()
         self._history.stopService()
         yield self._store.close()
+        self._service_manager.close()
         self._lock.release()
         self._log.info("everything accepted is stored; stopped")
 
@@ -123,4 +128,5 @@ class BrokerService(Service):
         for line in self._lines:
             self._announce(f"listening {line}")
         self._announce("ready")
+        self._service_manager.ready()
         self._log.info("{description}", description=self._description)

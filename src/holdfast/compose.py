@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from attrs import asdict, evolve, frozen
@@ -51,6 +52,7 @@ from holdfast.retained.publisher import IPublisher
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.scheduling.long_work import LongWork
+from holdfast.service_manager import ServiceManager
 from holdfast.sessions.configured import limits_of
 from holdfast.sessions.connection.backpressure import Pressure
 from holdfast.sessions.connection.connection import Connection
@@ -79,6 +81,9 @@ from holdfast.version import version
 
 #: Seconds that a replay waits for an unavailable database where ``when_unavailable`` is ``refuse``.
 READ_PATIENCE = 5.0
+
+
+NO_ENVIRONMENT: Mapping[str, str] = MappingProxyType({})
 
 
 @frozen(kw_only=True)
@@ -232,10 +237,12 @@ def compose_broker(
     now: Callable[[], int],
     announce: Callable[[str], None],
     open_files: int | None = None,
+    environment: Mapping[str, str] = NO_ENVIRONMENT,
 ) -> BrokerService:
     """Build the whole broker. Raises ConfigError if a file that the configuration names cannot be used.
 
-    ``open_files`` limits the files and connections that the process may have open; None is no limit.
+    ``open_files`` limits the files and connections that the process may have open; None is no limit. The
+    ``environment`` may name the service manager.
     """
     pressure = Pressure(reactor)
     durability = Durability(config.storage.durability)
@@ -306,6 +313,7 @@ def compose_broker(
             f"{durability.loss_window(config.storage.flush_interval)}"
         ),
         announce=announce,
+        service_manager=ServiceManager.of(environment, reactor, durable.ask_writer),
     )
 
 

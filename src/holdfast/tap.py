@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -92,7 +93,12 @@ def makeService(options: Options) -> IService:
     open_files = raise_open_files(reactor)
     try:
         broker = compose_broker(
-            options.config, reactor=reactor, now=clock.now, announce=announce, open_files=open_files
+            options.config,
+            reactor=reactor,
+            now=clock.now,
+            announce=announce,
+            open_files=open_files,
+            environment=os.environ,
         )
     except ConfigError as error:
         _end(error)

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 READERS = 2
 
 
+def _nothing() -> None:
+    """Do no work."""
+
+
 @define
 class OpenStore:
     """The parts of an open store."""
@@ -141,6 +145,15 @@ class DurableStore:
         """Return ``damage``, the damage found (None for none), and ``quarantined``, the files in quarantine."""
         damage = None if self.parts is None else self.parts.database.damage
         return {"damage": None if damage is None else str(damage), "quarantined": self.quarantined}
+
+    def ask_writer(self) -> Deferred[None]:
+        """Fire once the writer's thread has finished its present work: a sign that it does not hang.
+
+        While the database is away, the thread has no work, and answers at once.
+        """
+        answer: Deferred[None] = Deferred()
+        self._executor.call(_nothing, lambda _: answer.callback(None))
+        return answer
 
     def before_open(self, prepare: Callable[[Database, Connection], None]) -> None:
         """Call ``prepare`` with the writer's connection each time the store is opened, before any change."""
