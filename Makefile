@@ -13,7 +13,7 @@ PYTEST_ARGS ?=
 PYTEST := -m pytest -n 2 --dist loadgroup
 TESTS ?= tests
 
-.PHONY: help run sample test nightly lint types layers check check-file changelog bench faults wheel clean needs picture
+.PHONY: help run sample test nightly lint types layers check check-file changelog bench faults wheel clean needs picture lock audit
 
 help:
 	@echo 'make run     start the broker on 127.0.0.1:1883, data in ./data   (options: ARGS="--listen ...")'
@@ -25,6 +25,8 @@ help:
 	@echo 'make check-file FILE=src/holdfast/topics.py     ruff and mypy on this file'
 	@echo 'make bench   benchmarks, beside mosquitto where installed; needs cc    (options: BENCH_ARGS="--quick")'
 	@echo 'make faults  kill, fill, lock and damage for half an hour            (options: FAULTS_ARGS="--quick")'
+	@echo 'make lock    write the lock files in requirements/ anew, with the newest packages'
+	@echo 'make audit   look for known vulnerabilities in the locked packages; asks pypi.org'
 	@echo 'make wheel   build the wheel and the source distribution in dist/'
 	@echo 'make clean   remove what was built'
 
@@ -38,8 +40,12 @@ $(INSTALLED): setup.cfg pyproject.toml | $(BIN)/pip
 	$(BIN)/pip install -q --disable-pip-version-check --config-settings editable_mode=strict -e .
 	@rm -f $(VENV)/installed-*; touch $@
 
-$(VENV)/dev: setup.cfg $(INSTALLED)
-	$(BIN)/pip install -q --disable-pip-version-check --config-settings editable_mode=strict -e '.[dev]'
+# The packages of the lock file, each with its hash: every machine tests with the same ones.
+$(VENV)/locked: requirements/dev.txt | $(BIN)/pip
+	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@touch $@
+
+$(VENV)/dev: $(VENV)/locked $(INSTALLED)
 	@touch $@
 
 run: $(INSTALLED)
@@ -100,6 +106,15 @@ wheel: $(VENV)/dev
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist .
 
+# Newer packages: review the difference, and test with it. `run.txt` is for the image, `dev.txt` for the tests.
+LOCK := compile -q --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url
+lock: $(VENV)/dev
+	$(BIN)/uv pip $(LOCK) --upgrade --extra postgres setup.cfg -o requirements/run.txt
+	$(BIN)/uv pip $(LOCK) --upgrade --extra dev --extra postgres setup.cfg -o requirements/dev.txt
+
+audit: $(VENV)/dev
+	$(BIN)/python .ci/audit.py requirements/dev.txt
+
 clean:
-	rm -rf build dist benchmarks/load/build src/*.egg-info $(VENV)/installed-* $(VENV)/dev .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist benchmarks/load/build src/*.egg-info $(VENV)/installed-* $(VENV)/dev $(VENV)/locked .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

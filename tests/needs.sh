@@ -19,6 +19,7 @@ command -v mosquitto_pub > /dev/null 2>&1 || missing="$missing mosquitto-clients
 command -v mosquitto > /dev/null 2>&1 || [ -x /usr/sbin/mosquitto ] || missing="$missing mosquitto"
 command -v node > /dev/null 2>&1 || missing="$missing nodejs npm"
 command -v chromium > /dev/null 2>&1 || command -v google-chrome > /dev/null 2>&1 || missing="$missing chromium"
+command -v systemd-analyze > /dev/null 2>&1 || missing="$missing systemd"
 if [ -n "$missing" ] && command -v apt-get > /dev/null 2>&1; then
     echo "installing$missing"
     {

@@ -19,7 +19,7 @@ COMMANDS = dict(commands_of(main))
 #: Commands that take an argument.
 REQUIRING = [path for path, command in COMMANDS.items() if any(one.required for one in command.params)]
 #: Commands that report nothing, or print data that is JSON already.
-WITHOUT_JSON = {("run",), ("retainer", "export"), ("retainer", "get"), ("retainer", "set")}
+WITHOUT_JSON = {("ping",), ("run",), ("retainer", "export"), ("retainer", "get"), ("retainer", "set")}
 #: For each reporting command: a call that succeeds, and the keys of each object that it prints.
 REPORTS = {
     ("check-config", "h.toml"): {"ok", "problems"},
@@ -49,6 +49,8 @@ UNREADABLE = [
     ("db", "upgrade", "--data-dir", "nowhere"),
     ("db", "verify", "nowhere"),
     ("db", "verify", "data"),
+    ("ping", "--config", "nowhere"),
+    ("ping", "--data-dir", "nowhere"),
     ("retainer", "export", "data"),
     ("retainer", "export", "nowhere/x"),
     ("retainer", "import", "nowhere"),
