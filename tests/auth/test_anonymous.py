@@ -1,10 +1,9 @@
-"""Clients without authentication: their names, and the listeners that admit them."""
+"""A broker without authentication."""
 
 from __future__ import annotations
 
-from holdfast.auth.anonymous import AnonymousAuthenticator, GuestAuthenticator
+from holdfast.auth.anonymous import AnonymousAuthenticator
 from holdfast.auth.interfaces import Credentials, Principal
-from holdfast.wire.reasons import ReasonCode
 
 
 def credentials(listener: str) -> Credentials:
@@ -12,11 +11,6 @@ def credentials(listener: str) -> Credentials:
 
 
 def test_without_authentication_a_client_has_its_own_names() -> None:
-    assert AnonymousAuthenticator().authenticate(credentials("any")) == Principal("c", "alice")
-
-
-def test_with_authentication_only_some_listeners_admit_guests_without_user_names() -> None:
-    """Its User Name could be that of a user, without a proof."""
-    guests = GuestAuthenticator({"local"})
-    assert guests.authenticate(credentials("local")) == Principal("c", None)
-    assert guests.authenticate(credentials("public")) is ReasonCode.NOT_AUTHORIZED
+    assert AnonymousAuthenticator().authenticate(credentials("any")) == Principal(
+        "c", "alice", listener="any", address="unix"
+    )

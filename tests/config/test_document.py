@@ -16,7 +16,7 @@ from holdfast.scheduling.rates import Rate
 
 def test_without_a_file_it_listens_on_this_machine_only_and_stores_in_the_folder(tmp_path: Path) -> None:
     config = default(tmp_path)
-    assert config.listeners == {"default": ListenerConfig("tcp:1883:interface=127.0.0.1", "mqtt", "", False)}
+    assert config.listeners == {"default": ListenerConfig("tcp:1883:interface=127.0.0.1", "mqtt", "")}
     assert config.data_dir == tmp_path / "data"
     assert config.storage.url == f"sqlite:///{tmp_path}/data/holdfast.db"
     assert exposed_without_authentication(config) == []
@@ -68,7 +68,7 @@ def test_the_defaults_that_other_parts_and_documents_rely_on() -> None:
         upgrade_qos=False,
         ignore_loop_deliver=False,
     )
-    assert (config.authentication.scram_file, config.scram_file) == ("", None)
+    assert (config.authentication.scram_file, config.authentication.methods) == ("", {})
     assert attrs.astuple(config.force_shutdown) == (True, 100000, 32 * 1048576)
     assert attrs.astuple(config.storage)[1:] == ("full", 1.0, 64 * 1048576, "refuse")
     assert attrs.astuple(config.retainer) == (
@@ -202,8 +202,10 @@ def test_the_file_of_scram_users_begins_at_the_folder_of_the_configuration(
     write: Callable[[str], Path], tmp_path: Path, name: str, path: str
 ) -> None:
     config = load(write(f'[authentication]\nscram_file = "{name}"\n'))
-    assert config.scram_file == Path(path.format(folder=tmp_path, parent=tmp_path.parent))
-    assert config.override([], "/srv", None, False, Path("/elsewhere")).scram_file == config.scram_file
+    assert config.authentication.scram_files == (name,)
+    expected = Path(path.format(folder=tmp_path, parent=tmp_path.parent))
+    assert config.absolute(name) == expected
+    assert config.override([], "/srv", None, False, Path("/elsewhere")).absolute(name) == expected
 
 
 def test_a_deleted_current_folder_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

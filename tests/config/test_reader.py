@@ -204,7 +204,9 @@ def test_an_open_listener_is_a_problem_unless_it_is_permitted(
     text = '[listeners.field]\nendpoint = "tcp:1884"\n'
     [(line, key, message)] = problems_of(text)
     assert (line, key) == (2, "listeners.field.endpoint")
-    assert "set authentication.scram_file, or listeners.field.allow_anonymous = true, or bind 127.0.0.1" in message
+    assert (
+        "add a table [authentication.NAME], or set listeners.field.allow_anonymous = true, or bind 127.0.0.1" in message
+    )
     assert not load(write(text), allow_anonymous=True).listeners["field"].allow_anonymous
     assert load(write(f"{text}allow_anonymous = true\n")).listeners["field"].allow_anonymous
 

@@ -10,7 +10,7 @@ import pytest
 from attrs import evolve
 
 from holdfast.config import Config, default, load
-from holdfast.config.fields import Form, Option, Section, Subsection, described, option
+from holdfast.config.fields import Form, Option, Section, Subsection, described, option, variants_of
 from holdfast.config.kinds import Flag, Integer, InvalidValue
 from holdfast.config.reference import render_markdown, render_toml
 from holdfast.config.sections.retainer import TopicQuotaConfig
@@ -28,6 +28,22 @@ def options(section: type[Section] = Config, prefix: str = "") -> Iterator[tuple
         elif isinstance(entry, Subsection) and entry.form is not Form.PARTIAL:
             name = f"{prefix}.{key}" if prefix else key
             yield from options(entry.section, name if entry.form is Form.TABLE else f"{name}.NAME")
+
+
+def options_of_page(section: type[Section] = Config, prefix: str = "") -> Iterator[tuple[str, str, Option]]:
+    """Yield every option, also those of the tables with a type, in the order of the page."""
+    tables = []
+    for key, entry in described(section).items():
+        if isinstance(entry, Option):
+            yield prefix, key, entry
+        elif isinstance(entry, Subsection) and entry.form is not Form.PARTIAL:
+            name = f"{prefix}.{key}" if prefix else key
+            tables.append((entry.section, name if entry.form is Form.TABLE else f"{name}.NAME"))
+    variants = variants_of(section)
+    for variant in variants[1].types.values() if variants is not None else ():
+        yield from options_of_page(variant, f"{prefix}.NAME")
+    for table, name in tables:
+        yield from options_of_page(table, name)
 
 
 def uncommented(text: str) -> str:
@@ -66,15 +82,18 @@ def test_the_file_has_every_option_once_with_its_default_and_allowed_values() ->
             found.append((table, key, value))
     assert found == [(table, key, literal(entry.default)) for table, key, entry in options()]
     flowing = " ".join(text.replace("\n## ", " ").split())
-    assert all(" ".join(f"Allowed: {entry.kind.allowed}.".split()) in flowing for _, _, entry in options())
+    assert all(" ".join(f"Allowed: {entry.kind.allowed}.".split()) in flowing for _, _, entry in options_of_page())
+    of_types = [(key, entry) for table, key, entry in options_of_page() if (table, key, entry) not in list(options())]
+    assert of_types
+    assert all(f"\n##     {key} = {literal(entry.default)}\n" in text for key, entry in of_types)
 
 
 def test_the_page_has_every_option_with_its_whole_description() -> None:
     page = render_markdown()
-    sections = dict(re.findall(r"(?ms)^### `([^`]+)`\n(.*?)(?=^##|\Z)", page))
-    assert list(sections) == [f"{table}.{key}" for table, key, _ in options()]
-    for table, key, entry in options():
-        section = sections[f"{table}.{key}"]
+    sections = re.findall(r"(?ms)^### `([^`]+)`\n(.*?)(?=^##|\Z)", page)
+    expected = list(options_of_page())
+    assert [name for name, _ in sections] == [f"{table}.{key}" for table, key, _ in expected]
+    for (_, section), (_, key, entry) in zip(sections, expected, strict=True):
         assert f"- Default: `{literal(entry.default)}`" in section
         assert "- Allowed: " in section
         assert "- Effect of a change: " in section
@@ -108,6 +127,8 @@ def test_the_example_of_an_option_can_be_used_and_changes_something(
         text += f"[zones.{entry.example}]\n"
     if key == "trusted_proxies":
         text += 'endpoint = "haproxy:tcp:1883"\nallow_anonymous = true\n'
+    if key == "authentication":
+        text += '[authentication.passwords]\ntype = "scram"\npath = "users.scram"\n'
     if key == "flush_interval":
         text += 'durability = "async"\n'
     assert load(write(text)) != default(tmp_path)

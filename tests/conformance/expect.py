@@ -9,7 +9,7 @@ import pytest
 from zope.interface import implementer
 
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
-from holdfast.auth.interfaces import Credentials, Grant, IAuthenticator, IAuthorizer, Principal
+from holdfast.auth.interfaces import Answer, Credentials, Denied, Grant, IAuthenticator, IAuthorizer, Principal
 from holdfast.messages import ApplicationMessage
 from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode, encode_properties, encode_variable_byte_integer
 from holdfast.wire import packets as p
@@ -84,9 +84,11 @@ class Door:
         self.answer = answer
         self.shown: list[Credentials] = []
 
-    def authenticate(self, credentials: Credentials) -> Principal | ReasonCode:
+    def authenticate(self, credentials: Credentials) -> Answer:
         self.shown.append(credentials)
-        return Principal(credentials.client_id, credentials.username) if self.answer is None else self.answer
+        if self.answer is None:
+            return Principal(credentials.client_id, credentials.username)
+        return Denied(self.answer, "the door is closed")
 
 
 @implementer(IAuthorizer)

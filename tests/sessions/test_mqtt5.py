@@ -9,7 +9,7 @@ import pytest
 from zope.interface import implementer
 
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
-from holdfast.auth.interfaces import Grant, IAuthenticator, IAuthorizer, Principal
+from holdfast.auth.interfaces import Denied, Grant, IAuthenticator, IAuthorizer
 from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.sessions.connection.explanations import LONGEST
 from holdfast.sessions.limits import Limits, WhenFull
@@ -309,8 +309,8 @@ def test_a_too_large_answer_ends_the_connection(broker: MemoryBroker, kind: str)
 class Refusing:
     """Refuses with a Reason Code that CONNACK cannot carry."""
 
-    def authenticate(self, credentials: object) -> Principal | ReasonCode:
-        return ReasonCode.KEEP_ALIVE_TIMEOUT
+    def authenticate(self, credentials: object) -> Denied:
+        return Denied(ReasonCode.KEEP_ALIVE_TIMEOUT, "")
 
 
 def test_connack_carries_only_its_own_reason_codes() -> None:

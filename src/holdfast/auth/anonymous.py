@@ -1,15 +1,12 @@
-"""Clients without authentication: all are admitted, or only the clients of some listeners."""
+"""A broker without authentication: all clients are admitted, and may do everything."""
 
 from __future__ import annotations
-
-from collections.abc import Container
 
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from holdfast.auth.interfaces import Credentials, Grant, IAuthenticator, IAuthorizer, Principal
 from holdfast.messages import ApplicationMessage
-from holdfast.wire.reasons import ReasonCode
 
 
 @implementer(IAuthenticator)
@@ -18,24 +15,9 @@ class AnonymousAuthenticator:
 
     def authenticate(self, credentials: Credentials) -> Principal:
         """Return the Principal with the Client's own names."""
-        return Principal(credentials.client_id, credentials.username)
-
-
-@implementer(IAuthenticator)
-class GuestAuthenticator:
-    """Admits Clients that name no Authentication Method, through some listeners only.
-
-    Used if authentication is configured. A guest has no User Name: it could be the name of a user, without a proof.
-    """
-
-    def __init__(self, listeners: Container[str]) -> None:
-        self._listeners = listeners
-
-    def authenticate(self, credentials: Credentials) -> Principal | ReasonCode:
-        """Return the Principal of a guest, or the refusal."""
-        if credentials.listener in self._listeners:
-            return Principal(credentials.client_id, None)
-        return ReasonCode.NOT_AUTHORIZED
+        return Principal(
+            credentials.client_id, credentials.username, listener=credentials.listener, address=credentials.address
+        )
 
 
 @implementer(IAuthorizer)

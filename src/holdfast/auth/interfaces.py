@@ -100,6 +100,9 @@ IGNORED = Ignored()
 #: what an authentication method says of credentials
 Verdict = Accepted | Denied | Ignored
 
+#: what an authenticator says of credentials
+Answer = Principal | Denied
+
 
 class IAuthenticationMethod(Interface):
     """One method in the chain of a listener."""
@@ -111,12 +114,12 @@ class IAuthenticationMethod(Interface):
 class IAuthenticator(Interface):
     """Authenticates Clients by their CONNECT packet.
 
-    An authenticator that can judge the credentials and finds them wrong returns a Reason Code, never a guest. One that
+    An authenticator that can judge the credentials and finds them wrong denies, and never returns a guest. One that
     does not answer in time (:mod:`holdfast.auth.answer_in_time`) refuses: Server unavailable (0x88).
     """
 
-    def authenticate(credentials: Credentials) -> Principal | ReasonCode | Deferred[Principal | ReasonCode]:
-        """Return the Principal, or the Reason Code of the refusal, at once or later."""
+    def authenticate(credentials: Credentials) -> Answer | Deferred[Answer]:
+        """Return the Principal, or the denial, at once or later."""
 
 
 @frozen

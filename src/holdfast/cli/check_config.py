@@ -50,8 +50,8 @@ def _problems(file: Path, allow_anonymous: bool) -> tuple[tuple[ConfigProblem, .
 
     try:
         config = load(file, allow_anonymous=allow_anonymous)
-        if config.scram_file is not None:
-            UsersFile(config.scram_file)
+        for path in config.authentication.scram_files:
+            UsersFile(config.absolute(path))
     except FileUnreadable as error:
         return error.problems, ExitStatus.FAILED
     except ConfigError as error:

@@ -15,7 +15,7 @@ from holdfast.config.fields import Section, named_tables, partial_table, table
 from holdfast.config.kinds import InvalidValue, Kind
 from holdfast.config.problems import ConfigError, ConfigProblem
 from holdfast.config.reader import KeyProblem, Reader
-from holdfast.config.sections.authentication import AuthenticationConfig
+from holdfast.config.sections.authentication import AuthenticationConfig, authentication_problems
 from holdfast.config.sections.endpoints import EndpointString
 from holdfast.config.sections.failed_logins import FailedLoginsConfig
 from holdfast.config.sections.force_shutdown import ForceShutdownConfig
@@ -80,7 +80,7 @@ class Config(Section):
     )
     authentication: AuthenticationConfig = field(
         factory=AuthenticationConfig,
-        metadata=table(AuthenticationConfig, "The ways for clients to prove their identity."),
+        metadata=table(AuthenticationConfig, "The methods by which clients prove their identity."),
     )
     failed_logins: FailedLoginsConfig = field(
         factory=FailedLoginsConfig,
@@ -129,11 +129,9 @@ class Config(Section):
         """The folder of all data of this broker; absolute."""
         return Path(os.path.abspath(self.folder / self.node.data_dir))
 
-    @property
-    def scram_file(self) -> Path | None:
-        """The file of the users of SCRAM-SHA-256, absolute; None for none."""
-        name = self.authentication.scram_file
-        return Path(os.path.abspath(self.folder / name)) if name else None
+    def absolute(self, path: str) -> Path:
+        """Return the absolute form of a path that an option names."""
+        return Path(os.path.abspath(self.folder / path))
 
     @property
     def upgrade_command(self) -> str:
@@ -259,10 +257,13 @@ def exposed_without_authentication(config: Config) -> list[ConfigProblem]:
 def _configured(values: Mapping[str, object], source: ConfigOrigin, folder: Path, allow_anonymous: bool) -> Config:
     reader = Reader(Config)
     config = reader.section(Config, values, ())
+    # A table of [authentication] that is rejected would have been the authentication that is missing.
+    rejected = any(problem.path[:1] == ("authentication",) for problem in reader.problems)
     for problem in [
         *unknown_zones(config.listeners, config.zones),
         *shared_endpoints(config.listeners),
-        *(() if allow_anonymous or config.authentication.is_configured else exposed(config.listeners)),
+        *authentication_problems(config.listeners, config.authentication),
+        *(() if allow_anonymous or rejected or config.authentication.is_configured else exposed(config.listeners)),
     ]:
         reader.add(problem)
     config = attrs.evolve(

@@ -171,12 +171,19 @@ def _toml_tables(section: type[Section], prefix: str) -> Iterator[str]:
         else:  # only listeners have one by default
             yield f"[{name}.default]\n" if table.section is ListenerConfig else f"# [{name}.NAME]\n"
         yield from _toml_options(table.section)
-        for number, (type_name, variant, variants) in enumerate(_types(table.section)):
-            if not number:
-                yield f"{_comment(variants.help)}\n"
-            yield f"# [{name}.NAME]\n# type = {literal(type_name)}\n"
-            yield from _toml_options(variant)
+        yield from _toml_variants(table.section, name)
         yield from _toml_tables(table.section, f"{name}.")
+
+
+def _toml_variants(section: type[Section], name: str) -> Iterator[str]:
+    """Yield the tables of all types as comments: uncommented, they would be several tables of one name."""
+    for number, (type_name, variant, variants) in enumerate(_types(section)):
+        if not number:
+            yield f"{_comment(variants.help)}\n"
+        yield f"##     [{name}.NAME]\n##     type = {literal(type_name)}\n##\n{_comment(_first_line(variant))}\n"
+        for key, entry in _options(variant):
+            yield f"{_comment(entry.help)}\n{_comment(f'Allowed: {entry.kind.allowed}.')}"
+            yield f"##     {key} = {literal(entry.default)}\n"
 
 
 def _toml_options(section: type[Section]) -> Iterator[str]:

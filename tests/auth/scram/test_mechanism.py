@@ -44,7 +44,7 @@ USERS: Mapping[str, Verifier] = {
 
 
 def begun(users: Callable[[], Mapping[str, Verifier]] = lambda: USERS) -> ScramExchange:
-    authenticator = ScramAuthenticator(users, b"key", lambda: "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
+    authenticator = ScramAuthenticator(users, b"key", "scram", lambda: "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
     exchange = authenticator.begin(METHOD, Credentials("c", "somebody", b"ignored", "default", 5))
     assert exchange is not None
     return exchange
@@ -74,7 +74,9 @@ def challenged(first: bytes) -> tuple[ScramExchange, bytes]:
 def test_the_exchange_of_rfc_7677() -> None:
     exchange = begun()
     assert exchange.step(CLIENT_FIRST) == Challenge(SERVER_FIRST)
-    assert exchange.step(CLIENT_FINAL) == Authenticated(Principal("c", "user"), SERVER_FINAL)
+    assert exchange.step(CLIENT_FINAL) == Authenticated(
+        Principal("c", "user", listener="default", address="unix"), SERVER_FINAL
+    )
 
 
 def test_the_principal_is_the_authenticated_user_not_the_one_in_connect() -> None:
@@ -82,7 +84,7 @@ def test_the_principal_is_the_authenticated_user_not_the_one_in_connect() -> Non
     exchange, challenge = challenged(CLIENT_FIRST)
     answer = exchange.step(final(CLIENT_FIRST, challenge))
     assert isinstance(answer, Authenticated)
-    assert answer.principal == Principal("c", "user")
+    assert answer.principal == Principal("c", "user", listener="default", address="unix")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from holdfast.auth.interfaces import Credentials, Grant, IAuthenticator, IAuthorizer, Principal
+from holdfast.auth.interfaces import Answer, Credentials, Denied, Grant, IAuthenticator, IAuthorizer, Principal
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode, encode
 from holdfast.wire import packets as p
@@ -171,10 +171,10 @@ class SlowAuthenticator:
     """Answers when the test lets it."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[Credentials, Deferred[Principal | ReasonCode]]] = []
+        self.asked: list[tuple[Credentials, Deferred[Answer]]] = []
 
-    def authenticate(self, credentials: Credentials) -> Deferred[Principal | ReasonCode]:
-        answer: Deferred[Principal | ReasonCode] = Deferred()
+    def authenticate(self, credentials: Credentials) -> Deferred[Answer]:
+        answer: Deferred[Answer] = Deferred()
         self.asked.append((credentials, answer))
         return answer
 
@@ -205,7 +205,7 @@ def test_refused_credentials_get_a_reason_code() -> None:
     broker = MemoryBroker(authenticator=slow)
     client = Client(broker, 5)
     client.send(p.Connect("c", 5))
-    slow.asked[0][1].callback(ReasonCode.BAD_USER_NAME_OR_PASSWORD)
+    slow.asked[0][1].callback(Denied(ReasonCode.BAD_USER_NAME_OR_PASSWORD, "wrong"))
     broker.settle()
     (connack,) = client.packets()
     assert isinstance(connack, p.Connack)

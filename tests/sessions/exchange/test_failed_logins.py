@@ -14,7 +14,7 @@ from holdfast.auth.failures.exempt import Exempt
 from holdfast.auth.failures.failures import Failures
 from holdfast.auth.failures.records import FailureLimits
 from holdfast.auth.failures.waiting import MOST_FOR_ADDRESS
-from holdfast.auth.interfaces import Credentials, IAuthenticator, Principal
+from holdfast.auth.interfaces import Answer, Credentials, Denied, IAuthenticator, Principal
 from holdfast.peers.address import Peer
 from holdfast.wire import ReasonCode
 from holdfast.wire import packets as p
@@ -22,8 +22,6 @@ from tests.doubles import START, Client, MemoryBroker
 
 LIMITS = FailureLimits()
 ATTACKER, BYSTANDER = Peer(ip_address("192.0.2.66"), 5555), Peer(ip_address("192.0.2.1"), 5555)
-
-Answer = Principal | ReasonCode
 
 
 @implementer(IAuthenticator)
@@ -38,11 +36,11 @@ class Passwords:
 
     def authenticate(self, credentials: Credentials) -> Answer | Deferred[Answer]:
         self.asked += 1
-        answer: Answer = ReasonCode.BAD_USER_NAME_OR_PASSWORD
+        answer: Answer = Denied(ReasonCode.BAD_USER_NAME_OR_PASSWORD, "a wrong password")
         if credentials.password == b"right":
             answer = Principal(credentials.client_id, credentials.username)
         if self.busy:
-            answer = ReasonCode.SERVER_BUSY
+            answer = Denied(ReasonCode.SERVER_BUSY, "too many")
         if not self.slow:
             return answer
         later: Deferred[Answer] = Deferred()

@@ -7,7 +7,7 @@ from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from holdfast.auth.answer_in_time import PATIENCE
-from holdfast.auth.interfaces import Credentials, Grant, IAuthenticator, IAuthorizer, Principal
+from holdfast.auth.interfaces import Answer, Credentials, Grant, IAuthenticator, IAuthorizer, Principal
 from holdfast.messages import ApplicationMessage
 from holdfast.sessions.limits import Limits
 from holdfast.wire import Properties, ReasonCode
@@ -49,7 +49,7 @@ class Silent(Filtering):
 class SilentAuthenticator:
     """Never answers."""
 
-    def authenticate(self, credentials: Credentials) -> Deferred[Principal | ReasonCode]:
+    def authenticate(self, credentials: Credentials) -> Deferred[Answer]:
         return Deferred()
 
 

@@ -9,6 +9,7 @@ from twisted.logger import LogEvent
 from zope.interface import implementer
 
 from holdfast.auth.interfaces import (
+    Answer,
     Authenticated,
     AuthenticationStep,
     Credentials,
@@ -34,10 +35,10 @@ class Identities:
     def __init__(self, ends: float | None = None) -> None:
         self.ends = ends
         self.waits = False
-        self.asked: list[Deferred[Principal | ReasonCode]] = []
+        self.asked: list[Deferred[Answer]] = []
         self.principal = Principal("", None)
 
-    def authenticate(self, credentials: Credentials) -> Principal | Deferred[Principal | ReasonCode]:
+    def authenticate(self, credentials: Credentials) -> Principal | Deferred[Answer]:
         self.principal = Principal(credentials.client_id, credentials.username, expires_at=self.ends)
         if not self.waits:
             return self.principal

@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
-from holdfast.auth.interfaces import Credentials, IAuthenticator, IAuthorizer, Principal
+from holdfast.auth.interfaces import Answer, Credentials, Denied, IAuthenticator, IAuthorizer, Principal
 from holdfast.sessions.registry.ownership import Access, names_ignored, owners_only
 from holdfast.wire import ConnectReturnCode, Properties, ReasonCode
 from holdfast.wire import packets as p
@@ -35,13 +35,13 @@ class Judge:
         self.slow = False
         self.waiting: list[Callable[[], None]] = []
 
-    def authenticate(self, credentials: Credentials) -> Principal | ReasonCode | Deferred[Principal | ReasonCode]:
-        answer: Principal | ReasonCode = ReasonCode.BAD_USER_NAME_OR_PASSWORD
+    def authenticate(self, credentials: Credentials) -> Answer | Deferred[Answer]:
+        answer: Answer = Denied(ReasonCode.BAD_USER_NAME_OR_PASSWORD, "the proof is wrong")
         if credentials.username is None or credentials.password == PROOF:
             answer = Principal(credentials.client_id, credentials.username)
         if not self.slow:
             return answer
-        later: Deferred[Principal | ReasonCode] = Deferred()
+        later: Deferred[Answer] = Deferred()
         self.waiting.append(lambda: later.callback(answer))
         return later
 

@@ -33,14 +33,20 @@ class ScramAuthenticator:
     """Authenticates users by their verifiers, and does not reveal to a stranger whether a user exists.
 
     ``users`` is called for each exchange, and returns another mapping after a change of the users. ``key`` is the
-    secret for the verifiers of unknown users: with it, one could tell them from existing ones.
+    secret for the verifiers of unknown users: with it, one could tell them from existing ones. ``name`` is the
+    configured name of this method.
     """
 
     def __init__(
-        self, users: Callable[[], Mapping[str, Verifier]], key: bytes, new_nonce: Callable[[], str] = secrets.token_hex
+        self,
+        users: Callable[[], Mapping[str, Verifier]],
+        key: bytes,
+        name: str = "",
+        new_nonce: Callable[[], str] = secrets.token_hex,
     ) -> None:
         self._users = users
         self._key = key
+        self._name = name
         self._new_nonce = new_nonce
         self._known = users()
         self._unknown_users = UnknownUserVerifiers(self._known, key)
@@ -52,7 +58,7 @@ class ScramAuthenticator:
         users = self._users()
         if users is not self._known:
             self._known, self._unknown_users = users, UnknownUserVerifiers(users, self._key)
-        return ScramExchange(self.verifier, self._new_nonce(), credentials.client_id)
+        return ScramExchange(self.verifier, self._new_nonce(), credentials, self._name)
 
     def verifier(self, username: str) -> Verifier:
         """Return the verifier of a prepared User Name. The time does not tell whether the user exists."""
@@ -65,9 +71,10 @@ class ScramAuthenticator:
 class ScramExchange:
     """The four messages of SCRAM: client-first, server-first, client-final, server-final."""
 
-    def __init__(self, verifier: Callable[[str], Verifier], nonce: str, client_id: str) -> None:
+    def __init__(self, verifier: Callable[[str], Verifier], nonce: str, credentials: Credentials, method: str) -> None:
         self._verifier = verifier
-        self._client_id = client_id
+        self._credentials = credentials
+        self._method = method
         self.username: str | None = None
         self.explanation = ""
         self._server = _MECHANISM.make_server(self._look_up, s_nonce=nonce)
@@ -91,7 +98,11 @@ class ScramExchange:
     def _client_final(self, message: str) -> AuthenticationStep:
         self._server.set_client_final(message)
         data = self._server.get_server_final().encode()
-        return Authenticated(Principal(self._client_id, self.username), data)
+        shown = self._credentials
+        principal = Principal(
+            shown.client_id, self.username, listener=shown.listener, address=shown.address, method=self._method
+        )
+        return Authenticated(principal, data)
 
     def _look_up(self, username: str) -> tuple[bytes, bytes, bytes, int]:
         """Return salt, StoredKey, ServerKey and iteration count of a prepared User Name."""

@@ -57,6 +57,26 @@ class Proxies:
 
 
 @frozen
+class MethodNames:
+    """The kind of options with a list of authentication methods, or all of them (None)."""
+
+    allowed: str = field(default='"all", or a list of names of tables [authentication.NAME]', init=False)
+
+    def read(self, value: object) -> tuple[str, ...] | None:
+        """Return the names; raises InvalidValue."""
+        if value == "all":
+            return None
+        if not isinstance(value, list):
+            raise invalid_value(value, self.allowed)
+        for name in value:
+            if not isinstance(name, str):
+                raise InvalidValue(f"found {literal(name)} in the list; allowed: {self.allowed}")
+            if value.count(name) > 1:
+                raise InvalidValue(f"found {literal(name)} twice in the list; allowed: each name once")
+        return tuple(value)
+
+
+@frozen
 class ListenerConfig(Section):
     """One endpoint for clients, and its options."""
 
@@ -85,12 +105,22 @@ class ListenerConfig(Section):
         effect="The options of [zones.NAME.mqtt] and the like override the general ones.",
         example="sensors",
     )
+    authentication: tuple[str, ...] | None = option(
+        MethodNames(),
+        "all",
+        help="Tables [authentication.NAME] with the methods by which clients of this listener prove their identity, in"
+        " the order in which they are asked. The first one that accepts or denies the client decides. all = all of"
+        " them, in the order of this file.",
+        effect="The clients of this listener can use these methods only. With an empty list and allow_anonymous = true"
+        " it admits clients without credentials, and no others.",
+        example=["passwords"],
+    )
     allow_anonymous: bool = option(
         Flag(),
         False,
-        help="Admit clients without authentication. If authentication is configured: clients that name no"
-        " Authentication Method. If it is not: all clients, also from other machines. Then a listener that only this"
-        " machine can reach needs no permission.",
+        help="Admit clients without authentication. If authentication is configured: clients that give neither a User"
+        " Name nor a Password and name no Authentication Method. If it is not: all clients, also from other machines."
+        " Then a listener that only this machine can reach needs no permission.",
         effect="true: everyone who can reach the endpoint can publish, subscribe and clear retained messages.",
         example=True,
     )
@@ -210,12 +240,12 @@ def exposed(listeners: Mapping[str, ListenerConfig]) -> Iterator[KeyProblem]:
             proxied = listener.server_endpoint.proxied
             openness = "takes clients of a proxy, which can be anywhere" if proxied else "listens beyond this machine"
             message = (
-                f"listener {name} {openness} ({literal(listener.endpoint)}) and no authentication is configured; set"
-                f" authentication.scram_file, or {dotted(['listeners', name, 'allow_anonymous'])} = true"
+                f"listener {name} {openness} ({literal(listener.endpoint)}) and no authentication is configured; add"
+                f" a table [authentication.NAME], or set {dotted(['listeners', name, 'allow_anonymous'])} = true"
                 + ("" if proxied else ", or bind 127.0.0.1 (tcp:PORT:interface=127.0.0.1)")
             )
             path = ("listeners", name, "endpoint")
-            needs = (path, ("listeners", name, "allow_anonymous"), ("authentication", "scram_file"))
+            needs = (path, ("listeners", name, "allow_anonymous"))
             yield KeyProblem(path, message, needs)
 
 

@@ -19,7 +19,8 @@ from functools import partial
 from twisted.internet.defer import Deferred
 
 from holdfast.auth.failures.failures import FAILED_LOGIN
-from holdfast.auth.interfaces import Principal
+from holdfast.auth.interfaces import Answer, Denied, Principal
+from holdfast.log.client_log import client_text
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.explanations import failure_reason
 from holdfast.sessions.exchange.authentication import CONNACK, Authentication, credentials_of, failure_code
@@ -33,6 +34,15 @@ from holdfast.topics import is_sys
 from holdfast.wire import ReasonCode
 from holdfast.wire.packets import Connect
 
+#: what a refused Client is told: the same for each user, whether or not there is one
+NOT_ALLOWED = "the connection is not allowed"
+_TOLD = {
+    ReasonCode.SERVER_BUSY: "too many clients connect now; try again later",
+    ReasonCode.SERVER_UNAVAILABLE: "credentials cannot be verified now; try again later",
+}
+
+_NO_ANSWER = Denied(ReasonCode.SERVER_UNAVAILABLE, "its credentials could not be verified")
+
 
 def admit(parts: BrokerParts, link: IClientLink, packet: Connect) -> None:
     """Judge the CONNECT of one Network Connection, now or later."""
@@ -42,11 +52,11 @@ def admit(parts: BrokerParts, link: IClientLink, packet: Connect) -> None:
     try:
         handshake = Handshake(packet, link.limits)
     except ConnectRefused as refused:
-        _reject(parts, link, refused.reason, str(refused))
+        _reject(parts, link, refused.reason, str(refused), str(refused))
         return
     link.client_log.client_id = handshake.client_id
     if parts.bans.has_client(handshake.client_id):
-        _reject(parts, link, ReasonCode.BANNED, "this Client Identifier is banned")
+        _reject(parts, link, ReasonCode.BANNED, "this Client Identifier is banned", "its Client Identifier is banned")
         return
     _Admission(parts, link, handshake).authenticate()
 
@@ -67,17 +77,22 @@ class _Admission:
             return
         answer = self._parts.authenticator.authenticate(credentials_of(self._link, self._handshake))
         if isinstance(answer, Deferred):
-            self._link.ask(answer, ReasonCode.SERVER_UNAVAILABLE, self._authenticated)
+            self._link.ask(answer, _NO_ANSWER, self._judged)
         else:
-            self._authenticated(answer)
+            self._judged(answer)
 
-    def _authenticated(
-        self, answer: Principal | ReasonCode, explanation: str = "the connection is not allowed"
-    ) -> None:
+    def _judged(self, answer: Answer) -> None:
+        """Take the authenticator's answer. The log tells its explanation, the Client only the usual sentence."""
+        if isinstance(answer, Principal):
+            self._authenticated(answer)
+        elif not _is_of_banned_address(self._parts, self._link):
+            self._failed(answer.reason, _TOLD.get(answer.reason, NOT_ALLOWED), answer.explanation)
+
+    def _authenticated(self, answer: Principal | ReasonCode, explanation: str = NOT_ALLOWED) -> None:
         if _is_of_banned_address(self._parts, self._link):  # since CONNECT; not even right credentials help now
             return
         if not isinstance(answer, Principal):
-            self._failed(answer, explanation)
+            self._failed(answer, explanation, explanation)
             return
         if answer.username is not None:
             self._parts.failures.succeeded(self._link.peer, answer.username)
@@ -101,7 +116,7 @@ class _Admission:
         else:
             self._will_decided(allowed, answer)
 
-    def _failed(self, reason: ReasonCode, explanation: str) -> None:
+    def _failed(self, reason: ReasonCode, told: str, explanation: str) -> None:
         """Refuse the Client, now or after its delay."""
         delay = 0.0
         if reason in FAILED_LOGIN:
@@ -111,11 +126,11 @@ class _Admission:
                 self._parts.counters.addresses_banned += 1
                 self._link.client_log.warn("its address is banned", "after too many failed logins (failed_logins)")
         if not delay:
-            self._reject(reason, explanation)
+            self._reject(reason, told, explanation)
             return
         self._parts.counters.logins_delayed += 1
-        _log_refusal(self._parts, self._link, reason, f"{explanation}; its answer waits for {delay:g} s")
-        refuse = partial(_answer_refusal, self._link, reason, explanation)
+        _log_refusal(self._parts, self._link, reason, f"{self._cause(explanation)}; its answer waits for {delay:g} s")
+        refuse = partial(_answer_refusal, self._link, reason, told)
         DelayedRefusal(self._link, self._parts.failures.waiting, refuse).begin(delay)
 
     def _will_decided(self, allowed: bool, principal: Principal) -> None:
@@ -188,23 +203,32 @@ class _Admission:
 
         self._link.client_log.coming(connected, *user)
 
-    def _reject(self, reason: ReasonCode, explanation: str) -> None:
-        _reject(self._parts, self._link, reason, explanation)
+    def _reject(self, reason: ReasonCode, told: str, explanation: str = "") -> None:
+        _reject(self._parts, self._link, reason, told, self._cause(explanation or told))
+
+    def _cause(self, explanation: str) -> str:
+        """Return the clause for the log, with the listener and the claimed user."""
+        username = self._handshake.claimed_username
+        user = "without a user name" if username is None else f"as user {client_text(username)}"
+        return f"{explanation}, on listener {self._link.listener} {user}"
 
 
-def _reject(parts: BrokerParts, link: IClientLink, reason: ReasonCode, explanation: str) -> None:
-    """Refuse a CONNECT: with CONNACK where the Client's protocol version has a code for the reason."""
-    _log_refusal(parts, link, reason, explanation)
-    _answer_refusal(link, reason, explanation)
+def _reject(parts: BrokerParts, link: IClientLink, reason: ReasonCode, told: str, cause: str) -> None:
+    """Refuse a CONNECT: with CONNACK where the Client's protocol version has a code for the reason.
+
+    ``told`` is the Reason String for the Client, ``cause`` the clause for the log.
+    """
+    _log_refusal(parts, link, reason, cause)
+    _answer_refusal(link, reason, told)
 
 
-def _log_refusal(parts: BrokerParts, link: IClientLink, reason: ReasonCode, explanation: str) -> None:
+def _log_refusal(parts: BrokerParts, link: IClientLink, reason: ReasonCode, cause: str) -> None:
     parts.counters.connections_refused += 1
-    link.client_log.info("is refused", f"{reason.name}, {explanation}")
+    link.client_log.info("is refused", f"{reason.name}, {cause}")
 
 
-def _answer_refusal(link: IClientLink, reason: ReasonCode, explanation: str) -> None:
-    link.finish(link.explanations.refusal(reason, explanation), None, reason=reason)
+def _answer_refusal(link: IClientLink, reason: ReasonCode, told: str) -> None:
+    link.finish(link.explanations.refusal(reason, told), None, reason=reason)
 
 
 def _is_of_banned_address(parts: BrokerParts, link: IClientLink) -> bool:

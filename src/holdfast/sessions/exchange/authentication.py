@@ -189,7 +189,7 @@ class Reauthentication(_Dialogue):
         self._link.when_answered(in_time(answer, self._parts.clock), ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, then)
 
     def _authenticated(self, answer: Authenticated) -> None:
-        if answer.principal != self._session.principal:
+        if answer.principal.username != self._session.principal.username:
             self._refused(ReasonCode.NOT_AUTHORIZED, "a re-authentication cannot change the user")
             return
         self.stop()

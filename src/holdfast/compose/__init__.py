@@ -1,4 +1,4 @@
-"""Builds the broker from its parts. This is the only module that knows all of them.
+"""Builds the broker from its parts. Only this package knows all of them.
 
 Each function builds one group of parts and takes everything by keyword. :func:`compose_broker` builds the whole broker,
 for twistd. The commands' stand-in for a broker uses :func:`compose_retainer` and :func:`compose_api`, and tests use
@@ -23,13 +23,14 @@ from holdfast.admin.control import ControlSocket
 from holdfast.admin.retainer import RetainerAPI
 from holdfast.admin.settings import Settings
 from holdfast.admin.site import APISite, longest_body
-from holdfast.auth.anonymous import AnonymousAuthenticator, GuestAuthenticator, UnrestrictedAuthorizer
+from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.auth.failures.bans import Bans, IBans
 from holdfast.auth.failures.exempt import Exempt
 from holdfast.auth.failures.failures import Failures, IFailures, UncountedFailures
 from holdfast.auth.failures.records import FailureLimits
 from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator
 from holdfast.broker import BrokerService
+from holdfast.compose.authentication import compose_authentication
 from holdfast.config import Config
 from holdfast.config.sections.failed_logins import FailedLoginsConfig
 from holdfast.config.sections.listeners import ListenerConfig
@@ -266,6 +267,7 @@ def compose_broker(
     exempt = Exempt([TrustedProxies(listener.trusted_proxies) for listener in config.listeners.values()])
     bans = Bans(now=lambda: now() / 1000, exempt=exempt)
     limits = {name: limits_of(config.zone(listener.zone)) for name, listener in config.listeners.items()}
+    authentication = compose_authentication(config, clock=reactor)
     process = ProcessConnections() if open_files is None else ProcessConnections.within(open_files)
     sessions = compose_sessions(
         clock=reactor,
@@ -273,8 +275,8 @@ def compose_broker(
         retained=parts.retained,
         states=DurableSessionStates(durable, reactor),
         authorizer=UnrestrictedAuthorizer(),
-        authenticator=_authenticator_of(config),
-        enhanced_authenticator=_scram_of(config),
+        authenticator=authentication.authenticator,
+        enhanced_authenticator=authentication.enhanced_authenticator,
         ownership=owners_only if config.authentication.is_configured else names_ignored,
         pressure=pressure,
         rejects_when_full=any(one.mqueue_full is WhenFull.REJECT for one in limits.values()),
@@ -394,22 +396,3 @@ def _failures_of(config: FailedLoginsConfig, bans: Bans, exempt: Exempt, clock: 
         ban=config.ban_time,
     )
     return Failures(limits, seconds=clock.seconds, ban=bans.ban_peer, exempt=exempt)
-
-
-def _authenticator_of(config: Config) -> IAuthenticator:
-    """Return the authenticator of clients that name no Authentication Method."""
-    if not config.authentication.is_configured:
-        return AnonymousAuthenticator()
-    return GuestAuthenticator({name for name, listener in config.listeners.items() if listener.allow_anonymous})
-
-
-def _scram_of(config: Config) -> IEnhancedAuthenticator | None:
-    """Return the authenticator for SCRAM-SHA-256, if it is configured. Raises ConfigError if its file is unusable."""
-    if config.scram_file is None:
-        return None
-    from holdfast.auth.scram.mechanism import ScramAuthenticator  # its library is large, and few brokers need it
-    from holdfast.auth.scram.secret_file import persistent_secret
-    from holdfast.auth.scram.users_file import UsersFile
-
-    users = UsersFile(config.scram_file)
-    return ScramAuthenticator(users.users, persistent_secret(config.data_dir / "holdfast.secret"))

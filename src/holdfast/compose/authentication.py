@@ -1,0 +1,59 @@
+"""Builds the authentication of clients: for each listener a chain of methods, and its Authentication Method."""
+
+from __future__ import annotations
+
+from attrs import frozen
+from twisted.internet.interfaces import IReactorTime
+
+from holdfast.auth.anonymous import AnonymousAuthenticator
+from holdfast.auth.chain import Chain, Chains, EnhancedByListener, Entry
+from holdfast.auth.interfaces import IAuthenticationMethod, IAuthenticator, IEnhancedAuthenticator
+from holdfast.config import Config
+from holdfast.config.sections.authentication import SCRAM_FILE
+from holdfast.config.sections.authentication_methods import ScramConfig
+
+
+@frozen(kw_only=True)
+class AuthenticationParts:
+    """The parts that authenticate clients."""
+
+    authenticator: IAuthenticator
+    enhanced_authenticator: IEnhancedAuthenticator | None = None
+
+
+def compose_authentication(config: Config, *, clock: IReactorTime) -> AuthenticationParts:
+    """Build the authentication. Raises ConfigError if a file that the configuration names cannot be used.
+
+    Libraries are imported for the methods that are configured: they are large, and most brokers need few of them.
+    """
+    if not config.authentication.is_configured:
+        return AuthenticationParts(authenticator=AnonymousAuthenticator())
+    methods: dict[str, IAuthenticationMethod] = {}
+    scram: dict[str, IEnhancedAuthenticator] = {}
+    if config.authentication.scram_file:
+        scram[SCRAM_FILE] = _scram(config, SCRAM_FILE, config.authentication.scram_file)
+    for name, section in config.authentication.methods.items():
+        if isinstance(section, ScramConfig):
+            scram[name] = _scram(config, name, section.path)
+    chains: dict[str, Chain] = {}
+    enhanced: dict[str, IEnhancedAuthenticator] = {}
+    for listener_name, listener in config.listeners.items():
+        names = config.authentication.names_of(listener)
+        entries = [Entry(name, methods[name]) for name in names if name in methods]
+        chains[listener_name] = Chain(entries, guests=listener.allow_anonymous, clock=clock)
+        for name in names:
+            if name in scram:
+                enhanced[listener_name] = scram[name]
+    return AuthenticationParts(
+        authenticator=Chains(chains), enhanced_authenticator=EnhancedByListener(enhanced) if enhanced else None
+    )
+
+
+def _scram(config: Config, name: str, path: str) -> IEnhancedAuthenticator:
+    """Return the authenticator for SCRAM-SHA-256."""
+    from holdfast.auth.scram.mechanism import ScramAuthenticator
+    from holdfast.auth.scram.secret_file import persistent_secret
+    from holdfast.auth.scram.users_file import UsersFile
+
+    users = UsersFile(config.absolute(path))
+    return ScramAuthenticator(users.users, persistent_secret(config.data_dir / "holdfast.secret"), name)
