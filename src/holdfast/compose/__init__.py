@@ -24,6 +24,7 @@ from holdfast.admin.retainer import RetainerAPI
 from holdfast.admin.settings import Settings
 from holdfast.admin.site import APISite, longest_body
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
+from holdfast.auth.denials import Denied, tell_nobody
 from holdfast.auth.failures.bans import Bans, IBans
 from holdfast.auth.failures.exempt import Exempt
 from holdfast.auth.failures.failures import Failures, IFailures, UncountedFailures
@@ -66,6 +67,7 @@ from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.limits import Limits, WhenFull
 from holdfast.sessions.monitoring.figures import Figures
 from holdfast.sessions.monitoring.sys_topics import SysTopics
+from holdfast.sessions.registry.grants import OnRevoke
 from holdfast.sessions.registry.ownership import Ownership, names_ignored, owners_only
 from holdfast.sessions.registry.registry import SessionRegistry
 from holdfast.sessions.routing.operator_publisher import OperatorPublisher
@@ -151,6 +153,8 @@ def compose_sessions(
     authenticator: IAuthenticator,
     enhanced_authenticator: IEnhancedAuthenticator | None = None,
     ownership: Ownership = names_ignored,
+    denied: Denied = tell_nobody,
+    on_revoke: OnRevoke = OnRevoke.DISCONNECT,
     pressure: Pressure,
     rejects_when_full: bool,
     silent_clears: bool,
@@ -171,10 +175,11 @@ def compose_sessions(
     wills = Wills(
         clock=clock, now=now, router=router, authorizer=authorizer, states=states, counters=counters,
         retained=retained, work=work, log=log, restart_grace=will_restart_grace, silent_clears=silent_clears,
+        denied=denied,
     )  # fmt: skip
     registry = SessionRegistry(
         clock=clock, now=now, router=router, wills=wills, states=states, counters=counters, work=work,
-        ownership=ownership,
+        authorizer=authorizer, ownership=ownership, denied=denied, on_revoke=on_revoke,
     )  # fmt: skip
     figures = Figures(
         version=broker_version, clock=clock, registry=registry, retained=retained, counters=counters,
@@ -185,7 +190,7 @@ def compose_sessions(
         clock=clock, long_work=work, now=now, registry=registry, router=router, retained=retained,
         authenticator=authenticator, authorizer=authorizer, pressure=pressure, counters=counters, sys_topics=sys_topics,
         enhanced_authenticator=enhanced_authenticator, failures=UncountedFailures() if failures is None else failures,
-        bans=Bans(now=lambda: now() / 1000, exempt=Exempt()) if bans is None else bans,
+        bans=Bans(now=lambda: now() / 1000, exempt=Exempt()) if bans is None else bans, denied=denied,
     )  # fmt: skip
     flushes = FlushSchedule(clock)
 

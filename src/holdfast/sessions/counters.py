@@ -48,6 +48,9 @@ class Counters:
     messages_dropped_too_large: int = 0
     messages_dropped_expired: int = 0
     messages_dropped_not_authorized: int = 0
+    deliveries_not_authorized: int = 0
+    subscriptions_not_authorized: int = 0
+    subscriptions_revoked: int = 0
     messages_dropped_retained: int = 0
     messages_dropped_bridge_state: int = 0
     unreleased_forgotten: int = 0

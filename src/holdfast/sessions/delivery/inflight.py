@@ -102,7 +102,8 @@ class Inflight:
     ``packet`` is the PUBLISH as first sent, with DUP 0, encoded for ``protocol_version``; b"" if it will not be sent
     again. ``size`` is its part of the window, in bytes. ``expires_at`` is in milliseconds since the
     epoch (0 for never). ``replayed`` tells that a replay sent this retained message. ``outgoing`` is kept until a QoS 2
-    message is sent: its connection may have another protocol version than the first one.
+    message is sent: its connection may have another protocol version than the first one. ``unasked`` tells that the
+    authorizer is asked about the message before it is sent, or sent again.
     """
 
     packet: bytes
@@ -114,6 +115,7 @@ class Inflight:
     state: InflightState = SENT
     size: int = 0
     outgoing: OutgoingMessage | None = None
+    unasked: bool = False
 
     def again(self, protocol_version: int, now: int) -> bytes:
         """Return the PUBLISH for another attempt, with DUP 1 [MQTT5-3.3.1-1]."""

@@ -47,11 +47,17 @@ def _tell_none() -> None:
     """Tell no Session: it has ended."""
 
 
+def _allow(_entry: Inflight) -> bool:
+    """Ask nobody: no message has waited, or the Session has ended."""
+    return True
+
+
 class InflightMessages(InflightTable):
     """The messages in flight of one Session.
 
     ``on_room`` is called when a message is over, ``on_sent`` when a message has left that awaited its commit,
-    ``on_lost`` when a message is dropped.
+    ``on_lost`` when a message is dropped. The Session may set ``may_send``, which tells whether a message may be sent
+    late, or sent again; None if the authorizer has not answered yet.
     """
 
     __slots__ = (
@@ -63,6 +69,7 @@ class InflightMessages(InflightTable):
         "_on_sent",
         "_to_release",
         "_unknown_released",
+        "may_send",
     )
 
     def __init__(
@@ -83,6 +90,7 @@ class InflightMessages(InflightTable):
         self._on_room = on_room
         self._on_sent = on_sent
         self._on_lost = on_lost
+        self.may_send: Callable[[Inflight], bool | None] = _allow
         #: of those to resend, the Packet Identifiers whose PUBREL is to be repeated, even if the window is full
         self._to_release = _NONE
         self._unknown_released = 0  # PUBREL packets on this connection that answered an unknown identifier
@@ -165,6 +173,16 @@ class InflightMessages(InflightTable):
 
     def _send_late(self, link: IClientLink, packet_identifier: int, entry: Inflight) -> None:
         """Send a PUBLISH whose commit was awaited."""
+        allowed = self.may_send(entry)
+        if allowed is None:
+            entry.state = UNSENT
+            self.to_resend[packet_identifier] = entry
+            self._waiting_bytes += entry.size
+            return
+        if not allowed:
+            self._withhold(packet_identifier, entry)
+            self._on_room()
+            return
         packet = entry.late(entry.protocol_version, self._now())
         if packet is None:
             self._expire(packet_identifier, entry)
@@ -181,6 +199,12 @@ class InflightMessages(InflightTable):
     def _expire(self, packet_identifier: int, entry: Inflight) -> None:
         """Drop a message that has expired before it could be sent [MQTT5-3.3.2-5]."""
         self._counters.messages_dropped_expired += 1
+        self._on_lost()
+        self._complete(packet_identifier, entry)
+
+    def _withhold(self, packet_identifier: int, entry: Inflight) -> None:
+        """Drop a message that the Client is not allowed to receive any more."""
+        self._counters.deliveries_not_authorized += 1
         self._on_lost()
         self._complete(packet_identifier, entry)
 
@@ -318,12 +342,18 @@ class InflightMessages(InflightTable):
     def close(self) -> None:
         """Tell the Session nothing any more: it has ended. Each refers to the other otherwise."""
         self._on_room = self._on_sent = self._on_lost = _tell_none
+        self.may_send = _allow
+
+    def ask_again(self) -> None:
+        """Let ``may_send`` decide about each message before it is sent, or sent again."""
+        for entry in self.entries.values():
+            entry.unasked = entry.state is not RELEASED
 
     def send_again(self, link: IClientLink, most: int) -> int:
         """Repeat messages with DUP 1 while the window has room, and send those that were never sent with DUP 0.
 
         PUBREL packets are repeated in any case. Does ``most`` steps, and rests while enough bytes wait to be sent.
-        Returns how many steps are left: 0 tells that it must go on later.
+        Returns how many steps are left: 0 tells that it must go on later, -1 that it waits for the authorizer.
         """
         waiting = self.to_resend
         # The connection may end within the loop: a message that it does not take was not sent.
@@ -339,6 +369,13 @@ class InflightMessages(InflightTable):
             sent = window.bytes - self._waiting_bytes
             if sent and sent + entry.size > window.max_bytes:
                 break
+            if entry.unasked:
+                allowed = self.may_send(entry)
+                if allowed is None:
+                    return -1
+                if not allowed:
+                    self._withhold(packet_identifier, entry)
+                    continue
             self._waits_no_longer(packet_identifier)
             version, now = link.protocol_version, self._now()
             if entry.state is UNSENT:

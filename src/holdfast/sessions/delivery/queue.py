@@ -77,6 +77,11 @@ class MessageQueue:
         """The message to send next."""
         return self._messages[0]
 
+    @property
+    def last(self) -> Queued:
+        """The message that was added last; it may have been taken out since."""
+        return self._messages[-1]
+
     def append(self, queued: Queued) -> None:
         """Add a message at the end."""
         if self._messages is _NO_MESSAGES:

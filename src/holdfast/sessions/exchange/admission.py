@@ -18,6 +18,7 @@ from functools import partial
 
 from twisted.internet.defer import Deferred
 
+from holdfast.auth.denials import action_of
 from holdfast.auth.failures.failures import FAILED_LOGIN
 from holdfast.auth.interfaces import Answer, Denied, Principal
 from holdfast.log.client_log import client_text
@@ -137,6 +138,9 @@ class _Admission:
         if allowed:
             self._admit(principal)
         else:
+            will = self._handshake.packet.will
+            assert will is not None
+            self._parts.denied(principal, action_of(will.retain, will.retain and not will.payload), will.topic)
             self._reject(ReasonCode.NOT_AUTHORIZED, "the Will Message is not allowed")
 
     def _admit(self, principal: Principal) -> None:

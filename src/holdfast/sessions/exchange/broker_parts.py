@@ -7,6 +7,7 @@ from collections.abc import Callable
 from attrs import frozen
 from twisted.internet.interfaces import IReactorTime
 
+from holdfast.auth.denials import Denied, tell_nobody
 from holdfast.auth.failures.bans import IBans
 from holdfast.auth.failures.failures import IFailures
 from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator
@@ -23,7 +24,7 @@ from holdfast.sessions.routing.router import Router
 class BrokerParts:
     """The parts that admission and exchange work with. ``now`` returns milliseconds since the epoch.
 
-    Without an ``enhanced_authenticator`` no Authentication Method is offered.
+    Without an ``enhanced_authenticator`` no Authentication Method is offered. ``denied`` is told of denied actions.
     """
 
     clock: IReactorTime
@@ -40,3 +41,4 @@ class BrokerParts:
     failures: IFailures
     bans: IBans
     enhanced_authenticator: IEnhancedAuthenticator | None = None
+    denied: Denied = tell_nobody

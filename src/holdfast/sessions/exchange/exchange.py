@@ -48,9 +48,10 @@ class Exchange:
 
     def begin(self) -> None:
         """Resume the Session: messages in flight, then queued messages, then the interrupted replays."""
-        self._session.attach(self._link, self.replays.wake)
+        self._session.attach(self._link, self.replays)
         if not self._link.is_closed:  # the resumed messages may have been too many for a slow connection
             self.replays.resume()
+            self._parts.registry.grants.resumed(self._session)
 
     def end(self, will: p.Will | None) -> None:
         """Leave the Session. From now on its messages are queued, and its replays wait to be resumed."""

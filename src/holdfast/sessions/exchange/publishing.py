@@ -16,12 +16,14 @@ import sys
 import attrs
 from twisted.internet.defer import Deferred
 
+from holdfast.auth.denials import action_of
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.quota.limits import OnLimit, RetainRefused
 from holdfast.sessions.connection.aliases import IncomingAliases
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.explanations import failure_reason
 from holdfast.sessions.exchange.broker_parts import BrokerParts
+from holdfast.sessions.exchange.permitted_topics import PermittedTopics
 from holdfast.sessions.exchange.retained_runs import RetainedRuns
 from holdfast.sessions.limits import RetainMode
 from holdfast.sessions.routing.router import QueueFull
@@ -51,6 +53,7 @@ class Publishing:
         self._epoch: object = None  #: that of the authorizer's answers about the known topics
         #: unreleased QoS 2 messages of former connections, which do not count against the Receive Maximum
         self._former = set(session.received) if len(session.received) else _NONE
+        self._permitted = PermittedTopics(parts.authorizer, session.principal)
         self._retain_mode = link.limits.retained_messages_mode
         self._silent_clears = link.limits.stop_publish_clear_msg
 
@@ -87,22 +90,22 @@ class Publishing:
         if topic[0] == "$" and is_sys(topic):
             self._own_topic(message, packet.packet_identifier)
             return
-        answer = parts.authorizer.may_publish(
-            self._session.principal, topic, qos, packet.retain, packet.retain and not packet.payload
-        )
+        retain = packet.retain
+        clears = retain and not packet.payload
+        answer = self._permitted.may_publish(topic, qos, retain, clears)
         if answer is True:
-            if packet.retain or qos == 2:
+            if retain or qos == 2:
                 self._accept(message, packet.packet_identifier)
-                if packet.retain and not self._takes_retained_runs:
+                if retain and not self._takes_retained_runs:
                     self._expect_retained_runs()
             else:  # the shortest way, since most messages take it
                 self._publish(message, packet.packet_identifier)
                 if packet.properties is NO_PROPERTIES:
                     self._expect_runs(message)
         elif isinstance(answer, Deferred):
-            self._link.ask(answer, False, lambda allowed: self._decided(allowed, message, packet.packet_identifier))
+            self._link.ask(answer, False, lambda allowed: self._decided(allowed, message, packet))
         else:
-            self._deny(message, packet.packet_identifier)
+            self._deny(message, packet.packet_identifier, action_of(retain, clears))
 
     def publish_run(self, run: Run) -> bool:
         """Take a run. Return False, without any effect, if its packets have to be taken one by one."""
@@ -180,7 +183,7 @@ class Publishing:
         """Let further messages with RETAIN 1 come in runs."""
         self._takes_retained_runs = True
         self._link.take_retained_runs(
-            RetainedRuns(self._link, self._session, self._parts, self._allowance, self._not_stored)
+            RetainedRuns(self._link, self._session, self._parts, self._permitted, self._allowance, self._not_stored)
         )
 
     def _allowance(self) -> int:
@@ -253,11 +256,12 @@ class Publishing:
         unreleased = len(self._session.received) - len(self._former)
         return self._link.acknowledgements.unacknowledged_publishes + unreleased
 
-    def _decided(self, allowed: bool, message: ApplicationMessage, identifier: int) -> None:
+    def _decided(self, allowed: bool, message: ApplicationMessage, packet: Publish) -> None:
         if allowed:
-            self._accept(message, identifier)
+            self._accept(message, packet.packet_identifier)
         else:
-            self._deny(message, identifier)
+            action = action_of(packet.retain, packet.retain and not packet.payload)
+            self._deny(message, packet.packet_identifier, action)
 
     def _accept(self, message: ApplicationMessage, identifier: int) -> None:
         """Take an allowed message, once it is known whether a quota allows to retain it."""
@@ -360,9 +364,10 @@ class Publishing:
         ticket, matched = self._parts.router.route(message, after)
         self._acknowledge(message, identifier, both(after, both(dropped, ticket)), matched)
 
-    def _deny(self, message: ApplicationMessage, identifier: int) -> None:
+    def _deny(self, message: ApplicationMessage, identifier: int, action: str) -> None:
         """Drop a message that is not allowed. MQTT 3 cannot report that: there the message is acknowledged."""
         self._parts.counters.messages_dropped_not_authorized += 1
+        self._parts.denied(self._session.principal, action, message.topic)
         self._link.client_log.warn("may not publish this", "to {}", message.topic)
         if message.qos:
             reason = ReasonCode.NOT_AUTHORIZED if self._v5 else ReasonCode.SUCCESS
@@ -371,7 +376,7 @@ class Publishing:
     def _own_topic(self, message: ApplicationMessage, identifier: int) -> None:
         """Drop a message to one of the broker's own topics. That of a bridge about its state is acknowledged."""
         if not is_bridge_state(message.topic):
-            self._deny(message, identifier)
+            self._deny(message, identifier, action_of(message.retain, message.retain and not message.payload))
             return
         self._parts.counters.messages_dropped_bridge_state += 1
         if message.qos:

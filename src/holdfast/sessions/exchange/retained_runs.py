@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.exchange.broker_parts import BrokerParts
+from holdfast.sessions.exchange.permitted_topics import PermittedTopics
 from holdfast.sessions.limits import RetainMode
 from holdfast.sessions.session.session import Session
 from holdfast.tickets import StorageFailure
@@ -33,18 +34,30 @@ NotStored = Callable[[int, StorageFailure], bytes | None]
 class RetainedRuns:
     """Takes the retained runs of one Client. ``allowance`` tells how many QoS 1 messages the Receive Maximum allows."""
 
-    __slots__ = ("_allowance", "_authorizer", "_find", "_levels", "_link", "_not_stored", "_parts", "_session")
+    __slots__ = (
+        "_allowance",
+        "_authorizer",
+        "_find",
+        "_levels",
+        "_link",
+        "_not_stored",
+        "_parts",
+        "_permitted",
+        "_session",
+    )
 
     def __init__(
         self,
         link: IClientLink,
         session: Session,
         parts: BrokerParts,
+        permitted: PermittedTopics,
         allowance: Callable[[], int],
         not_stored: NotStored,
     ) -> None:
         self._link = link
         self._parts = parts
+        self._permitted = permitted
         self._allowance = allowance
         self._not_stored = not_stored
         self._session = session
@@ -71,9 +84,9 @@ class RetainedRuns:
         """Tell whether messages of this topic may be in a retained run: it has no subscribers and is allowed."""
         route = self._find(topic)
         return (
-            not (route.matches or route.groups)
+            not (route.matches or route.groups or route.withheld)
             and topic.count("/") < self._levels
-            and self._authorizer.may_publish(self._session.principal, topic, qos, True) is True
+            and self._permitted.may_publish(topic, qos, True, False) is True
         )
 
     def take(self, run: RetainedRun) -> bool:

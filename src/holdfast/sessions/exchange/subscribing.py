@@ -35,10 +35,14 @@ from holdfast.wire.packets import ExcessiveSubscribe, Suback, Subscribe, Subscri
 
 @frozen
 class _Wanted:
-    """An allowed request for a subscription, and whether its retained messages are asked for."""
+    """An allowed request for a subscription, and whether its retained messages are asked for.
+
+    ``filtered``: see :class:`Subscription`.
+    """
 
     request: SubscriptionRequest
     replayed: bool
+    filtered: bool
 
 
 @define(eq=False)
@@ -46,11 +50,12 @@ class _Asked:
     """A SUBSCRIBE that is worked on. ``codes`` has the Reason Code of each request so far.
 
     ``wanted`` has the allowed requests by Topic Filter, in their order; None until the authorizer answers. ``own`` are
-    subscriptions to the broker's own topics.
+    subscriptions to the broker's own topics. ``epoch`` is that of the authorizer at the first question.
     """
 
     packet_identifier: int
     identifier: int | None
+    epoch: object
     codes: list[int] = field(factory=list)
     wanted: dict[str, _Wanted | None] = field(factory=dict)
     waiting: list[Deferred[None]] = field(factory=list)
@@ -97,12 +102,16 @@ class Subscribing:
             raise ProtocolError(
                 "Subscription Identifiers are not offered", ReasonCode.SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED
             )
-        asked = _Asked(packet.packet_identifier, next(iter(packet.properties.subscription_identifiers), None))
+        asked = _Asked(
+            packet.packet_identifier,
+            next(iter(packet.properties.subscription_identifiers), None),
+            self._parts.authorizer.epoch,
+        )
         self._long.in_portions(self._check_all(packet, asked), lambda: self._checked(asked))
 
     def refuse(self, packet: ExcessiveSubscribe) -> None:
         """Refuse all subscriptions of a SUBSCRIBE with too many properties."""
-        asked = _Asked(packet.packet_identifier, None)
+        asked = _Asked(packet.packet_identifier, None, None)
         self._long.in_portions(self._refuse_all(packet, asked), lambda: self._refused(packet, asked))
 
     def _refuse_all(self, packet: ExcessiveSubscribe, asked: _Asked) -> Iterator[int]:
@@ -154,16 +163,17 @@ class Subscribing:
                 asked.waiting.append(answer.addCallback(partial(self._judged, asked, number, request)))
                 asked.codes.append(ReasonCode.NOT_AUTHORIZED)  # replaced if the answer allows the subscription
                 new += is_new
-            elif answer is not Grant.REFUSED:
-                asked.codes.append(0)
-                self._judged(asked, number, request, answer)
-                new += is_new
             else:
                 asked.codes.append(ReasonCode.NOT_AUTHORIZED)
+                self._judged(asked, number, request, answer)
+                new += is_new and answer is not Grant.REFUSED
 
     def _judged(self, asked: _Asked, number: int, request: SubscriptionRequest, grant: Grant) -> None:
         """Take the authorizer's answer about the request with this number."""
         if grant is Grant.REFUSED:
+            self._parts.counters.subscriptions_not_authorized += 1
+            self._parts.denied(self._session.principal, "subscribe", split_shared(request.topic_filter)[1])
+            self._link.client_log.warn("may not subscribe to this", "{}", request.topic_filter)
             return
         key = request.topic_filter
         before = asked.wanted.get(key)
@@ -171,7 +181,9 @@ class Subscribing:
         if replayed and self._parts.retained.refuses_replays:
             asked.codes[number] = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
             return
-        asked.wanted[key] = _Wanted(request, replayed or (before is not None and before.replayed))
+        asked.wanted[key] = _Wanted(
+            request, replayed or (before is not None and before.replayed), grant is Grant.FILTERED
+        )
         asked.codes[number] = min(request.qos, self._limits.max_qos_allowed)
 
     def _denied_by_error(self, failure: Failure) -> Grant:
@@ -201,7 +213,7 @@ class Subscribing:
                 return
             if wanted is None:
                 continue
-            subscription = self._subscription(wanted.request, asked.identifier)
+            subscription = self._subscription(wanted, asked.identifier)
             replayed = wanted.replayed
             if replayed:
                 position = self._replays.new_position()
@@ -227,6 +239,10 @@ class Subscribing:
 
     def _granted(self, asked: _Asked) -> None:
         """Answer with SUBACK."""
+        if self._parts.authorizer.epoch != asked.epoch:  # a walk may have passed this Session meanwhile
+            self._parts.registry.grants.renew(self._session)
+            if self._link.is_closed:
+                return
         self._replays.share_window()
         codes = asked.codes
         ticket = asked.tickets.ticket()
@@ -237,7 +253,8 @@ class Subscribing:
         if asked.own:
             self._link.acknowledgements.call_after_answers(partial(self._send_own_topics, ticket, asked.own))
 
-    def _subscription(self, request: SubscriptionRequest, identifier: int | None) -> Subscription:
+    def _subscription(self, wanted: _Wanted, identifier: int | None) -> Subscription:
+        request = wanted.request
         group, topic_filter = split_shared(request.topic_filter)
         return Subscription(
             topic_filter,
@@ -249,6 +266,7 @@ class Subscribing:
             request.retain_handling,
             identifier,
             group,
+            wanted.filtered,
         )
 
     def _wants_replay(self, request: SubscriptionRequest) -> bool:

@@ -67,9 +67,10 @@ class SysTopics(Service):
         """Send a new subscription the present values that it matches, with RETAIN 1 as retained messages have."""
         identifiers = () if subscription.identifier is None else (subscription.identifier,)
         options = DeliveryOptions(0, True, identifiers)
+        checked = self._router.table.is_checked(session, subscription)
         for topic, value in self._values.items():
             if matches(subscription.topic_filter, topic):
-                self._deliver(session, value, options)
+                self._deliver(session, value, options, checked)
 
     def _publish(self) -> Deferred[None] | None:
         return self._work.do(self, self._publish_in_steps())
@@ -82,14 +83,14 @@ class SysTopics(Service):
             present = self._values.get(topic)
             if present is None or present.message.payload != payload:
                 value = self._values[topic] = OutgoingMessage(ApplicationMessage(topic, payload, 0, True))
-                for session, options in self._router.online(topic):
+                for session, options, checked in self._router.online(topic):
                     if not sent % _DELIVERIES_PER_STEP:
                         yield 1
                     sent += 1
-                    self._deliver(session, value, options)
+                    self._deliver(session, value, options, checked)
 
-    def _deliver(self, session: Session, value: OutgoingMessage, options: DeliveryOptions) -> None:
-        self._router.if_allowed(session, value.message, partial(self._send, session, value, options))
+    def _deliver(self, session: Session, value: OutgoingMessage, options: DeliveryOptions, checked: bool) -> None:
+        self._router.if_allowed(session, value.message, partial(self._send, session, value, options), checked)
 
     def _send(self, session: Session, value: OutgoingMessage, options: DeliveryOptions) -> None:
         link = session.link

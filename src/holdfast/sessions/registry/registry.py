@@ -12,7 +12,8 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from holdfast.auth.interfaces import Principal
+from holdfast.auth.denials import Denied, tell_nobody
+from holdfast.auth.interfaces import IAuthorizer, Principal
 from holdfast.scheduling.deadlines import Deadlines
 from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.connection.client_link import IClientLink
@@ -20,6 +21,7 @@ from holdfast.sessions.counters import Counters
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.registry.dismissals import Dismissals
 from holdfast.sessions.registry.endings import Endings
+from holdfast.sessions.registry.grants import Grants, OnRevoke
 from holdfast.sessions.registry.ownership import Access, NotTheOwner, Ownership, names_ignored
 from holdfast.sessions.registry.restoring import restored
 from holdfast.sessions.routing.router import Router
@@ -48,7 +50,10 @@ class SessionRegistry:
         states: ISessionStates,
         counters: Counters,
         work: LongWork,
+        authorizer: IAuthorizer,
         ownership: Ownership = names_ignored,
+        denied: Denied = tell_nobody,
+        on_revoke: OnRevoke = OnRevoke.DISCONNECT,
     ) -> None:
         self._clock = clock
         self._now = now
@@ -56,6 +61,7 @@ class SessionRegistry:
         self._wills = wills
         self._states = states
         self._counters = counters
+        self._authorizer = authorizer
         self._ownership = ownership
         self._sessions: dict[str, Session] = {}
         self._links: dict[str, IClientLink] = {}
@@ -63,6 +69,18 @@ class SessionRegistry:
         self._endings = Endings(router, work)
         #: ends the connections of Clients whose identity has ended
         self.dismissals = Dismissals(clock=clock, now=now, work=work, links=self._links, sessions=self._sessions)
+        #: grants subscriptions anew when permissions change
+        self.grants = Grants(
+            authorizer=authorizer,
+            table=router.table,
+            clock=clock,
+            work=work,
+            counters=counters,
+            sessions=self._sessions,
+            unsubscribe=self.unsubscribe,
+            denied=denied,
+            on_revoke=on_revoke,
+        )
         self._work = work
         self._stopping = False
 
@@ -92,7 +110,13 @@ class SessionRegistry:
         for stored in sessions:
             limits = limits_of(stored.listener)
             session = restored(
-                stored, limits=limits, states=self._states, counters=self._counters, clock=self._clock, now=self._now
+                stored,
+                limits=limits,
+                states=self._states,
+                counters=self._counters,
+                authorizer=self._authorizer,
+                clock=self._clock,
+                now=self._now,
             )
             for subscription in session.subscriptions.values():
                 self._router.table.subscribe(session, subscription)
@@ -161,6 +185,7 @@ class SessionRegistry:
                 states=self._states,
                 record=record,
                 counters=self._counters,
+                authorizer=self._authorizer,
                 clock=self._clock,
                 now=self._now,
             )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from twisted.internet.interfaces import IReactorTime
 
+from holdfast.auth.interfaces import IAuthorizer
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.deliveries import Delivery
 from holdfast.sessions.delivery.inflight import RELEASED, Inflight
@@ -23,6 +24,7 @@ def restored(
     limits: Limits,
     states: ISessionStates,
     counters: Counters,
+    authorizer: IAuthorizer,
     clock: IReactorTime,
     now: Callable[[], int],
 ) -> Session:
@@ -37,9 +39,11 @@ def restored(
         states=states,
         record=stored.record,
         counters=counters,
+        authorizer=authorizer,
         clock=clock,
         now=now,
     )
+    session.note_restored()
     session.expire_after(stored.expiry_interval)
     for topic_filter, (subscription, progress) in stored.subscriptions.items():
         session.restore_subscription(topic_filter, subscription)

@@ -22,8 +22,12 @@ from holdfast.wire import Run
 
 #: messages of a shared subscription that another member gets in one step of long work
 _MESSAGES_PER_STEP = 4
+#: the members of a group that are asked about for one message, until one may receive it
+_MOST_ASKED = 10
 
 
+#: a Session in a group, with its subscription
+_Member = tuple[Session, Subscription]
 #: the ticket for the acknowledgement, and whether there was a subscriber
 Routed = tuple[CommitTicket, bool]
 
@@ -45,7 +49,7 @@ class Router:
         counters: Counters,
         rejecting: bool = False,
     ) -> None:
-        self.table = RoutingTable(counters.holdings)
+        self.table = RoutingTable(counters.holdings, authorizer)
         self._retained = retained
         self._authorizer = authorizer
         self._counters = counters
@@ -89,7 +93,8 @@ class Router:
         """
         route = self.table.find(message.topic)
         outgoing: OutgoingMessage | None = None
-        checked = self._authorizer.checks_delivery
+        if route.withheld:
+            self._counters.deliveries_not_authorized += route.withheld
         publisher = message.client_id
         # The message is wrapped only if a Session gets it, and encoded once for all Sessions with the same options.
         for match in route.matches:
@@ -98,8 +103,9 @@ class Router:
             if options is not None:
                 if outgoing is None:
                     outgoing = OutgoingMessage(message, after, replaces)
-                if checked:
-                    self._deliver(session, outgoing, options)
+                if match.checked or session.undecided:
+                    if not self._deliver(session, outgoing, options, match.checked):
+                        self._counters.deliveries_not_authorized += 1
                 else:
                     session.deliver(outgoing, options)
         for group in route.groups:
@@ -108,7 +114,7 @@ class Router:
             if replaces:  # any member may have an older message in its queue
                 for session in group.away():
                     session.queue.drop_retained(message.topic, group.shared_filter)
-            self._deliver_shared(group, group.choose(), outgoing)
+            self._deliver_shared(group, group.choose(), group.choose, outgoing)
         return COMMITTED if outgoing is None else outgoing.ticket, bool(route.matches or route.groups)
 
     def route_for_runs(self, message: ApplicationMessage, may_reject: bool) -> int | None:
@@ -117,7 +123,7 @@ class Router:
         ``may_reject`` is that of :meth:`publish`. A Client that gets its own messages sends no runs: delivering one of
         them may end its connection, and later ones must not be published then.
         """
-        if self._authorizer.checks_delivery or (may_reject and self._rejecting and message.qos):
+        if may_reject and self._rejecting and message.qos:
             return None
         route = self.table.find(message.topic)
         if route.groups or any(match.session.client_id == message.client_id for match in route.matches):
@@ -132,8 +138,14 @@ class Router:
         route = self.table.numbered(run.route)
         if route is None:
             return None
+        if route.withheld:
+            self._counters.deliveries_not_authorized += run.count * route.withheld
         first = self._identifiers.take(run.count) if run.qos else 0
-        others = [match for match in route.matches if not match.session.deliver_run(run, match.options, first)]
+        others = [
+            match
+            for match in route.matches
+            if match.checked or not match.session.deliver_run(run, match.options, first)
+        ]
         if others:
             return self._deliver_singly(run, others, client_id, username)
         return COMMITTED, bool(route.matches)
@@ -150,22 +162,27 @@ class Router:
             matched = self.table.numbered(run.route) is not None or self.reach(packet.topic) > 0
             outgoing = OutgoingMessage(message)
             for match in matches:
-                match.session.deliver(outgoing, match.options)
+                if match.checked or match.session.undecided:
+                    if not self._deliver(match.session, outgoing, match.options, match.checked):
+                        self._counters.deliveries_not_authorized += 1
+                else:
+                    match.session.deliver(outgoing, match.options)
             ticket = outgoing.ticket
             alike = alike and matched and ticket is COMMITTED
             routed.append((ticket, matched))
         return (COMMITTED, True) if alike else routed
 
-    def online(self, topic: str) -> Iterator[tuple[Session, DeliveryOptions]]:
-        """Yield the online Sessions that match a topic."""
+    def online(self, topic: str) -> Iterator[tuple[Session, DeliveryOptions, bool]]:
+        """Yield the online Sessions that match a topic, and whether the authorizer has to allow the delivery."""
         route = self.table.find(topic)
         for match in route.matches:
             if match.session.link is not None:
-                yield match.session, match.options
+                yield match.session, match.options, match.checked
         for group in route.groups:
             chosen = group.choose(online=True)
             if chosen is not None:
-                yield chosen[0], merged([chosen[1]])
+                session, subscription = chosen
+                yield session, merged([subscription]), self.table.is_checked(session, subscription)
 
     def reach(self, topic: str) -> int:
         """Return how many deliveries a message of this topic causes."""
@@ -183,15 +200,14 @@ class Router:
             if session is not None:
                 yield session
 
-    def if_allowed(self, session: Session, message: ApplicationMessage, deliver: Callable[[], None]) -> bool:
+    def if_allowed(
+        self, session: Session, message: ApplicationMessage, deliver: Callable[[], None], checked: bool
+    ) -> bool:
         """Call ``deliver`` once the authorizer allows the Session to receive the message, in order with others.
 
-        Returns False if it is denied at once.
+        It is asked if the delivery is ``checked``. Returns False if it is denied at once.
         """
-        if not self._authorizer.checks_delivery:
-            deliver()
-            return True
-        answer = self._authorizer.may_receive(session.principal, message)
+        answer = self._authorizer.may_receive(session.principal, message) if checked else True
         return session.authorizations.add(answer, deliver) is not False
 
     def redeliver(self, session: Session, ended: bool) -> Iterator[int]:
@@ -212,18 +228,33 @@ class Router:
                 return
             group = groups.get(shared_filter)
             # choose() passes the turn on, so the messages are spread over the other members.
-            chosen = None if group is None else group.choose(session, online=not ended)
-            if group is not None and chosen is not None:
+            if group is None:
+                continue
+            choose = partial(group.choose, session, online=not ended)
+            chosen = choose()
+            if chosen is not None:
                 outgoing = take()
                 if outgoing is not None:
-                    self._deliver_shared(group, chosen, outgoing)
+                    self._deliver_shared(group, chosen, choose, outgoing)
 
     def _deliver_shared(
-        self, group: SharedGroup, chosen: tuple[Session, Subscription] | None, outgoing: OutgoingMessage
+        self,
+        group: SharedGroup,
+        chosen: _Member | None,
+        choose: Callable[[], _Member | None],
+        outgoing: OutgoingMessage,
     ) -> None:
-        if chosen is not None:
+        """Send a message to the chosen member or, if it may not receive it, to the next one of some that may."""
+        for _ in range(min(len(group), _MOST_ASKED)):
+            if chosen is None:
+                return
             session, subscription = chosen
-            self._deliver(session, outgoing, merged([subscription]), group.shared_filter)
+            checked = self.table.is_checked(session, subscription)
+            if self._deliver(session, outgoing, merged([subscription]), checked, group.shared_filter):
+                return
+            chosen = choose()
+        if len(group):
+            self._counters.deliveries_not_authorized += 1
 
     def _check_queues(self, message: ApplicationMessage) -> None:
         """Raise :class:`QueueFull` if a matching queue is full and has the policy "reject"."""
@@ -233,8 +264,13 @@ class Router:
                 raise QueueFull(f"the queue of a subscriber of {message.topic!r} is full")
 
     def _deliver(
-        self, session: Session, outgoing: OutgoingMessage, options: DeliveryOptions, shared_filter: str | None = None
-    ) -> None:
+        self,
+        session: Session,
+        outgoing: OutgoingMessage,
+        options: DeliveryOptions,
+        checked: bool,
+        shared_filter: str | None = None,
+    ) -> bool:
+        """Send a message that the authorizer may have to allow. Returns False if it is denied at once."""
         deliver = partial(session.deliver, outgoing, options, shared_filter)
-        if not self.if_allowed(session, outgoing.message, deliver):
-            self._counters.messages_dropped_not_authorized += 1
+        return self.if_allowed(session, outgoing.message, deliver, checked)

@@ -5,18 +5,24 @@ groups of the matching shared subscriptions. To find a route, the table walks tw
 routes of recent topics, and forgets all of them whenever a subscription changes. Topics that match the same
 subscriptions share one route: ten thousand sensors below ``site/#`` cost a dictionary entry each, and one route.
 
+The routes contain the permissions of the authorizer's present epoch (:mod:`.receivers`), so that a message of a known
+topic asks nobody. When the epoch changes, the table forgets all routes.
+
 Each route has a number that no other route ever gets. Publishers remember this number and not the route: so they never
 use a forgotten route, and keep no Session in memory.
 """
 
 from __future__ import annotations
 
-from itertools import chain, count
+from collections.abc import Callable
+from itertools import chain, compress, count
 
-from attrs import frozen
+from attrs import evolve, frozen
 
+from holdfast.auth.interfaces import IAuthorizer
 from holdfast.sessions.counters import Holdings
 from holdfast.sessions.delivery.outgoing import DeliveryOptions
+from holdfast.sessions.routing.receivers import Receivers
 from holdfast.sessions.routing.shared_subscriptions import SharedGroup
 from holdfast.sessions.session.session import Session
 from holdfast.sessions.state.subscription import Subscription
@@ -29,20 +35,26 @@ class Match:
     """A Session with the merged options of its matching subscriptions.
 
     ``own`` are the options for messages that the Session's Client published itself: without No Local subscriptions.
+    ``checked`` tells that the authorizer has to allow each delivery.
     """
 
     session: Session
     options: DeliveryOptions
     own: DeliveryOptions | None
+    checked: bool = False
 
 
 @frozen
 class Route:
-    """The Sessions and the groups of shared subscriptions that get the messages of a topic."""
+    """The Sessions and the groups of shared subscriptions that get the messages of a topic.
+
+    ``withheld`` is how many other Sessions match it, but may not receive it.
+    """
 
     matches: tuple[Match, ...]
     groups: tuple[SharedGroup, ...]
     number: int
+    withheld: int = 0
 
 
 #: the most Topic Names whose routes are remembered, and the most characters of such a name
@@ -62,21 +74,28 @@ def merged(subscriptions: list[Subscription]) -> DeliveryOptions:
 class RoutingTable:
     """All subscriptions, and the routes found so far. Shared subscriptions count in the ``holdings`` of the broker."""
 
-    def __init__(self, holdings: Holdings) -> None:
+    def __init__(self, holdings: Holdings, authorizer: IAuthorizer) -> None:
         self._holdings = holdings
+        self._authorizer = authorizer
+        self._receivers = Receivers(authorizer)
+        self._epoch: object = authorizer.epoch  #: that of the routes
+        #: called when the authorizer has another epoch
+        self.on_new_epoch: Callable[[], None] = _ignore
         self._tree: TopicTree[Session, Subscription] = TopicTree()
         self._groups: dict[tuple[str, str], SharedGroup] = {}
         self._shared_tree: TopicTree[SharedGroup, Subscription] = TopicTree()
         self._routes: dict[str, Route] = {}
         #: routes by the identities of the subscriptions that match
         self._same: dict[tuple[int, ...], Route] = {}
+        #: by the number of a route and the permissions of its Sessions: the route of these only
+        self._permitted: dict[tuple[int, tuple[bool, ...]], Route] = {}
         self._numbered: dict[int, Route] = {}
         self._numbers = count()
-        self._forget_routes()
+        self.forget_routes()
 
     def subscribe(self, session: Session, subscription: Subscription) -> None:
         """Add or replace a Session's subscription."""
-        self._forget_routes()
+        self.forget_routes()
         if subscription.group is None:
             self._tree.add(subscription.topic_filter, session, subscription)
             return
@@ -91,7 +110,7 @@ class RoutingTable:
 
     def unsubscribe(self, session: Session, topic_filter: str) -> None:
         """Remove a Session's subscription. ``topic_filter`` is as the Client wrote it."""
-        self._forget_routes()
+        self.forget_routes()
         name, inner = split_shared(topic_filter)
         if name is None:
             self._tree.remove(inner, session)
@@ -106,6 +125,8 @@ class RoutingTable:
 
     def find(self, topic: str) -> Route:
         """Return the topic's route."""
+        if self._authorizer.epoch != self._epoch:
+            self._begin_epoch()
         return self._routes.get(topic) or self._find(topic)
 
     def numbered(self, number: int) -> Route | None:
@@ -122,15 +143,28 @@ class RoutingTable:
         route = self._same.get(key)
         if route is None:
             route = self._same[key] = self._new_route(plain, shared)
+        if any(match.checked for match in route.matches) and self._epoch is not None:
+            route = self._permitted_route(route, topic)
         if len(topic) <= _LONGEST_REMEMBERED:
             if len(self._routes) >= _MOST_ROUTES:
                 self._routes.clear()
             self._routes[topic] = route
         return route
 
-    def _forget_routes(self) -> None:
+    def is_checked(self, session: Session, *subscriptions: Subscription) -> bool:
+        """Tell whether the authorizer has to allow each delivery to a Session for these subscriptions."""
+        return self._receivers.are_asked_about(session, subscriptions)
+
+    def _begin_epoch(self) -> None:
+        self._epoch = self._authorizer.epoch
+        self.forget_routes()
+        self.on_new_epoch()
+
+    def forget_routes(self) -> None:
+        """Forget all routes: a subscription or a permission has changed."""
         self._routes.clear()
         self._same.clear()
+        self._permitted.clear()
         self._numbered.clear()
         # The route of a topic without subscribers. The table does not remember its topics: finding it again is as fast,
         # and a million topics without subscribers must not displace the remembered routes.
@@ -147,7 +181,27 @@ class RoutingTable:
             options = merged(subscriptions)
             foreign = [subscription for subscription in subscriptions if not subscription.no_local]
             own = options if len(foreign) == len(subscriptions) else merged(foreign) if foreign else None
-            matches.append(Match(session, options, own))
-        route = Route(tuple(matches), tuple(group for group, _ in shared), next(self._numbers))
+            matches.append(Match(session, options, own, self._receivers.are_asked_about(session, subscriptions)))
+        return self._numbered_route(tuple(matches), tuple(group for group, _ in shared), 0)
+
+    def _permitted_route(self, route: Route, topic: str) -> Route:
+        """Return the route without the Sessions that may not receive messages of this topic."""
+        allowed = tuple(
+            not match.checked or self._receivers.may_receive(match.session.principal, topic) for match in route.matches
+        )
+        permitted = self._permitted.get((route.number, allowed))
+        if permitted is None:
+            matches = tuple(evolve(match, checked=False) for match in compress(route.matches, allowed))
+            permitted = self._permitted[route.number, allowed] = self._numbered_route(
+                matches, route.groups, len(route.matches) - len(matches)
+            )
+        return permitted
+
+    def _numbered_route(self, matches: tuple[Match, ...], groups: tuple[SharedGroup, ...], withheld: int) -> Route:
+        route = Route(matches, groups, next(self._numbers), withheld)
         self._numbered[route.number] = route
         return route
+
+
+def _ignore() -> None:
+    """Tell nobody of a new epoch."""

@@ -26,6 +26,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from holdfast.auth.answer_in_time import in_time
+from holdfast.auth.denials import Denied, action_of, tell_nobody
 from holdfast.auth.interfaces import IAuthorizer, Principal
 from holdfast.log.client_log import ClientLog, client_text
 from holdfast.messages import ApplicationMessage, ChangeOrigin
@@ -70,6 +71,7 @@ class Wills:
         log: ClientLog,
         restart_grace: float = 60,
         silent_clears: bool = False,
+        denied: Denied = tell_nobody,
     ) -> None:
         self._clock = clock
         self._now = now
@@ -80,6 +82,7 @@ class Wills:
         self._retained = retained
         self._restart_grace = restart_grace
         self._silent_clears = silent_clears
+        self._denied = denied
         self._log = log
         self._pending: dict[str, _Pending] = {}
         self._deadlines = Deadlines("publishing Wills", clock, work, self._due)
@@ -184,6 +187,7 @@ class Wills:
         if not allowed:
             self._forget(principal.client_id, will)
             self._counters.messages_dropped_not_authorized += 1
+            self._denied(principal, action_of(will.retain, will.retain and not will.payload), will.topic)
             self._log.write(
                 "a Will is not allowed",
                 "Wills",

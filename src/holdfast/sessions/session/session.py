@@ -20,14 +20,15 @@ queued: a replay reads no more than it has room for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from itertools import islice
+from typing import Protocol
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from holdfast.auth.interfaces import Principal
+from holdfast.auth.interfaces import IAuthorizer, Principal
 from holdfast.log.client_log import client_text
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.outbox import LOW_WATER
@@ -43,6 +44,7 @@ from holdfast.sessions.delivery.replay_positions import ReplayPositions
 from holdfast.sessions.delivery.window import Window
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.session.membership import IGroup, undelivered
+from holdfast.sessions.session.rechecks import Rechecks
 from holdfast.sessions.session.session_queue import SessionQueue
 from holdfast.sessions.state.interfaces import ISessionRecord, ISessionStates
 from holdfast.sessions.state.subscription import ReplayProgress, Subscription
@@ -56,9 +58,34 @@ _MESSAGES_PER_STEP = 20
 #: messages that are sent out of the queue, or once more, in one turn: each takes 5 to 50 microseconds
 _PORTION = 100
 
+#: In place of an epoch. The Session is that of an earlier process, and its Client has not been back: of its Principal
+#: only the names are known.
+RESTORED: object = object()
+#: In place of an epoch. The Session has another Principal than at the last grants.
+STALE: object = object()
 
-def _wake_none() -> None:
-    """Wake no replay: the Client is away."""
+
+class _NoReplays:
+    """No replays: the Client is away."""
+
+    def wake(self) -> None:
+        """Wake no replay."""
+
+    def stop(self, topic_filter: str) -> None:
+        """Stop no replay."""
+
+
+_NO_REPLAYS = _NoReplays()
+
+
+class IReplays(Protocol):
+    """The replays of a connected Client."""
+
+    def wake(self) -> None:
+        """Let the replays look for room."""
+
+    def stop(self, topic_filter: str) -> None:
+        """Stop the replay of a subscription that is removed, if there is one."""
 
 
 class Session:
@@ -79,6 +106,7 @@ class Session:
         states: ISessionStates,
         record: ISessionRecord,
         counters: Counters,
+        authorizer: IAuthorizer,
         clock: IReactorTime,
         now: Callable[[], int],
     ) -> None:
@@ -94,6 +122,15 @@ class Session:
         self.received = ReceivedIdentifiers(record)
         self.deliveries = Deliveries(record, states)
         self.queue = SessionQueue(limits, self.deliveries, counters, self.note_loss)
+        self._authorizer = authorizer
+        #: the epoch of the authorizer in which all subscriptions were granted; or RESTORED, or STALE
+        self.granted_in: object = authorizer.epoch
+        #: for what epoch and Principal the waiting messages are allowed
+        self._allowed_in: object = authorizer.epoch
+        self._allowed_to = principal
+        self._rechecks: Rechecks | None = None  # made when the first message has to be asked about again
+        #: the deliveries that wait for the authorizer: a later one that needs no answer must not pass them
+        self.undecided: Sized = ()
         self._authorizations: AuthorizationOrder | None = None
         self.replay_positions = ReplayPositions()
         self.window = Window(limits.max_inflight, limits.max_inflight_bytes)
@@ -113,7 +150,7 @@ class Session:
         self.void_cuts = 0
         self._rests = False  # whether a portion has been sent, and the next one waits until the connection has room
         self._replays_wait = False  # whether a replay has found no room since replays were woken last
-        self._wake_replays = _wake_none
+        self._replays: IReplays = _NO_REPLAYS
         self._counters = counters
         self._holdings = counters.holdings
         self.now = now
@@ -123,6 +160,8 @@ class Session:
 
     def admit(self, principal: Principal, limits: Limits, expiry_interval: float | None, window: int) -> None:
         """Note under which conditions the Client connects."""
+        if principal != self.principal and self.granted_in is not RESTORED:
+            self.granted_in = STALE
         self.principal = principal
         self.limits = self.queue.limits = limits
         self.expiry_interval = expiry_interval
@@ -134,14 +173,22 @@ class Session:
         self.inflight.keeps_packets = expiry_interval != 0
         self.inflight.in_blocks = expiry_interval == 0 and not self._durable
 
-    def attach(self, link: IClientLink, wake_replays: Callable[[], None]) -> None:
+    def note_restored(self) -> None:
+        """Note that the Session is that of an earlier process."""
+        self.granted_in = RESTORED
+        self._allowed_in = RESTORED
+
+    def attach(self, link: IClientLink, replays: IReplays) -> None:
         """Send to this connection from now on: repeat the messages in flight, then send the queued ones."""
         self.connections += 1
         self.link = link
         self._rests = False
         for group in self.groups.values():
             group.came(self)
-        self._wake_replays = wake_replays
+        self._replays = replays
+        epoch = self._authorizer.epoch
+        if epoch is None or epoch != self._allowed_in or self._allowed_to != self.principal:
+            self._ask_again()
         self.inflight.resume(link)
         self.fill()
 
@@ -152,7 +199,7 @@ class Session:
             for group in self.groups.values():
                 group.left(self)
             self.inflight.detach()
-            self._wake_replays = _wake_none
+            self._replays = _NO_REPLAYS
 
     def expire_after(self, interval: float | None) -> None:
         """Set the seconds between a disconnect and the expiry (None for never)."""
@@ -183,6 +230,8 @@ class Session:
         self.inflight.close()
         if self._authorizations is not None:
             self._authorizations.close()
+        if self._rechecks is not None:
+            self._rechecks.close()
 
     # --- subscriptions
 
@@ -212,6 +261,10 @@ class Session:
         for topic_filter, progress in self.replay_positions.changes(cursor_of):
             self.record.subscribed(topic_filter, self.subscriptions[topic_filter], progress)
 
+    def stop_replay(self, topic_filter: str) -> None:
+        """Stop the replay of a subscription that is about to be removed, if it runs now."""
+        self._replays.stop(topic_filter)
+
     def note_loss(self) -> None:
         """Note that a message for this Session is lost: its unfinished replays may not rely on the queue any more."""
         positions = self.replay_positions
@@ -225,7 +278,7 @@ class Session:
     def authorizations(self) -> AuthorizationOrder:
         """The deliveries that wait for the authorizer. Made when it is first asked, since most are not."""
         if self._authorizations is None:
-            self._authorizations = AuthorizationOrder(self.fill, self._failed, self._clock)
+            self.undecided = self._authorizations = AuthorizationOrder(self.fill, self._failed, self._clock)
             if self.is_over:
                 self._authorizations.close()
         return self._authorizations
@@ -233,7 +286,7 @@ class Session:
     @property
     def awaits_authorizer(self) -> bool:
         """Whether a delivery waits for the authorizer."""
-        return self._authorizations is not None and len(self._authorizations) > 0
+        return len(self.undecided) > 0
 
     def deliver(self, outgoing: OutgoingMessage, options: DeliveryOptions, shared_filter: str | None = None) -> None:
         """Send a message that matches the subscriptions, or queue it until the Client can take it.
@@ -284,7 +337,7 @@ class Session:
             if self.limits.upgrade_qos:
                 return False
             qos = min(qos, options.qos)
-        if options.identifiers:
+        if options.identifiers or self.undecided:
             return False
         link = self.link
         if qos:
@@ -360,6 +413,8 @@ class Session:
             delivery = self.deliveries.begin(outgoing, qos, True, identifiers, None)
         entry = Inflight(packet, qos, self.link.protocol_version, expires_at, True, delivery)
         entry.outgoing = outgoing
+        if noted:
+            self.inflight.may_send = self._may_send
         self.inflight.send_replayed(self.link, packet_identifier, entry, topic)
         return entry
 
@@ -380,24 +435,40 @@ class Session:
         resends = self.inflight.to_resend
         if link is None or self._rests or not (queue or self._replays_wait or resends):
             return
+        if self._authorizer.epoch != self._allowed_in:
+            self._ask_again()
         left = _PORTION
         if resends:
             left = self.inflight.send_again(link, left)
+            if left < 0:  # the answer about a message calls this method
+                return
             if not left:
                 self._rest(link)
                 return
         window = self.window
         if queue and self.inflight.count < window.size and window.is_turn_of_replays():
-            self._wake_replays()
+            self._replays.wake()
             return
+        rechecks = self._rechecks
         # The connection may end within the loop: from then on the messages stay in the queue.
         while queue and self.link is link and (not queue.first.qos or self._takes(queue.first)):
             if not left or link.unsent >= LOW_WATER:
                 self._rest(link)
                 return
             left -= 1
+            if rechecks is not None and rechecks.last is not None:
+                allowed = rechecks.allows(self.principal, queue.first)
+                if allowed is None:
+                    return
+                if not allowed:
+                    self._counters.deliveries_not_authorized += 1
+                    self.note_loss()
+                    queue.discard(queue.first)
+                    continue
             queued = queue.pop()
             self._send(link, queued.outgoing, queued.qos, queued.retain, queued.identifiers, queued.delivery)
+        if rechecks is not None and not queue:
+            rechecks.last = None
         repeated = left < _PORTION and not resends  # replays have waited for the last of them, perhaps
         if repeated or self.inflight.count < window.size:
             self._wake_waiting_replays()
@@ -444,6 +515,7 @@ class Session:
                     entry = Inflight(packet, qos, version, message.expires_at or 0, False, delivery)
                     if qos == 2:
                         entry.outgoing = outgoing
+                        self.inflight.may_send = self._may_send  # it may wait for a commit
                     self.inflight.send(link, packet_identifier, entry, outgoing.after)
                     return
                 link.send_message(packet)
@@ -467,4 +539,36 @@ class Session:
     def _wake_waiting_replays(self) -> None:
         if self._replays_wait:
             self._replays_wait = False
-            self._wake_replays()
+            self._replays.wake()
+
+    # --- permissions that have changed
+
+    def _ask_again(self) -> None:
+        """Let the authorizer be asked about all waiting messages before they are sent: an answer may have changed."""
+        epoch = self._authorizer.epoch
+        if self._authorizer.checks_delivery and self._allowed_in is not RESTORED:
+            self.note_loss()  # perhaps a message was withheld that is allowed now: replays must not leave it out
+        self._allowed_in, self._allowed_to = epoch, self.principal
+        queue, inflight = self.queue, self.inflight
+        if queue or inflight.entries:
+            if self._rechecks is None:
+                self._rechecks = Rechecks(self._authorizer, self._clock, self._go_on_guarded)
+            self._rechecks.last = queue.last if queue else None
+            inflight.may_send = self._may_send
+            inflight.ask_again()
+
+    def _may_send(self, entry: Inflight) -> bool | None:
+        """Tell whether a message in flight may be sent. None: the authorizer has not answered yet."""
+        if self._authorizer.epoch != self._allowed_in:
+            self._ask_again()
+        if not entry.unasked:
+            return True
+        assert self._rechecks is not None
+        return self._rechecks.allows_again(self.principal, entry)
+
+    def _go_on_guarded(self) -> None:
+        """Go on after a late answer of the authorizer. An unexpected error ends the connection."""
+        link = self.link
+        if link is not None:
+            with link.guard:
+                self.fill()

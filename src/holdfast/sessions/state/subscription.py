@@ -11,7 +11,8 @@ from holdfast.hot_values import hot_frozen
 class Subscription:
     """The granted options of one subscription [MQTT5-3.8.3.1].
 
-    ``qos`` is the maximum QoS; ``identifier`` the Subscription Identifier (1..268,435,455) or None.
+    ``qos`` is the maximum QoS; ``identifier`` the Subscription Identifier (1..268,435,455) or None. ``filtered`` tells
+    that the authorizer is asked about each topic. It is not stored: a later process asks about the subscription anew.
     """
 
     topic_filter: str
@@ -21,6 +22,7 @@ class Subscription:
     retain_handling: int = 0
     identifier: int | None = None
     group: str | None = None
+    filtered: bool = False
 
 
 @hot_frozen
