@@ -10,6 +10,7 @@ import pytest
 from holdfast.wire import Properties, encode
 from holdfast.wire import packets as p
 from tests.test_protocol import Door
+from tests.transports.websocket.client import CLOSE, PING, TEXT, WebSocketDoor, frame, request
 
 
 def _connect(client_id: str = "a", expiry: int = 0) -> bytes:
@@ -41,6 +42,24 @@ LIVES = {
 }
 
 
+#: over WebSocket: the bytes of the client
+WEBSOCKET_LIVES = {
+    "nothing was sent": [],
+    "half a request was sent": [b"GET /"],
+    "no request was sent": [b"\0"],
+    "the request was refused": [request("GET / HTTP/1.1")],
+    "the request was malformed": [request(Host=None)],
+    "a client came and went": [request(), frame(_connect())],
+    "half a frame was sent": [request(), frame(_connect())[:5]],
+    "it sent DISCONNECT": [request(), frame(_connect()), frame(encode(p.Disconnect(), 5)), frame(b"", CLOSE)],
+    "it sent Close": [request(), frame(_connect()), frame(b"", CLOSE)],
+    "it sent pings": [request(), frame(_connect()), frame(b"x", PING) * 3],
+    "it sent text": [request(), frame(_connect()), frame(b"x", TEXT)],
+    "it broke the protocol": [request(), frame(_connect()), frame(b"\0")],
+    "it sent many frames": [request(), frame(_connect()), frame(b"") * 5000],
+}
+
+
 def _live(door: Door, packets: list[bytes]) -> weakref.ref[object]:
     """Let one client come, send these packets, and go."""
     protocol = door.accept()
@@ -63,14 +82,17 @@ def _cycles() -> list[str]:
         gc.garbage.clear()
 
 
-@pytest.mark.parametrize("life", LIVES)
-def test_a_closed_connection_is_freed_at_once(life: str) -> None:
-    door = Door()
-    _live(door, LIVES[life])  # what is made once only, such as caches, does not count
+@pytest.mark.parametrize(
+    ("kind", "life"), [*((Door, life) for life in LIVES), *((WebSocketDoor, life) for life in WEBSOCKET_LIVES)]
+)
+def test_a_closed_connection_is_freed_at_once(kind: type[Door], life: str) -> None:
+    packets = LIVES[life] if kind is Door else WEBSOCKET_LIVES[life]
+    door = kind()
+    _live(door, packets)  # what is made once only, such as caches, does not count
     gc.freeze()  # what another test left is not looked at
     gc.disable()
     try:
-        gone = _live(door, LIVES[life])
+        gone = _live(door, packets)
         door.broker.clock.advance(30)
         assert gone() is None
         assert _cycles() == []

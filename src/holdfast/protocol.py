@@ -310,6 +310,8 @@ class LayeredServerProtocol(MQTTServerProtocol):
     ) -> None:
         super().__init__(build, connections, clock, accepted)
         self._make_layers = make_layers
+        self._paused = False  #: by the Network Connection
+        self._held = False  #: by a layer
 
     def _begin(self) -> tuple[Connection, Above]:
         layers = self._make_layers()
@@ -339,13 +341,34 @@ class LayeredServerProtocol(MQTTServerProtocol):
         if not self.is_closing:  # the Network Connection was over before
             self.close(b"")
 
+    def closing(self) -> None:
+        """Begin the time that the client has for the end, and read its last bytes."""
+        super().closing()
+        if self._paused:
+            self.resume()
+
     def hold_reading(self) -> None:
         """Read no more."""
+        self._held = True
         self._open_transport().pauseProducing()
 
     def go_on_reading(self) -> None:
-        """Read again."""
-        self._open_transport().resumeProducing()
+        """Read again, unless the Network Connection does not want it."""
+        self._held = False
+        if not self._paused:
+            self._open_transport().resumeProducing()
+
+    def pause(self) -> None:
+        """Stop reading."""
+        self._paused = True
+        super().pause()
+
+    def resume(self) -> None:
+        """Read again, unless a layer holds."""
+        self._paused = False
+        super().resume()
+        if self._held:
+            self._open_transport().pauseProducing()
 
 
 class MQTTServerFactory(Factory):

@@ -80,6 +80,8 @@ from holdfast.storage.sqlite.quarantine import OnCorruption
 from holdfast.storage.store import DurableStore
 from holdfast.storage.url import shown
 from holdfast.tickets import CommitTicket
+from holdfast.transports.configured import layers_of
+from holdfast.transports.layers import MakeLayers
 from holdfast.version import version
 
 #: Seconds that a replay waits for an unavailable database where ``when_unavailable`` is ``refuse``.
@@ -300,7 +302,8 @@ def compose_broker(
     listeners = []
     for name, listener in config.listeners.items():
         acceptance = _acceptance(listener, name, process, refused, bans, reactor)
-        factory = _factory(sessions, limits[name], name, connections, acceptance, reactor)
+        make_layers = layers_of(listener, limits[name].max_packet_size, reactor)
+        factory = _factory(sessions, limits[name], name, connections, acceptance, reactor, make_layers)
         listeners.append(Listener(name, listener.endpoint, listener.server_endpoint.unproxied(BACKLOG), factory))
     default_limits = limits_of(config.zone(""))  # of a stored Session whose listener is no longer configured
     return BrokerService(
@@ -351,13 +354,14 @@ def _factory(
     connections: OpenConnections,
     acceptance: Acceptance,
     reactor: IReactorTime,
+    make_layers: MakeLayers | None,
 ) -> MQTTServerFactory:
     """Return the factory of one listener's connections."""
 
     def build(network: INetworkConnection) -> Connection:
         return sessions.connect(network, limits, listener)
 
-    return MQTTServerFactory(build, connections, reactor, acceptance)
+    return MQTTServerFactory(build, connections, reactor, acceptance, make_layers)
 
 
 def _control_of(

@@ -73,7 +73,7 @@ class Below(Protocol):
         """
 
     def hold_reading(self) -> None:
-        """Read no more until :meth:`go_on_reading`. Only before the first byte has been received above."""
+        """Read no more until :meth:`go_on_reading`, whatever the Network Connection wants."""
 
     def go_on_reading(self) -> None:
         """Read again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from ipaddress import ip_network
@@ -12,11 +13,17 @@ from holdfast.config.fields import Section, option
 from holdfast.config.kinds import Choice, Flag, Integer, InvalidValue, Rate, Text, invalid_value
 from holdfast.config.reader import KeyProblem
 from holdfast.config.sections.endpoints import EndpointString, ServerEndpoint, parse_endpoint
+from holdfast.config.sections.origins import Origins
 from holdfast.config.toml.text import dotted, literal
 from holdfast.scheduling import rates
 
 #: stands for the peers of UNIX domain sockets among proxies
 UNIX_PEERS = "unix"
+
+#: the value of ``transport`` for MQTT over WebSocket
+WEBSOCKET = "websocket"
+
+_PATH = re.compile(r"/[A-Za-z0-9/._~%-]*")
 
 _INFINITY: dict[str, int | None] = {"infinity": None}
 
@@ -77,6 +84,21 @@ class MethodNames:
 
 
 @frozen
+class PathText:
+    """The kind of the option with the path of a WebSocket."""
+
+    allowed: str = field(
+        default='a path that begins with "/", of letters, digits and the characters / . _ ~ - %', init=False
+    )
+
+    def read(self, value: object) -> str:
+        """Return the path; raises InvalidValue."""
+        if not isinstance(value, str) or not _PATH.fullmatch(value):
+            raise invalid_value(value, self.allowed)
+        return value
+
+
+@frozen
 class ListenerConfig(Section):
     """One endpoint for clients, and its options."""
 
@@ -92,11 +114,29 @@ class ListenerConfig(Section):
         example="unix:/run/holdfast/mqtt.sock:mode=660",
     )
     transport: str = option(
-        Choice(("mqtt",)),
+        Choice(("mqtt", WEBSOCKET)),
         "mqtt",
-        help="Protocol of the Network Connections: mqtt is MQTT on a plain byte stream.",
-        effect="This version has no other value.",
-        example=None,
+        help="Protocol of the Network Connections: mqtt is MQTT on a plain byte stream; websocket is MQTT in"
+        " WebSockets, for web pages, and for networks that only let HTTP pass.",
+        effect="websocket: clients connect with ws://HOST:PORT/mqtt, or wss:// with TLS, and plain MQTT is refused.",
+        example=WEBSOCKET,
+    )
+    path: str = option(
+        PathText(),
+        "/mqtt",
+        help='Path of the WebSocket, with transport = "websocket". A query after it is ignored.',
+        effect="Requests for other paths are refused (HTTP 404).",
+        example="/",
+    )
+    origins: tuple[str, ...] = option(
+        Origins(),
+        [],
+        help='Origins of the web pages that may connect, with transport = "websocket". Empty: pages whose host and port'
+        " are those of the broker, as in https://example.org and wss://example.org/mqtt. Clients that are no browsers"
+        " are not concerned.",
+        effect='Browsers on pages of other origins are refused (HTTP 403). "*": every web page that a browser opens can'
+        " connect as if it were the browser's user, from the network of this user.",
+        example=["https://example.org", "http://192.0.2.1:8080"],
     )
     zone: str = option(
         Text(allowed="the name of a zone, or an empty string for none"),
@@ -174,7 +214,7 @@ class ListenerConfig(Section):
     )
 
     def problems(self, given: Mapping[str, object]) -> Iterable[tuple[str, str, Collection[str]]]:
-        """Return the problem of proxies that are named for an endpoint without the PROXY protocol."""
+        """Return the problems of options that need another endpoint or transport."""
         named = "trusted_proxies" in given and self.trusted_proxies != ListenerConfig().trusted_proxies
         if named and not self.server_endpoint.proxied:
             message = (
@@ -182,6 +222,13 @@ class ListenerConfig(Section):
                 f" {literal('haproxy:' + self.endpoint)}, or remove trusted_proxies"
             )
             yield "trusted_proxies", message, ("trusted_proxies", "endpoint")
+        if self.transport != WEBSOCKET:
+            for name in ("path", "origins"):
+                if name in given and getattr(self, name) != getattr(ListenerConfig(), name):
+                    message = (
+                        f'has no effect: transport is not websocket; write transport = "websocket", or remove {name}'
+                    )
+                    yield name, message, (name, "transport")
 
     @property
     def server_endpoint(self) -> ServerEndpoint:
