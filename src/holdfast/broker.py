@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
-from twisted.application.service import Service
+from twisted.application.service import IService, Service
 from twisted.internet.defer import Deferred, DeferredList, inlineCallbacks
 from twisted.logger import Logger
 
@@ -60,6 +60,7 @@ class BrokerService(Service):
         limits_of: Callable[[str], Limits],
         listening: Listening,
         connections: OpenConnections,
+        certificates: IService | None = None,
         control: ControlSocket,
         description: str,
         announce: Callable[[str], None],
@@ -75,6 +76,7 @@ class BrokerService(Service):
         self._limits_of = limits_of
         self._listening = listening
         self._connections = connections
+        self._certificates = certificates
         self._control = control
         self._description = description
         self._announce = announce
@@ -102,6 +104,8 @@ class BrokerService(Service):
         self._retained.startService()
         self._history.startService()
         self._sys_topics.startService()
+        if self._certificates is not None:
+            self._certificates.startService()
         self._reactor.callWhenRunning(self._ready)
 
     @inlineCallbacks
@@ -113,6 +117,8 @@ class BrokerService(Service):
         self._service_manager.stopping()
         Service.stopService(self)
         self._sys_topics.stopService()
+        if self._certificates is not None:
+            self._certificates.stopService()
         closing = [self._control.close(), *self._listening.close()]
         yield self._registry.shut_down()
         yield DeferredList(closing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 def check_config(file: Path, as_json: bool, allow_anonymous: bool) -> None:
     """Check a configuration file, and report all its problems as FILE:LINE: KEY: message.
 
-    If a file of SCRAM users is configured, it is checked too.
+    Configured files of SCRAM users, and of certificates, are checked too.
 
     The exit status is 0 if there are no problems, 3 if there are some, and 1 if FILE cannot be read.
     """
@@ -52,6 +53,10 @@ def _problems(file: Path, allow_anonymous: bool) -> tuple[tuple[ConfigProblem, .
         config = load(file, allow_anonymous=allow_anonymous)
         for path in config.authentication.scram_files:
             UsersFile(config.absolute(path))
+        if any(listener.tls is not None for listener in config.listeners.values()):
+            from holdfast.transports.tls.configured import load_all
+
+            load_all(config, time.time())
     except FileUnreadable as error:
         return error.problems, ExitStatus.FAILED
     except ConfigError as error:

@@ -80,7 +80,7 @@ from holdfast.storage.sqlite.quarantine import OnCorruption
 from holdfast.storage.store import DurableStore
 from holdfast.storage.url import shown
 from holdfast.tickets import CommitTicket
-from holdfast.transports.configured import layers_of
+from holdfast.transports.configured import compose_tls, layers_of
 from holdfast.transports.layers import MakeLayers
 from holdfast.version import version
 
@@ -299,10 +299,11 @@ def compose_broker(
     )
     connections = OpenConnections(reactor)
     refused = RefusedConnections(sessions.counters, process, sessions.log)
+    tls = compose_tls(config, reactor, now)
     listeners = []
     for name, listener in config.listeners.items():
         acceptance = _acceptance(listener, name, process, refused, bans, reactor)
-        make_layers = layers_of(listener, limits[name].max_packet_size, reactor)
+        make_layers = layers_of(listener, limits[name].max_packet_size, reactor, tls.layers.get(name))
         factory = _factory(sessions, limits[name], name, connections, acceptance, reactor, make_layers)
         listeners.append(Listener(name, listener.endpoint, listener.server_endpoint.unproxied(BACKLOG), factory))
     default_limits = limits_of(config.zone(""))  # of a stored Session whose listener is no longer configured
@@ -317,6 +318,7 @@ def compose_broker(
         limits_of=lambda listener: limits.get(listener, default_limits),
         listening=Listening(reactor, listeners),
         connections=connections,
+        certificates=tls.reloads,
         control=_control_of(config, reactor, now, parts, sessions.router, durable.soundness),
         description=(
             f"Holdfast {version()}, store {shown(config.storage.url)}, durability {durability.value}: "

@@ -142,3 +142,5 @@ class Reader:
                 here = dotted((*path, "NAME", key))
                 if here not in known:  # several variants may have this key
                     known.append(here)
+            elif isinstance(entry, Subsection) and entry.form is Form.TABLE and entry.section is not section:
+                self._learn(entry.section, (*path, "NAME", key))

@@ -107,7 +107,7 @@ retained_messages_mode = "enabled_without_retaining"
 
 def render_toml() -> str:
     """Return a configuration file with every option commented out, at its default."""
-    return "\n".join([_TOML_HEAD, *_toml_tables(Config, "")])
+    return "\n".join([_TOML_HEAD, *_toml_tables(Config, "", optional=False)])
 
 
 def render_markdown() -> str:
@@ -130,7 +130,7 @@ def _described_options(section: type[Section], prefix: str) -> Iterator[dict[str
         for type_name, variant, _ in _types(table.section):
             for key, entry in _options(variant):
                 yield _described_option(f"{heading}.NAME ({type_name}).{key}", entry)
-        yield from _described_options(table.section, f"{name}.")
+        yield from _described_options(table.section, f"{heading}.")
 
 
 def _described_option(key: str, entry: Option) -> dict[str, str]:
@@ -160,19 +160,22 @@ def _options(section: type[Section]) -> Iterator[tuple[str, Option]]:
             yield key, entry
 
 
-def _toml_tables(section: type[Section], prefix: str) -> Iterator[str]:
+def _toml_tables(section: type[Section], prefix: str, *, optional: bool) -> Iterator[str]:
+    """Yield the tables of a section. With ``optional``, even empty ones would change something: they are comments."""
     for name, table in _tables(section, prefix):
         yield f"{_comment(table.help)}\n"
         if table.section is ZoneOverrides:
             yield _TOML_ZONES
             continue
+        heading = name
         if table.form is Form.TABLE:
-            yield f"[{name}]\n"
+            yield f"# [{name}]\n" if optional else f"[{name}]\n"
         else:  # only listeners have one by default
-            yield f"[{name}.default]\n" if table.section is ListenerConfig else f"# [{name}.NAME]\n"
+            heading = f"{name}.default" if table.section is ListenerConfig else f"{name}.NAME"
+            yield f"[{heading}]\n" if table.section is ListenerConfig else f"# [{heading}]\n"
         yield from _toml_options(table.section)
         yield from _toml_variants(table.section, name)
-        yield from _toml_tables(table.section, f"{name}.")
+        yield from _toml_tables(table.section, f"{heading}.", optional=optional or table.form is Form.NAMED)
 
 
 def _toml_variants(section: type[Section], name: str) -> Iterator[str]:
@@ -207,7 +210,7 @@ def _markdown_tables(section: type[Section], prefix: str) -> Iterator[str]:
             yield f"## [{heading}.NAME] with type = {literal(type_name)}\n\n{_escaped(_first_line(variant))}\n"
             for key, entry in _options(variant):
                 yield _markdown_option(f"{heading}.NAME", key, entry)
-        yield from _markdown_tables(table.section, f"{name}.")
+        yield from _markdown_tables(table.section, f"{heading}.")
 
 
 def _first_line(section: type[Section]) -> str:

@@ -18,6 +18,9 @@ _PART = re.compile(r"((?:[^:\\]|\\.)*+):")
 _NAMED = re.compile(r"((?:[^=\\]|\\.)*+)=(.*)")
 _ESCAPE = re.compile(r"\\(.)")
 
+#: the mode of a UNIX domain socket whose endpoint names none: clients are the owner and the group
+UNIX_MODE = "660"
+
 #: The parameters of each type: first the parameters without a name, in their order, then the named parameters.
 _PARAMETERS = {
     "tcp": (("port", "interface"), ("backlog",)),
@@ -53,8 +56,10 @@ class ServerEndpoint:
             return False
 
     def unproxied(self, backlog: int) -> str:
-        """Return the endpoint string without ``haproxy:``, and with this backlog unless it names one itself."""
+        """Return the endpoint string without ``haproxy:``, and with this backlog and mode unless it names them."""
         parameters = dict(self.parameters)
+        if self.type == "unix":
+            parameters.setdefault("mode", UNIX_MODE)
         if "backlog" in _PARAMETERS[self.type][1]:
             parameters.setdefault("backlog", str(backlog))
         return ":".join([self.type, *(f"{name}={_escaped(value)}" for name, value in parameters.items())])
@@ -118,7 +123,7 @@ def _check(text: str, kind: str, parameters: Mapping[str, str]) -> None:
         case "unix":
             if not parameters.get("address"):
                 raise InvalidValue(f"found {literal(text)}; unix: needs a path, as in unix:/run/holdfast.sock")
-            mode = parameters.get("mode", "666")
+            mode = parameters.get("mode", UNIX_MODE)
             if not _is_number(mode) or set(mode) & set("89"):
                 raise InvalidValue(f"found {literal(text)}; mode is octal, as in unix:/run/holdfast.sock:mode=660")
         case _:

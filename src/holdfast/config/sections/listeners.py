@@ -9,11 +9,12 @@ from ipaddress import ip_network
 
 from attrs import field, frozen
 
-from holdfast.config.fields import Section, option
+from holdfast.config.fields import Section, option, table
 from holdfast.config.kinds import Choice, Flag, Integer, InvalidValue, Rate, Text, invalid_value
 from holdfast.config.reader import KeyProblem
 from holdfast.config.sections.endpoints import EndpointString, ServerEndpoint, parse_endpoint
 from holdfast.config.sections.origins import Origins
+from holdfast.config.sections.tls import TLSConfig
 from holdfast.config.toml.text import dotted, literal
 from holdfast.scheduling import rates
 
@@ -108,10 +109,11 @@ class ListenerConfig(Section):
         help="Twisted server endpoint string to listen on. A colon inside a value needs a backslash; TOML keeps"
         " backslashes between single quotes: 'tcp:1883:interface=\\:\\:1'. With haproxy: in front of another"
         " endpoint, connections begin with the PROXY protocol, version 1 or 2. The backlog is 4096, unless the endpoint"
-        " of tcp: or unix: names another (backlog=).",
+        " of tcp: or unix: names another (backlog=). The mode of a socket of unix: is 660, unless it names another"
+        " (mode=).",
         effect="Clients connect to another address. Without interface=, tcp: listens on every IPv4 address of this"
         " machine; this needs authentication or allow_anonymous, and so does haproxy:, whatever it wraps.",
-        example="unix:/run/holdfast/mqtt.sock:mode=660",
+        example="unix:/run/holdfast/mqtt.sock:mode=600",
     )
     transport: str = option(
         Choice(("mqtt", WEBSOCKET)),
@@ -164,6 +166,16 @@ class ListenerConfig(Section):
         effect="true: everyone who can reach the endpoint can publish, subscribe and clear retained messages.",
         example=True,
     )
+    allow_plaintext: bool = option(
+        Flag(),
+        False,
+        help="Take passwords without TLS from other machines. Needed for a listener beyond this machine that has no tls"
+        " table, where authentication is configured. A listener with haproxy: counts as beyond this machine: if its"
+        " proxy ends TLS, say so with allow_plaintext = true. SCRAM and client certificates need no permission.",
+        effect="true: everyone on the way between a client and the broker, or its proxy, can read the passwords and the"
+        " messages.",
+        example=True,
+    )
     trusted_proxies: tuple[str, ...] = option(
         Proxies(),
         ["127.0.0.0/8", "::1", UNIX_PEERS],
@@ -211,6 +223,16 @@ class ListenerConfig(Section):
         effect="Further connections are closed at once. Higher: more clients behind one NAT, or behind a proxy without"
         " the PROXY protocol, can connect at the same moment; and so can a stranger.",
         example=1000,
+    )
+
+    tls: TLSConfig | None = field(
+        default=None,
+        metadata=table(
+            TLSConfig,
+            "TLS for the clients of a listener; without this table it has none. It may also be a key of the listener:"
+            ' tls = { certificate = "fullchain.pem", key = "privkey.pem" }. With haproxy:, the header of the proxy'
+            " comes first, then TLS.",
+        ),
     )
 
     def problems(self, given: Mapping[str, object]) -> Iterable[tuple[str, str, Collection[str]]]:

@@ -27,6 +27,8 @@ def literal(value: object) -> str:
         case []:
             return "[]"
         case list():
+            if not value:
+                return "[]"
             nested = any(isinstance(item, dict | list) for item in value)
             text = "" if nested else f"[{', '.join(map(literal, value[:_LONGEST]))}]"
             return text if 0 < len(text) <= _LONGEST else "an array"

@@ -1,0 +1,258 @@
+"""TLS between a socket and the layer above.
+
+How it works. OpenSSL reads and writes memory, not the socket: bytes of the socket go in, plain bytes come out, and the
+other way round. After each call, all that OpenSSL has to send is taken out and given to the socket. So nothing is left
+in it, and the bytes that wait are exactly those of the socket and of ``_pending``.
+
+    BEGINNING  the handshake; its steps take turns with those of others, and the client is not read meanwhile
+    OPEN       bytes pass in both directions; at most PIECE of them are encrypted in one turn, the rest is pending
+    CLOSING    the pending bytes are sent, then the alert close_notify
+    OVER       nothing; OpenSSL's memory is free
+
+Nobody writes before the handshake is over: the layers above answer what they receive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from enum import Enum
+
+from OpenSSL import SSL
+from twisted.logger import Logger
+
+from holdfast.auth.interfaces import PeerCertificate
+from holdfast.transports.layers import Layer
+from holdfast.transports.tls.explanations import explain, not_tls
+from holdfast.transports.tls.handshake_turns import HandshakeTurns
+from holdfast.transports.tls.peer_certificate import peer_certificate
+from holdfast.wire import ReasonCode
+
+#: bytes that are encrypted in one turn, in about a quarter of a millisecond
+PIECE = 256 * 1024
+
+#: bytes of a record of TLS. OpenSSL's memory stays as large as the longest piece it was given, so pieces are short.
+_RECORD = 16 * 1024
+_HANDSHAKE = 0x16
+_log = Logger()
+
+
+class _State(Enum):
+    BEGINNING = "the handshake"
+    OPEN = "bytes pass"
+    CLOSING = "the last bytes are sent"
+    OVER = "nothing passes any more"
+
+
+class TLSLayer(Layer):
+    """TLS of one connection. ``new_connection`` makes OpenSSL's part when the first byte has come."""
+
+    __slots__ = ("_arrived", "_new_connection", "_pending", "_reason", "_ssl", "_state", "_turns", "_waits")
+
+    def __init__(self, new_connection: Callable[[], SSL.Connection], turns: HandshakeTurns) -> None:
+        super().__init__()
+        self._new_connection = new_connection
+        self._turns = turns
+        self._state = _State.BEGINNING
+        self._ssl: SSL.Connection | None = None
+        self._arrived = b""
+        self._waits = False
+        self._pending: memoryview | None = None
+        self._reason = ReasonCode.SUCCESS
+
+    @property
+    def certificate(self) -> PeerCertificate | None:
+        """The names in the client's certificate, which OpenSSL has verified; None if it has shown none."""
+        if self._ssl is None or self._state is not _State.OPEN:
+            return None
+        found = self._ssl.get_peer_certificate(as_cryptography=True)
+        return None if found is None else peer_certificate(found)
+
+    # --- received bytes
+
+    def receive(self, data: bytes) -> None:
+        """Decrypt bytes, or go on with the handshake."""
+        if self._state is _State.OPEN:
+            self._decrypt(data)
+        elif self._state is _State.BEGINNING:
+            self._arrived += data
+            if not self._waits:
+                self._waits = True
+                self.hold_reading()
+                self._turns.line_up(self)
+
+    def step(self) -> None:
+        """Take the next step of the handshake."""
+        self._waits = False
+        if self._state is not _State.BEGINNING:
+            return
+        data, self._arrived = self._arrived, b""
+        try:
+            self._shake_hands(data)
+        except Exception as error:  # noqa: BLE001 - the handshakes after this one must go on
+            _log.failure("unexpected error in a TLS handshake")
+            self._broken("its TLS handshake failed", f"unexpected error: {error}")
+
+    def _shake_hands(self, data: bytes) -> None:
+        ssl = self._ssl
+        if ssl is None:
+            if data[0] != _HANDSHAKE:
+                self._broken("its TLS handshake failed", not_tls(data))
+                return
+            ssl = self._ssl = self._new_connection()
+        ssl.bio_write(data)
+        try:
+            ssl.do_handshake()
+        except SSL.WantReadError:
+            self._flush()
+            self.go_on_reading()
+        except SSL.Error as error:
+            self._broken("its TLS handshake failed", explain(error, ssl.get_app_data()))
+        else:
+            self._state = _State.OPEN
+            self._flush()
+            self.go_on_reading()
+            self._decrypt(b"")  # bytes that came with the end of the handshake
+
+    def _decrypt(self, data: bytes) -> None:
+        """Give the plain bytes in ``data`` to the layer above."""
+        ssl = self._ssl
+        assert ssl is not None
+        plain: list[bytes] = []
+        end: SSL.Error | None = None
+        for start in range(0, len(data) or 1, _RECORD):
+            if data:
+                ssl.bio_write(data[start : start + _RECORD])
+            try:
+                while True:
+                    plain.append(ssl.recv(_RECORD))
+            except SSL.WantReadError:
+                continue
+            except SSL.Error as error:
+                end = error
+                break
+        self._flush()
+        if plain:
+            self.above.receive(plain[0] if len(plain) == 1 else b"".join(plain))
+        if end is None or self._state is not _State.OPEN:
+            return
+        if isinstance(end, SSL.ZeroReturnError):  # the client closes
+            self.above.lost()
+            self.close(b"", ReasonCode.SUCCESS)
+        else:
+            self._broken("broke the TLS protocol", explain(end, ssl.get_app_data()))
+
+    # --- sent bytes
+
+    def write(self, data: bytes) -> bool:
+        """Encrypt bytes and send them; return whether all have left this process."""
+        if self._state is not _State.OPEN:
+            return True
+        if self._pending is not None:
+            self._pending = memoryview(bytes(self._pending) + data)
+            return False
+        if len(data) <= PIECE:
+            return self.below.write(self._encrypted(memoryview(data)))
+        self._pending = memoryview(data)
+        self._send_piece()
+        return False
+
+    def write_later(self, data: bytes) -> None:
+        """Encrypt bytes and send them in a later turn."""
+        if self._state is _State.OPEN:
+            self._pending = memoryview(bytes(self._pending or b"") + data)
+            self._send_piece()
+
+    def drained(self) -> None:
+        """Send pending bytes, or tell the layer above that there are none."""
+        if self._pending is not None:
+            self._send_piece()
+        else:
+            self.above.drained()
+
+    def unsent(self) -> int:
+        """Return how many bytes have not left this process."""
+        return (0 if self._pending is None else len(self._pending)) + self.below.unsent()
+
+    def _send_piece(self) -> None:
+        """Encrypt one piece of the pending bytes. ``drained`` is called when it has left."""
+        pending = self._pending
+        assert pending is not None
+        piece, rest = pending[:PIECE], pending[PIECE:]
+        self._pending = rest if len(rest) else None
+        if self._pending is None and self._state is _State.CLOSING:
+            self._finish(piece)
+        else:
+            self.below.write_later(self._encrypted(piece))
+
+    def _encrypted(self, data: memoryview) -> bytes:
+        ssl = self._ssl
+        assert ssl is not None
+        records = []
+        for start in range(0, len(data), _RECORD):
+            ssl.send(data[start : start + _RECORD])
+            records.append(ssl.bio_read(2 * _RECORD))
+        return records[0] if len(records) == 1 else b"".join(records)
+
+    def _outgoing(self) -> bytes:
+        """Take out all bytes that OpenSSL has to send."""
+        ssl = self._ssl
+        records: list[bytes] = []
+        try:
+            while ssl is not None:
+                records.append(ssl.bio_read(2 * _RECORD))
+        except SSL.WantReadError:
+            pass
+        return b"".join(records)
+
+    def _flush(self) -> None:
+        data = self._outgoing()
+        if data:
+            self.below.write(data)
+
+    # --- the end
+
+    def close(self, data: bytes, reason: ReasonCode) -> None:
+        """Send these last bytes and close_notify, and close."""
+        if self._state is not _State.OPEN:
+            if self._state is _State.BEGINNING:
+                self._over()
+            if self._state is _State.OVER:
+                self.below.close(b"", reason)
+            return
+        self._state = _State.CLOSING
+        self._reason = reason
+        if self._pending is None and len(data) <= PIECE:
+            self._finish(memoryview(data))
+            return
+        waits = self._pending is not None
+        self._pending = memoryview(bytes(self._pending or b"") + data)
+        self.below.closing()
+        if not waits:
+            self._send_piece()
+
+    def lost(self) -> None:
+        """Free OpenSSL's memory: the connection is over."""
+        self._over()
+        super().lost()
+
+    def _finish(self, last: memoryview) -> None:
+        ssl = self._ssl
+        assert ssl is not None
+        data = self._encrypted(last) if last else b""
+        with suppress(SSL.Error):  # it broke before: there is no alert to send
+            ssl.shutdown()
+        data += self._outgoing()
+        self._over()
+        self.below.close(data, self._reason)
+
+    def _broken(self, cause: str, explanation: str) -> None:
+        """End the connection of a client that does not speak TLS as it should, with OpenSSL's alert."""
+        self._flush()
+        self._over()
+        self.fail(cause, explanation)
+
+    def _over(self) -> None:
+        self._state = _State.OVER
+        self._ssl = self._pending = None
+        self._arrived = b""
