@@ -7,6 +7,8 @@ from zope.interface import implementer
 
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.auth.interfaces import Grant, IAuthorizer, Principal
+from holdfast.messages import ApplicationMessage
+from holdfast.topics import matches, overlap
 
 
 @implementer(IAuthorizer)
@@ -21,3 +23,59 @@ class Filtering(UnrestrictedAuthorizer):
 
     def receivable(self, principal: Principal, topic_filter: str) -> Grant:
         return Grant.FILTERED
+
+
+@implementer(IAuthorizer)
+class Permissions(UnrestrictedAuthorizer):
+    """Allows everything but what a test denies, by action, Topic Filter and, if given, address of the Principal.
+
+    A subscription is filtered if some of the topics that it matches may not be received.
+    """
+
+    checks_delivery = True
+
+    def __init__(self) -> None:
+        self._changes = 1
+        self.asked: list[tuple[str, str]] = []
+        self._denied: list[tuple[str, str, str | None]] = []
+
+    @property
+    def epoch(self) -> object:  # type: ignore[override]
+        """The number of changes."""
+        return self._changes
+
+    def deny(self, action: str, topic_filter: str, address: str | None = None) -> None:
+        """Deny an action from now on: publish, retain, clear, subscribe or receive."""
+        self._denied.append((action, topic_filter, address))
+        self._changes += 1
+
+    def allow_all(self) -> None:
+        """Deny nothing from now on."""
+        self._denied.clear()
+        self._changes += 1
+
+    def _denials(self, action: str, principal: Principal) -> list[str]:
+        return [
+            topic_filter
+            for denied, topic_filter, address in self._denied
+            if denied == action and address in (None, principal.address)
+        ]
+
+    def may_publish(self, principal: Principal, topic: str, qos: int, retain: bool, clears: bool = False) -> bool:
+        self.asked.append(("publish", topic))
+        action = "clear" if clears else "retain" if retain else "publish"
+        return not any(matches(denied, topic) for denied in self._denials(action, principal))
+
+    def may_subscribe(self, principal: Principal, topic_filter: str, qos: int) -> Grant:
+        self.asked.append(("subscribe", topic_filter))
+        if any(overlap(denied, topic_filter) for denied in self._denials("subscribe", principal)):
+            return Grant.REFUSED
+        return self.receivable(principal, topic_filter)
+
+    def may_receive(self, principal: Principal, message: ApplicationMessage) -> bool:
+        self.asked.append(("receive", message.topic))
+        return not any(matches(denied, message.topic) for denied in self._denials("receive", principal))
+
+    def receivable(self, principal: Principal, topic_filter: str) -> Grant:
+        filtered = any(overlap(denied, topic_filter) for denied in self._denials("receive", principal))
+        return Grant.FILTERED if filtered else Grant.GRANTED

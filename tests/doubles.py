@@ -23,6 +23,7 @@ from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.sessions.connection.backpressure import Pressure
 from holdfast.sessions.connection.network import INetworkConnection
 from holdfast.sessions.limits import Limits, WhenFull
+from holdfast.sessions.registry.grants import OnRevoke
 from holdfast.sessions.registry.ownership import Ownership, names_ignored
 from holdfast.sessions.state.interfaces import ISessionStates
 from holdfast.sessions.state.memory import MemorySessionStates
@@ -113,8 +114,10 @@ class MemoryBroker:
         ownership: Ownership = names_ignored,
         failures: IFailures | None = None,
         bans: IBans | None = None,
+        on_revoke: OnRevoke = OnRevoke.DISCONNECT,
     ) -> None:
         self.clock = TurnClock()
+        self.denied: list[tuple[str, str, str]] = []
         self.clock.advance(start)
         self.limits = limits or Limits(stop_publish_clear_msg=stop_publish_clear_msg)
         self.store: Any = store(self.now) if store is not None else self.make_store()
@@ -129,6 +132,8 @@ class MemoryBroker:
             retained=self.retained,
             states=states or self.make_states(),
             authorizer=authorizer or UnrestrictedAuthorizer(),
+            denied=lambda principal, action, topic: self.denied.append((principal.client_id, action, topic)),
+            on_revoke=on_revoke,
             authenticator=authenticator or AnonymousAuthenticator(),
             enhanced_authenticator=enhanced_authenticator,
             ownership=ownership,
