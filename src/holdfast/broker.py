@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred, DeferredList, inlineCallbacks
 from twisted.logger import Logger
 
 from holdfast.admin.control import ControlSocket, ControlUnusable
+from holdfast.config import ConfigError
 from holdfast.listening import CannotListen, Listening
 from holdfast.process import complain
 from holdfast.protocol import OpenConnections
@@ -39,8 +40,9 @@ class Store(Protocol):
 class BrokerService(Service):
     """Starts and stops the broker.
 
-    Start: lock the data directory, open the store, restore Sessions, open the listeners and the control socket. A
-    problem in any of these steps ends the process with status 1 and one message on stderr, before the reactor runs.
+    Start: lock the data directory, read the bans, open the store, restore Sessions, open the listeners and the control
+    socket. A problem in any of these steps ends the process with status 1 and one message on stderr, before the reactor
+    runs.
 
     Stop: close the listeners and the control socket, disconnect clients, flush the writer, close the store.
     """
@@ -52,6 +54,7 @@ class BrokerService(Service):
         *,
         reactor: Any,
         lock: DirectoryLock,
+        load_bans: Callable[[], None],
         store: Store,
         retained: RetainedMessages,
         history: RetainedHistory,
@@ -68,6 +71,7 @@ class BrokerService(Service):
     ) -> None:
         self._reactor = reactor
         self._lock = lock
+        self._load_bans = load_bans
         self._store = store
         self._retained = retained
         self._history = history
@@ -88,11 +92,12 @@ class BrokerService(Service):
         """Lock the directory, open the store and the listeners, or end the process with status 1."""
         try:
             self._lock.acquire()
+            self._load_bans()
             self._store.open()
             self._registry.restore(self._limits_of)
             self._lines = self._listening.open()
             self._control.open()
-        except (DirectoryUnusable, StoreUnusable, CannotListen, ControlUnusable) as error:
+        except (ConfigError, DirectoryUnusable, StoreUnusable, CannotListen, ControlUnusable) as error:
             complain(str(error))
             self._lock.release()  # the store has nothing to commit, and closes with the process
             raise SystemExit(1) from None

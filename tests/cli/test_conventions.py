@@ -22,6 +22,9 @@ REQUIRING = [path for path, command in COMMANDS.items() if any(one.required for 
 WITHOUT_JSON = {("ping",), ("run",), ("retainer", "export"), ("retainer", "get"), ("retainer", "set")}
 #: For each reporting command: a call that succeeds, and the keys of each object that it prints.
 REPORTS = {
+    ("ban", "add", "192.0.2.8"): {"as", "who", "by", "at", "until"},
+    ("ban", "list"): {"as", "who", "by", "at", "until"},
+    ("ban", "remove", "192.0.2.7"): {"as", "who", "removed"},
     ("check-config", "h.toml"): {"ok", "problems"},
     ("config", "reference"): {"key", "default", "allowed", "help", "effect"},
     ("db", "backup", "copy.db"): {"backup", "database", "bytes"},
@@ -41,6 +44,8 @@ REPORTS = {
 }
 #: Calls that fail because a file is missing, is a folder or cannot be read.
 UNREADABLE = [
+    ("ban", "list", "--config", "nowhere"),
+    ("ban", "add", "192.0.2.7", "--data-dir", "nowhere"),
     ("check-config", "nowhere"),
     ("check-config", "data"),
     ("db", "backup", "nowhere/x"),
@@ -76,6 +81,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("retainer", "set", "a", "x", "--config", "h.toml"),
         ("db", "backup", "good.db"),
         ("scram", "set", "users", "alice", "--password-stdin"),
+        ("ban", "add", "192.0.2.7"),
     ):
         assert run(*command).exit_code == 0
     return tmp_path
@@ -175,7 +181,7 @@ MOST_MODULES = 220
 def test_help_and_version_import_almost_nothing() -> None:
     """This bounds their time, which cannot be tested by the clock: for each command, at each level."""
     calls = [f"{' '.join(path)} --help" for path in COMMANDS]
-    calls += [f"{name} --help" for name in ("", "config", "db", "retainer", "scram")] + ["--version"]
+    calls += [f"{name} --help" for name in ("", "ban", "config", "db", "retainer", "scram")] + ["--version"]
     command = [sys.executable, "-c", MODULES, *calls]
     said = subprocess.run(command, env=unmeasured(), check=True, capture_output=True, text=True).stdout
     lines = said.splitlines()

@@ -20,7 +20,7 @@ _INLINE = re.compile(r"`([^`\n]+)`")
 #: A command as a newcomer types it, perhaps as the broker's user, from the folder of the installation. (The text
 #: ``holdfast version X`` is a value of a topic.)
 _COMMAND = re.compile(r"(?:\$ )?(?:sudo -u \w+ )?(?:/opt/holdfast/bin/)?(holdfast(?:-pipeline)? (?!version ).*)")
-_GROUPS = ("retainer ", "db ", "scram ", "config ")
+_GROUPS = ("retainer ", "db ", "scram ", "config ", "ban ")
 
 
 @frozen

@@ -84,7 +84,7 @@ class BrokerClient:
             )
 
     def call(self, method: str, path: str, arguments: Arguments = NO_ARGUMENTS, body: bytes = b"") -> Any:
-        """Return the content of the answer."""
+        """Return the content of the answer. The path is below the retainer's API, or whole if it begins with /api/."""
         with self._explained():
             response = self._request(method, path, arguments, body)
             return content_of(response.status, response.read())
@@ -101,7 +101,8 @@ class BrokerClient:
                 yield piece
 
     def _request(self, method: str, path: str, arguments: Arguments, body: bytes) -> http.client.HTTPResponse:
-        uri = f"{API_PREFIX}{path}?{urlencode(arguments)}" if arguments else f"{API_PREFIX}{path}"
+        whole = path if path.startswith("/api/") else f"{API_PREFIX}{path}"
+        uri = f"{whole}?{urlencode(arguments)}" if arguments else whole
         self._connection.request(method, uri, body or None)
         return self._connection.getresponse()
 

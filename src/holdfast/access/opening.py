@@ -28,7 +28,7 @@ def access_to(config: Config) -> Iterator[Access]:
     """
     broker = BrokerClient(config)
     lock = DirectoryLock(config.data_dir)
-    if not _locked(broker, lock):
+    if not locked(broker, lock):
         yield broker
         return
     from holdfast.access.stand_in import standing_in  # only here: it imports the whole broker
@@ -40,7 +40,7 @@ def access_to(config: Config) -> Iterator[Access]:
         lock.release()
 
 
-def _locked(broker: BrokerClient, lock: DirectoryLock) -> bool:
+def locked(broker: BrokerClient, lock: DirectoryLock) -> bool:
     """Lock the data directory, unless a broker answers. Raises Inaccessible or DirectoryUnusable.
 
     If the lock holder does not answer, it is starting or stopping: a broker, or the last process of a job that was

@@ -6,9 +6,11 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 from twisted.internet.defer import Deferred
 from twisted.web import http
+
+from holdfast.admin.operators import UNKNOWN, Operator
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -40,23 +42,31 @@ def not_found(message: str) -> RefusedCall:
 
 @frozen
 class Call:
-    """A call: its method, its path (still percent-encoded), the arguments of its query string, and its body."""
+    """A call: its method, its path (still percent-encoded), the arguments of its query string, and its body.
+
+    ``operator`` is the local user who makes it.
+    """
 
     method: str
     path: str
     arguments: Mapping[str, str]
     body: bytes = b""
+    operator: Operator = UNKNOWN
 
 
 @frozen
 class Answer:
-    """An answer: its ``body``, or the pieces that repeated calls of ``more`` return until it returns b""."""
+    """An answer: its ``body``, or the pieces that repeated calls of ``more`` return until it returns b"".
+
+    ``note`` says for the audit log what the call has changed, without secrets.
+    """
 
     status: int = http.OK
     body: bytes = b""
     content_type: str = JSON
     headers: tuple[tuple[str, str], ...] = ()
     more: Callable[[], Deferred[bytes]] | None = None
+    note: Mapping[str, object] = field(factory=dict)
 
 
 Handler = Callable[[Call], Deferred[Answer]]
@@ -64,9 +74,15 @@ Handler = Callable[[Call], Deferred[Answer]]
 Routes = Mapping[str, Mapping[str, tuple[Handler, tuple[str, ...]]]]
 
 
-def answer(content: Any, status: int = http.OK, headers: tuple[tuple[str, str], ...] = ()) -> Answer:
+def answer(
+    content: Any,
+    status: int = http.OK,
+    headers: tuple[tuple[str, str], ...] = (),
+    note: Mapping[str, object] | None = None,
+) -> Answer:
     """Return an answer with JSON content."""
-    return Answer(status, json.dumps(content, ensure_ascii=False).encode() + b"\n", JSON, headers)
+    body = json.dumps(content, ensure_ascii=False).encode() + b"\n"
+    return Answer(status, body, JSON, headers, note=note or {})
 
 
 #: the answer to a call that succeeded and has no content

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
+from attrs import evolve
 from twisted.internet.defer import Deferred, inlineCallbacks, maybeDeferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -79,7 +80,7 @@ class RetainerAPI:
         for start, name in _LAST_SEGMENT.items():
             if path.startswith(f"{start}/"):
                 arguments = {**call.arguments, name: decoded(path.removeprefix(f"{start}/"))}
-                call = Call(call.method, path, arguments, call.body)
+                call = evolve(call, path=path, arguments=arguments)
                 path = start
                 break
         methods = self._routes.get(path)

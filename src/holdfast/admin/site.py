@@ -18,6 +18,7 @@ from twisted.web.server import NOT_DONE_YET, Request, Site
 from zope.interface import implementer
 
 from holdfast.admin.calls import JSON, Answer, Call, RefusedCall, bad_request
+from holdfast.admin.operators import UNKNOWN, Operator, operator_at
 
 #: seconds a connection may be idle, or take to send a request
 _TIMEOUT = 60
@@ -178,10 +179,12 @@ class CountedChannel(http.HTTPChannel):
 
     site: APISite
     transport: Any
+    operator: Operator = UNKNOWN
 
     def connectionMade(self) -> None:
         """Accept the connection, unless there are too many already."""
         http.HTTPChannel.connectionMade(self)
+        self.operator = operator_at(self.transport)
         connections = self.site.connections
         if len(connections) >= _MOST_CONNECTIONS:
             self.transport.abortConnection()
@@ -230,7 +233,8 @@ def call_of(request: Any) -> Call:
     arguments = dict(pairs)
     if len(arguments) < len(pairs):
         raise bad_request("an argument occurs twice in the query string")
-    return Call(request.method.decode("ascii", "replace"), path, arguments, request.content.read())
+    method = request.method.decode("ascii", "replace")
+    return Call(method, path, arguments, request.content.read(), request.channel.operator)
 
 
 def _cancelled(failure: Failure) -> None:

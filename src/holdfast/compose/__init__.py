@@ -19,21 +19,24 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
+from holdfast.admin.address import API_PREFIX
+from holdfast.admin.apis import APIs
+from holdfast.admin.bans import BANS_PREFIX, BanAPI
 from holdfast.admin.control import ControlSocket
 from holdfast.admin.retainer import RetainerAPI
 from holdfast.admin.settings import Settings
 from holdfast.admin.site import APISite, longest_body
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.auth.denials import Denied, tell_nobody
+from holdfast.auth.failures.ban_file import load_bans
 from holdfast.auth.failures.bans import Bans, IBans
 from holdfast.auth.failures.exempt import Exempt
-from holdfast.auth.failures.failures import Failures, IFailures, UncountedFailures
-from holdfast.auth.failures.records import FailureLimits
+from holdfast.auth.failures.failures import IFailures, UncountedFailures
 from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator
 from holdfast.broker import BrokerService
 from holdfast.compose.authentication import compose_authentication
+from holdfast.compose.failures import compose_ban_api, compose_failures
 from holdfast.config import Config
-from holdfast.config.sections.failed_logins import FailedLoginsConfig
 from holdfast.config.sections.listeners import ListenerConfig
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.listening import BACKLOG, Listener, Listening
@@ -291,7 +294,7 @@ def compose_broker(
         will_restart_grace=config.mqtt.will_restart_grace,
         broker_version=version(),
         sys_msg_interval=config.sys_topics.sys_msg_interval,
-        failures=_failures_of(config.failed_logins, bans, exempt, reactor),
+        failures=compose_failures(config.failed_logins, bans, exempt, reactor),
         bans=bans,
         connections=process,
         logs_connections=config.log.connections,
@@ -310,6 +313,7 @@ def compose_broker(
     return BrokerService(
         reactor=reactor,
         lock=DirectoryLock(config.data_dir),
+        load_bans=lambda: bans.load(load_bans(config.data_dir)),
         store=durable,
         retained=parts.retained,
         history=parts.history,
@@ -319,7 +323,15 @@ def compose_broker(
         listening=Listening(reactor, listeners),
         connections=connections,
         certificates=tls.reloads,
-        control=_control_of(config, reactor, now, parts, sessions.router, durable.soundness),
+        control=_control_of(
+            config,
+            reactor,
+            now,
+            parts,
+            sessions.router,
+            durable.soundness,
+            compose_ban_api(config, bans, sessions.registry, reactor, now),
+        ),
         description=(
             f"Holdfast {version()}, store {shown(config.storage.url)}, durability {durability.value}: "
             f"{durability.loss_window(config.storage.flush_interval)}"
@@ -373,6 +385,7 @@ def _control_of(
     parts: RetainerParts,
     router: Router,
     health: Callable[[], Mapping[str, object]],
+    bans: BanAPI,
 ) -> ControlSocket:
     """Return the control socket, which serves the API."""
 
@@ -391,19 +404,7 @@ def _control_of(
         health=health,
         merger=Merger(parts.retained, parts.store, now=now, pause=pause, hold=HOLD),
     )
-    site = APISite(api.answer, longest_body(config.retainer.max_payload_size), reactor)
-    return ControlSocket(reactor, config.data_dir, site)
-
-
-def _failures_of(config: FailedLoginsConfig, bans: Bans, exempt: Exempt, clock: IReactorTime) -> IFailures:
-    """Return the part that counts failed logins."""
-    if not config.enable:
-        return UncountedFailures()
-    limits = FailureLimits(
-        free=config.free_per_minute,
-        longest=config.longest_delay,
-        most=config.max_count,
-        window=config.window_time,
-        ban=config.ban_time,
+    site = APISite(
+        APIs({API_PREFIX: api, BANS_PREFIX: bans}).answer, longest_body(config.retainer.max_payload_size), reactor
     )
-    return Failures(limits, seconds=clock.seconds, ban=bans.ban_peer, exempt=exempt)
+    return ControlSocket(reactor, config.data_dir, site)

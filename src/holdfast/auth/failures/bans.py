@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Protocol
 
 from holdfast.auth.failures.ban import BadBan, Ban, Kind, Network
 from holdfast.auth.failures.exempt import Exempt
+from holdfast.auth.interfaces import Principal
 from holdfast.peers.address import Peer
 
 #: bans after failed logins; operators' bans
@@ -104,6 +105,19 @@ class Bans:
                 if ban is not None and not ban.is_over(now):
                     return True
         return False
+
+    def concerns(self, ban: Ban, principal: Principal) -> bool:
+        """Tell whether a ban concerns an admitted Client."""
+        match ban.kind:
+            case Kind.USERNAME:
+                return principal.username == ban.who
+            case Kind.CLIENT_ID:
+                return principal.client_id == ban.who
+        try:
+            ip = ip_address(principal.address)
+        except ValueError:  # a UNIX domain socket
+            return False
+        return ban.network is not None and ip in ban.network and Peer(ip) not in self._exempt
 
     # --- changes
 

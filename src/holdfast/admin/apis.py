@@ -1,0 +1,47 @@
+"""Several APIs at one place: each call goes to the one whose prefix its path has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from twisted.internet.defer import Deferred, succeed
+
+from holdfast.admin.calls import Answer, Call, not_found
+
+
+class API(Protocol):
+    """Answers the calls below one prefix."""
+
+    def answer(self, call: Call) -> Deferred[Answer]:
+        """Answer a call. The Deferred fails only with CancelledError, if the caller cancels it."""
+
+
+#: is told of each answered call that may change something
+Witness = Callable[[Call, Answer], None]
+
+
+def _tell_nobody(_call: Call, _answer: Answer) -> None:
+    """Tell nobody."""
+
+
+class APIs:
+    """The APIs by their prefixes. The ``witness`` is told of every call but GET, with its answer."""
+
+    def __init__(self, apis: Mapping[str, API], witness: Witness = _tell_nobody) -> None:
+        self._apis = apis
+        self._witness = witness
+
+    def answer(self, call: Call) -> Deferred[Answer]:
+        """Answer any call."""
+        for prefix, api in self._apis.items():
+            if call.path == prefix or call.path.startswith(f"{prefix}/"):
+                answering = api.answer(call)
+                if call.method not in ("GET", "HEAD"):
+                    answering.addCallback(self._told, call)
+                return answering
+        return succeed(not_found("there is no such path").answer())
+
+    def _told(self, answer: Answer, call: Call) -> Answer:
+        self._witness(call, answer)
+        return answer

@@ -1,0 +1,51 @@
+"""Builds the parts that count failed logins, and the API about bans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.threads import deferToThreadPool
+
+from holdfast.admin.bans import BanAPI
+from holdfast.auth.failures.ban import Ban
+from holdfast.auth.failures.ban_file import store_bans
+from holdfast.auth.failures.bans import Bans
+from holdfast.auth.failures.exempt import Exempt
+from holdfast.auth.failures.failures import Failures, IFailures, UncountedFailures
+from holdfast.auth.failures.records import FailureLimits
+from holdfast.config import Config
+from holdfast.config.sections.failed_logins import FailedLoginsConfig
+from holdfast.sessions.registry.registry import SessionRegistry
+from holdfast.wire import ReasonCode
+
+
+def compose_ban_api(
+    config: Config, bans: Bans, registry: SessionRegistry, reactor: Any, now: Callable[[], int]
+) -> BanAPI:
+    """Return the API about bans."""
+
+    def store(kept: Iterable[Ban]) -> Deferred[None]:
+        return deferToThreadPool(reactor, reactor.getThreadPool(), store_bans, config.data_dir, kept)
+
+    def apply(ban: Ban) -> None:
+        registry.dismissals.dismiss(partial(bans.concerns, ban), ReasonCode.BANNED, "this client is banned")
+
+    return BanAPI(bans, now=now, store=store, apply=apply)
+
+
+def compose_failures(config: FailedLoginsConfig, bans: Bans, exempt: Exempt, clock: IReactorTime) -> IFailures:
+    """Return the part that counts failed logins."""
+    if not config.enable:
+        return UncountedFailures()
+    limits = FailureLimits(
+        free=config.free_per_minute,
+        longest=config.longest_delay,
+        most=config.max_count,
+        window=config.window_time,
+        ban=config.ban_time,
+    )
+    return Failures(limits, seconds=clock.seconds, ban=bans.ban_peer, exempt=exempt)
