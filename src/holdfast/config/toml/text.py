@@ -11,7 +11,7 @@ _LONGEST = 60
 
 
 def literal(value: object) -> str:
-    """Return a value as TOML. Long strings are cut; tables, and arrays that are long or hold tables, are only named."""
+    """Return a value as TOML. Long strings are cut; long or nested tables and arrays are only named."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -23,7 +23,10 @@ def literal(value: object) -> str:
         case float():
             return str(value)
         case dict():
-            return "a table"
+            nested = any(isinstance(item, dict | list) for item in value.values())
+            pairs = [] if nested else [f"{dotted([key])} = {literal(item)}" for key, item in value.items()]
+            text = "{}" if not value else f"{{ {', '.join(pairs)} }}"
+            return text if not nested and len(text) <= _LONGEST else "a table"
         case []:
             return "[]"
         case list():

@@ -1,0 +1,1 @@
+"""``[authentication.NAME]`` by ``type``: the options of the methods that rely on others for the proof of identity."""
