@@ -14,7 +14,7 @@ from holdfast.config.fields import Form, Option, Section, Subsection, described,
 from holdfast.config.kinds import Flag, Integer, InvalidValue
 from holdfast.config.reference import render_markdown, render_toml
 from holdfast.config.sections.retainer import TopicQuotaConfig
-from holdfast.config.toml.text import literal
+from holdfast.config.toml.text import written
 
 ROOT = Path(__file__).parents[2]
 ETC = ROOT / "etc"
@@ -81,12 +81,12 @@ def test_the_file_has_every_option_once_with_its_default_and_allowed_values() ->
         elif line.startswith("# "):
             key, _, value = line.removeprefix("# ").partition(" = ")
             found.append((table, key, value))
-    assert found == [(table, key, literal(entry.default)) for table, key, entry in options()]
+    assert found == [(table, key, written(entry.default)) for table, key, entry in options()]
     flowing = " ".join(text.replace("\n## ", " ").split())
     assert all(" ".join(f"Allowed: {entry.kind.allowed}.".split()) in flowing for _, _, entry in options_of_page())
     of_types = [(key, entry) for table, key, entry in options_of_page() if (table, key, entry) not in list(options())]
     assert of_types
-    assert all(f"\n##     {key} = {literal(entry.default)}\n" in text for key, entry in of_types)
+    assert all(f"\n##     {key} = {written(entry.default)}\n" in text for key, entry in of_types)
 
 
 def test_the_page_has_every_option_with_its_whole_description() -> None:
@@ -95,10 +95,10 @@ def test_the_page_has_every_option_with_its_whole_description() -> None:
     expected = list(options_of_page())
     assert [name for name, _ in sections] == [f"{table}.{key}" for table, key, _ in expected]
     for (_, section), (_, key, entry) in zip(sections, expected, strict=True):
-        assert f"- Default: `{literal(entry.default)}`" in section
+        assert f"- Default: `{written(entry.default)}`" in section
         assert "- Allowed: " in section
         assert "- Effect of a change: " in section
-        assert (f"- Example: `{key} = {literal(entry.example)}`" in section) is (entry.example is not None)
+        assert (f"- Example: `{key} = {written(entry.example)}`" in section) is (entry.example is not None)
         assert entry.help
         assert entry.effect
 
@@ -123,7 +123,7 @@ def test_the_example_of_an_option_can_be_used_and_changes_something(
     if entry.example is None:
         assert entry.kind.allowed.startswith("only ")
         return
-    text = f"[{table}]\n{key} = {literal(entry.example)}\n"
+    text = f"[{table}]\n{key} = {written(entry.example)}\n"
     if key == "zone":
         text += f"[zones.{entry.example}]\n"
     if key == "trusted_proxies":

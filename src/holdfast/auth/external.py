@@ -13,6 +13,7 @@ from typing import Any
 from attrs import frozen
 
 from holdfast.auth.interfaces import IAuthenticationMethod
+from holdfast.config.fields import Section
 from holdfast.config.secrets import Secret, UnusableSecret
 from holdfast.config.sections.methods.certificate import CertificateConfig
 from holdfast.config.sections.methods.cred import CredConfig
@@ -46,6 +47,20 @@ class Surroundings:
             return secret.read(self.folder, self.environment)
         except UnusableSecret as unusable:
             raise UnusableOption(key, str(unusable)) from None
+
+
+def external_method(section: Section, around: Surroundings) -> IAuthenticationMethod:
+    """Return the method of a section. Raises UnusableOption."""
+    match section:
+        case CertificateConfig():
+            return certificate_method(section)
+        case CredConfig():
+            return checker_method(section)
+        case HTTPConfig():
+            return service_method(section, around)
+        case JWTConfig():
+            return token_method(section, around)
+    raise TypeError(f"{type(section).__name__} is no section of an authentication method")
 
 
 def certificate_method(config: CertificateConfig) -> IAuthenticationMethod:

@@ -253,7 +253,7 @@ def compose_broker(
     """Build the whole broker. Raises ConfigError if a file that the configuration names cannot be used.
 
     ``open_files`` limits the files and connections that the process may have open; None is no limit. The
-    ``environment`` may name the service manager.
+    ``environment`` may name the service manager, and have secrets that the configuration names.
     """
     pressure = Pressure(reactor)
     durability = Durability(config.storage.durability)
@@ -277,7 +277,7 @@ def compose_broker(
     exempt = Exempt([TrustedProxies(listener.trusted_proxies) for listener in config.listeners.values()])
     bans = Bans(now=lambda: now() / 1000, exempt=exempt)
     limits = {name: limits_of(config.zone(listener.zone)) for name, listener in config.listeners.items()}
-    authentication = compose_authentication(config, clock=reactor)
+    authentication = compose_authentication(config, reactor=reactor, now=now, environment=environment)
     process = ProcessConnections() if open_files is None else ProcessConnections.within(open_files)
     sessions = compose_sessions(
         clock=reactor,

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from attrs import frozen
-from twisted.internet.interfaces import IReactorTime
 
 from holdfast.auth.anonymous import AnonymousAuthenticator
 from holdfast.auth.chain import Chain, Chains, EnhancedByListener, Entry
+from holdfast.auth.external import Surroundings, UnusableOption, external_method
 from holdfast.auth.interfaces import IAuthenticationMethod, IAuthenticator, IEnhancedAuthenticator
 from holdfast.config import Config
+from holdfast.config.fields import Section
+from holdfast.config.problems import ConfigError
 from holdfast.config.sections.authentication import SCRAM_FILE
 from holdfast.config.sections.authentication_methods import ScramConfig
 
@@ -21,13 +26,17 @@ class AuthenticationParts:
     enhanced_authenticator: IEnhancedAuthenticator | None = None
 
 
-def compose_authentication(config: Config, *, clock: IReactorTime) -> AuthenticationParts:
+def compose_authentication(
+    config: Config, *, reactor: Any, now: Callable[[], int], environment: Mapping[str, str]
+) -> AuthenticationParts:
     """Build the authentication. Raises ConfigError if a file that the configuration names cannot be used.
 
-    Libraries are imported for the methods that are configured: they are large, and most brokers need few of them.
+    ``now`` returns milliseconds since the epoch. The ``environment`` may have secrets. Libraries are imported for the
+    methods that are configured: they are large, and most brokers need few of them.
     """
     if not config.authentication.is_configured:
         return AuthenticationParts(authenticator=AnonymousAuthenticator())
+    around = Surroundings(reactor=reactor, now=now, folder=config.folder, environment=environment)
     methods: dict[str, IAuthenticationMethod] = {}
     scram: dict[str, IEnhancedAuthenticator] = {}
     if config.authentication.scram_file:
@@ -35,18 +44,29 @@ def compose_authentication(config: Config, *, clock: IReactorTime) -> Authentica
     for name, section in config.authentication.methods.items():
         if isinstance(section, ScramConfig):
             scram[name] = _scram(config, name, section.path)
+        else:
+            methods[name] = _external(config, name, section, around)
     chains: dict[str, Chain] = {}
     enhanced: dict[str, IEnhancedAuthenticator] = {}
     for listener_name, listener in config.listeners.items():
         names = config.authentication.names_of(listener)
         entries = [Entry(name, methods[name]) for name in names if name in methods]
-        chains[listener_name] = Chain(entries, guests=listener.allow_anonymous, clock=clock)
+        chains[listener_name] = Chain(entries, guests=listener.allow_anonymous, clock=reactor)
         for name in names:
             if name in scram:
                 enhanced[listener_name] = scram[name]
     return AuthenticationParts(
         authenticator=Chains(chains), enhanced_authenticator=EnhancedByListener(enhanced) if enhanced else None
     )
+
+
+def _external(config: Config, name: str, section: Section, around: Surroundings) -> IAuthenticationMethod:
+    """Return a method that relies on others for the proof of identity."""
+    try:
+        return external_method(section, around)
+    except UnusableOption as unusable:
+        path = ("authentication", name, unusable.key)
+        raise ConfigError([config.source.problem(path, str(unusable))]) from None
 
 
 def _scram(config: Config, name: str, path: str) -> IEnhancedAuthenticator:

@@ -8,7 +8,7 @@ from textwrap import wrap
 from holdfast.config.document import Config, ZoneOverrides
 from holdfast.config.fields import Form, Option, Section, Subsection, Variants, described, variants_of
 from holdfast.config.sections.listeners import ListenerConfig
-from holdfast.config.toml.text import literal
+from holdfast.config.toml.text import literal, written
 
 _WIDTH = 100
 
@@ -135,7 +135,7 @@ def _described_options(section: type[Section], prefix: str) -> Iterator[dict[str
 
 def _described_option(key: str, entry: Option) -> dict[str, str]:
     return {
-        "key": key, "default": literal(entry.default), "allowed": entry.kind.allowed,
+        "key": key, "default": written(entry.default), "allowed": entry.kind.allowed,
         "help": entry.help, "effect": entry.effect,
     }  # fmt: skip
 
@@ -186,13 +186,13 @@ def _toml_variants(section: type[Section], name: str) -> Iterator[str]:
         yield f"##     [{name}.NAME]\n##     type = {literal(type_name)}\n##\n{_comment(_first_line(variant))}\n"
         for key, entry in _options(variant):
             yield f"{_comment(entry.help)}\n{_comment(f'Allowed: {entry.kind.allowed}.')}"
-            yield f"##     {key} = {literal(entry.default)}\n"
+            yield f"##     {key} = {written(entry.default)}\n"
 
 
 def _toml_options(section: type[Section]) -> Iterator[str]:
     for key, entry in _options(section):
         yield f"{_comment(entry.help)}\n{_comment(f'Allowed: {entry.kind.allowed}.')}"
-        yield f"# {key} = {literal(entry.default)}\n"
+        yield f"# {key} = {written(entry.default)}\n"
 
 
 def _markdown_tables(section: type[Section], prefix: str) -> Iterator[str]:
@@ -221,12 +221,12 @@ def _markdown_option(table: str, key: str, entry: Option) -> str:
     lines = [
         f"### `{table}.{key}`\n",
         f"{_escaped(entry.help)}\n",
-        f"- Default: `{literal(entry.default)}`",
+        f"- Default: `{written(entry.default)}`",
         f"- Allowed: {_escaped(entry.kind.allowed)}",
         f"- Effect of a change: {_escaped(entry.effect)}",
     ]
     if entry.example is not None:
-        lines.append(f"- Example: `{key} = {literal(entry.example)}`")
+        lines.append(f"- Example: `{key} = {written(entry.example)}`")
     return "\n".join(lines) + "\n"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.auth.tokens.keys import MOST_KEYS, UnusableKey, key_set, pem_key, secret_key
@@ -133,6 +133,7 @@ json_values = st.recursive(
 )
 
 
+@settings(max_examples=30)
 @given(
     st.dictionaries(
         st.sampled_from(["kty", "n", "e", "x", "y", "crv", "alg", "kid", "use", "key_ops", "k"]), json_values

@@ -143,7 +143,11 @@ def test_a_single_key_of_a_set_counts_for_its_own_key_id_and_for_none() -> None:
 def test_a_token_that_names_its_own_keys_is_judged_by_ours() -> None:
     """Headers such as jwk, jku and x5u are never followed."""
     other = private_key("P-256")
-    headers: dict[str, object] = {"jwk": jwk("P-256"), "jku": "http://evil.example/keys", "x5u": "http://evil.example/certificate"}
+    headers: dict[str, object] = {
+        "jwk": jwk("P-256"),
+        "jku": "http://evil.example/keys",
+        "x5u": "http://evil.example/certificate",
+    }
     by = method(FixedKeys([pem_key(pem("RSA"), ())]))
     assert "no key" in denied(token({}, other, "ES256", **headers), by)
 

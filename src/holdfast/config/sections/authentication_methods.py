@@ -8,6 +8,10 @@ from attrs import frozen
 
 from holdfast.config.fields import Section, option
 from holdfast.config.kinds import FilePath
+from holdfast.config.sections.methods.certificate import CertificateConfig
+from holdfast.config.sections.methods.cred import CredConfig
+from holdfast.config.sections.methods.http import HTTPConfig
+from holdfast.config.sections.methods.jwt import JWTConfig
 
 
 @frozen
@@ -30,4 +34,10 @@ class ScramConfig(Section):
 
 
 #: the values of the key ``type``, each with the section of its other keys
-METHODS: Mapping[str, type[Section]] = {"scram": ScramConfig}
+METHODS: Mapping[str, type[Section]] = {
+    "scram": ScramConfig,
+    "certificate": CertificateConfig,
+    "jwt": JWTConfig,
+    "http": HTTPConfig,
+    "cred": CredConfig,
+}

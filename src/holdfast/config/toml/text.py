@@ -11,7 +11,7 @@ _LONGEST = 60
 
 
 def literal(value: object) -> str:
-    """Return a value as TOML. Long strings are cut; long or nested tables and arrays are only named."""
+    """Return a value as TOML. Long strings are cut; tables, and arrays that are long or hold tables, are only named."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -23,10 +23,7 @@ def literal(value: object) -> str:
         case float():
             return str(value)
         case dict():
-            nested = any(isinstance(item, dict | list) for item in value.values())
-            pairs = [] if nested else [f"{dotted([key])} = {literal(item)}" for key, item in value.items()]
-            text = "{}" if not value else f"{{ {', '.join(pairs)} }}"
-            return text if not nested and len(text) <= _LONGEST else "a table"
+            return "a table"
         case []:
             return "[]"
         case list():
@@ -37,6 +34,15 @@ def literal(value: object) -> str:
             return text if 0 < len(text) <= _LONGEST else "an array"
         case _:  # dates and times
             return str(value)
+
+
+def written(value: object) -> str:
+    """Return a value of an option's description as TOML. A table is written as a whole."""
+    if isinstance(value, dict):
+        return (
+            f"{{ {', '.join(f'{dotted([key])} = {written(item)}' for key, item in value.items())} }}" if value else "{}"
+        )
+    return literal(value)
 
 
 def dotted(path: Iterable[str]) -> str:
