@@ -37,6 +37,7 @@ from holdfast.retained.store.slice_size import SLICE_BYTES, SLICE_SECONDS, Slice
 from holdfast.retained.store.slices import cut, divide, packets_of
 from holdfast.retained.store.values import Batch, Selection, Slice
 from holdfast.retained.wildcards.plan import JUST_AFTER, KeyRange, Plan
+from holdfast.retained.wildcards.ranges import ranges_of, up_to
 from holdfast.retained.wildcards.scan_size import ScanSize
 from holdfast.storage.driver import Connection
 from holdfast.topics import matches
@@ -89,6 +90,9 @@ class BoundedRead:
         self._statements = statements
         self._plan = plan
         self._selection = selection
+        ranges = ranges_of(plan.topic_filter, selection.within)
+        self._ranges = ranges if selection.until is None else up_to(ranges, selection.until)
+        self._is_part = self._ranges[-1:] != ranges[-1:]  # whether topics of the ranges lie behind ``until``
         self._totals = totals
         self._largest_packet = statements.largest_known_packet(totals)
         patterned = plan.levels is not None and not plan.counted and not plan.exact
@@ -126,9 +130,14 @@ class BoundedRead:
         """
         if self._searching:
             self._statements.begin_search(self._connection)
-            return self._batch(after, rows, slice_rows, max_bytes)
-        with self._statements.interruptible(self._connection, self._overdue, self._bounds.read_time):
-            return self._batch(after, rows, slice_rows, max_bytes)
+            batch = self._batch(after, rows, slice_rows, max_bytes)
+        else:
+            with self._statements.interruptible(self._connection, self._overdue, self._bounds.read_time):
+                batch = self._batch(after, rows, slice_rows, max_bytes)
+        if batch.done and self._is_part:
+            assert self._selection.until is not None
+            return evolve(batch, after=self._selection.until, done=False)
+        return batch
 
     def _batch(self, after: str, rows: int, slice_rows: int, max_bytes: int) -> Batch:
         seconds = self._bounds.seconds
@@ -198,8 +207,8 @@ class BoundedRead:
         return not self._searching and self._bounds.seconds() >= self._interrupt_at
 
     def _rest(self, after: str) -> KeyRange | None:
-        """Return the rest, after the cursor, of the plan's first range that has one."""
-        for key_range in self._plan.ranges:
+        """Return the rest, after the cursor, of the first range that has one."""
+        for key_range in self._ranges:
             rest = key_range.after(after)
             if rest is not None:
                 return rest
@@ -314,7 +323,8 @@ class BoundedRead:
         )
 
     def _read(self, conditions: str) -> Slice | None:
-        found = self._statements.read(self._cursor, conditions, self._version5, self._detailed, self._bound)
+        publishers = self._selection.publishers
+        found = self._statements.read(self._cursor, conditions, self._version5, self._detailed, publishers, self._bound)
         if found is not None and found.soonest_expiry and self._version5 and not self._detailed:
             # The Message Expiry Interval is written at delivery [MQTT5-3.3.2-6], so each expiry is needed.
             self._detailed = True

@@ -15,6 +15,7 @@ from holdfast.retained.store.values import (
     Listing,
     RetainedStatistics,
     Selection,
+    Survey,
     UsageSnapshot,
 )
 from holdfast.tickets import CommitTicket
@@ -56,6 +57,12 @@ class IRetainedStore(Interface):
 
         The batch has slices of at most ``slice_rows`` messages, and at most ``max_bytes`` of packets. A message longer
         than ``max_bytes`` is a batch of its own. ``detailed`` adds the QoS and the expiry of every message.
+        """
+
+    def survey(after: str, limit: int, guests: bool) -> Deferred[Survey]:
+        """Read who published the committed messages of the ``limit`` topics after a topic ("" for the beginning).
+
+        Messages without a User Name are left out unless ``guests`` asks for them.
         """
 
     def get(topic: str) -> Deferred[RetainedMessage | None]:

@@ -22,9 +22,11 @@ from holdfast.retained.store.values import (
     RetainedStatistics,
     Selection,
     Slice,
+    Survey,
     Usage,
     UsageSnapshot,
 )
+from holdfast.retained.wildcards.ranges import Ranges, ranges_of, up_to
 from holdfast.storage.revisions import RevisionClock
 from holdfast.tickets import COMMITTED, CommitTicket, FailureKind, StorageFailure, TicketsTogether
 from holdfast.topics import EVERY_TOPIC, matches
@@ -93,9 +95,14 @@ class MemoryRetainedStore:
         wanted: list[Row] = []
         left_out = 0
         done = start + len(scanned) == len(self._topics)
+        ranges = ranges_of(selection.topic_filter, selection.within)
+        until = selection.until
         for topic in scanned:
+            if until is not None and topic > until:
+                done = up_to(ranges, until) == ranges
+                break
             row = self._rows.get(topic)
-            if row is not None and matches(selection.topic_filter, topic) and _is_selected(row, selection):
+            if row is not None and _is_selected(row, selection, ranges):
                 if _is_long(row, selection):
                     left_out += 1
                     after = topic
@@ -113,6 +120,13 @@ class MemoryRetainedStore:
         ]
         return succeed(Batch(slices, after, done, left_out))
 
+    def survey(self, after: str, limit: int, guests: bool) -> Deferred[Survey]:
+        """Look at some topics at once."""
+        start = bisect_right(self._topics, after)
+        rows = [self._rows[topic] for topic in self._topics[start : start + limit]]
+        published = [(row.topic, row.username, row.client_id) for row in rows if guests or row.username is not None]
+        return succeed(Survey(published, rows[-1].topic if len(rows) == limit else None))
+
     def get(self, topic: str) -> Deferred[RetainedMessage | None]:
         """Return the message of a topic at once."""
         change = self._changes.get(topic)
@@ -121,10 +135,10 @@ class MemoryRetainedStore:
     def listing(self, selection: Selection, after: str, rows: int, max_bytes: int, payloads: bool) -> Deferred[Listing]:
         """List messages at once."""
         entries: list[ListedMessage] = []
-        topic_filter = selection.topic_filter
+        ranges = ranges_of(selection.topic_filter, selection.within)
         for topic in self._topics[bisect_right(self._topics, after) :]:
             row = self._rows[topic]
-            if (topic_filter == EVERY_TOPIC or matches(topic_filter, topic)) and _is_selected(row, selection):
+            if _is_selected(row, selection, ranges):
                 weight = len(topic.encode()) + len(row.properties5) + (row.size if payloads else 0)
                 if len(entries) == rows or (entries and weight > max_bytes):
                     return succeed(Listing(entries, after, False))
@@ -234,7 +248,12 @@ def _has_expired(row: Row, now: int) -> bool:
     return expires_at is not None and expires_at <= now
 
 
-def _is_selected(row: Row, selection: Selection) -> bool:
+def _is_selected(row: Row, selection: Selection, ranges: Ranges) -> bool:
+    topic = row.topic
+    if not any(one.low <= topic and (one.high is None or topic < one.high) for one in ranges):
+        return False
+    if selection.topic_filter != EVERY_TOPIC and not matches(selection.topic_filter, topic):
+        return False
     if _has_expired(row, selection.now):
         return False
     if row.revision > selection.not_after and row.revision & 255 == selection.node:
@@ -258,8 +277,9 @@ def _is_long(row: Row, selection: Selection) -> bool:
 def _slice(rows: Sequence[Row], selection: Selection, detailed: bool) -> Slice:
     soonest = min((row.expires_at for row in rows if row.expires_at is not None), default=0)
     packets = b"".join([packet_of(row, selection.protocol_version) for row in rows])
+    publishers = [(row.username, row.client_id) for row in rows] if selection.publishers else ()
     if not detailed and not (selection.protocol_version == 5 and soonest):
-        return Slice(rows[-1].topic, len(rows), packets, soonest_expiry=soonest)
+        return Slice(rows[-1].topic, len(rows), packets, soonest_expiry=soonest, publishers=publishers)
     return Slice(
         rows[-1].topic,
         len(rows),
@@ -267,4 +287,5 @@ def _slice(rows: Sequence[Row], selection: Selection, detailed: bool) -> Slice:
         bytes([row.qos for row in rows]),
         tuple([row.expires_at or 0 for row in rows]),
         soonest,
+        publishers=publishers,
     )

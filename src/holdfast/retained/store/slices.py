@@ -5,7 +5,7 @@ All packets are PUBLISH packets with QoS 0 [MQTT5-3.3]: up to the topic, they ar
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from itertools import islice, takewhile
 
 from holdfast.retained.store.values import Slice
@@ -37,7 +37,7 @@ def divide(messages: Slice, count: int, protocol_version: int) -> list[Slice]:
     The first one tells how many messages were left out.
     """
     data = messages.packets
-    qos, expires_at = messages.qos, messages.expires_at
+    qos, expires_at, publishers = messages.qos, messages.expires_at, messages.publishers
     divided: list[Slice] = []
     start = begun = 0
     for number in range(count, messages.count, count):
@@ -55,13 +55,23 @@ def divide(messages: Slice, count: int, protocol_version: int) -> list[Slice]:
                 expires_at[begun:number],
                 messages.soonest_expiry,
                 0 if divided else messages.left_out,
+                publishers[begun:number],
             )
         )
         start, begun = end, number
     rest = messages.count - begun
     left_out = 0 if divided else messages.left_out
     divided.append(
-        Slice(messages.last, rest, data[start:], qos[begun:], expires_at[begun:], messages.soonest_expiry, left_out)
+        Slice(
+            messages.last,
+            rest,
+            data[start:],
+            qos[begun:],
+            expires_at[begun:],
+            messages.soonest_expiry,
+            left_out,
+            publishers[begun:],
+        )
     )
     return divided
 
@@ -85,24 +95,25 @@ def _end_of(data: bytes, start: int) -> int:
 
 def without(messages: Slice, topics: Container[str], protocol_version: int) -> Slice:
     """Return the slice without the messages of these topics. ``last`` stays: the cursor has passed it."""
-    kept: list[bytes] = []
-    numbers: list[int] = []
-    data = messages.packets
-    for number, (start, end, topic) in enumerate(packets_of(messages, protocol_version)):
-        if topic not in topics:
-            kept.append(data[start:end])
-            numbers.append(number)
-    if len(kept) == messages.count:
+    packets = enumerate(packets_of(messages, protocol_version))
+    return only(messages, [number for number, (_, _, topic) in packets if topic not in topics], protocol_version)
+
+
+def only(messages: Slice, numbers: Sequence[int], protocol_version: int) -> Slice:
+    """Return the slice with the messages of these numbers (ascending, from 0) only. ``last`` stays."""
+    if len(numbers) == messages.count:
         return messages
-    qos, expires_at = messages.qos, messages.expires_at
+    data, packets = messages.packets, list(packets_of(messages, protocol_version)) if numbers else []
+    qos, expires_at, publishers = messages.qos, messages.expires_at, messages.publishers
     return Slice(
         messages.last,
-        len(kept),
-        b"".join(kept),
+        len(numbers),
+        b"".join([data[packets[number][0] : packets[number][1]] for number in numbers]),
         bytes([qos[number] for number in numbers]) if qos else b"",
         tuple([expires_at[number] for number in numbers]) if expires_at else (),
         messages.soonest_expiry,
         messages.left_out,
+        [publishers[number] for number in numbers] if publishers else (),
     )
 
 
@@ -111,9 +122,18 @@ def cut(messages: Slice, count: int, protocol_version: int) -> tuple[Slice, Slic
     if not 0 < count < messages.count:
         raise ValueError(f"a slice of {messages.count} cannot be cut after {count}")
     _, end, topic = next(islice(packets_of(messages, protocol_version), count - 1, None))
-    data, qos, expires_at = messages.packets, messages.qos, messages.expires_at
+    data, qos, expires_at, publishers = messages.packets, messages.qos, messages.expires_at, messages.publishers
     return (
-        Slice(topic, count, data[:end], qos[:count], expires_at[:count], messages.soonest_expiry, messages.left_out),
+        Slice(
+            topic,
+            count,
+            data[:end],
+            qos[:count],
+            expires_at[:count],
+            messages.soonest_expiry,
+            messages.left_out,
+            publishers[:count],
+        ),
         Slice(
             messages.last,
             messages.count - count,
@@ -121,5 +141,6 @@ def cut(messages: Slice, count: int, protocol_version: int) -> tuple[Slice, Slic
             qos[count:],
             expires_at[count:],
             messages.soonest_expiry,
+            publishers=publishers[count:],
         ),
     )

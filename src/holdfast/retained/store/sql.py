@@ -53,6 +53,7 @@ from holdfast.retained.store.values import (
     Listing,
     RetainedStatistics,
     Selection,
+    Survey,
     Usage,
     UsageSnapshot,
 )
@@ -198,6 +199,12 @@ class SQLRetainedStore:
             return read.batch(after, rows, slice_rows, max_bytes)
 
         return self._parts.readers.read(work)
+
+    def survey(self, after: str, limit: int, guests: bool) -> Deferred[Survey]:
+        """Read some publishers."""
+        return self._parts.readers.read(
+            lambda connection: self._statements.survey(connection.cursor(), after, limit, guests)
+        )
 
     def get(self, topic: str) -> Deferred[RetainedMessage | None]:
         """Read the message of a topic."""

@@ -29,6 +29,10 @@ class Selection:
     revision above ``not_after``, because the subscriber gets them live; ``queued`` rows; messages that expired by
     ``now`` (milliseconds); messages of the Client ``except_client`` (No Local); packets longer than ``max_packet_size``
     bytes.
+
+    ``within`` has Topic Filters whose ranges bound the read (:mod:`holdfast.retained.wildcards.ranges`), None for no
+    such bound. The read ends behind the topic ``until`` (None: at the end). ``publishers`` asks who published each
+    message.
     """
 
     topic_filter: str
@@ -39,6 +43,13 @@ class Selection:
     except_client: str | None = None
     max_packet_size: int | None = None
     queued: QueuedRows | None = None
+    within: tuple[str, ...] | None = None
+    until: str | None = None
+    publishers: bool = False
+
+
+#: the User Name and the Client Identifier of the publisher of a retained message; None where there is none
+Publisher = tuple[str | None, str | None]
 
 
 @frozen
@@ -50,7 +61,8 @@ class Slice:
     expiry in milliseconds since the epoch (0 for never). Both are empty if the reader did not ask for them *and* no
     packet has an expiry that must be rewritten. ``soonest_expiry`` is the time (milliseconds since the epoch, 0 for
     never) at which the first message of the slice expires: from then on the slice must be read again. ``left_out``
-    counts messages that are longer than the Selection's ``max_packet_size``, since the slice before.
+    counts messages that are longer than the Selection's ``max_packet_size``, since the slice before. ``publishers`` is
+    empty if the reader did not ask for them.
     """
 
     last: str
@@ -60,6 +72,7 @@ class Slice:
     expires_at: tuple[int, ...] = ()
     soonest_expiry: int = 0
     left_out: int = 0
+    publishers: Sequence[Publisher] = ()
 
 
 @frozen
@@ -74,6 +87,17 @@ class Batch:
     after: str
     done: bool
     left_out: int = 0
+
+
+@frozen
+class Survey:
+    """The publishers of the messages of some topics: topic, User Name and Client Identifier, in topic order.
+
+    ``end`` is the topic to continue after, None at the end.
+    """
+
+    published: Sequence[tuple[str, str | None, str | None]]
+    end: str | None
 
 
 @frozen

@@ -95,6 +95,7 @@ class PostgresStatements(Statements):
         # aggregate of the statement has an order of its own. An ORDER BY here would cost a third of the statement.
         packets="string_agg(packet, '')",
         details="array_agg(qos), array_agg(coalesce(expires_at, 0))",
+        tuples="json_agg(json_build_array({}))",
         numbers="array_agg(length)",
         none_longer=" AND (SELECT coalesce(max(largest_packet), 0) FROM nodes) <= :longest",
         matches_pattern="topic LIKE :pattern",
@@ -117,6 +118,10 @@ class PostgresStatements(Statements):
         """Return the array, which the driver has decoded."""
         values: list[Any] = value
         return values
+
+    def tuples_from(self, value: Any) -> list[Any]:
+        """Return the JSON array, which the driver has parsed."""
+        return value or []
 
     def numbers_from(self, value: Any) -> list[int]:
         """Return the array, which the driver has decoded."""

@@ -68,6 +68,7 @@ class SQLiteStatements(Statements):
         packets="CAST(group_concat(packet, '') AS BLOB)",
         # One digit for each message, and a time only for those that expire: most rows have none to print and to parse.
         details="group_concat(qos + 3 * (expires_at IS NOT NULL), ''), group_concat(expires_at)",
+        tuples="json_group_array(json_array({}))",
         numbers="group_concat(length)",
         none_longer="",
         # The "+" keeps SQLite from deriving a range from the bound pattern: it would prepare the statement each time.
@@ -85,6 +86,11 @@ class SQLiteStatements(Statements):
 
     def list_from(self, value: Any) -> list[Any]:
         """Parse a JSON array."""
+        values: list[Any] = json.loads(value)
+        return values
+
+    def tuples_from(self, value: Any) -> list[Any]:
+        """Parse a JSON array of arrays."""
         values: list[Any] = json.loads(value)
         return values
 

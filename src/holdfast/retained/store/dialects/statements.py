@@ -19,7 +19,7 @@ from attrs import frozen
 
 from holdfast.retained.store.dialects.answers import Condition, Leap, Totals
 from holdfast.retained.store.rows import COLUMNS, MESSAGE_COLUMNS, Row
-from holdfast.retained.store.values import Census, ExpiredPosition, RetainedStatistics, Slice, Usage
+from holdfast.retained.store.values import Census, ExpiredPosition, RetainedStatistics, Slice, Survey, Usage
 from holdfast.retained.wildcards.plan import JUST_AFTER, PatternSyntax, Plan
 from holdfast.sizes import STORED_ENTRY
 from holdfast.storage.driver import Connection, Cursor
@@ -58,7 +58,7 @@ _CAP_EXPIRY = (
 class Fragments:
     """The pieces of SQL in which the dialects differ.
 
-    The braces of ``among`` and ``list_of`` take the name of a parameter or a column.
+    The braces of ``among`` and ``list_of`` take the name of a parameter or a column, those of ``tuples`` several names.
     """
 
     empty: str  #: an empty byte string
@@ -71,6 +71,7 @@ class Fragments:
     list_of: str  #: all values of a column, as one value
     packets: str  #: all packets of a subquery, concatenated
     details: str  #: the QoS and the expiry of all messages of a subquery
+    tuples: str  #: some columns of all messages of a subquery, as one value
     numbers: str  #: all lengths of a subquery, as one value
     none_longer: str  #: the condition that no packet of the store is longer than ``longest``, where other nodes write
     matches_pattern: str  #: comparing a topic with a pattern
@@ -102,6 +103,10 @@ class Statements(ABC):
     @abstractmethod
     def numbers_from(self, value: Any) -> list[int]:
         """Return the numbers that ``numbers`` brought: None for no rows."""
+
+    @abstractmethod
+    def tuples_from(self, value: Any) -> list[Any]:
+        """Return the tuples that ``tuples`` brought: None for no rows."""
 
     @abstractmethod
     def details_from(self, qos: Any, expires_at: Any) -> tuple[bytes, tuple[int, ...]]:
@@ -216,19 +221,26 @@ class Statements(ABC):
         return self.numbers_from(cursor.fetchone()[0])
 
     def read(
-        self, cursor: Cursor, conditions: str, version5: bool, detailed: bool, bound: dict[str, Any]
+        self, cursor: Cursor, conditions: str, version5: bool, detailed: bool, publishers: bool, bound: dict[str, Any]
     ) -> Slice | None:
         """Read the packets of at most ``limit`` messages, None if there are none.
 
         Also returns None if another node has stored a packet longer than ``longest``.
         """
-        cursor.execute(_read(self.fragments, conditions, version5, detailed), bound)
-        last, count, packets, soonest_expiry, *details = cursor.fetchone()
+        cursor.execute(_read(self.fragments, conditions, version5, detailed, publishers), bound)
+        last, count, packets, soonest_expiry, *rest = cursor.fetchone()
         if not count:
             return None
-        if not details:
-            return Slice(last, count, packets, soonest_expiry=soonest_expiry)
-        return Slice(last, count, packets, *self.details_from(*details), soonest_expiry)
+        published = self.tuples_from(rest.pop()) if publishers else ()
+        if not rest:
+            return Slice(last, count, packets, soonest_expiry=soonest_expiry, publishers=published)
+        return Slice(last, count, packets, *self.details_from(*rest), soonest_expiry, publishers=published)
+
+    def survey(self, cursor: Cursor, after: str, limit: int, guests: bool) -> Survey:
+        """Return who published the messages of the ``limit`` topics after a topic; see ``IRetainedStore.survey``."""
+        cursor.execute(_survey(self.fragments, guests), {"after": after, "limit": limit})
+        last, count, published = cursor.fetchone()
+        return Survey(self.tuples_from(published), last if count == limit else None)
 
     def weights(self, cursor: Cursor, conditions: str, payloads: bool, bound: dict[str, Any]) -> list[int]:
         """Return the approximate sizes, in bytes, of the rows that :meth:`entries` would return."""
@@ -396,8 +408,8 @@ def _conditions(
 
 
 @lru_cache(maxsize=256)
-def _read(fragments: Fragments, conditions: str, version5: bool, detailed: bool) -> str:
-    """Select last topic, count, packets, soonest expiry; with ``detailed`` QoS and expiry of all."""
+def _read(fragments: Fragments, conditions: str, version5: bool, detailed: bool, publishers: bool) -> str:
+    """Select last topic, count, packets, soonest expiry; if asked for, QoS and expiry of all, and their publishers."""
     packet = (
         f"prefix5 || {fragments.topic_bytes} || properties5 || payload"
         if version5
@@ -405,8 +417,21 @@ def _read(fragments: Fragments, conditions: str, version5: bool, detailed: bool)
     )
     return (
         f"SELECT max(topic), count(*), {fragments.packets}, coalesce(min(expires_at), 0)"
-        f"{', ' + fragments.details if detailed else ''} FROM (SELECT topic, {packet} AS packet, "
-        f"expires_at{', qos' if detailed else ''} FROM retained WHERE {conditions}{fragments.none_longer} "
+        f"{', ' + fragments.details if detailed else ''}"
+        f"{', ' + fragments.tuples.format('username, client_id') if publishers else ''} "
+        f"FROM (SELECT topic, {packet} AS packet, "
+        f"expires_at{', qos' if detailed else ''}{', username, client_id' if publishers else ''} "
+        f"FROM retained WHERE {conditions}{fragments.none_longer} "
+        "ORDER BY topic LIMIT :limit) AS found"
+    )
+
+
+@lru_cache
+def _survey(fragments: Fragments, guests: bool) -> str:
+    return (
+        f"SELECT max(topic), count(*), {fragments.tuples.format('topic, username, client_id')} "
+        f"FILTER (WHERE tombstone = 0{'' if guests else ' AND username IS NOT NULL'}) "
+        "FROM (SELECT topic, username, client_id, tombstone FROM retained WHERE topic > :after "
         "ORDER BY topic LIMIT :limit) AS found"
     )
 
