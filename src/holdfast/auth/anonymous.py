@@ -48,3 +48,7 @@ class UnrestrictedAuthorizer:
     def receivable(self, principal: Principal, topic_filter: str) -> Grant:
         """Allow every retained message."""
         return Grant.GRANTED
+
+    def receivable_filters(self, principal: Principal, topic_filter: str) -> tuple[str, ...] | None:
+        """Know no bound."""
+        return None

@@ -201,3 +201,9 @@ class IAuthorizer(Interface):
 
     def receivable(principal: Principal, topic_filter: str) -> Grant:
         """Tell which of the retained messages that match a Topic Filter the Principal may receive now."""
+
+    def receivable_filters(principal: Principal, topic_filter: str) -> tuple[str, ...] | None:
+        """Return Topic Filters that match all that :meth:`receivable` may allow of FILTERED messages.
+
+        They spare replays the reading of other messages, and may match more. None: any message may be allowed.
+        """

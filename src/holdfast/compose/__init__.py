@@ -55,6 +55,7 @@ from holdfast.retained.importing.chunk_size import HOLD
 from holdfast.retained.importing.merging import Merger
 from holdfast.retained.publisher import IPublisher
 from holdfast.retained.service import RetainedMessages
+from holdfast.retained.sources.source_check import KeepRule, SourceCheck
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.scheduling.long_work import LongWork
 from holdfast.service_manager import ServiceManager
@@ -127,10 +128,14 @@ def compose_retainer(
     now: Callable[[], int],
     keeps_history: bool = True,
     control_characters: bool = True,
+    keep_rule: KeepRule | None = None,
+    judges_guests: bool = False,
 ) -> RetainerParts:
     """Build the parts that keep retained messages in ``durable``.
 
     ``now`` returns milliseconds since the epoch. ``control_characters`` tells whether operators may set such topics.
+    With a ``keep_rule``, replays withhold messages whose publishers may no longer retain them, and with
+    ``judges_guests`` also messages without a User Name.
     """
 
     def flushed() -> CommitTicket:
@@ -144,7 +149,8 @@ def compose_retainer(
     )  # fmt: skip
     store = store_of(config, durable)
     limits = evolve(retainer_limits_of(config), control_characters=control_characters)
-    retained = RetainedMessages(store, clock=clock, now=now, limits=limits, flow=flow_of(config))
+    sources = None if keep_rule is None else SourceCheck(store, keep_rule, guests=judges_guests, clock=clock)
+    retained = RetainedMessages(store, clock=clock, now=now, limits=limits, flow=flow_of(config), sources=sources)
     return RetainerParts(store=store, retained=retained, history=history)
 
 

@@ -37,6 +37,7 @@ from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.replay.interfaces import IDelivery
 from holdfast.retained.replay.replay import Replay
 from holdfast.retained.replay.replay_registry import ReplayRegistry
+from holdfast.retained.sources.source_check import SourceCheck
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import QueuedRows, RetainedStatistics
 from holdfast.retained.sweep import Sweep
@@ -126,9 +127,14 @@ class RetainedMessages(Service):
         now: Callable[[], int],
         limits: RetainerLimits,
         flow: FlowSettings,
+        sources: SourceCheck | None = None,
     ) -> None:
+        """With ``sources``, replays judge the publishers of the messages."""
         self.feed = ChangeFeed()
-        self.replays = ReplayRegistry(store=store, feed=self.feed, flow=FlowControl(clock, flow), now=now)
+        self.sources = sources
+        self.replays = ReplayRegistry(
+            store=store, feed=self.feed, flow=FlowControl(clock, flow), now=now, sources=sources
+        )
         self._store = store
         self._clock = clock
         self._now = now
@@ -148,14 +154,18 @@ class RetainedMessages(Service):
             self._ledger = Ledger(store, limits=limits, sweep=self._sweep.make_room, clock=clock)
 
     def startService(self) -> None:
-        """Start to sweep expired messages."""
+        """Start to sweep expired messages, and to judge publishers."""
         Service.startService(self)
         self._sweep.start()
+        if self.sources is not None:
+            self.sources.start()
 
     def stopService(self) -> None:
-        """Stop sweeping."""
+        """Stop sweeping and judging."""
         Service.stopService(self)
         self._sweep.stop()
+        if self.sources is not None:
+            self.sources.stop()
 
     def undecided(self, message: ApplicationMessage, by_operator: bool = False) -> Deferred[None] | None:
         """Return a Deferred if the store has to be read first: the message may not fit, or its topic may be cleared."""
@@ -192,6 +202,8 @@ class RetainedMessages(Service):
             self._expires_at(message.expires_at, now),
             revision,
         )
+        if self.sources is not None and origin in _BY_OPERATORS:
+            self.sources.added(message.username)
         change = RetainedChange(topic, revision, now, retained, message.client_id, message.username, origin)
         return self._put(change, ChangeKind.SET, origin, live)
 
@@ -241,6 +253,8 @@ class RetainedMessages(Service):
         Until then the ledger trusts no budget.
         """
         self.replays.include(revision)
+        if self.sources is not None:
+            self.sources.renew()
         if self._ledger is not None:
             self._ledger.suspend()
 

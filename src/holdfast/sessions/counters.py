@@ -59,6 +59,7 @@ class Counters:
     retained_disconnected: int = 0
     retained_dropped_old: int = 0
     replays_denied: int = 0
+    replayed_not_authorized: int = 0
     commits_failed: int = 0
     takeovers: int = 0
     protocol_errors: int = 0

@@ -80,6 +80,12 @@ class HeldMessages:
         return self.cursor if self._current is None else _answer(self._current).after
 
     @property
+    def protocol_version(self) -> int:
+        """The protocol version of the held slices."""
+        assert self._current is not None
+        return self._current.protocol_version
+
+    @property
     def count(self) -> int:
         """How many messages are held."""
         ahead = () if self._next is None or self._next.batch is None else self._next.batch.slices
@@ -125,14 +131,12 @@ class HeldMessages:
 
     def take_slice(self) -> Slice:
         """Take the first slice, without the messages whose topics are marked."""
-        assert self._current is not None
         piece = self.slices.popleft()
-        return without(piece, self.marks, self._current.protocol_version) if self.marks else piece
+        return without(piece, self.marks, self.protocol_version) if self.marks else piece
 
     def keep_rest(self, piece: Slice, count: int) -> Slice:
         """Return the first ``count`` messages of a slice that was taken, and hold the rest of it."""
-        assert self._current is not None
-        piece, rest = cut(piece, count, self._current.protocol_version)
+        piece, rest = cut(piece, count, self.protocol_version)
         self.slices.appendleft(rest)
         return piece
 

@@ -17,19 +17,22 @@ One = TypeVar("One")
 class ReplayForm:
     """The form of the packets that a subscriber asks for under its present options (see :class:`Selection`).
 
-    ``detailed`` asks for the QoS and the expiry of each message.
+    ``detailed`` asks for the QoS and the expiry of each message. ``within`` has Topic Filters that match every message
+    that the subscriber may receive, None if it may receive all, or if they are unknown.
     """
 
     protocol_version: int
     detailed: bool
     except_client: str | None = None
     max_packet_size: int | None = None
+    within: tuple[str, ...] | None = None
 
 
 class IDelivery(Interface):
     """The subscriber's end of a replay. It says how many messages may be delivered now, and takes them."""
 
     client_id = Attribute("The subscriber's Client Identifier.")
+    epoch = Attribute("A value that changes whenever the subscriber's permissions may change.")
 
     def form() -> ReplayForm:
         """Return the form for the next read."""

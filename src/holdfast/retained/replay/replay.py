@@ -39,6 +39,10 @@ holds ``plant/a`` (revision 40), ``plant/b`` (50) and ``plant/c`` (60):
 
 The invariant: for every topic, the messages that leave for the client have rising revisions.
 
+**Permissions** are looked up for each read: which topics the subscriber may receive, and whether each publisher has to
+be judged (:mod:`holdfast.retained.sources.source_check`). When the rules change, held messages are given up and read
+again, so the rest of a replay follows the new rules.
+
 **Expiry** is checked three times: by the statement that reads (``retained/store/dialects/statements.py``), here before
 a slice is delivered (``_has_expired``), and for each message when its packet is rewritten
 (``sessions/replays/replay_delivery.py``).
@@ -57,14 +61,19 @@ from twisted.python.failure import Failure
 from holdfast.retained.replay.change_feed import Change, ChangeFeed
 from holdfast.retained.replay.flow_control import FlowControl
 from holdfast.retained.replay.held_messages import MOST_MARKS, BatchRead, HeldMessages
-from holdfast.retained.replay.interfaces import IDelivery, IReplayRegistry
+from holdfast.retained.replay.interfaces import IDelivery, IReplayRegistry, ReplayForm
 from holdfast.retained.replay.status import ReplayState, ReplayStatus
 from holdfast.retained.replay.visible_rows import VisibleRows
+from holdfast.retained.sources.source_check import SourceCheck
+from holdfast.retained.sources.stretches import CLEAR, Stretch
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import Batch, QueuedRows
+from holdfast.retained.wildcards.ranges import next_low, ranges_of
 from holdfast.tickets import StorageFailure
 from holdfast.topics import overlap
 
+#: The most messages of a slice whose publishers are judged: some microseconds each.
+_JUDGED_AT_ONCE = 250
 #: With less room, this many messages are read: a statement costs as much as some hundred rows.
 _LEAST_ROWS = 64
 #: the room for a batch that is read ahead
@@ -85,6 +94,7 @@ class Replay:
         flow: FlowControl,
         registry: IReplayRegistry[Replay],
         now: Callable[[], int],
+        sources: SourceCheck | None = None,
         cursor: str = "",
         start: int = 0,
         queued: QueuedRows | None = None,
@@ -101,6 +111,8 @@ class Replay:
         self._flow = flow
         self._registry = registry
         self._now = now
+        self._sources = sources
+        self._epoch: object = None  # of the subscriber's permissions at the last read
         self._began = now()
         self._rows = VisibleRows(topic_filter, store.node, start or store.next_revision(), queued)
         self._state = ReplayState.COMMITTING
@@ -224,6 +236,8 @@ class Replay:
             return self._rest()
         # One moment for the whole step: the check of the slice and the next statement must agree.
         now = self._now()
+        if self._epoch != self._delivery.epoch and self.held:
+            self.reread()
         self._take_next(now)
         if not self.held.slices and not self.held.is_complete:
             self._enter(ReplayState.READING)
@@ -263,7 +277,9 @@ class Replay:
     def _deliver(self, room: int, now: int) -> bool:
         held = self.held
         piece = held.take_slice()
-        if not piece.count:  # all of its messages were stale
+        if piece.publishers and self._sources is not None:
+            piece = self._sources.kept(piece, held.protocol_version)
+        if not piece.count:  # all of its messages were stale, or are withheld
             held.cursor = piece.last
             self._note_left_out(piece.left_out)
             return self._goes_on()
@@ -328,18 +344,29 @@ class Replay:
 
     def _read(self, now: int, most_bytes: int, room: int) -> None:
         form = self._delivery.form()
-        selection = self._rows.selection(form, now)
+        self._epoch = self._delivery.epoch
+        after = self.held.read_after
+        stretch = self._stretch(form, after)
+        selection = self._rows.selection(form, now, stretch)
         # Settings count from the next read on, so they are looked up here and not kept.
         settings = self._flow.settings
         rows = settings.batch_read_number
         slice_rows = settings.batch_deliver_number or rows
+        if stretch.looked:
+            slice_rows = min(slice_rows, _JUDGED_AT_ONCE)
         if not self._store.reads_ahead:  # the answer comes at once, and its messages are delivered at once
             rows = min(rows, max(room, _LEAST_ROWS))
         read = BatchRead(form.protocol_version, self._registry.next_count(), self.held.committed())
-        after = self.held.read_after
         self.held.read_began(read)
         reading: Deferred[Batch] = self._store.read(selection, after, rows, slice_rows, most_bytes, form.detailed)
         reading.addCallbacks(self._arrived, self._unreadable, callbackArgs=(read,), errbackArgs=(read,))
+
+    def _stretch(self, form: ReplayForm, after: str) -> Stretch:
+        """Return how far the next read may go, and whether it has to look at the publishers."""
+        if self._sources is None:
+            return CLEAR
+        low = next_low(ranges_of(self.topic_filter, form.within), after)
+        return CLEAR if low is None else self._sources.stretch(low)
 
     def _arrived(self, batch: Batch, read: BatchRead) -> None:
         if self.held.arrived(read, batch, self._registry.next_count()) and self._state is ReplayState.READING:

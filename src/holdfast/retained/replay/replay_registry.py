@@ -13,6 +13,7 @@ from holdfast.retained.replay.flow_control import FlowControl
 from holdfast.retained.replay.interfaces import IDelivery
 from holdfast.retained.replay.replay import Replay
 from holdfast.retained.replay.status import ReplayStatus
+from holdfast.retained.sources.source_check import SourceCheck
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import QueuedRows
 
@@ -22,7 +23,15 @@ class ReplayRegistry:
 
     _log = Logger()
 
-    def __init__(self, *, store: IRetainedStore, feed: ChangeFeed, flow: FlowControl, now: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        *,
+        store: IRetainedStore,
+        feed: ChangeFeed,
+        flow: FlowControl,
+        now: Callable[[], int],
+        sources: SourceCheck | None = None,
+    ) -> None:
         self.flow = flow
         #: by number, the oldest first
         self.running: dict[int, Replay] = {}
@@ -32,6 +41,7 @@ class ReplayRegistry:
         self._store = store
         self._feed = feed
         self._now = now
+        self._sources = sources
         self._by_client: dict[str, set[Replay]] = {}
         #: replays that wait in their Sessions, because their clients have enough running ones
         self.waiting_in_sessions = 0
@@ -60,6 +70,7 @@ class ReplayRegistry:
             flow=self.flow,
             registry=self,
             now=self._now,
+            sources=self._sources,
             cursor=cursor,
             start=start,
             queued=queued,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.retained.replay.interfaces import ReplayForm
+from holdfast.retained.sources.stretches import Stretch
 from holdfast.retained.store.values import QueuedRows, Selection
 
 
@@ -45,7 +46,7 @@ class VisibleRows:
         """Await no commit any more."""
         self._unsent.clear()
 
-    def selection(self, form: ReplayForm, now: int) -> Selection:
+    def selection(self, form: ReplayForm, now: int, stretch: Stretch) -> Selection:
         """Return what the next read selects, in this form; ``now`` is in milliseconds since the epoch."""
         return Selection(
             self.topic_filter,
@@ -56,6 +57,9 @@ class VisibleRows:
             form.except_client,
             form.max_packet_size,
             self.queued,
+            form.within,
+            stretch.until,
+            stretch.looked,
         )
 
     def __bool__(self) -> bool:

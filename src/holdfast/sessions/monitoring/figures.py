@@ -167,8 +167,14 @@ class Figures:
         return figures
 
     def _replays(self) -> dict[str, object]:
-        replays = self._retained.replays
-        return {f"holdfast/replays/{name}": count for name, count in (replays.counts() | replays.totals()).items()}
+        replays, sources = self._retained.replays, self._retained.sources
+        counts = replays.counts() | replays.totals()
+        figures: dict[str, object] = {f"holdfast/replays/{name}": count for name, count in counts.items()}
+        if sources is not None:
+            figures["holdfast/counters/replayed_source_not_authorized"] = sources.withheld
+            if sources.stored_withheld is not None:
+                figures["holdfast/retained/withheld"] = sources.stored_withheld
+        return figures
 
     def _database(self) -> dict[str, object]:
         return {f"holdfast/storage/{name}": value for name, value in self._storage().items()}

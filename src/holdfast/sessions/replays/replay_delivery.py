@@ -13,8 +13,12 @@ they are given :meth:`Replays.wake` directly.
 
 A slice is then sent in one of four ways: unchanged, if the subscription needs no other form; numbered together, if all
 packets get QoS 1 and nothing else, and the Session keeps no packets; packet by packet (:mod:`replayed_packets`), if the
-subscription needs any other change of QoS, a Subscription Identifier or an expiry interval; or message by message
-through the authorizer, if that checks deliveries.
+subscription needs any other change of QoS, a Subscription Identifier or an expiry interval; or message by message,
+if the authorizer answers later.
+
+Permissions. The authorizer says once for each epoch whether the subscriber may receive all messages that match, none,
+or some. Of "some", it may tell Topic Filters: only these are read. Then it is asked about each message, before the slice
+is sent without the others. So a message that is not allowed costs the replay's own turns, like one that is.
 
 The subscription's options are looked up for each slice. So a repeated SUBSCRIBE that does not restart the replay
 changes its form from the next slice on.
@@ -22,15 +26,19 @@ changes its form from the next slice on.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice, takewhile
 from typing import Protocol
 
+from attrs import frozen
+from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
-from holdfast.auth.interfaces import IAuthorizer
+from holdfast.auth.interfaces import Grant, IAuthorizer, Principal
 from holdfast.messages import ApplicationMessage, seconds_left
 from holdfast.retained.replay.interfaces import IDelivery, ReplayForm
+from holdfast.retained.store.slices import only
 from holdfast.retained.store.values import Slice
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.outbox import LOW_WATER
@@ -57,7 +65,8 @@ _UNLIMITED = 1 << 30
 #: The most bytes by which a packet grows when it is rewritten: Packet Identifier, Subscription Identifier, Message
 #: Expiry Interval, and longer lengths.
 _GROWTH = 2 + 5 + 5 + 4
-#: The most packets of a slice that are rewritten in one step, each by itself (some microseconds) or together (less).
+#: The most packets of a slice that are rewritten in one step, each by itself (some microseconds, and as long if the
+#: authorizer is asked about it) or together (less).
 _REWRITTEN_AT_ONCE, _NUMBERED_AT_ONCE = 100, 1000
 #: Bytes to read at once for QoS 1 and 2. With even less room in the window, some are read ahead: otherwise each
 #: acknowledgement would cost a read. With more room, the rest is read later: the client may not read its socket.
@@ -78,6 +87,14 @@ class IReplays(Protocol):
 
     def finished(self, topic_filter: str) -> None:
         """Forget a replay that has delivered everything."""
+
+
+@frozen
+class _Permission:
+    """What the subscriber may receive, and the Topic Filters of it (see :class:`ReplayForm`)."""
+
+    grant: Grant
+    within: tuple[str, ...] | None
 
 
 @implementer(IDelivery)
@@ -107,20 +124,38 @@ class ReplayDelivery:
         self._replays = replays
         self._authorizer = authorizer
         self._counters = counters
+        self._permission = _Permission(Grant.REFUSED, None)
+        self._judged_at: object = None  # the epoch of this permission
         self._not_before = session.queue.enqueued  # the number of messages that must have left the queue
         self._awaited: list[Inflight] | None = None  # the messages that must have been sent
+
+    @property
+    def epoch(self) -> object:
+        """The authorizer's epoch."""
+        return self._authorizer.epoch
 
     def form(self) -> ReplayForm:
         """Return the form that the subscription's present options ask for."""
         subscription = self._subscription()
+        permission = self._present_permission()
         return ReplayForm(
             self._link.protocol_version,
             self._highest_qos(subscription) > 0
             or subscription.identifier is not None
-            or self._authorizer.checks_delivery,
+            or permission.grant is Grant.FILTERED,
             self._session.client_id if subscription.no_local else None,
             self._link.maximum_packet_size,
+            permission.within,
         )
+
+    def _present_permission(self) -> _Permission:
+        """Ask the authorizer if its epoch has changed since the last time."""
+        authorizer = self._authorizer
+        epoch = authorizer.epoch
+        if epoch is None or epoch != self._judged_at:
+            self._judged_at = epoch
+            self._permission = _permission(authorizer, self._session.principal, self._topic_filter)
+        return self._permission
 
     def room(self) -> int:
         """Return how many messages may be delivered now. After 0 the Session wakes the replay when there is room."""
@@ -153,7 +188,7 @@ class ReplayDelivery:
         wanted = messages.count
         if self._is_numbered(messages):
             beside += HELD_IDENTIFIER
-            wanted = min(wanted, _NUMBERED_AT_ONCE)
+            wanted = min(wanted, _NUMBERED_AT_ONCE if self._permission.grant is Grant.GRANTED else _REWRITTEN_AT_ONCE)
         else:
             if in_window:
                 beside += HELD_ENTRY
@@ -204,10 +239,15 @@ class ReplayDelivery:
             self._replays.share_window()
 
     def deliver(self, messages: Slice) -> None:
-        """Send the slice in the fastest of the four ways that its subscription allows."""
-        if self._authorizer.checks_delivery:
+        """Send the allowed messages of the slice."""
+        if self._permission.grant is Grant.GRANTED:
+            self._send(messages)
+        else:
             self._authorize(messages)
-        elif not messages.qos:
+
+    def _send(self, messages: Slice) -> None:
+        """Send the slice in the fastest of the ways that its subscription allows."""
+        if not messages.qos:
             self._link.send_messages(messages.packets, messages.count)
         elif not (self._is_numbered(messages) and self._send_numbered(messages)):
             self._send_rewritten(messages)
@@ -250,7 +290,6 @@ class ReplayDelivery:
             and bool(messages.qos)
             and 0 not in messages.qos
             and (maximum is None or len(messages.packets) + _GROWTH <= maximum)
-            and not self._authorizer.checks_delivery
         )
 
     def _send_numbered(self, messages: Slice) -> bool:
@@ -312,17 +351,22 @@ class ReplayDelivery:
 
     def _authorize(self, messages: Slice) -> None:
         """Ask the authorizer about each message, and send the allowed ones in their order."""
-        session = self._session
-        subscription = self._subscription()
-        identifiers = () if subscription.identifier is None else (subscription.identifier,)
-        options = DeliveryOptions(subscription.qos, True, identifiers)
+        asked = [(message, self._may_receive(message)) for message in self._decoded(messages)]
+        if any(isinstance(answer, Deferred) for _, answer in asked):
+            self._send_when_allowed(asked)
+            return
+        allowed = [number for number, (_, answer) in enumerate(asked) if answer]
+        self._note_withheld(len(asked) - len(allowed))
+        if allowed:
+            self._send(only(messages, allowed, self._link.protocol_version))
+
+    def _decoded(self, messages: Slice) -> Iterator[ApplicationMessage]:
         parser = PacketParser(len(messages.packets), self._link.protocol_version)
         parser.receive_data(messages.packets)
-        # Allowed messages are delivered like live messages: the queue bounds them, since the authorizer may take long.
         for qos, expires_at in zip(messages.qos, messages.expires_at, strict=True):
             publish = parser.next_packet()
             assert isinstance(publish, Publish)
-            message = ApplicationMessage(
+            yield ApplicationMessage(
                 publish.topic,
                 publish.payload,
                 qos,
@@ -330,7 +374,32 @@ class ReplayDelivery:
                 properties=publish.properties,
                 expires_at=expires_at or None,
             )
-            answer = self._authorizer.may_receive(session.principal, message)
+
+    def _may_receive(self, message: ApplicationMessage) -> bool | Deferred[bool]:
+        answer: bool | Deferred[bool] = self._authorizer.may_receive(self._session.principal, message)
+        return answer
+
+    def _send_when_allowed(self, asked: Sequence[tuple[ApplicationMessage, bool | Deferred[bool]]]) -> None:
+        """Deliver the messages like live ones: the queue bounds them, since the authorizer may take long."""
+        session = self._session
+        subscription = self._subscription()
+        identifiers = () if subscription.identifier is None else (subscription.identifier,)
+        options = DeliveryOptions(subscription.qos, True, identifiers)
+        for message, answer in asked:
             deliver = partial(session.deliver, OutgoingMessage(message), options)
             if session.authorizations.add(answer, deliver) is False:
-                self._counters.messages_dropped_not_authorized += 1
+                self._note_withheld(1)
+
+    def _note_withheld(self, count: int) -> None:
+        self._counters.messages_dropped_not_authorized += count
+        self._counters.replayed_not_authorized += count
+
+
+def _permission(authorizer: IAuthorizer, principal: Principal, topic_filter: str) -> _Permission:
+    grant: Grant = authorizer.receivable(principal, topic_filter)
+    if grant is Grant.REFUSED:
+        return _Permission(grant, ())
+    if authorizer.epoch is None and authorizer.checks_delivery:
+        grant = Grant.FILTERED  # the next answer may be another one
+    within = authorizer.receivable_filters(principal, topic_filter) if grant is Grant.FILTERED else None
+    return _Permission(grant, within)

@@ -1,0 +1,141 @@
+"""The check of sources: replays withhold a retained message whose publisher may no longer retain it.
+
+A message was judged when it was published. Rules change, users are removed, and a database may be older than its rules.
+So the publisher of each stored message is judged again: by a survey in the background, once for each state of the
+rules, and until it is done, by the replays that deliver the message.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from attrs import evolve
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from holdfast.log.lasting_failure import LastingFailure
+from holdfast.retained.sources.stretches import LOOKED, Stretch
+from holdfast.retained.sources.survey import Survey
+from holdfast.retained.store.interfaces import IRetainedStore
+from holdfast.retained.store.slices import only, packets_of
+from holdfast.retained.store.values import Slice
+
+
+class KeepRule(Protocol):
+    """The authorizer, as this check sees it."""
+
+    @property
+    def epoch(self) -> object:
+        """A value that changes whenever any answer may change. None if each call may have another answer."""
+
+    def may_keep(self, username: str | None, client_id: str | None, topic: str) -> bool:
+        """Tell whether the publisher of a retained message may still retain a message of this topic."""
+
+
+class SourceCheck:
+    """Judges the publishers of retained messages by a rule.
+
+    Messages without a User Name (of guests, operators and imports) pass, unless ``guests`` are judged too.
+    """
+
+    _log = Logger()
+
+    def __init__(self, store: IRetainedStore, rule: KeepRule, *, guests: bool, clock: IReactorTime) -> None:
+        #: how many messages replays have withheld since the start
+        self.withheld = 0
+        #: how many stored messages the last whole survey has found that are withheld; None before the first one
+        self.stored_withheld: int | None = None
+        self._store = store
+        self._rule = rule
+        self._guests = guests
+        self._clock = clock
+        self._failure = LastingFailure("judging the publisher of a retained message", "so it is withheld")
+        self._epoch: object = None
+        self._survey: Survey | None = None
+        self._running = False
+
+    def start(self) -> None:
+        """Begin to survey the stored messages. Until then, and while none is done, replays look at each message."""
+        self._running = True
+        self._follow_rules()
+
+    def stop(self) -> None:
+        """Survey nothing more."""
+        self._running = False
+        if self._survey is not None:
+            self._survey.stop()
+            self._survey = None
+
+    def stretch(self, low: str) -> Stretch:
+        """Return the stretch of the topics from ``low`` on: whether replays have to look at each publisher there."""
+        self._follow_rules()
+        # Without an epoch, each call may have another answer: nothing is known in advance.
+        return LOOKED if self._survey is None else self._survey.stretches.at(low)
+
+    def added(self, username: str | None) -> None:
+        """Note that messages of this publisher (None: of none with a User Name) were stored without being judged."""
+        if username is not None or self._guests:
+            self.renew()
+
+    def renew(self) -> None:
+        """Survey again: messages that nobody has judged were stored, or are about to be."""
+        if self._survey is not None and self._survey.has_begun:
+            self._begin()
+
+    def kept(self, messages: Slice, protocol_version: int) -> Slice:
+        """Return a slice that was read with its publishers without the messages that are withheld. Counts them."""
+        topics = (topic for _, _, topic in packets_of(messages, protocol_version))
+        kept = [
+            number
+            for number, (topic, (username, client_id)) in enumerate(zip(topics, messages.publishers, strict=True))
+            if self._may_stay(username, client_id, topic)
+        ]
+        self.withheld += messages.count - len(kept)
+        return evolve(only(messages, kept, protocol_version), publishers=())
+
+    def _may_stay(self, username: str | None, client_id: str | None, topic: str) -> bool:
+        if username is None and not self._guests:
+            return True
+        try:
+            may_keep = self._rule.may_keep(username, client_id, topic)
+        except Exception:  # noqa: BLE001 - whatever fails, a message that nobody has judged is not sent
+            self._failure.failed(Failure())
+            return False
+        self._failure.succeeded()
+        return may_keep
+
+    def _follow_rules(self) -> None:
+        """Survey anew if the rules have changed."""
+        epoch = self._rule.epoch
+        if not self._running or (epoch is not None and self._survey is not None and epoch == self._epoch):
+            return
+        self._epoch = epoch
+        if epoch is not None:
+            self._begin()
+        elif self._survey is not None:
+            self._survey.stop()
+            self._survey = None
+
+    def _begin(self) -> None:
+        if self._survey is not None:
+            self._survey.stop()
+        self._survey = Survey(self._store, self._may_stay, guests=self._guests, clock=self._clock, done=self._surveyed)
+        self._survey.start()
+
+    def _surveyed(self) -> None:
+        survey = self._survey
+        assert survey is not None
+        if self._rule.epoch != self._epoch:  # some messages were judged by older rules
+            self._follow_rules()
+            return
+        if survey.withheld or survey.withheld != (self.stored_withheld or 0):
+            self._log.warn(
+                "{withheld} of {judged} retained messages are withheld from replays: their publishers may no longer "
+                "retain them (authorization.check_retain_source)",
+                withheld=survey.withheld,
+                judged=survey.judged,
+            )
+        elif survey.judged and self.stored_withheld is None:
+            self._log.info("the publishers of all {judged} retained messages may retain them", judged=survey.judged)
+        self.stored_withheld = survey.withheld
