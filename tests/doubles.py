@@ -18,6 +18,7 @@ from holdfast.peers.address import Peer
 from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.service import RetainedMessages
+from holdfast.retained.sources.source_check import SourceCheck
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.memory import MemoryRetainedStore
 from holdfast.sessions.connection.backpressure import Pressure
@@ -115,14 +116,25 @@ class MemoryBroker:
         failures: IFailures | None = None,
         bans: IBans | None = None,
         on_revoke: OnRevoke = OnRevoke.DISCONNECT,
+        checks_sources: bool = False,
+        judges_guests: bool = False,
     ) -> None:
         self.clock = TurnClock()
         self.denied: list[tuple[str, str, str]] = []
         self.clock.advance(start)
         self.limits = limits or Limits(stop_publish_clear_msg=stop_publish_clear_msg)
         self.store: Any = store(self.now) if store is not None else self.make_store()
+        authorizer = authorizer or UnrestrictedAuthorizer()
+        sources = None
+        if checks_sources:
+            sources = SourceCheck(self.store, authorizer, guests=judges_guests, clock=self.clock)
         self.retained = RetainedMessages(
-            self.store, clock=self.clock, now=self.now, limits=retainer or RetainerLimits(), flow=flow or FlowSettings()
+            self.store,
+            clock=self.clock,
+            now=self.now,
+            limits=retainer or RetainerLimits(),
+            flow=flow or FlowSettings(),
+            sources=sources,
         )
         self.retained.startService()
         self.pressure = Pressure(self.clock)
@@ -134,6 +146,7 @@ class MemoryBroker:
             authorizer=authorizer or UnrestrictedAuthorizer(),
             denied=lambda principal, action, topic: self.denied.append((principal.client_id, action, topic)),
             on_revoke=on_revoke,
+            authorizer=authorizer,
             authenticator=authenticator or AnonymousAuthenticator(),
             enhanced_authenticator=enhanced_authenticator,
             ownership=ownership,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.messages import RetainedChange, RetainedMessage
 from holdfast.retained.store.interfaces import IRetainedStore
+from holdfast.retained.store.slices import cut, without
 from holdfast.retained.store.values import (
     Batch,
     Census,
@@ -24,6 +25,7 @@ from holdfast.retained.store.values import (
     Usage,
     UsageSnapshot,
 )
+from holdfast.retained.wildcards.ranges import ranges_of
 from holdfast.sizes import stored_size
 from holdfast.tickets import FailureKind
 from holdfast.topics import EVERY_TOPIC, matches
@@ -147,6 +149,66 @@ class StoreContract:
             )
             assert listed(store, selection("#"), payloads=True) == [ListedMessage(stored, 2)]
             assert listed(store, selection("#"), payloads=False) == [ListedMessage(evolve(stored, payload=b""), 2)]
+
+    @shared
+    @given(st.data())
+    def test_a_read_keeps_to_the_ranges_of_other_filters_and_to_an_end(self, data: st.DataObject) -> None:
+        """All matches in the ranges are read, and none behind ``until``. A read that ends there is continued there."""
+        with self.opened() as store:
+            names = sorted(data.draw(st.sets(topics, max_size=15)))
+            for name in names:
+                put(store, name)
+            topic_filter = data.draw(topic_filters())
+            within = data.draw(st.none() | st.lists(topic_filters(), max_size=3).map(tuple))
+            until = data.draw(st.none() | topics)
+            wanted = selection(topic_filter, within=within, until=until)
+            inside = ranges_of(topic_filter, within)
+            expected = [
+                name
+                for name in names
+                if matches(topic_filter, name)
+                and any(one.low <= name and (one.high is None or name < one.high) for one in inside)
+            ]
+            rows, found, after, done = data.draw(st.integers(1, 4)), [], "", False
+            while not done:
+                batch = result_of(store.read(wanted, after, rows, 10, 1000, False))
+                assert batch.done or batch.after > after
+                found += [topic for one in batch.slices for topic in topics_of(one, 4)]
+                done, after = batch.done, batch.after
+                if until is not None and after >= until and not done:
+                    assert found == [name for name in expected if name <= until]
+                    wanted, until = evolve(wanted, until=None), None
+            assert found == expected
+
+    @shared
+    @given(st.data())
+    def test_publishers_are_read_with_their_messages(self, data: st.DataObject) -> None:
+        """Also if slices are divided, cut, or without some messages; and a survey lists them by topic."""
+        with self.opened() as store:
+            some = st.sampled_from([None, "", "u", 'é"\\'])
+            expected = {}
+            for name in sorted(data.draw(st.sets(topics, max_size=12))):
+                expected[name] = (data.draw(some), data.draw(some))
+                put(store, name, username=expected[name][0], client_id=expected[name][1])
+            wanted = selection("#", data.draw(st.sampled_from([4, 5])), publishers=True)
+            bounds = {"rows": data.draw(st.integers(1, 12)), "slice_rows": data.draw(st.integers(1, 5))}
+            pieces = slices(store, wanted, detailed=data.draw(st.booleans()), **bounds)
+            found = {}
+            for piece in pieces:
+                names = topics_of(piece, wanted.protocol_version)
+                found.update(zip(names, map(tuple, piece.publishers), strict=True))
+                if piece.count > 1:
+                    first, rest = cut(piece, 1, wanted.protocol_version)
+                    assert [*first.publishers, *rest.publishers] == list(piece.publishers)
+                assert list(without(piece, names[:1], wanted.protocol_version).publishers) == [*piece.publishers[1:]]
+            assert found == {name: one for name, one in expected.items() if not name.startswith("$")}
+            guests, limit = data.draw(st.booleans()), data.draw(st.integers(1, 5))
+            surveyed, end = [], ""
+            while end is not None:
+                survey = result_of(store.survey(end, limit, guests))
+                surveyed += map(tuple, survey.published)
+                end = survey.end
+            assert surveyed == [(name, *one) for name, one in expected.items() if guests or one[0] is not None]
 
     def test_every_topic_can_be_listed(self) -> None:
         """Also topics that # does not match. Tombstones, expired messages and later revisions are left out."""

@@ -99,7 +99,7 @@ class MemoryRetainedStore:
         until = selection.until
         for topic in scanned:
             if until is not None and topic > until:
-                done = up_to(ranges, until) == ranges
+                after, done = until, up_to(ranges, until) == ranges
                 break
             row = self._rows.get(topic)
             if row is not None and _is_selected(row, selection, ranges):

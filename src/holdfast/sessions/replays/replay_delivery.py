@@ -17,8 +17,8 @@ subscription needs any other change of QoS, a Subscription Identifier or an expi
 if the authorizer answers later.
 
 Permissions. The authorizer says once for each epoch whether the subscriber may receive all messages that match, none,
-or some. Of "some", it may tell Topic Filters: only these are read. Then it is asked about each message, before the slice
-is sent without the others. So a message that is not allowed costs the replay's own turns, like one that is.
+or some. Of "some", it may tell Topic Filters: only these are read. Then it is asked about each message, before the
+slice is sent without the others. So a message that is not allowed costs the replay's own turns, like one that is.
 
 The subscription's options are looked up for each slice. So a repeated SUBSCRIBE that does not restart the replay
 changes its form from the next slice on.
@@ -97,6 +97,9 @@ class _Permission:
     within: tuple[str, ...] | None
 
 
+_NOTHING = _Permission(Grant.REFUSED, ())
+
+
 @implementer(IDelivery)
 class ReplayDelivery:
     """Takes one replay for one subscription of a connected Session.
@@ -124,7 +127,7 @@ class ReplayDelivery:
         self._replays = replays
         self._authorizer = authorizer
         self._counters = counters
-        self._permission = _Permission(Grant.REFUSED, None)
+        self._permission = _NOTHING
         self._judged_at: object = None  # the epoch of this permission
         self._not_before = session.queue.enqueued  # the number of messages that must have left the queue
         self._awaited: list[Inflight] | None = None  # the messages that must have been sent
@@ -154,7 +157,9 @@ class ReplayDelivery:
         epoch = authorizer.epoch
         if epoch is None or epoch != self._judged_at:
             self._judged_at = epoch
-            self._permission = _permission(authorizer, self._session.principal, self._topic_filter)
+            self._permission = _NOTHING
+            with self._link.guard:
+                self._permission = _permission(authorizer, self._session.principal, self._topic_filter)
         return self._permission
 
     def room(self) -> int:
@@ -243,7 +248,8 @@ class ReplayDelivery:
         if self._permission.grant is Grant.GRANTED:
             self._send(messages)
         else:
-            self._authorize(messages)
+            with self._link.guard:  # an authorizer that fails ends this connection, and no other replay
+                self._authorize(messages)
 
     def _send(self, messages: Slice) -> None:
         """Send the slice in the fastest of the ways that its subscription allows."""
@@ -398,7 +404,7 @@ class ReplayDelivery:
 def _permission(authorizer: IAuthorizer, principal: Principal, topic_filter: str) -> _Permission:
     grant: Grant = authorizer.receivable(principal, topic_filter)
     if grant is Grant.REFUSED:
-        return _Permission(grant, ())
+        return _NOTHING
     if authorizer.epoch is None and authorizer.checks_delivery:
         grant = Grant.FILTERED  # the next answer may be another one
     within = authorizer.receivable_filters(principal, topic_filter) if grant is Grant.FILTERED else None
