@@ -79,3 +79,51 @@ class Permissions(UnrestrictedAuthorizer):
     def receivable(self, principal: Principal, topic_filter: str) -> Grant:
         filtered = any(overlap(denied, topic_filter) for denied in self._denials("receive", principal))
         return Grant.FILTERED if filtered else Grant.GRANTED
+
+
+@implementer(IAuthorizer)
+class Listed(UnrestrictedAuthorizer):
+    """Answers by lists of Topic Filters: what each Client Identifier may receive, and each User Name retain.
+
+    A name without a list has all topics. Counts the questions. ``tells_filters``: the lists are told to replays.
+    """
+
+    checks_delivery = True
+
+    def __init__(self, receive: dict[str, list[str]], retain: dict[str, list[str]], tells_filters: bool = True) -> None:
+        self.tells_filters = tells_filters
+        self.asked_to_keep = self.asked_to_receive = 0
+        self.change(receive, retain)
+
+    def change(self, receive: dict[str, list[str]], retain: dict[str, list[str]]) -> None:
+        self.receive, self.retain = receive, retain
+        self.epoch = object()
+
+    def receives(self, client_id: str, topic: str) -> bool:
+        return any(matches(one, topic) for one in self.receive.get(client_id, ["#"]))
+
+    def keeps(self, username: str | None, topic: str) -> bool:
+        return any(matches(one, topic) for one in self.retain.get(username or "", ["#"]))
+
+    def may_publish(self, principal: Principal, topic: str, qos: int, retain: bool, clears: bool = False) -> bool:
+        return not retain or self.keeps(principal.username, topic)
+
+    def may_subscribe(self, principal: Principal, topic_filter: str, qos: int) -> Grant:
+        return self.receivable(principal, topic_filter)
+
+    def may_receive(self, principal: Principal, message: ApplicationMessage) -> bool:
+        self.asked_to_receive += 1
+        return self.receives(principal.client_id, message.topic)
+
+    def may_keep(self, username: str | None, client_id: str | None, topic: str) -> bool:
+        self.asked_to_keep += 1
+        return self.keeps(username, topic)
+
+    def receivable(self, principal: Principal, topic_filter: str) -> Grant:
+        filters = self.receive.get(principal.client_id, ["#"])
+        if "#" in filters or topic_filter in filters:
+            return Grant.GRANTED
+        return Grant.FILTERED if filters else Grant.REFUSED
+
+    def receivable_filters(self, principal: Principal, topic_filter: str) -> tuple[str, ...] | None:
+        return tuple(self.receive.get(principal.client_id, ["#"])) if self.tells_filters else None
