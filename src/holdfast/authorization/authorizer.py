@@ -122,6 +122,10 @@ class Authorizer:
         """Return which of the messages that match a Topic Filter the Principal may receive."""
         return self._entry_of(principal).permissions.receivable(topic_filter)
 
+    def receivable_filters(self, principal: Principal, topic_filter: str) -> tuple[str, ...] | None:
+        """Return Topic Filters that match all that the Principal may receive of a Topic Filter; None for any."""
+        return self._entry_of(principal).permissions.receivable_filters(topic_filter)
+
     def permissions_of(self, principal: Principal) -> Permissions:
         """Return the permissions of a Principal by the present rules."""
         return self._entry_of(principal).permissions

@@ -7,6 +7,7 @@ from functools import partial
 from attrs import frozen
 
 from holdfast.auth.interfaces import Grant
+from holdfast.authorization.allowed_filters import allowed_filters
 from holdfast.authorization.coverage import Search, Verdicts
 from holdfast.authorization.identity import Identity
 from holdfast.authorization.rule import Action, Rule
@@ -67,3 +68,8 @@ class Permissions:
         if all(verdicts.only_allows for verdicts in both):
             return Grant.GRANTED
         return Grant.REFUSED if any(verdicts.only_denies for verdicts in both) else Grant.FILTERED
+
+    def receivable_filters(self, topic_filter: str) -> tuple[str, ...] | None:
+        """Return Topic Filters that match all messages of a Topic Filter that may be received; None for any."""
+        allows = partial(self._rules.allows, Action.SUBSCRIBE)
+        return allowed_filters(self._tries[Action.SUBSCRIBE], self._expansions, allows, topic_filter)

@@ -169,7 +169,8 @@ class StoreContract:
                 if matches(topic_filter, name)
                 and any(one.low <= name and (one.high is None or name < one.high) for one in inside)
             ]
-            rows, found, after, done = data.draw(st.integers(1, 4)), [], "", False
+            found: list[str] = []
+            rows, after, done = data.draw(st.integers(1, 4)), "", False
             while not done:
                 batch = result_of(store.read(wanted, after, rows, 10, 1000, False))
                 assert batch.done or batch.after > after
@@ -186,14 +187,14 @@ class StoreContract:
         """Also if slices are divided, cut, or without some messages; and a survey lists them by topic."""
         with self.opened() as store:
             some = st.sampled_from([None, "", "u", 'é"\\'])
-            expected = {}
+            expected: dict[str, tuple[str | None, str | None]] = {}
             for name in sorted(data.draw(st.sets(topics, max_size=12))):
                 expected[name] = (data.draw(some), data.draw(some))
                 put(store, name, username=expected[name][0], client_id=expected[name][1])
             wanted = selection("#", data.draw(st.sampled_from([4, 5])), publishers=True)
             bounds = {"rows": data.draw(st.integers(1, 12)), "slice_rows": data.draw(st.integers(1, 5))}
             pieces = slices(store, wanted, detailed=data.draw(st.booleans()), **bounds)
-            found = {}
+            found: dict[str, tuple[str | None, ...]] = {}
             for piece in pieces:
                 names = topics_of(piece, wanted.protocol_version)
                 found.update(zip(names, map(tuple, piece.publishers), strict=True))
@@ -203,7 +204,8 @@ class StoreContract:
                 assert list(without(piece, names[:1], wanted.protocol_version).publishers) == [*piece.publishers[1:]]
             assert found == {name: one for name, one in expected.items() if not name.startswith("$")}
             guests, limit = data.draw(st.booleans()), data.draw(st.integers(1, 5))
-            surveyed, end = [], ""
+            surveyed: list[tuple[str | None, ...]] = []
+            end: str | None = ""
             while end is not None:
                 survey = result_of(store.survey(end, limit, guests))
                 surveyed += map(tuple, survey.published)

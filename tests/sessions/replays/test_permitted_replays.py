@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
@@ -37,7 +38,7 @@ def everything() -> Listed:
     return Listed({}, {})
 
 
-def fill(broker: MemoryBroker, published: dict[str, str | None]) -> None:
+def fill(broker: MemoryBroker, published: Mapping[str, str | None]) -> None:
     """Retain a message of each topic, published by this user."""
     clients: dict[str | None, Any] = {}
     for topic, username in published.items():

@@ -170,10 +170,8 @@ class Figures:
         replays, sources = self._retained.replays, self._retained.sources
         counts = replays.counts() | replays.totals()
         figures: dict[str, object] = {f"holdfast/replays/{name}": count for name, count in counts.items()}
-        if sources is not None:
-            figures["holdfast/counters/replayed_source_not_authorized"] = sources.withheld
-            if sources.stored_withheld is not None:
-                figures["holdfast/retained/withheld"] = sources.stored_withheld
+        figures["holdfast/counters/replayed_source_not_authorized"] = 0 if sources is None else sources.withheld
+        figures["holdfast/retained/withheld"] = (sources and sources.stored_withheld) or 0
         return figures
 
     def _database(self) -> dict[str, object]:

@@ -397,7 +397,7 @@ class ReplayDelivery:
                 self._note_withheld(1)
 
     def _note_withheld(self, count: int) -> None:
-        self._counters.messages_dropped_not_authorized += count
+        self._counters.deliveries_not_authorized += count
         self._counters.replayed_not_authorized += count
 
 
