@@ -315,7 +315,7 @@ def test_a_rule_without_an_epoch_is_asked_each_time() -> None:
     rules.epoch = None
     broker = MemoryBroker(authorizer=rules, checks_sources=True)
     fill(broker, {"a": "u", "b": "u"})
-    survey(broker)
+    broker.advance(2)
     rules.retain = {"u": ["b"]}
     assert replayed(broker, "c", "#") == ["b"]
 
