@@ -17,9 +17,9 @@ DEPTH = 4
 ALPHABET = ["a", "b", "$x", "alice", "c1", ""]
 TOPICS = topics(ALPHABET, DEPTH)
 
-USERS = st.sampled_from([None, "alice", "bob", "a", "+", "$x", "a/b", "b"])
+USERS = st.sampled_from([None, "alice", "a", "+", "$x", "a/b", "b"])
 CLIENTS = st.sampled_from(["c1", "a", "#", "$x"])
-GROUPS = st.frozensets(st.sampled_from(["a", "g", "+"]), max_size=2)
+GROUPS = st.frozensets(st.sampled_from(["a", "b", "+"]), max_size=2)
 
 identities = st.builds(Identity, USERS, CLIENTS, GROUPS, st.sampled_from(["l1", "l2"]), is_located=st.booleans())
 
@@ -46,7 +46,7 @@ rules = st.lists(
         topics=st.lists(filters(["a", "b", "$x", "%u", "%c", "%g", ""], 3), min_size=1, max_size=2).map(tuple),
         origin=st.just("here"),
         users=some(["alice", "a", GUEST]),
-        groups=some(["g", "a"]),
+        groups=some(["b", "a"]),
         conditions=st.builds(Conditions, clients=some(["c1"]), listeners=some(["l1"])),
     ),
     max_size=6,
@@ -54,7 +54,7 @@ rules = st.lists(
 
 
 @given(rules, identities, st.sampled_from(Action), st.sampled_from(TOPICS), st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_a_topic_is_decided_by_the_first_rule(
     listed: list[Rule], identity: Identity, action: Action, topic: str, default: bool
 ) -> None:
@@ -65,7 +65,7 @@ def test_a_topic_is_decided_by_the_first_rule(
 
 
 @given(rules, identities, filters(["a", "b", "$x", "alice", ""], 3), st.booleans())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_all_verdicts_below_a_filter_are_found(
     listed: list[Rule], identity: Identity, topic_filter: str, default: bool
 ) -> None:
@@ -86,7 +86,7 @@ def test_all_verdicts_below_a_filter_are_found(
 
 
 @given(rules, identities, filters(["a", "b", "$x", ""], 3), st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_no_grant_gives_more_than_the_rules(
     listed: list[Rule], identity: Identity, topic_filter: str, partially: bool
 ) -> None:

@@ -22,6 +22,7 @@ REQUIRING = [path for path, command in COMMANDS.items() if any(one.required for 
 WITHOUT_JSON = {("ping",), ("run",), ("retainer", "export"), ("retainer", "get"), ("retainer", "set")}
 #: For each reporting command: a call that succeeds, and the keys of each object that it prints.
 REPORTS = {
+    ("acl", "explain", "alice", "publish", "a/b"): {"allowed", "filtered", "summary", "reasons"},
     ("ban", "add", "192.0.2.8"): {"as", "who", "by", "at", "until"},
     ("ban", "list"): {"as", "who", "by", "at", "until"},
     ("ban", "remove", "192.0.2.7"): {"as", "who", "removed"},

@@ -126,6 +126,8 @@ def test_the_example_of_an_option_can_be_used_and_changes_something(
     text = f"[{table}]\n{key} = {written(entry.example)}\n"
     if key == "zone":
         text += f"[zones.{entry.example}]\n"
+    if key == "sources":
+        text += '[authorization.rules]\ntype = "file"\npath = "rules.toml"\n'
     if key == "trusted_proxies":
         text += 'endpoint = "haproxy:tcp:1883"\nallow_anonymous = true\n'
     if key == "authentication":

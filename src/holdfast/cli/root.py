@@ -23,6 +23,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     locations={
+        "acl": "holdfast.cli.acl:acl",
         "ban": "holdfast.cli.ban:ban",
         "check-config": "holdfast.cli.check_config:check_config",
         "config": "holdfast.cli.config_reference:config",

@@ -26,13 +26,13 @@ from holdfast.admin.control import ControlSocket
 from holdfast.admin.retainer import RetainerAPI
 from holdfast.admin.settings import Settings
 from holdfast.admin.site import APISite, longest_body
-from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.auth.denials import Denied, tell_nobody
 from holdfast.auth.failures.ban_file import load_bans
 from holdfast.auth.failures.bans import Bans, IBans
 from holdfast.auth.failures.exempt import Exempt
 from holdfast.auth.failures.failures import IFailures, UncountedFailures
 from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator
+from holdfast.authorization.loading import authorizer_of
 from holdfast.broker import BrokerService
 from holdfast.compose.authentication import compose_authentication
 from holdfast.compose.failures import compose_ban_api, compose_failures
@@ -290,10 +290,11 @@ def compose_broker(
         now=now,
         retained=parts.retained,
         states=DurableSessionStates(durable, reactor),
-        authorizer=UnrestrictedAuthorizer(),
+        authorizer=authorizer_of(config),
         authenticator=authentication.authenticator,
         enhanced_authenticator=authentication.enhanced_authenticator,
         ownership=owners_only if config.authentication.is_configured else names_ignored,
+        on_revoke=OnRevoke(config.authorization.on_revoke),
         pressure=pressure,
         rejects_when_full=any(one.mqueue_full is WhenFull.REJECT for one in limits.values()),
         silent_clears=config.retainer.stop_publish_clear_msg,

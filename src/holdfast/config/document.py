@@ -16,6 +16,7 @@ from holdfast.config.kinds import InvalidValue, Kind
 from holdfast.config.problems import ConfigError, ConfigProblem
 from holdfast.config.reader import KeyProblem, Reader
 from holdfast.config.sections.authentication import AuthenticationConfig, authentication_problems
+from holdfast.config.sections.authorization import AuthorizationConfig
 from holdfast.config.sections.endpoints import EndpointString
 from holdfast.config.sections.failed_logins import FailedLoginsConfig
 from holdfast.config.sections.force_shutdown import ForceShutdownConfig
@@ -81,6 +82,9 @@ class Config(Section):
     authentication: AuthenticationConfig = field(
         factory=AuthenticationConfig,
         metadata=table(AuthenticationConfig, "The methods by which clients prove their identity."),
+    )
+    authorization: AuthorizationConfig = field(
+        factory=AuthorizationConfig, metadata=table(AuthorizationConfig, "What clients may do.")
     )
     failed_logins: FailedLoginsConfig = field(
         factory=FailedLoginsConfig,

@@ -11,7 +11,7 @@ from holdfast.config.toml.text import dotted
 _EMQX = frozenset(
     f"{table}.{key}" if table else key
     for table, keys in {
-        "": "actions alarm api_key authorization auto_subscribe bridges broker cluster conn_congestion"
+        "": "actions alarm api_key auto_subscribe bridges broker cluster conn_congestion"
         " connectors dashboard delayed durable_sessions durable_storage exhook flapping_detect force_gc gateway limiter"
         " overload_protection plugins prometheus psk_authentication rewrite rpc rule_engine slow_subs sources stats"
         " sys_topics sysmon telemetry topic_metrics",
