@@ -35,6 +35,7 @@ class Options:
     qos: int = 2
     persistent: bool = False  #: the Session is resumed if there is one, and outlives the Network Connection
     will: Message | None = None
+    websocket: str = ""  #: the path of the WebSocket; empty for MQTT on a plain byte stream
 
 
 class RealClient(ABC):

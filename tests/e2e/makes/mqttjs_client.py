@@ -47,6 +47,8 @@ class MqttJsClient(RealClient):
             "protocolVersion": options.version,
             "reconnectPeriod": 0,
         }
+        if options.websocket:
+            connect |= {"protocol": "ws", "path": options.websocket}
         if options.version == 3:
             connect["protocolId"] = "MQIsdp"
         if options.version == 5 and options.persistent:

@@ -26,7 +26,10 @@ class PahoRealClient(RealClient):
             clean_session=None if options.version == 5 else clean,
             protocol=MQTTProtocolVersion(options.version),
             reconnect_on_failure=False,
+            transport="websockets" if options.websocket else "tcp",
         )
+        if options.websocket:
+            self._client.ws_set_options(options.websocket)
         if options.will is not None:
             self._client.will_set(options.will.topic, options.will.payload, options.will.qos, options.will.retain)
         connected: queue.Queue[bool] = queue.Queue()
@@ -69,6 +72,7 @@ class PahoRealClient(RealClient):
 
     def _abort(self) -> None:
         connection = self._client.socket()
+        connection = getattr(connection, "_socket", connection)  # within paho's wrapper for WebSocket
         assert isinstance(connection, socket.socket)
         connection.shutdown(socket.SHUT_RDWR)  # the thread notices this at once
         self._client.loop_stop()
