@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from holdfast.protocol import CLOSING_TIME
 from holdfast.transports.websocket import received_frames, sent_frames
+from holdfast.transports.websocket.opening import Opening
+from holdfast.transports.websocket.origins import AllowedOrigins
 from holdfast.wire import ReasonCode, encode
 from holdfast.wire import packets as p
 from tests.test_protocol import CONNACK, CONNECT, HEADER, PROXY
@@ -254,6 +256,7 @@ def test_a_turn_takes_a_bounded_number_of_frames(monkeypatch: pytest.MonkeyPatch
         count(self)
 
     monkeypatch.setattr(received_frames.ReceivedFrames, "onFrameBegin", counted)
+    monkeypatch.setattr(received_frames.ReceivedFrames, "_take_whole_frames", lambda _self, _data, start: start)
     door = WebSocketDoor()
     protocol = door.open()
     door.send(protocol, frame(CONNECT))
@@ -409,3 +412,40 @@ def test_a_malformed_packet_is_closed_with_1002(more: bytes) -> None:
     door.send(protocol, frame(CONNECT))
     assert close_of(door.send(protocol, frame(b"\0\0") + more)) == 1002
     assert protocol.transport.disconnecting is bool(more)
+
+
+# --- the usual frames are taken without Autobahn
+
+FRAMES = st.one_of(
+    st.builds(frame, st.binary(max_size=130), st.just(BINARY), st.binary(min_size=4, max_size=4)),
+    st.builds(frame, st.binary(max_size=3), st.sampled_from([FIRST, MORE, LAST, TEXT, PING, PONG, CLOSE, 0xC2, 0x83])),
+    st.sampled_from([b"\x82\xfe\0\x05" + MASK, b"\x82\x02xx", b"\x82\xff" + (1 << 63).to_bytes(8, "big") + MASK]),
+)
+
+
+def parsed(data: list[bytes], alone: bool) -> tuple[bytes, bytes | None, object]:
+    """Return the payload, the last ping and the end of a connection; ``alone`` lets Autobahn parse every frame."""
+    frames = received_frames.ReceivedFrames(Opening("/mqtt", AllowedOrigins()), 1 << 16)
+    frames.open(request())
+    payload = b""
+    with pytest.MonkeyPatch.context() as patch:
+        if alone:
+            patch.setattr(received_frames.ReceivedFrames, "_take_whole_frames", lambda _self, _data, start: start)
+        for piece in data:
+            while piece:
+                piece = frames.feed(piece)
+                payload += frames.take()
+    return payload, frames.ping, frames.end
+
+
+@given(st.data())
+def test_frames_taken_without_autobahn_are_those_that_it_would_take(data: st.DataObject) -> None:
+    sent = b"".join(data.draw(st.lists(FRAMES, min_size=1, max_size=8)))
+    pieces = data.draw(cut(sent)) if len(sent) > 1 else [sent]
+    assert parsed(pieces, alone=False) == parsed(pieces, alone=True)
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 125, 126, 1000, 65535, 65536])
+def test_every_length_is_unmasked(size: int) -> None:
+    payload = bytes(range(256)) * (size // 256) + bytes(range(size % 256))
+    assert parsed([frame(payload)], alone=False) == (payload, None, None)
