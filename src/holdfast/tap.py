@@ -37,6 +37,7 @@ class Options(usage.Options):
     def __init__(self) -> None:
         usage.Options.__init__(self)
         self.listen: list[str] = []
+        self.auth: list[str] = []
 
     def opt_listen(self, endpoint: str) -> None:
         """Listen on this Twisted endpoint, such as tcp:1883:interface=127.0.0.1 (port 0: a free one).
@@ -46,6 +47,25 @@ class Options(usage.Options):
         self.listen.append(endpoint)
 
     opt_l = opt_listen
+
+    def opt_auth(self, description: str) -> None:
+        """Verify passwords by this checker of twisted.cred, such as file:/path, after the methods of the file.
+
+        May be given several times. Other users of this machine can read it, so write no password here.
+        """
+        self.auth.append(description)
+
+    def opt_help_auth(self) -> NoReturn:
+        """List the types of checkers for --auth, and exit."""
+        from holdfast.auth.checker_help import show_types
+
+        show_types()
+
+    def opt_help_auth_type(self, name: str) -> NoReturn:
+        """Describe one type of checkers for --auth, and exit."""
+        from holdfast.auth.checker_help import show_type
+
+        show_type(name)
 
     def opt_version(self) -> NoReturn:
         """Show the version and exit."""
@@ -63,6 +83,7 @@ class Options(usage.Options):
                 storage=self["storage"],
                 allow_anonymous=anonymous,
                 cwd=Path.cwd(),
+                auth=self.auth,
             )
         except ConfigError as error:
             _end(error)

@@ -65,8 +65,7 @@ def _external(config: Config, name: str, section: Section, around: Surroundings)
     try:
         return external_method(section, around)
     except UnusableOption as unusable:
-        path = ("authentication", name, unusable.key)
-        raise ConfigError([config.source.problem(path, str(unusable))]) from None
+        raise ConfigError([config.method_problem(name, unusable.key, str(unusable))]) from None
 
 
 def _scram(config: Config, name: str, path: str) -> IEnhancedAuthenticator:

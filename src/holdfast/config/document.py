@@ -28,6 +28,7 @@ from holdfast.config.sections.listeners import (
     unknown_zones,
 )
 from holdfast.config.sections.log import LogConfig
+from holdfast.config.sections.methods.cred import CredConfig
 from holdfast.config.sections.mqtt import MQTTConfig
 from holdfast.config.sections.node import FolderPath, NodeConfig
 from holdfast.config.sections.retain_modes import RetainModes
@@ -38,6 +39,7 @@ from holdfast.config.toml import file as toml_file
 from holdfast.config.toml.locations import ConfigOrigin
 
 _COMMAND_LINE = ConfigOrigin("command line")
+_AUTH = "--auth"  # begins the names of methods from the command line; no name in a file begins so
 _DEFAULTS = ConfigOrigin("built-in defaults")
 
 
@@ -161,13 +163,20 @@ class Config(Section):
         )
 
     def override(
-        self, listen: Sequence[str], data_dir: str | None, storage: str | None, allow_anonymous: bool, cwd: Path
+        self,
+        listen: Sequence[str],
+        data_dir: str | None,
+        storage: str | None,
+        allow_anonymous: bool,
+        cwd: Path,
+        auth: Sequence[str] = (),
     ) -> Config:
         """Return this configuration with the options of the command line.
 
-        Endpoints in ``listen`` replace all listeners. Relative paths begin at ``cwd``. ``allow_anonymous`` admits
-        clients without authentication through every listener. Without it, a listener open to other machines is
-        refused unless it has ``allow_anonymous`` itself. Raises ConfigError.
+        Endpoints in ``listen`` replace all listeners. Every listener asks the checkers in ``auth`` after its methods.
+        Relative paths begin at ``cwd``. ``allow_anonymous`` admits clients without authentication through every
+        listener. Without it, a listener open to other machines is refused unless it has ``allow_anonymous`` itself.
+        Raises ConfigError.
         """
         command_line = _CommandLine()
         said = {"--data-dir": data_dir, "--storage": storage}
@@ -187,6 +196,8 @@ class Config(Section):
             }
             changed = attrs.evolve(changed, listeners=listeners, source=_COMMAND_LINE)
             command_line.problems += [changed._problem(problem) for problem in shared_endpoints(listeners)]
+        if auth:
+            changed = changed._with_checkers(auth)
         if allow_anonymous:
             opened = {name: attrs.evolve(each, allow_anonymous=True) for name, each in changed.listeners.items()}
             changed = attrs.evolve(changed, listeners=opened)
@@ -195,6 +206,25 @@ class Config(Section):
         if command_line.problems:
             raise ConfigError(command_line.problems)
         return changed
+
+    def _with_checkers(self, descriptions: Sequence[str]) -> Config:
+        """Return this configuration with checkers of twisted.cred as further methods of every listener."""
+        checkers = {f"{_AUTH} {number}": CredConfig(checker=each) for number, each in enumerate(descriptions, 1)}
+        listeners = {
+            name: each if each.authentication is None
+            else attrs.evolve(each, authentication=(*each.authentication, *checkers))
+            for name, each in self.listeners.items()
+        }  # fmt: skip
+        methods = {**self.authentication.methods, **checkers}
+        return attrs.evolve(
+            self, listeners=listeners, authentication=attrs.evolve(self.authentication, methods=methods)
+        )
+
+    def method_problem(self, name: str, key: str, message: str) -> ConfigProblem:
+        """Return the problem of an authentication method's option, or of the option of the command line for it."""
+        if name.startswith(_AUTH):
+            return ConfigProblem(_COMMAND_LINE.name, None, _AUTH, message)
+        return self.source.problem(("authentication", name, key), message)
 
     def _problem(self, problem: KeyProblem) -> ConfigProblem:
         """Return the problem of a listener, named after the option ``--listen`` if the listener comes from it."""

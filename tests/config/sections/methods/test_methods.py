@@ -109,3 +109,50 @@ def test_a_problem_is_told_at_its_line(tmp_path: Path, table: str, found: str) -
 )
 def test_what_an_option_names_is_looked_at_when_the_broker_is_built(tmp_path: Path, table: str, found: str) -> None:
     assert found in problems(tmp_path, table, builds=True)
+
+
+def built(tmp_path: Path, text: str, *auth: str) -> str:
+    """Build the authentication of a file and these options --auth. Return its problems."""
+    from twisted.internet import reactor
+
+    path = tmp_path / "holdfast.toml"
+    path.write_text(text)
+    try:
+        config = load(path, allow_anonymous=True).override(
+            [], None, None, allow_anonymous=False, cwd=tmp_path, auth=auth
+        )
+        compose_authentication(config, reactor=reactor, now=lambda: 0, environment={})
+    except ConfigError as error:
+        return "\n".join(map(str, error.problems))
+    return ""
+
+
+def test_checkers_of_the_command_line_are_asked_last_by_every_listener(tmp_path: Path) -> None:
+    path = tmp_path / "holdfast.toml"
+    path.write_text(
+        '[authentication.devices]\ntype = "certificate"\n[authentication.others]\ntype = "certificate"\n'
+        '[listeners.a]\nendpoint = "tcp:1"\nauthentication = ["devices"]\n[listeners.b]\nendpoint = "tcp:2"\n'
+    )
+    config = load(path).override([], None, None, allow_anonymous=False, cwd=tmp_path, auth=["memory:a:b", "file:x"])
+    names = {name: config.authentication.names_of(listener) for name, listener in config.listeners.items()}
+    assert names == {
+        "a": ("devices", "--auth 1", "--auth 2"),
+        "b": ("devices", "others", "--auth 1", "--auth 2"),
+    }
+
+
+def test_a_checker_of_the_command_line_is_authentication(tmp_path: Path) -> None:
+    assert built(tmp_path, "", "memory:alice:secret") == ""
+    exposed = '[listeners.a]\nendpoint = "tcp:1883"\nallow_plaintext = true'
+    assert "no authentication is configured" in built(tmp_path, exposed)
+    assert built(tmp_path, exposed, "memory:alice:secret") == ""
+
+
+@pytest.mark.parametrize(
+    ("description", "why"),
+    [("nothing:x", "there is no checker nothing"), ("", "there is no checker"), ("file:/none", "cannot be read")],
+)
+def test_a_checker_of_the_command_line_that_cannot_be_used(tmp_path: Path, description: str, why: str) -> None:
+    told = built(tmp_path, "", description)
+    assert told.startswith("command line: --auth: ")
+    assert why in told
