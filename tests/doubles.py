@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
+from holdfast.audit.audit import IAudit
 from holdfast.auth.anonymous import AnonymousAuthenticator, UnrestrictedAuthorizer
 from holdfast.auth.failures.bans import IBans
 from holdfast.auth.failures.failures import IFailures
@@ -115,6 +116,7 @@ class MemoryBroker:
         ownership: Ownership = names_ignored,
         failures: IFailures | None = None,
         bans: IBans | None = None,
+        audit: IAudit | None = None,
         on_revoke: OnRevoke = OnRevoke.DISCONNECT,
         checks_sources: bool = False,
         judges_guests: bool = False,
@@ -151,6 +153,7 @@ class MemoryBroker:
             ownership=ownership,
             failures=failures,
             bans=bans,
+            audit=audit,
             pressure=self.pressure,
             rejects_when_full=self.limits.mqueue_full is WhenFull.REJECT,
             silent_clears=stop_publish_clear_msg,

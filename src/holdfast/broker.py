@@ -55,6 +55,8 @@ class BrokerService(Service):
         reactor: Any,
         lock: DirectoryLock,
         load_bans: Callable[[], None],
+        open_audit: Callable[[], None],
+        close_audit: Callable[[], None],
         store: Store,
         retained: RetainedMessages,
         history: RetainedHistory,
@@ -72,6 +74,8 @@ class BrokerService(Service):
         self._reactor = reactor
         self._lock = lock
         self._load_bans = load_bans
+        self._open_audit = open_audit
+        self._close_audit = close_audit
         self._store = store
         self._retained = retained
         self._history = history
@@ -93,6 +97,7 @@ class BrokerService(Service):
         try:
             self._lock.acquire()
             self._load_bans()
+            self._open_audit()
             self._store.open()
             self._registry.restore(self._limits_of)
             self._lines = self._listening.open()
@@ -130,6 +135,7 @@ class BrokerService(Service):
         yield self._connections.all_closed(DRAIN_TIME)
         self._retained.stopService()
         self._history.stopService()
+        self._close_audit()
         yield self._store.close()
         self._service_manager.close()
         self._lock.release()

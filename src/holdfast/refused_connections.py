@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.audit.audit import REJECTED, IAudit, NoAudit
 from holdfast.log.client_log import ClientLog
 from holdfast.peers.address import Peer
 from holdfast.peers.limits import ConnectionLimits, ProcessConnections, Refusal
@@ -21,19 +22,27 @@ _REASONS = {
     Refusal.BAD_PROXY_HEADER: "it sent no valid header of the PROXY protocol",
 }
 
+_NO_AUDIT = NoAudit()
+
 
 class RefusedConnections:
     """Counts and logs the refused connections of all listeners."""
 
-    def __init__(self, counters: Counters, process: ProcessConnections, log: ClientLog) -> None:
+    def __init__(
+        self, counters: Counters, process: ProcessConnections, log: ClientLog, audit: IAudit = _NO_AUDIT
+    ) -> None:
         self._counters = counters
         self._process = process
         self._log = log
+        self._audit = audit
 
     def refused(self, listener: str, limits: ConnectionLimits, refusal: Refusal, peer: Peer) -> None:
         """Note that a connection of this peer was refused."""
         counters, name = self._counters, refusal.value
         setattr(counters, name, getattr(counters, name) + 1)
+
+        fields = {"reason": name, "address": str(peer.ip or "unix"), "port": peer.port or None, "listener": listener}
+        self._audit.tell(REJECTED, peer.group, fields)
 
         def line() -> str:
             reason = _REASONS[refusal].format(limits=limits, process=self._process, peer=peer)

@@ -20,12 +20,13 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from holdfast.admin.address import API_PREFIX
-from holdfast.admin.apis import APIs
+from holdfast.admin.apis import APIs, Witness
 from holdfast.admin.bans import BANS_PREFIX, BanAPI
 from holdfast.admin.control import ControlSocket
 from holdfast.admin.retainer import RetainerAPI
 from holdfast.admin.settings import Settings
 from holdfast.admin.site import APISite, longest_body
+from holdfast.audit.audit import IAudit, NoAudit
 from holdfast.auth.denials import Denied, tell_nobody
 from holdfast.auth.failures.ban_file import load_bans
 from holdfast.auth.failures.bans import Bans, IBans
@@ -34,6 +35,7 @@ from holdfast.auth.failures.failures import IFailures, UncountedFailures
 from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator
 from holdfast.authorization.loading import authorizer_of
 from holdfast.broker import BrokerService
+from holdfast.compose.audit import compose_audit, denials_of, open_audit, witness_of
 from holdfast.compose.authentication import compose_authentication
 from holdfast.compose.failures import compose_ban_api, compose_failures
 from holdfast.config import Config
@@ -176,10 +178,12 @@ def compose_sessions(
     bans: IBans | None = None,
     connections: ProcessConnections | None = None,
     logs_connections: bool = True,
+    audit: IAudit | None = None,
     storage: Callable[[], Mapping[str, object]] = dict,
 ) -> SessionParts:
     """Build the parts that serve clients."""
     counters = Counters()
+    audit = NoAudit() if audit is None else audit
     router = Router(retained, authorizer, counters, rejects_when_full)
     work = LongWork(clock)
     log = ClientLog(clock, logs_connections)
@@ -210,7 +214,7 @@ def compose_sessions(
     def connect(network: INetworkConnection, limits: Limits, listener: str) -> Connection:
         return Connection(
             network=network, limits=limits, listener=listener, clock=clock, flushes=flushes, counters=counters,
-            pressure=pressure, admit=admitting, log=log,
+            pressure=pressure, admit=admitting, log=log, audit=audit,
         )  # fmt: skip
 
     return SessionParts(
@@ -282,6 +286,7 @@ def compose_broker(
     )  # fmt: skip
     exempt = Exempt([TrustedProxies(listener.trusted_proxies) for listener in config.listeners.values()])
     bans = Bans(now=lambda: now() / 1000, exempt=exempt)
+    audit = compose_audit(config, clock=reactor, now=now)
     limits = {name: limits_of(config.zone(listener.zone)) for name, listener in config.listeners.items()}
     authentication = compose_authentication(config, reactor=reactor, now=now, environment=environment)
     process = ProcessConnections() if open_files is None else ProcessConnections.within(open_files)
@@ -303,12 +308,14 @@ def compose_broker(
         sys_msg_interval=config.sys_topics.sys_msg_interval,
         failures=compose_failures(config.failed_logins, bans, exempt, reactor),
         bans=bans,
+        audit=audit,
+        denied=denials_of(audit),
         connections=process,
         logs_connections=config.log.connections,
         storage=durable.status,
     )
     connections = OpenConnections(reactor)
-    refused = RefusedConnections(sessions.counters, process, sessions.log)
+    refused = RefusedConnections(sessions.counters, process, sessions.log, audit)
     tls = compose_tls(config, reactor, now)
     listeners = []
     for name, listener in config.listeners.items():
@@ -321,6 +328,8 @@ def compose_broker(
         reactor=reactor,
         lock=DirectoryLock(config.data_dir),
         load_bans=lambda: bans.load(load_bans(config.data_dir)),
+        open_audit=partial(open_audit, audit, config),
+        close_audit=audit.close,
         store=durable,
         retained=parts.retained,
         history=parts.history,
@@ -338,6 +347,7 @@ def compose_broker(
             sessions.router,
             durable.soundness,
             compose_ban_api(config, bans, sessions.registry, reactor, now),
+            witness_of(audit),
         ),
         description=(
             f"Holdfast {version()}, store {shown(config.storage.url)}, durability {durability.value}: "
@@ -393,6 +403,7 @@ def _control_of(
     router: Router,
     health: Callable[[], Mapping[str, object]],
     bans: BanAPI,
+    witness: Witness,
 ) -> ControlSocket:
     """Return the control socket, which serves the API."""
 
@@ -412,6 +423,8 @@ def _control_of(
         merger=Merger(parts.retained, parts.store, now=now, pause=pause, hold=HOLD),
     )
     site = APISite(
-        APIs({API_PREFIX: api, BANS_PREFIX: bans}).answer, longest_body(config.retainer.max_payload_size), reactor
+        APIs({API_PREFIX: api, BANS_PREFIX: bans}, witness).answer,
+        longest_body(config.retainer.max_payload_size),
+        reactor,
     )
     return ControlSocket(reactor, config.data_dir, site)

@@ -15,6 +15,7 @@ from holdfast.config.fields import Section, named_tables, partial_table, table
 from holdfast.config.kinds import InvalidValue, Kind
 from holdfast.config.problems import ConfigError, ConfigProblem
 from holdfast.config.reader import KeyProblem, Reader
+from holdfast.config.sections.audit import AuditConfig
 from holdfast.config.sections.authentication import AuthenticationConfig, authentication_problems
 from holdfast.config.sections.authorization import AuthorizationConfig
 from holdfast.config.sections.endpoints import EndpointString
@@ -114,6 +115,12 @@ class Config(Section):
     sys_topics: SysTopicsConfig = field(
         factory=SysTopicsConfig,
         metadata=table(SysTopicsConfig, "The topics in which the broker publishes its own figures."),
+    )
+    audit: AuditConfig = field(
+        factory=AuditConfig,
+        metadata=table(
+            AuditConfig, "The log of who connected, who was refused, what was denied and what operators changed."
+        ),
     )
     log: LogConfig = field(
         factory=LogConfig, metadata=table(LogConfig, "The lines that the broker writes about its clients.")

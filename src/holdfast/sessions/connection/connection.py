@@ -28,6 +28,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
+from holdfast.audit.audit import DISCONNECTED, IAudit
 from holdfast.auth.answer_in_time import in_time
 from holdfast.auth.interfaces import PeerCertificate
 from holdfast.log.client_log import ClientLog
@@ -81,10 +82,11 @@ class Connection:
         pressure: Pressure,
         admit: Admit,
         log: ClientLog,
+        audit: IAudit,
     ) -> None:
         self.limits = limits
         self.listener = listener
-        self.client_log = ConnectionLog(log, network, listener)
+        self.client_log = ConnectionLog(log, network, listener, audit)
         self.protocol_version = 4
         self.maximum_packet_size: int | None = None
         self.bridge = False
@@ -426,6 +428,7 @@ class Connection:
             return
         if self._phase is Phase.ESTABLISHED:
             self.client_log.coming(lambda: f"is gone: {why}")
+            self.client_log.audit(DISCONNECTED, {}, cause=why)
         self._phase = Phase.CLOSED
         self._order.close()
         self._pressure.leave(self)

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from twisted.python.failure import Failure
 
+from holdfast.audit.audit import IAudit, NoAudit
 from holdfast.log.client_log import ClientLog, client_sentence, client_text
 from holdfast.sessions.connection.network import INetworkConnection
 
+_NO_AUDIT = NoAudit()
+
 
 class ConnectionLog:
-    """Logs what happens to one Network Connection. ``client_id`` is set once CONNECT has come.
+    """Logs what happens to one Network Connection. ``client_id`` is set once CONNECT has come,
+    and ``username`` once it is proven or refused.
 
     A *cause* is a few words that are the same for all such lines. ``text`` is a sentence, and is cut, since it may
     quote the Client. With ``quoted``, texts of the Client, it is a template with a place ``{}`` for each of them, and
     only they are cut.
     """
 
-    __slots__ = ("_listener", "_log", "_network", "client_id")
+    __slots__ = ("_audit", "_listener", "_log", "_network", "client_id", "username")
 
-    def __init__(self, log: ClientLog, network: INetworkConnection, listener: str) -> None:
+    def __init__(self, log: ClientLog, network: INetworkConnection, listener: str, audit: IAudit = _NO_AUDIT) -> None:
         self._log = log
         self._network = network
         self._listener = listener
+        self._audit = audit
         self.client_id: str | None = None
+        self.username: str | None = None
 
     @property
     def _who(self) -> str:
@@ -57,6 +63,14 @@ class ConnectionLog:
     def coming(self, text: Callable[[], str], *quoted: str) -> None:
         """Log that the Client comes or goes. ``text`` is called if the line is written."""
         self._log.coming(lambda: f"{self._who} {_sentence(text(), quoted)}")
+
+    def audit(self, kind: str, fields: Mapping[str, object], **texts: str | None) -> None:
+        """Write an event to the audit log. ``texts`` are the Client's own."""
+        peer = self._network.peer
+        place = {"address": str(peer.ip or "unix"), "port": peer.port or None, "listener": self._listener}
+        self._audit.tell(
+            kind, self._group, {**place, **fields}, user=self.username, client_id=self.client_id, **texts
+        )  # fmt: skip
 
     def _write(self, level: str, cause: str, text: object, quoted: tuple[str, ...]) -> None:
         self._log.write(cause, self._group, lambda: f"{self._who}: {cause}: {_sentence(text, quoted)}", level)

@@ -18,6 +18,7 @@ from functools import partial
 
 from twisted.internet.defer import Deferred
 
+from holdfast.audit.audit import BANNED, CONNECTED, REFUSED
 from holdfast.auth.denials import action_of
 from holdfast.auth.failures.failures import FAILED_LOGIN
 from holdfast.auth.interfaces import Answer, Denied, Principal
@@ -121,11 +122,13 @@ class _Admission:
         """Refuse the Client, now or after its delay."""
         delay = 0.0
         if reason in FAILED_LOGIN:
+            self._link.client_log.username = self._handshake.claimed_username
             self._parts.counters.logins_failed += 1
             delay = self._parts.failures.failed(self._link.peer, self._handshake.claimed_username)
             if self._parts.bans.has_peer(self._link.peer):
                 self._parts.counters.addresses_banned += 1
                 self._link.client_log.warn("its address is banned", "after too many failed logins (failed_logins)")
+                self._link.client_log.audit(BANNED, {})
         if not delay:
             self._reject(reason, told, explanation)
             return
@@ -205,9 +208,19 @@ class _Admission:
                 f"{'its Session' if present else 'a new Session'}, Keep Alive {self._handshake.keep_alive} s"
             )
 
-        self._link.client_log.coming(connected, *user)
+        log = self._link.client_log
+        log.coming(connected, *user)
+        log.username = principal.username
+        certificate = self._link.certificate
+        fields = {
+            "protocol": self._link.protocol_version,
+            "method": principal.method or self._handshake.packet.properties.authentication_method,
+            "session_present": present,
+        }
+        log.audit(CONNECTED, fields, certificate=None if certificate is None else certificate.subject)
 
     def _reject(self, reason: ReasonCode, told: str, explanation: str = "") -> None:
+        self._link.client_log.username = self._handshake.claimed_username
         _reject(self._parts, self._link, reason, told, self._cause(explanation or told))
 
     def _cause(self, explanation: str) -> str:
@@ -229,6 +242,7 @@ def _reject(parts: BrokerParts, link: IClientLink, reason: ReasonCode, told: str
 def _log_refusal(parts: BrokerParts, link: IClientLink, reason: ReasonCode, cause: str) -> None:
     parts.counters.connections_refused += 1
     link.client_log.info("is refused", f"{reason.name}, {cause}")
+    link.client_log.audit(REFUSED, {"reason": reason.name, "code": int(reason)}, cause=cause)
 
 
 def _answer_refusal(link: IClientLink, reason: ReasonCode, told: str) -> None:
