@@ -70,6 +70,7 @@ class BrokerService(Service):
         description: str,
         announce: Callable[[str], None],
         service_manager: ServiceManager,
+        authentication: IService,
     ) -> None:
         self._reactor = reactor
         self._lock = lock
@@ -89,6 +90,7 @@ class BrokerService(Service):
         self._description = description
         self._announce = announce
         self._service_manager = service_manager
+        self._authentication = authentication
         self._lines: list[str] = []
         self._stopping = False
 
@@ -116,6 +118,7 @@ class BrokerService(Service):
         self._sys_topics.startService()
         if self._certificates is not None:
             self._certificates.startService()
+        self._authentication.startService()
         self._reactor.callWhenRunning(self._ready)
 
     @inlineCallbacks
@@ -131,6 +134,7 @@ class BrokerService(Service):
             self._certificates.stopService()
         closing = [self._control.close(), *self._listening.close()]
         yield self._registry.shut_down()
+        yield self._authentication.stopService()
         yield DeferredList(closing)
         yield self._connections.all_closed(DRAIN_TIME)
         self._retained.stopService()

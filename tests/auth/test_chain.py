@@ -176,8 +176,18 @@ def test_a_user_name_that_is_empty_or_has_control_characters_is_no_users(name: s
     assert isinstance(answer, Denied)
 
 
+@pytest.mark.parametrize("credentials", [shown(), shown(""), shown(None, b"token"), shown(None, None)])
+def test_without_methods_nobody_judges_credentials_and_guests_have_no_names(credentials: Credentials) -> None:
+    """So listeners for guests were before there were passwords."""
+    guest = Principal("c", None, frozenset(), "default", "192.0.2.1")
+    assert answer_of(chain_of(guests=True), credentials) == guest
+    answer = answer_of(chain_of(), credentials)
+    assert isinstance(answer, Denied)
+    assert answer.reason is ReasonCode.NOT_AUTHORIZED
+
+
 @given(
-    st.lists(st.sampled_from([IGNORED, DENIED, Accepted("u"), NoAnswer("away")]), max_size=5),
+    st.lists(st.sampled_from([IGNORED, DENIED, Accepted("u"), NoAnswer("away")]), min_size=1, max_size=5),
     st.sampled_from([None, "", "alice"]),
     st.sampled_from([None, b"", b"secret"]),
     st.booleans(),

@@ -19,11 +19,10 @@ the last method of a chain with passwords spends the time of a wrong password on
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from attrs import field, frozen
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -42,10 +41,9 @@ from holdfast.auth.interfaces import (
     Principal,
     Verdict,
 )
+from holdfast.auth.usernames import is_no_username
 from holdfast.log.lasting_failure import LastingFailure
 from holdfast.wire.reasons import ReasonCode
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 _WRONG = ReasonCode.BAD_USER_NAME_OR_PASSWORD
 
@@ -83,13 +81,18 @@ class Entry:
         return verdict
 
     def _failed(self, failure: Failure) -> Denied:
+        if failure.check(CancelledError):
+            return Denied(ReasonCode.SERVER_UNAVAILABLE, "the client has gone")
         self._failures.failed(failure)
         return Denied(ReasonCode.SERVER_UNAVAILABLE, f"authentication.{self.name} failed")
 
 
 @implementer(IAuthenticator)
 class Chain:
-    """The methods of one listener. ``guests`` tells whether Clients without any credentials are admitted."""
+    """The methods of one listener. ``guests`` tells whether Clients without any credentials are admitted.
+
+    Without any method, nobody judges User Name and Password: all Clients are guests, or none is admitted.
+    """
 
     def __init__(self, entries: Sequence[Entry], *, guests: bool, clock: IReactorTime) -> None:
         self._entries = entries
@@ -98,6 +101,8 @@ class Chain:
 
     def authenticate(self, credentials: Credentials) -> Answer | Deferred[Answer]:
         """Return the Principal, or the denial, at once or later."""
+        if not self._entries:
+            return self._guest(credentials)
         if credentials.username is not None and is_no_username(credentials.username):
             return Denied(_WRONG, "the User Name is empty or has control characters")
         return self._ask(credentials, 0)
@@ -129,9 +134,13 @@ class Chain:
         """Return the answer to credentials that all methods have ignored."""
         if credentials.username is not None or credentials.password is not None:
             return Denied(_WRONG, "no authentication method knows this user and this kind of credentials")
+        return self._guest(credentials)
+
+    def _guest(self, credentials: Credentials) -> Answer:
+        """Return the answer to a Client whose credentials nobody judges. A guest has no User Name."""
         if self._guests:
             return Principal(credentials.client_id, None, listener=credentials.listener, address=credentials.address)
-        return Denied(ReasonCode.NOT_AUTHORIZED, "it gives no credentials, and the listener does not admit guests")
+        return Denied(ReasonCode.NOT_AUTHORIZED, "the listener does not admit guests")
 
 
 @implementer(IAuthenticator)
@@ -157,8 +166,3 @@ class EnhancedByListener:
         """Return a new exchange; None if the Client's listener does not offer this Authentication Method."""
         authenticator = self._authenticators.get(credentials.listener)
         return None if authenticator is None else authenticator.begin(method, credentials)
-
-
-def is_no_username(name: str) -> bool:
-    """Tell whether no user can have this name: it is empty, or it has control characters."""
-    return not name or _CONTROL.search(name) is not None

@@ -6,7 +6,7 @@ import fcntl
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -22,33 +22,69 @@ def set_line(path: Path, username: str, secret: str, form: UserFormat[T]) -> boo
 
     Raises ConfigError if the file cannot be used; then the file is unchanged.
     """
-    return _rewrite(path, username, f"{username}:{secret}", form)
+    return _change(path, username, f"{username}:{secret}", form)
 
 
 def remove_line(path: Path, username: str, form: UserFormat[T]) -> bool:
     """Remove a user from a file; False if there is no user of this name. Raises ConfigError."""
-    return _rewrite(path, username, None, form)
+    return _change(path, username, None, form)
 
 
-def _rewrite(path: Path, username: str, entry: str | None, form: UserFormat[T]) -> bool:
+def replace_lines(path: Path, secrets: Mapping[str, tuple[str, str]], form: UserFormat[str]) -> None:
+    """Replace the secrets of users, each from the old one to the new one; a secret that is not the old one stays.
+
+    Raises ConfigError if the file cannot be used; then the file is unchanged.
+    """
+
+    def replaced(lines: list[bytes], found: Mapping[str, tuple[str, int]]) -> list[bytes] | None:
+        changed = False
+        for username, (old, new) in secrets.items():
+            secret, position = found.get(username, ("", 0))
+            if secret == old:
+                lines[position] = f"{username}:{new}".encode()
+                changed = True
+        return lines if changed else None
+
+    _rewrite(path, form, replaced)
+
+
+def _change(path: Path, username: str, entry: str | None, form: UserFormat[T]) -> bool:
     """Replace the entry of a user, or append it; None removes it. Return whether the user was in the file."""
+    known = False
+
+    def changed(lines: list[bytes], found: Mapping[str, tuple[T, int]]) -> list[bytes] | None:
+        nonlocal known
+        known = username in found
+        if entry is None and not known:
+            return None
+        position = found[username][1] if known else len(lines)
+        lines[position : position + 1] = [] if entry is None else [entry.encode()]
+        return lines
+
+    _rewrite(path, form, changed, creates=entry is not None)
+    return known
+
+
+def _rewrite(
+    path: Path,
+    form: UserFormat[T],
+    change: Callable[[list[bytes], Mapping[str, tuple[T, int]]], list[bytes] | None],
+    creates: bool = False,
+) -> None:
+    """Change the lines of a file. ``change`` gets them, and each user's secret and position in them.
+
+    It returns the new lines, or None if the file stays. ``creates`` allows that there is no file.
+    """
     name = display_name(path)
     path = Path(os.path.realpath(path))  # a symbolic link stays: its target is replaced
     try:
         with _locked(path.parent) as folder:
-            content = b"" if entry is not None and not path.exists() else contents(path, name, form.advice)[0]
-            lines_of = {user: number - 1 for user, _, number in entries(content, name, form)}
-            position = lines_of.get(username)
-            if position is None and entry is None:
-                return False
-            lines = content.removesuffix(b"\n").split(b"\n") if content else []
-            if position is not None:
-                del lines[position]
-            if entry is not None:
-                lines.insert(len(lines) if position is None else position, entry.encode())
-            _replace(path, b"".join(line + b"\n" for line in lines))
-            os.fsync(folder)  # the folder holds the rename: without this sync, a power loss could undo the rename
-            return position is not None
+            content = b"" if creates and not path.exists() else contents(path, name, form.advice)[0]
+            found = {user: (secret, number - 1) for user, secret, number in entries(content, name, form)}
+            lines = change(content.removesuffix(b"\n").split(b"\n") if content else [], found)
+            if lines is not None:
+                _replace(path, b"".join(line + b"\n" for line in lines))
+                os.fsync(folder)  # the folder holds the rename: without this sync, a power loss could undo the rename
     except OSError as error:
         raise problem(name, None, f"cannot be written: {error.strerror}") from None
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def check_config(file: Path, as_json: bool, allow_anonymous: bool) -> None:
     """Check a configuration file, and report all its problems as FILE:LINE: KEY: message.
 
-    Configured files of SCRAM users, of certificates, and of rules are checked too.
+    Configured files of users, of certificates, and of rules are checked too.
 
     The exit status is 0 if there are no problems, 3 if there are some, and 1 if FILE cannot be read.
     """
@@ -45,6 +45,7 @@ def check_config(file: Path, as_json: bool, allow_anonymous: bool) -> None:
 
 def _problems(file: Path, allow_anonymous: bool) -> tuple[tuple[ConfigProblem, ...], ExitStatus]:
     """Return all problems, and the exit status that they mean."""
+    from holdfast.auth.passwords import users as passwords
     from holdfast.auth.scram.users_file import UsersFile
     from holdfast.authorization.loading import load_rules
     from holdfast.config import ConfigError, load
@@ -59,6 +60,8 @@ def _problems(file: Path, allow_anonymous: bool) -> tuple[tuple[ConfigProblem, .
 
             load_all(config, time.time())
         load_rules(config)
+        for path in config.authentication.password_files:
+            passwords.read(config.absolute(path))
     except FileUnreadable as error:
         return error.problems, ExitStatus.FAILED
     except ConfigError as error:

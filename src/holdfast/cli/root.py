@@ -28,6 +28,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
         "check-config": "holdfast.cli.check_config:check_config",
         "config": "holdfast.cli.config_reference:config",
         "db": "holdfast.cli.database.group:db",
+        "passwd": "holdfast.cli.passwd:passwd",
         "ping": "holdfast.cli.ping:ping",
         "retainer": "holdfast.cli.retainer.group:retainer",
         "run": "holdfast.cli.run:run",

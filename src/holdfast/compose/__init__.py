@@ -32,7 +32,7 @@ from holdfast.auth.failures.ban_file import load_bans
 from holdfast.auth.failures.bans import Bans, IBans
 from holdfast.auth.failures.exempt import Exempt
 from holdfast.auth.failures.failures import IFailures, UncountedFailures
-from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator
+from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator, Principal
 from holdfast.authorization.loading import authorizer_of
 from holdfast.broker import BrokerService
 from holdfast.compose.audit import compose_audit, denials_of, open_audit, witness_of
@@ -89,6 +89,7 @@ from holdfast.tickets import CommitTicket
 from holdfast.transports.configured import compose_tls, layers_of
 from holdfast.transports.layers import MakeLayers
 from holdfast.version import version
+from holdfast.wire.reasons import ReasonCode
 
 #: Seconds that a replay waits for an unavailable database where ``when_unavailable`` is ``refuse``.
 READ_PATIENCE = 5.0
@@ -314,6 +315,8 @@ def compose_broker(
         logs_connections=config.log.connections,
         storage=durable.status,
     )
+    for method in authentication.revoking:
+        method.on_revoked(partial(_dismiss, sessions.registry))
     connections = OpenConnections(reactor)
     refused = RefusedConnections(sessions.counters, process, sessions.log, audit)
     tls = compose_tls(config, reactor, now)
@@ -355,7 +358,13 @@ def compose_broker(
         ),
         announce=announce,
         service_manager=ServiceManager.of(environment, reactor, durable.ask_writer),
+        authentication=authentication.services,
     )
+
+
+def _dismiss(registry: SessionRegistry, matching: Callable[[Principal], bool]) -> None:
+    """Disconnect the clients of users that are revoked."""
+    registry.dismissals.dismiss(matching, ReasonCode.NOT_AUTHORIZED, "the user was removed, or has another password")
 
 
 def _acceptance(

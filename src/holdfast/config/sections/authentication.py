@@ -12,6 +12,7 @@ from holdfast.config.kinds import FilePath
 from holdfast.config.reader import KeyProblem
 from holdfast.config.sections.authentication_methods import METHODS, ScramConfig
 from holdfast.config.sections.listeners import ListenerConfig
+from holdfast.config.sections.methods.passwords import PasswordFileConfig
 from holdfast.config.toml.text import dotted, literal
 
 #: the name of the method that ``scram_file`` configures, on every listener
@@ -52,6 +53,11 @@ class AuthenticationConfig(Section):
         """The paths of all files of SCRAM users."""
         named = (method.path for method in self.methods.values() if isinstance(method, ScramConfig))
         return (*([self.scram_file] if self.scram_file else []), *named)
+
+    @property
+    def password_files(self) -> tuple[str, ...]:
+        """The paths of all password files."""
+        return tuple(method.path for method in self.methods.values() if isinstance(method, PasswordFileConfig))
 
     def names_of(self, listener: ListenerConfig) -> tuple[str, ...]:
         """Return the names of a listener's methods, in the order in which it asks them."""

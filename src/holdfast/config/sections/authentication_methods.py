@@ -12,6 +12,7 @@ from holdfast.config.sections.methods.certificate import CertificateConfig
 from holdfast.config.sections.methods.cred import CredConfig
 from holdfast.config.sections.methods.http import HTTPConfig
 from holdfast.config.sections.methods.jwt import JWTConfig
+from holdfast.config.sections.methods.passwords import PasswordFileConfig
 
 
 @frozen
@@ -35,6 +36,7 @@ class ScramConfig(Section):
 
 #: the values of the key ``type``, each with the section of its other keys
 METHODS: Mapping[str, type[Section]] = {
+    "file": PasswordFileConfig,
     "scram": ScramConfig,
     "certificate": CertificateConfig,
     "jwt": JWTConfig,

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -126,6 +126,7 @@ class Connection:
         self._unread: UnreadAnswers | None = None
         self._uses_aliases = False
         self._client: IAdmittedClient | None = None
+        self._asked: Deferred[Any] | None = None
         self._timeouts = Timeouts(
             clock=clock,
             order=self._order,
@@ -210,15 +211,19 @@ class Connection:
     def ask(self, answer: Deferred[T], otherwise: T, then: Callable[[T], None]) -> None:
         """Hold until an authenticator or an authorizer answers, then act on the answer.
 
-        After an error, or without an answer in time, act on ``otherwise``.
+        After an error, or without an answer in time, act on ``otherwise``. Before CONNACK the answer is cancelled when
+        the connection ends: nobody's password is hashed for a Client that has gone.
         """
+        if self._phase is Phase.ADMITTING:
+            self._asked = answer
         self.wait_for(in_time(answer, self._clock), otherwise, then)
 
     def when_answered(self, answer: Deferred[T], otherwise: T, then: Callable[[T], None]) -> Deferred[None]:
         """Act on the answer when it arrives, without a hold. After an error act on ``otherwise``."""
 
         def failed(failure: Failure) -> T:
-            self.client_log.error("asking about it failed", failure.getErrorMessage())
+            if self._phase is not Phase.CLOSED:
+                self.client_log.error("asking about it failed", failure.getErrorMessage())
             return otherwise
 
         def answered(result: T) -> None:
@@ -259,6 +264,7 @@ class Connection:
         """Accept the Client's packets from now on, and watch its Keep Alive (seconds, 0 for none)."""
         assert self._client is not None
         self._phase = Phase.ESTABLISHED
+        self._asked = None
         self._order.actions = self._client.actions
         self._order.accept_packets_up_to(self.limits.max_packet_size)
         longest_silence = keep_alive * self.limits.keepalive_multiplier
@@ -436,6 +442,9 @@ class Connection:
         if self._unread is not None:
             self._unread.close()
         self.acknowledgements.close()
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            asked.cancel()
         client, self._client = self._client, None
         if client is not None:
             client.end(will)
