@@ -32,6 +32,7 @@ from holdfast.config.sections.log import LogConfig
 from holdfast.config.sections.methods.cred import CredConfig
 from holdfast.config.sections.mqtt import MQTTConfig
 from holdfast.config.sections.node import FolderPath, NodeConfig
+from holdfast.config.sections.plaintext import plaintext_problems
 from holdfast.config.sections.retain_modes import RetainModes
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.config.sections.storage import StorageConfig, StoreURL, resolved_url, without_password
@@ -205,6 +206,9 @@ class Config(Section):
             command_line.problems += [changed._problem(problem) for problem in shared_endpoints(listeners)]
         if auth:
             changed = changed._with_checkers(auth)
+        if endpoints or auth:
+            found = plaintext_problems(changed.listeners, changed.authentication)
+            command_line.problems += map(changed._problem, found)
         if allow_anonymous:
             opened = {name: attrs.evolve(each, allow_anonymous=True) for name, each in changed.listeners.items()}
             changed = attrs.evolve(changed, listeners=opened)
@@ -304,6 +308,7 @@ def _configured(values: Mapping[str, object], source: ConfigOrigin, folder: Path
         *unknown_zones(config.listeners, config.zones),
         *shared_endpoints(config.listeners),
         *authentication_problems(config.listeners, config.authentication),
+        *plaintext_problems(config.listeners, config.authentication),
         *(() if allow_anonymous or rejected or config.authentication.is_configured else exposed(config.listeners)),
     ]:
         reader.add(problem)
