@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from holdfast.auth.interfaces import Credentials, PeerCertificate, Principal
 from holdfast.protocol import CLOSING_TIME, MQTTServerFactory, OpenConnections
 from holdfast.transports.tls.handshake_turns import HandshakeTurns
-from holdfast.transports.tls.layer import PIECE
+from holdfast.transports.tls.layer import MOST_RECORDS, PIECE
 from holdfast.transports.tls.listener_tls import ListenerTLS, load
 from holdfast.transports.tls.settings import KeyPair, TLSSettings
 from holdfast.wire import encode
@@ -406,6 +406,43 @@ def test_no_bytes_of_a_client_cause_an_unexpected_error(files: Files, changes: l
     assert not any("log_failure" in event for event in events)
     assert not any("unexpected" in event.get("text", "") for event in events)
     assert not door.broker.registry.connection_count
+
+
+def test_a_packet_before_garbage_is_acted_on_and_its_answer_is_dropped(files: Files, door: TLSDoor) -> None:
+    client = Client(door, files.authority).shake_hands()
+    client.ssl.write(CONNECT)
+    with logged() as events:
+        client.exchange(2 * client.outgoing.read())
+    assert client.protocol.transport.disconnecting
+    assert door.broker.counters.connects == 1
+    assert not any("unexpected" in event.get("text", "") for event in events)
+
+
+def test_many_short_records_take_turns_and_the_client_is_not_read_meanwhile(files: Files, door: TLSDoor) -> None:
+    """Each record costs some microseconds, however short it is."""
+    client = Client(door, files.authority).shake_hands()
+    client.send(CONNECT)
+    for byte in PINGREQ * MOST_RECORDS:
+        client.ssl.write(bytes([byte]))
+    layer = client.protocol._above
+    decrypted: list[int] = []
+
+    class Above:
+        def receive(self, data: bytes) -> None:
+            decrypted.append(len(data))
+
+        def lost(self) -> None: ...
+
+        def drained(self) -> None: ...
+
+    layer.above = Above()
+    client.protocol.dataReceived(client.outgoing.read())
+    assert decrypted == [MOST_RECORDS]
+    assert client.protocol.transport.producerState == "paused"
+    client.protocol.resume()
+    assert client.protocol.transport.producerState == "paused"
+    door.broker.settle()
+    assert decrypted == [MOST_RECORDS, MOST_RECORDS]
 
 
 # --- sent bytes

@@ -31,6 +31,10 @@ from holdfast.wire import ReasonCode
 #: bytes that are encrypted in one turn, in about a quarter of a millisecond
 PIECE = 256 * 1024
 
+#: Records that are decrypted in one turn, in about two milliseconds: a client may send many short ones. Two pieces
+#: without a byte for the layer above also end the turn: changes of keys cost more than data.
+MOST_RECORDS = 500
+
 #: bytes of a record of TLS. OpenSSL's memory stays as large as the longest piece it was given, so pieces are short.
 _RECORD = 16 * 1024
 _HANDSHAKE = 0x16
@@ -72,26 +76,32 @@ class TLSLayer(Layer):
 
     def receive(self, data: bytes) -> None:
         """Decrypt bytes, or go on with the handshake."""
-        if self._state is _State.OPEN:
+        if self._state is _State.OPEN and not self._waits:
             self._decrypt(data)
-        elif self._state is _State.BEGINNING:
-            self._arrived += data
-            if not self._waits:
-                self._waits = True
-                self.hold_reading()
-                self._turns.line_up(self)
+        elif self._state in (_State.BEGINNING, _State.OPEN):
+            self._wait(self._arrived + data)
+
+    def _wait(self, arrived: bytes) -> None:
+        """Read no more, and go on with these bytes in a later turn."""
+        self._arrived = arrived
+        if not self._waits:
+            self._waits = True
+            self.hold_reading()
+            self._turns.line_up(self)
 
     def step(self) -> None:
-        """Take the next step of the handshake."""
+        """Take the next step of the handshake, or decrypt the records that had to wait."""
         self._waits = False
-        if self._state is not _State.BEGINNING:
-            return
         data, self._arrived = self._arrived, b""
         try:
-            self._shake_hands(data)
-        except Exception as error:  # noqa: BLE001 - the handshakes after this one must go on
-            _log.failure("unexpected error in a TLS handshake")
-            self._broken("its TLS handshake failed", f"unexpected error: {error}")
+            if self._state is _State.BEGINNING:
+                self._shake_hands(data)
+            elif self._state is _State.OPEN:
+                self.go_on_reading()
+                self._decrypt(data)
+        except Exception as error:  # noqa: BLE001 - the connections after this one must go on
+            _log.failure("unexpected error in TLS")
+            self._broken("broke the TLS protocol", f"unexpected error: {error}")
 
     def _shake_hands(self, data: bytes) -> None:
         ssl = self._ssl
@@ -115,32 +125,43 @@ class TLSLayer(Layer):
             self._decrypt(b"")  # bytes that came with the end of the handshake
 
     def _decrypt(self, data: bytes) -> None:
-        """Give the plain bytes in ``data`` to the layer above."""
+        """Give the plain bytes in ``data`` to the layer above: those of at most ``MOST_RECORDS`` in one turn."""
         ssl = self._ssl
         assert ssl is not None
         plain: list[bytes] = []
         end: SSL.Error | None = None
-        for start in range(0, len(data) or 1, _RECORD):
-            if data:
-                ssl.bio_write(data[start : start + _RECORD])
+        barren = 0
+        start = 0
+        while end is None:
+            piece = data[start : start + _RECORD]
+            start += len(piece)
+            before = len(plain)
+            if piece:
+                ssl.bio_write(piece)
             try:
-                while True:
+                while len(plain) < MOST_RECORDS:
                     plain.append(ssl.recv(_RECORD))
             except SSL.WantReadError:
-                continue
+                if start >= len(data):
+                    break
             except SSL.Error as error:
                 end = error
                 break
+            barren = barren + 1 if len(plain) == before else 0
+            if len(plain) >= MOST_RECORDS or barren > 1:
+                self._wait(data[start:])
+                break
         self._flush()
+        broken = "" if end is None or isinstance(end, SSL.ZeroReturnError) else explain(end, ssl.get_app_data())
+        if broken:
+            self._over()  # what the layer above answers now cannot be sent any more
         if plain:
             self.above.receive(plain[0] if len(plain) == 1 else b"".join(plain))
-        if end is None or self._state is not _State.OPEN:
-            return
-        if isinstance(end, SSL.ZeroReturnError):  # the client closes
+        if broken:
+            self.fail("broke the TLS protocol", broken)
+        elif end is not None and self._state is _State.OPEN:  # the client closes
             self.above.lost()
             self.close(b"", ReasonCode.SUCCESS)
-        else:
-            self._broken("broke the TLS protocol", explain(end, ssl.get_app_data()))
 
     # --- sent bytes
 
