@@ -131,7 +131,8 @@ def test_checkers_of_the_command_line_are_asked_last_by_every_listener(tmp_path:
     path = tmp_path / "holdfast.toml"
     path.write_text(
         '[authentication.devices]\ntype = "certificate"\n[authentication.others]\ntype = "certificate"\n'
-        '[listeners.a]\nendpoint = "tcp:1"\nauthentication = ["devices"]\n[listeners.b]\nendpoint = "tcp:2"\n'
+        '[listeners.a]\nendpoint = "tcp:1:interface=127.0.0.1"\nauthentication = ["devices"]\n'
+        '[listeners.b]\nendpoint = "tcp:2:interface=127.0.0.1"\n'
     )
     config = load(path).override([], None, None, allow_anonymous=False, cwd=tmp_path, auth=["memory:a:b", "file:x"])
     names = {name: config.authentication.names_of(listener) for name, listener in config.listeners.items()}
