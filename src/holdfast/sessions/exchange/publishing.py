@@ -23,7 +23,6 @@ from holdfast.sessions.connection.aliases import IncomingAliases
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.explanations import failure_reason
 from holdfast.sessions.exchange.broker_parts import BrokerParts
-from holdfast.sessions.exchange.permitted_topics import PermittedTopics
 from holdfast.sessions.exchange.retained_runs import RetainedRuns
 from holdfast.sessions.limits import RetainMode
 from holdfast.sessions.routing.router import QueueFull
@@ -53,7 +52,6 @@ class Publishing:
         self._epoch: object = None  #: that of the authorizer's answers about the known topics
         #: unreleased QoS 2 messages of former connections, which do not count against the Receive Maximum
         self._former = set(session.received) if len(session.received) else _NONE
-        self._permitted = PermittedTopics(parts.authorizer, session.principal)
         self._retain_mode = link.limits.retained_messages_mode
         self._silent_clears = link.limits.stop_publish_clear_msg
 
@@ -92,7 +90,7 @@ class Publishing:
             return
         retain = packet.retain
         clears = retain and not packet.payload
-        answer = self._permitted.may_publish(topic, qos, retain, clears)
+        answer = parts.authorizer.may_publish(self._session.principal, topic, qos, retain, clears)
         if answer is True:
             if retain or qos == 2:
                 self._accept(message, packet.packet_identifier)
@@ -183,7 +181,7 @@ class Publishing:
         """Let further messages with RETAIN 1 come in runs."""
         self._takes_retained_runs = True
         self._link.take_retained_runs(
-            RetainedRuns(self._link, self._session, self._parts, self._permitted, self._allowance, self._not_stored)
+            RetainedRuns(self._link, self._session, self._parts, self._allowance, self._not_stored)
         )
 
     def _allowance(self) -> int:

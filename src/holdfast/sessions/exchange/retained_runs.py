@@ -18,7 +18,6 @@ from collections.abc import Callable
 
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.exchange.broker_parts import BrokerParts
-from holdfast.sessions.exchange.permitted_topics import PermittedTopics
 from holdfast.sessions.limits import RetainMode
 from holdfast.sessions.session.session import Session
 from holdfast.tickets import StorageFailure
@@ -42,7 +41,6 @@ class RetainedRuns:
         "_link",
         "_not_stored",
         "_parts",
-        "_permitted",
         "_session",
     )
 
@@ -51,13 +49,11 @@ class RetainedRuns:
         link: IClientLink,
         session: Session,
         parts: BrokerParts,
-        permitted: PermittedTopics,
         allowance: Callable[[], int],
         not_stored: NotStored,
     ) -> None:
         self._link = link
         self._parts = parts
-        self._permitted = permitted
         self._allowance = allowance
         self._not_stored = not_stored
         self._session = session
@@ -86,7 +82,7 @@ class RetainedRuns:
         return (
             not (route.matches or route.groups or route.withheld)
             and topic.count("/") < self._levels
-            and self._permitted.may_publish(topic, qos, True, False) is True
+            and self._authorizer.may_publish(self._session.principal, topic, qos, True) is True
         )
 
     def take(self, run: RetainedRun) -> bool:

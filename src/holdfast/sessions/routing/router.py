@@ -95,6 +95,7 @@ class Router:
         outgoing: OutgoingMessage | None = None
         if route.withheld:
             self._counters.deliveries_not_authorized += route.withheld
+        judged = route.judged
         publisher = message.client_id
         # The message is wrapped only if a Session gets it, and encoded once for all Sessions with the same options.
         for match in route.matches:
@@ -103,7 +104,7 @@ class Router:
             if options is not None:
                 if outgoing is None:
                     outgoing = OutgoingMessage(message, after, replaces)
-                if match.checked or session.undecided:
+                if judged:
                     if not self._deliver(session, outgoing, options, match.checked):
                         self._counters.deliveries_not_authorized += 1
                 else:
@@ -126,7 +127,7 @@ class Router:
         if may_reject and self._rejecting and message.qos:
             return None
         route = self.table.find(message.topic)
-        if route.groups or any(match.session.client_id == message.client_id for match in route.matches):
+        if route.groups or route.judged or any(match.session.client_id == message.client_id for match in route.matches):
             return None
         return route.number
 
@@ -141,11 +142,7 @@ class Router:
         if route.withheld:
             self._counters.deliveries_not_authorized += run.count * route.withheld
         first = self._identifiers.take(run.count) if run.qos else 0
-        others = [
-            match
-            for match in route.matches
-            if match.checked or not match.session.deliver_run(run, match.options, first)
-        ]
+        others = [match for match in route.matches if not match.session.deliver_run(run, match.options, first)]
         if others:
             return self._deliver_singly(run, others, client_id, username)
         return COMMITTED, bool(route.matches)
@@ -162,11 +159,7 @@ class Router:
             matched = self.table.numbered(run.route) is not None or self.reach(packet.topic) > 0
             outgoing = OutgoingMessage(message)
             for match in matches:
-                if match.checked or match.session.undecided:
-                    if not self._deliver(match.session, outgoing, match.options, match.checked):
-                        self._counters.deliveries_not_authorized += 1
-                else:
-                    match.session.deliver(outgoing, match.options)
+                match.session.deliver(outgoing, match.options)
             ticket = outgoing.ticket
             alike = alike and matched and ticket is COMMITTED
             routed.append((ticket, matched))

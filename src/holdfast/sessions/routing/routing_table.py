@@ -48,13 +48,15 @@ class Match:
 class Route:
     """The Sessions and the groups of shared subscriptions that get the messages of a topic.
 
-    ``withheld`` is how many other Sessions match it, but may not receive it.
+    ``withheld`` is how many other Sessions match it, but may not receive it. ``judged`` tells that a delivery may have
+    to wait for the authorizer, or for earlier ones that do.
     """
 
     matches: tuple[Match, ...]
     groups: tuple[SharedGroup, ...]
     number: int
-    withheld: int = 0
+    withheld: int
+    judged: bool
 
 
 #: the most Topic Names whose routes are remembered, and the most characters of such a name
@@ -143,7 +145,7 @@ class RoutingTable:
         route = self._same.get(key)
         if route is None:
             route = self._same[key] = self._new_route(plain, shared)
-        if any(match.checked for match in route.matches) and self._epoch is not None:
+        if route.judged and self._epoch is not None:
             route = self._permitted_route(route, topic)
         if len(topic) <= _LONGEST_REMEMBERED:
             if len(self._routes) >= _MOST_ROUTES:
@@ -198,7 +200,8 @@ class RoutingTable:
         return permitted
 
     def _numbered_route(self, matches: tuple[Match, ...], groups: tuple[SharedGroup, ...], withheld: int) -> Route:
-        route = Route(matches, groups, next(self._numbers), withheld)
+        judged = self._epoch is None or any(match.checked for match in matches)
+        route = Route(matches, groups, next(self._numbers), withheld, judged)
         self._numbered[route.number] = route
         return route
 

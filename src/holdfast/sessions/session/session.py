@@ -20,7 +20,7 @@ queued: a replay reads no more than it has room for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Protocol
 
@@ -93,6 +93,9 @@ class Session:
 
     ``expiry_interval`` is in seconds after a disconnect, None for never, 0 for at once. State that must survive the
     process goes to the ``record``.
+
+    A Session has at most 30 attributes: with more, CPython gives each one a dictionary of its own, which takes more
+    memory and makes each delivery some percent slower.
     """
 
     _log = Logger()
@@ -125,12 +128,9 @@ class Session:
         self._authorizer = authorizer
         #: the epoch of the authorizer in which all subscriptions were granted; or RESTORED, or STALE
         self.granted_in: object = authorizer.epoch
-        #: for what epoch and Principal the waiting messages are allowed
+        #: the epoch in which all waiting messages were allowed to the Principal; or RESTORED, or STALE
         self._allowed_in: object = authorizer.epoch
-        self._allowed_to = principal
         self._rechecks: Rechecks | None = None  # made when the first message has to be asked about again
-        #: the deliveries that wait for the authorizer: a later one that needs no answer must not pass them
-        self.undecided: Sized = ()
         self._authorizations: AuthorizationOrder | None = None
         self.replay_positions = ReplayPositions()
         self.window = Window(limits.max_inflight, limits.max_inflight_bytes)
@@ -161,7 +161,7 @@ class Session:
     def admit(self, principal: Principal, limits: Limits, expiry_interval: float | None, window: int) -> None:
         """Note under which conditions the Client connects."""
         if principal != self.principal and self.granted_in is not RESTORED:
-            self.granted_in = STALE
+            self.granted_in = self._allowed_in = STALE
         self.principal = principal
         self.limits = self.queue.limits = limits
         self.expiry_interval = expiry_interval
@@ -187,7 +187,7 @@ class Session:
             group.came(self)
         self._replays = replays
         epoch = self._authorizer.epoch
-        if epoch is None or epoch != self._allowed_in or self._allowed_to != self.principal:
+        if epoch is None or epoch != self._allowed_in:
             self._ask_again()
         self.inflight.resume(link)
         self.fill()
@@ -278,7 +278,7 @@ class Session:
     def authorizations(self) -> AuthorizationOrder:
         """The deliveries that wait for the authorizer. Made when it is first asked, since most are not."""
         if self._authorizations is None:
-            self.undecided = self._authorizations = AuthorizationOrder(self.fill, self._failed, self._clock)
+            self._authorizations = AuthorizationOrder(self.fill, self._failed, self._clock)
             if self.is_over:
                 self._authorizations.close()
         return self._authorizations
@@ -286,7 +286,7 @@ class Session:
     @property
     def awaits_authorizer(self) -> bool:
         """Whether a delivery waits for the authorizer."""
-        return len(self.undecided) > 0
+        return self._authorizations is not None and len(self._authorizations) > 0
 
     def deliver(self, outgoing: OutgoingMessage, options: DeliveryOptions, shared_filter: str | None = None) -> None:
         """Send a message that matches the subscriptions, or queue it until the Client can take it.
@@ -337,7 +337,7 @@ class Session:
             if self.limits.upgrade_qos:
                 return False
             qos = min(qos, options.qos)
-        if options.identifiers or self.undecided:
+        if options.identifiers:
             return False
         link = self.link
         if qos:
@@ -548,7 +548,7 @@ class Session:
         epoch = self._authorizer.epoch
         if self._authorizer.checks_delivery and self._allowed_in is not RESTORED:
             self.note_loss()  # perhaps a message was withheld that is allowed now: replays must not leave it out
-        self._allowed_in, self._allowed_to = epoch, self.principal
+        self._allowed_in = epoch
         queue, inflight = self.queue, self.inflight
         if queue or inflight.entries:
             if self._rechecks is None:
