@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ import pytest
 
 from holdfast.wire import ReasonCode
 from holdfast.wire import packets as p
+from tests.certificates import CLIENT, Authority
 from tests.docs.pages import ROOT, blocks
 from tests.e2e.raw import RawClient
 from tests.processes import PATIENCE, BrokerProcess, lasting_port, unmeasured
@@ -136,3 +138,40 @@ def test_a_token_admits_until_it_expires(broker_in: Callable[..., BrokerProcess]
     _, log = broker.stop()
     assert SECRET not in log
     assert json.dumps("eyJ")[1:-1] not in log
+
+
+def test_a_client_is_the_one_in_its_certificate(broker_in: Callable[..., BrokerProcess], tmp_path: Path) -> None:
+    """Another User Name is denied; so is a client without a certificate, unless it has something else to show."""
+    authority = Authority()
+    authority.write(tmp_path, "ca")
+    authority.issue("localhost", ["localhost"]).write(tmp_path, "server")
+    authority.issue("sensor-7", usage=CLIENT).write(tmp_path, "sensor")
+    authority.issue("a/b", usage=CLIENT).write(tmp_path, "levels")
+    text = """
+[authentication.devices]
+type = "certificate"
+[listeners.default]
+endpoint = "tcp:0:interface=127.0.0.1"
+tls = { certificate = "server.pem", key = "server.key", client_ca = "ca.pem", client = "optional" }
+"""
+    broker = broker_in("--config", configured(tmp_path, text), listen=False).start()
+
+    class Device(User):
+        def __init__(self, stem: str, username: str | None, version: int = 5) -> None:
+            self.stem = stem
+            super().__init__(broker.port, username, None, version)
+
+        def greet(self, connect: p.Connect) -> None:
+            context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+            if self.stem:
+                context.load_cert_chain(tmp_path / f"{self.stem}.pem", tmp_path / f"{self.stem}.key")
+            self.socket = context.wrap_socket(self.socket, server_hostname="localhost")
+            super().greet(connect)
+
+    for version, denied in ((5, ReasonCode.BAD_USER_NAME_OR_PASSWORD), (4, 4)):
+        assert Device("sensor", None, version).code == 0
+        assert Device("sensor", "sensor-7", version).code == 0
+        assert Device("sensor", "admin", version).code == denied
+        assert Device("levels", None, version).code == denied
+        assert Device("", "sensor-7", version).code == denied
+    broker.stop()
