@@ -86,6 +86,7 @@ def cut(draw: st.DrawFn, data: bytes) -> list[bytes]:
 
 @given(st.data())
 def test_any_cut_into_frames_fragments_and_segments_is_the_plain_stream(data: st.DataObject) -> None:
+    """Control Packets need not begin with a frame, nor end with one [MQTT311-6.0.0-2], [MQTT5-6.0.0-2]."""
     plain = WebSocketDoor()
     expected = payload_of(plain.send(plain.open(), frame(STREAM)))
     sent = b""
@@ -180,6 +181,7 @@ def test_an_answer_to_a_ping_never_comes_within_a_frame() -> None:
     ],
 )
 def test_a_violation_is_closed_with_its_code_and_one_line(data: bytes, code: int) -> None:
+    """Text frames are one of them [MQTT311-6.0.0-1], [MQTT5-6.0.0-1]."""
     door = WebSocketDoor(size=1000)
     protocol = door.open()
     with log_lines() as lines:

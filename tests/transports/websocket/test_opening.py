@@ -52,6 +52,7 @@ def test_origins(origins: tuple[str, ...], origin: str | None, host: str, allowe
     [("mqtt", b"mqtt"), ("mqttv3.1", b"mqttv3.1"), ("mqttv3.1, mqtt", b"mqtt"), ("soap, mqtt", b"mqtt")],
 )
 def test_the_answer_names_the_subprotocol_and_nothing_of_the_software(offered: str, chosen: bytes) -> None:
+    """The subprotocol is mqtt [MQTT311-6.0.0-4], [MQTT5-6.0.0-4], unless the client knows only the one of MQTT 3.1."""
     door = WebSocketDoor()
     answer = door.send(door.accept(), request(Sec_WebSocket_Protocol=offered))
     assert answer.startswith(b"HTTP/1.1 101 Switching Protocols\r\n")
