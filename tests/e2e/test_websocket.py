@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.certificates import Authority
 from tests.e2e.makes import HERE, needs_mqttjs
 from tests.e2e.makes.face import Message, Options, RealClient
 from tests.e2e.makes.mqttjs_client import MqttJsClient
@@ -40,16 +41,28 @@ origins = ["{APP}"]
 """
 
 
+SECURE = """
+[listeners.secure]
+endpoint = "tcp:0:interface=127.0.0.1"
+transport = "websocket"
+tls = { certificate = "server.pem", key = "server.key" }
+"""
+
+
 class WebBroker:
     """A broker with a plain listener and two for WebSocket."""
 
     def __init__(self, folder: Path) -> None:
         file = folder / "holdfast.toml"
-        file.write_text(CONFIG)
+        self.authority = Authority()
+        self.authority.write(folder, "ca")
+        self.authority.issue("localhost", ["localhost"]).write(folder, "server")
+        self.ca = (folder / "ca.pem").read_text()
+        file.write_text(CONFIG + SECURE)
         self.process = BrokerProcess(folder, "--config", str(file), listen=False).start()
         self.ports = {
             name: int(self.process.wait_for(rf"^listening {name} ").rsplit(":", 1)[1])
-            for name in ("plain", "web", "pages")
+            for name in ("plain", "web", "pages", "secure")
         }
 
 
@@ -82,6 +95,16 @@ def test_clients_exchange_messages_with_plain_clients(broker: WebBroker, make: t
             assert web.receive() == message
     web.close()
     plain.close()
+
+
+@needs_mqttjs
+def test_a_client_in_node_exchanges_messages_over_tls(broker: WebBroker) -> None:
+    options = Options(broker.ports["secure"], 5, "secure", ("secure",), websocket="/mqtt", authority=broker.ca)
+    client = MqttJsClient(options)
+    for message in (Message("secure", b"x" * size, 1) for size in (1, 100_000)):
+        client.publish(message)
+        assert client.receive() == message
+    client.close()
 
 
 @pytest.mark.parametrize("make", MAKES)

@@ -36,6 +36,7 @@ class Options:
     persistent: bool = False  #: the Session is resumed if there is one, and outlives the Network Connection
     will: Message | None = None
     websocket: str = ""  #: the path of the WebSocket; empty for MQTT on a plain byte stream
+    authority: str = ""  #: with TLS, the certificate of the authority, in PEM (MQTT.js with a WebSocket only)
 
 
 class RealClient(ABC):

@@ -49,6 +49,8 @@ class MqttJsClient(RealClient):
         }
         if options.websocket:
             connect |= {"protocol": "ws", "path": options.websocket}
+        if options.authority:
+            connect |= {"protocol": "wss", "host": "localhost", "ca": options.authority}
         if options.version == 3:
             connect["protocolId"] = "MQIsdp"
         if options.version == 5 and options.persistent:
