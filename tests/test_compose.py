@@ -7,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from twisted.internet import reactor
 
+from holdfast.authorization.authorizer import Authorizer
 from holdfast.broker import BrokerService
 from holdfast.compose import compose_broker
-from holdfast.config import default
+from holdfast.config import default, load
 
 
 def test_building_the_broker_changes_nothing_outside_of_it(tmp_path: Path) -> None:
@@ -22,6 +24,26 @@ def test_building_the_broker_changes_nothing_outside_of_it(tmp_path: Path) -> No
     assert isinstance(broker, BrokerService)
     assert before == (sys.getswitchinterval(), gc.get_threshold(), reactor.seconds)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("check", "judged"), [("true", [False]), ('"strict"', [True]), ("false", [])])
+def test_replays_judge_publishers_by_the_rules(tmp_path: Path, check: str, judged: list[bool]) -> None:
+    """As ``authorization.check_retain_source`` says: not, users only, or guests too; and by the broker's authorizer."""
+    rules, file = tmp_path / "rules.toml", tmp_path / "holdfast.toml"
+    rules.write_text('[[rule]]\naction = ["publish", "retain"]\ntopics = ["a"]\nallow = true\n')
+    rules.chmod(0o600)
+    file.write_text(
+        f"[authorization]\nsources = ['rules']\ncheck_retain_source = {check}\n"
+        f"[authorization.rules]\ntype = 'file'\npath = '{rules}'\n"
+    )
+    config = load(file).override([], str(tmp_path / "data"), None, allow_anonymous=True, cwd=tmp_path)
+    broker = compose_broker(config, reactor=reactor, now=lambda: 1, announce=lambda _: None)
+    sources = broker._retained.sources
+    found = [] if sources is None else [sources._guests]
+    assert found == judged
+    if sources is not None:
+        assert isinstance(sources._rule, Authorizer)
+        assert broker._registry._authorizer is sources._rule
 
 
 def test_a_start_imports_what_a_broker_with_an_sqlite_file_uses() -> None:

@@ -111,6 +111,8 @@ class Authorizer:
 
     def may_keep(self, username: str | None, client_id: str | None, topic: str) -> bool:
         """Tell whether the publisher of a retained message may still retain a message of this topic, wherever it is."""
+        if not self._names_proven:  # then every publisher was judged as a guest
+            username = None
         check = self._source_check
         if check is SourceCheck.OFF or (username is None and check is not SourceCheck.STRICT):
             return True

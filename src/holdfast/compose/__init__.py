@@ -39,6 +39,7 @@ from holdfast.compose.audit import compose_audit, denials_of, open_audit, witnes
 from holdfast.compose.authentication import compose_authentication
 from holdfast.compose.failures import compose_ban_api, compose_failures
 from holdfast.config import Config
+from holdfast.config.sections.authorization import STRICT
 from holdfast.config.sections.listeners import ListenerConfig
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.listening import BACKLOG, Listener, Listening
@@ -281,9 +282,12 @@ def compose_broker(
         upgrade_command=config.upgrade_command,
         on_corruption=OnCorruption(config.storage.on_corruption),
     )
+    authorizer, checked = authorizer_of(config), config.authorization.check_retain_source
     parts = compose_retainer(
         config.retainer, durable=durable, clock=reactor, now=now,
         control_characters=config.mqtt.control_characters == "accept",
+        keep_rule=authorizer if checked and config.authorization.is_configured else None,
+        judges_guests=checked == STRICT,
     )  # fmt: skip
     exempt = Exempt([TrustedProxies(listener.trusted_proxies) for listener in config.listeners.values()])
     bans = Bans(now=lambda: now() / 1000, exempt=exempt)
@@ -296,7 +300,7 @@ def compose_broker(
         now=now,
         retained=parts.retained,
         states=DurableSessionStates(durable, reactor),
-        authorizer=authorizer_of(config),
+        authorizer=authorizer,
         authenticator=authentication.authenticator,
         enhanced_authenticator=authentication.enhanced_authenticator,
         ownership=owners_only if config.authentication.is_configured else names_ignored,

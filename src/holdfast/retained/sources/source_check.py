@@ -58,7 +58,7 @@ class SourceCheck:
     def start(self) -> None:
         """Begin to survey the stored messages. Until then, and while none is done, replays look at each message."""
         self._running = True
-        self._follow_rules()
+        self.follow_rules()
 
     def stop(self) -> None:
         """Survey nothing more."""
@@ -69,7 +69,7 @@ class SourceCheck:
 
     def stretch(self, low: str) -> Stretch:
         """Return the stretch of the topics from ``low`` on: whether replays have to look at each publisher there."""
-        self._follow_rules()
+        self.follow_rules()
         # Without an epoch, each call may have another answer: nothing is known in advance.
         return LOOKED if self._survey is None else self._survey.stretches.at(low)
 
@@ -105,8 +105,8 @@ class SourceCheck:
         self._failure.succeeded()
         return may_keep
 
-    def _follow_rules(self) -> None:
-        """Survey anew if the rules have changed."""
+    def follow_rules(self) -> None:
+        """Survey anew if the rules have changed. Replays look at that too; after a reload it need not wait for one."""
         epoch = self._rule.epoch
         if not self._running or (epoch is not None and self._survey is not None and epoch == self._epoch):
             return
@@ -127,7 +127,7 @@ class SourceCheck:
         survey = self._survey
         assert survey is not None
         if self._rule.epoch != self._epoch:  # some messages were judged by older rules
-            self._follow_rules()
+            self.follow_rules()
             return
         if survey.withheld or survey.withheld != (self.stored_withheld or 0):
             self._log.warn(
