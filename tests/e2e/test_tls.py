@@ -241,3 +241,23 @@ def test_a_certificate_is_renewed_under_load_and_no_connection_is_lost(place: Pl
 @pytest.mark.nightly
 def test_certificates_are_renewed_again_and_again_under_load(place: Place) -> None:
     rotate(place, 6)
+
+
+def test_websocket_over_tls(place: Place) -> None:
+    broker = place.start(more='transport = "websocket"\n')
+    context = ssl.create_default_context(cafile=str(place.folder / "ca.pem"))
+    context.set_alpn_protocols(["http/1.1"])
+    with (
+        socket.create_connection(("localhost", broker.port), timeout=PATIENCE) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as client,
+    ):
+        assert client.selected_alpn_protocol() == "http/1.1"
+        client.sendall(
+            b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+            b"Sec-WebSocket-Protocol: mqtt\r\n\r\n"
+        )
+        assert client.recv(4096).startswith(b"HTTP/1.1 101")
+        connect = b"\x10\x0d\0\x04MQTT\x04\x02\0\x3c\0\x01c"
+        client.sendall(bytes([0x82, 0x80 | len(connect), 0, 0, 0, 0]) + connect)
+        assert client.recv(4096) == b"\x82\x04\x20\x02\0\0"
