@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from ipaddress import ip_address
 
 import pytest
@@ -184,3 +186,20 @@ def test_a_banned_client_identifier_is_refused_before_its_password_is_verified(
     broker.bans.add(ban_of("clientid", "c0", by="", reason="", at=0, until=None))
     assert code(broker.login(b"right", version=version)) == told
     assert broker.passwords.asked == 0
+
+
+@pytest.mark.parametrize("end", ["it goes", "it is answered"])
+def test_a_client_that_has_waited_is_freed_at_once(broker: Guarded, end: str) -> None:
+    client = [broker.login(b"wrong") for _ in range(6)][-1]
+    gone = weakref.ref(client.connection)
+    gc.disable()
+    try:
+        if end == "it goes":
+            client.drop()
+        else:
+            broker.advance(1)
+            client.connection.lost()
+        del client
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -1,0 +1,103 @@
+"""Failed logins, bans and the audit log of a whole broker. A proxy tells the addresses."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.wire import encode
+from holdfast.wire import packets as p
+from tests.e2e.logins import set_user
+from tests.processes import BrokerProcess
+
+pytestmark = pytest.mark.e2e
+
+Brokers = Callable[..., BrokerProcess]
+
+ATTACKER, BYSTANDER = 66, 1
+ACCEPTED, WRONG = b"\x20\x02\0\0", b"\x20\x02\0\4"
+
+
+@pytest.fixture
+def broker(broker_in: Brokers, tmp_path: Path) -> BrokerProcess:
+    """A broker behind a proxy: guests are admitted, a password is always wrong. Six failures are a ban."""
+    set_user(tmp_path, "alice", "secret")
+    file = tmp_path / "holdfast.toml"
+    file.write_text(
+        '[listeners.x]\nendpoint = "haproxy:tcp:0:interface=127.0.0.1"\nallow_anonymous = true\n'
+        '[authentication]\nscram_file = "users.scram"\n[audit]\nfile = "audit.log"\n'
+        '[failed_logins]\nfree_per_minute = 3\nlongest_delay = "1s"\nmax_count = 6\n'
+    )
+    return broker_in("--config", str(file), listen=False).start()
+
+
+def connect(broker: BrokerProcess, number: int, password: bytes | None = None) -> socket.socket:
+    """Send CONNECT as a client of the proxy, without waiting for the answer."""
+    client = socket.create_connection(("127.0.0.1", broker.port), timeout=30)
+    user = None if password is None else "alice"
+    packet = encode(p.Connect(f"c{number}", 4, True, 0, user, password), 4)
+    client.sendall(b"PROXY TCP4 192.0.2.%d 192.0.2.99 5555 1883\r\n" % number + packet)
+    return client
+
+
+def answer(client: socket.socket) -> bytes:
+    """Return the CONNACK; b"" if the broker closes the connection."""
+    try:
+        return client.recv(4)
+    except ConnectionResetError:
+        return b""
+
+
+def holdfast(broker: BrokerProcess, *words: str) -> str:
+    """Run a command for this broker."""
+    command = [sys.executable, "-m", "holdfast.cli", *words, "--data-dir", str(broker.directory / "data")]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def audited(broker: BrokerProcess, event: str) -> list[dict[str, Any]]:
+    """Return the events of this kind."""
+    lines = (broker.directory / "audit.log").read_text().splitlines()
+    return [found for found in map(json.loads, lines) if found["event"] == event]
+
+
+def test_who_guesses_is_delayed_and_banned_while_others_go_on(broker: BrokerProcess) -> None:
+    for _ in range(3):
+        assert answer(connect(broker, ATTACKER, b"wrong")) == WRONG
+    delayed = connect(broker, ATTACKER, b"wrong")
+    assert answer(connect(broker, BYSTANDER)) == ACCEPTED
+    assert answer(delayed) == WRONG
+    last = [connect(broker, ATTACKER, b"wrong") for _ in range(2)]
+    assert [answer(client) for client in last] == [WRONG, WRONG]
+    broker.wait_for("its address is banned")
+    assert answer(connect(broker, ATTACKER)) == b""
+    assert answer(connect(broker, BYSTANDER)) == ACCEPTED
+    assert "peerhost 192.0.2.66 is banned until " in holdfast(broker, "ban", "list")
+    holdfast(broker, "ban", "remove", "192.0.2.66")
+    assert answer(connect(broker, ATTACKER)) == ACCEPTED
+    broker.stop()
+    refused = audited(broker, "refused")
+    assert ["its answer waits for 1 s" in event["cause"] for event in refused] == [False] * 3 + [True] * 2 + [False]
+
+
+def test_an_operators_ban_ends_connections_and_survives_a_restart(broker: BrokerProcess) -> None:
+    banned, other = connect(broker, ATTACKER), connect(broker, BYSTANDER)
+    assert answer(banned) == answer(other) == ACCEPTED
+    holdfast(broker, "ban", "add", "192.0.2.64/28", "--reason", "scans")
+    assert answer(banned) == b""
+    other.sendall(encode(p.Pingreq(), 4))
+    assert answer(other) == encode(p.Pingresp(), 4)
+    broker.stop()
+    (operated,) = audited(broker, "operated")
+    assert (operated["operator"], operated["who"], operated["status"]) == (getpass.getuser(), "192.0.2.64/28", 200)
+    assert [event["client_id"] for event in audited(broker, "connected")] == ["c66", "c1"]
+    broker.start()
+    assert answer(connect(broker, ATTACKER)) == b""
+    assert answer(connect(broker, BYSTANDER)) == ACCEPTED
