@@ -351,3 +351,26 @@ def test_the_log_and_the_figures_tell_what_is_withheld() -> None:
     assert "1 of 2 retained messages are withheld from replays" in told[1]
     assert broker.retained.sources is not None
     assert broker.retained.sources.withheld == 2
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_resumed_replay_follows_the_rules_of_its_new_connection(tmp_path: Path, restarted: bool) -> None:
+    """Of the broker's next process too: the position is stored, and permissions are asked anew."""
+    rules = everything()
+    options: dict[str, Any] = {"authorizer": rules, "checks_sources": True, "flow": SMALL}
+    broker = RestartableBroker(tmp_path / "db", limits=Limits(max_inflight=2), **options)
+    fill(broker, {f"t/{number}": "u" for number in range(8)})
+    client = broker.client("c", clean=False)
+    client.send(p.Subscribe(1, (p.SubscriptionRequest("t/#", 1),)))
+    assert [one.topic for one in client.got(p.Publish)] == ["t/0", "t/1"]
+    client.drop()
+    rules.change({"c": ["t/0", "t/1", "t/3", "t/4", "t/5"]}, {"u": ["t/0", "t/1", "t/2", "t/5", "t/6"]})
+    if restarted:
+        broker.commit()
+        broker = broker.restart()
+    client = broker.client("c", clean=False)
+    again = [one for one in client.backlog if isinstance(one, p.Publish)]
+    assert [one.topic for one in again] == ["t/0", "t/1"]
+    client.send(*(p.Puback(one.packet_identifier) for one in again))
+    assert [topic for topic, _, _, _ in client.messages()] == ["t/5"]
+    broker.kill()
