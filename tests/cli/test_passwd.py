@@ -63,7 +63,10 @@ def test_users_are_listed_and_removed(path: Path) -> None:
     result = run("list", path)
     assert result.stdout == "alice  (argon2id, m 19456, t 2, p 1)\nbob  (PBKDF2-SHA512, iterations 101)\n"
     assert run("remove", path, "bob").stdout == f"{path}: bob was removed\n"
-    assert list(json.loads(run("list", path, "--json").stdout)["users"]) == ["alice"]
+    assert json.loads(run("list", path, "--json").stdout) == {
+        "user": "alice",
+        "hash": "argon2id, m 19456, t 2, p 1",
+    }
     result = run("remove", path, "bob")
     assert (result.exit_code, result.stderr) == (1, f"{path}: there is no user bob\n")
 

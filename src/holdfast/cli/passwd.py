@@ -103,11 +103,11 @@ def list_users(file: Path, as_json: bool) -> None:
     from holdfast.auth.passwords.users import read
 
     users, _ = read(file)
-    if as_json:
-        show_json({"file": click.format_filename(file), "users": {user: kind(users[user]) for user in sorted(users)}})
-        return
     for user in sorted(users):
-        show(f"{user}  ({kind(users[user])})")
+        if as_json:
+            show_json({"user": user, "hash": kind(users[user])})
+        else:
+            show(f"{user}  ({kind(users[user])})")
 
 
 def _password(*, confirmed: bool) -> bytes:
