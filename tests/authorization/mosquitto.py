@@ -109,7 +109,8 @@ class Mosquitto:
         assert self._process is not None
         self._files += 1
         mark = f"mark/{self._files}"
-        self.acl.write_text(f"{lines}\nuser {ADMIN}\ntopic readwrite #\ntopic readwrite $x/#\nuser marker\ntopic write {mark}\n")
+        admin = f"user {ADMIN}\ntopic readwrite #\ntopic readwrite $x/#\n"
+        self.acl.write_text(f"{lines}\n{admin}user marker\ntopic write {mark}\n")
         self._process.send_signal(signal.SIGHUP)
         deadline = time.monotonic() + _PATIENCE
         while True:

@@ -1,0 +1,102 @@
+"""Files with rules: what they mean, and every mistake with its line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.authorization.mosquitto_file import read_acl
+from holdfast.authorization.rule import EVERY_ACTION, Action
+from holdfast.authorization.rule_file import read_rules
+from holdfast.authorization.ruleset import RuleList
+from holdfast.config.problems import ConfigError
+
+RULE = '[[rule]]\ntopics = ["a"]\naction = ["publish"]\nallow = true\n'
+
+
+def problems(read: Callable[[Path], RuleList], path: Path, text: str) -> list[str]:
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read(path)
+    return [str(problem).removeprefix(f"{path}:") for problem in caught.value.problems]
+
+
+def test_rules_groups_and_lines(tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text(
+        '[groups]\nsensors = ["a", "b"]\n\n[[rule]]\ngroups = ["sensors"]\naddresses = ["10.0.0.0/8", "unix"]\n'
+        'topics = ["s/%u/#"]\naction = "all"\nallow = true\n' + RULE
+    )
+    listed = read_rules(path)
+    first, second = listed.rules
+    assert (first.origin, second.origin) == (f"{path}:4", f"{path}:10")
+    assert (first.actions, second.actions) == (EVERY_ACTION, frozenset({Action.PUBLISH}))
+    assert listed.groups == {"a": frozenset({"sensors"}), "b": frozenset({"sensors"})}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"{RULE}user = ['x']\n", "5: rule.user: unknown key; did you mean rule.users?"),
+        (RULE.replace("allow = true\n", ""), "1: rule: has no allow; allowed: true or false"),
+        (RULE.replace('["a"]', "[]"), "2: rule.topics: found []; allowed: a list of one or more Topic Filters"),
+        (RULE.replace('"a"', '"a/x%u"'), '2: rule.topics: found "a/x%u"; allowed: %u, %c and %g as whole levels'),
+        (RULE.replace('"a"', '"a/#/b"'), "2: rule.topics: found \"a/#/b\": '#' stands alone in the last level"),
+        (f"{RULE}users = []\n", "5: rule.users: found []; allowed: a list of one or more names"),
+        (f'{RULE}addresses = ["10.0.0.1/8"]\n', '5: rule.addresses: found "10.0.0.1/8", which has bits after'),
+        ('[rules]\nx = 1\n', "1: rules: unknown key; did you mean [[rule]]?"),
+        ("[[rule]\n", "1: not TOML: "),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_rule_file_has_its_line(tmp_path: Path, text: str, message: str) -> None:
+    (found,) = problems(read_rules, tmp_path / "rules.toml", text)
+    assert found.startswith(message)
+
+
+def test_every_mistake_is_told(tmp_path: Path) -> None:
+    text = RULE.replace("true", "1") + RULE.replace('"publish"', '"write"')
+    assert len(problems(read_rules, tmp_path / "rules.toml", text)) == 2
+
+
+@pytest.mark.parametrize("read", [read_rules, read_acl])
+def test_a_file_that_everyone_may_write_is_refused(tmp_path: Path, read: Callable[[Path], RuleList]) -> None:
+    path = tmp_path / "rules"
+    path.write_text("")
+    assert read(path).rules == ()
+    path.chmod(0o646)
+    with pytest.raises(ConfigError, match="every user of this machine may change these rules; run: chmod o-w"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("topic read a\ntopics read a", '2: found "topics read a"; allowed: user, topic, pattern and a space'),
+        ("topic reed a", '1: found the access "reed"; allowed: read, write, readwrite, deny'),
+        ("topic", "1: found the topic \"\": a Topic Filter has at least one character"),
+        ("user ", "1: no name follows the word user"),
+        ("pattern read a/%g", '1: found the topic "a/%g"; allowed in patterns: %u and %c'),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_an_acl_file_has_its_line(tmp_path: Path, text: str, message: str) -> None:
+    (found,) = problems(read_acl, tmp_path / "acl", text)
+    assert found.startswith(message)
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_examples_can_be_used(tmp_path: Path) -> None:
+    examples = ROOT / "etc" / "examples"
+    assert len(read_rules(examples / "rules.toml").rules) == 5
+    assert len(read_acl(examples / "mosquitto.acl").rules) == 5
+    page = (ROOT / "docs" / "operator" / "permissions.md").read_text()
+    on_page = re.findall(r"(?ms)^```rules\n(.*?)^```$", page)
+    assert len(on_page) == 3
+    for text in on_page:
+        path = tmp_path / "rules.toml"
+        path.write_text(text)
+        assert read_rules(path).rules
