@@ -9,6 +9,8 @@ import pytest
 
 from holdfast.wire import Properties, encode
 from holdfast.wire import packets as p
+from tests.authorizers import Permissions
+from tests.doubles import MemoryBroker
 from tests.test_protocol import Door
 from tests.transports.websocket.client import CLOSE, PING, TEXT, WebSocketDoor, frame, request
 
@@ -18,12 +20,12 @@ def _connect(client_id: str = "a", expiry: int = 0) -> bytes:
     return encode(p.Connect(client_id, 5, clean_start=True, properties=properties), 5)
 
 
-def _publish(topic: str, retain: bool = False, **properties: object) -> bytes:
-    return encode(p.Publish(topic, b"x", 1, retain, packet_identifier=1, properties=Properties(**properties)), 5)  # type: ignore[arg-type]
+def _publish(topic: str, retain: bool = False, qos: int = 1, **properties: object) -> bytes:
+    return encode(p.Publish(topic, b"x", qos, retain, packet_identifier=1, properties=Properties(**properties)), 5)  # type: ignore[arg-type]
 
 
-def _subscribe(topic_filter: str) -> bytes:
-    return encode(p.Subscribe(1, (p.SubscriptionRequest(topic_filter, 1),)), 5)
+def _subscribe(topic_filter: str, qos: int = 1) -> bytes:
+    return encode(p.Subscribe(1, (p.SubscriptionRequest(topic_filter, qos),)), 5)
 
 
 LIVES = {
@@ -34,6 +36,7 @@ LIVES = {
     "it published": [_connect(), _publish("a/b", retain=True)],
     "it published a run": [_connect(), _publish("a/b"), 3 * _publish("a/b")],
     "it received": [_connect(), _subscribe("a/#"), _publish("a/b")],
+    "it received with QoS 2": [_connect(), _subscribe("a/#", 2), _publish("a/b", qos=2)],
     "it was replayed to": [_connect(), _publish("a/b", retain=True), _subscribe("a/#")],
     "it was a member of a group": [_connect(), _subscribe("$share/g/a/#"), _publish("a/b")],
     "it sent too many properties": [_connect(), _publish("a/b", user_properties=(("", ""),) * 200)],
@@ -115,6 +118,36 @@ def test_a_connection_that_was_taken_over_is_freed_at_once() -> None:
         first.connectionLost()
         del first
         door.broker.clock.advance(30)
+        assert gone() is None
+        assert _cycles() == []
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+def test_a_session_whose_waiting_messages_were_judged_again_is_freed_at_once() -> None:
+    """Its Client was away while the permissions changed, then came back and ended the Session."""
+    permissions = Permissions()
+    broker = MemoryBroker(authorizer=permissions)
+    publisher = broker.client("p", 5)
+
+    def life() -> weakref.ref[object]:
+        client = broker.client("a", 5, properties=Properties(session_expiry_interval=60))
+        client.subscribe("t/#", qos=2)
+        client.drop()
+        publisher.publish("t/a", qos=1)
+        permissions.deny("receive", "t/b")
+        client = broker.client("a", 5, clean=False)
+        assert client.messages() or client.backlog
+        client.send(p.Disconnect())
+        return weakref.ref(client.connection)
+
+    life()
+    gc.freeze()  # what another test left is not looked at
+    gc.disable()
+    try:
+        gone = life()
+        broker.advance(30)
         assert gone() is None
         assert _cycles() == []
     finally:
