@@ -274,6 +274,26 @@ def test_a_granted_subscription_costs_no_question_and_a_filtered_one_a_question_
     assert len(clients[1].messages()) == 40
 
 
+def test_routes_of_those_that_may_receive_a_topic_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every Client subscribes to all topics, and may receive its own: each topic has a route of its own."""
+    monkeypatch.setattr("holdfast.sessions.routing.routing_table._MOST_JUDGED", 100)
+    permissions = Permissions()
+    broker = MemoryBroker(authorizer=permissions, authenticator=ByAddress())
+    clients = [broker.client(f"c{number}") for number in range(10)]
+    for number, client in enumerate(clients):
+        for other in range(10):
+            if other != number:
+                permissions.deny("receive", f"t/{other}/#", address=f"c{number}")
+        client.subscribe("#")
+    publisher = broker.client("p", 5)
+    for number in 10 * list(range(10)):
+        publisher.publish(f"t/{number}/x")
+        publisher.publish(f"t/{number}/y")
+    assert len(broker.router.table._permitted) <= 11
+    for number, client in enumerate(clients):
+        assert [topic for topic, *_ in client.messages()] == 10 * [f"t/{number}/x", f"t/{number}/y"]
+
+
 def test_a_member_of_a_group_that_may_receive_a_message_gets_it() -> None:
     """The message of a member that may not is the next one's."""
     permissions = Permissions()

@@ -62,6 +62,8 @@ class Route:
 #: the most Topic Names whose routes are remembered, and the most characters of such a name
 _MOST_ROUTES = 65_536
 _LONGEST_REMEMBERED = 200
+#: the most Sessions in the routes of those that may receive a topic: each takes some 10 bytes
+_MOST_JUDGED = 1_000_000
 
 
 def merged(subscriptions: list[Subscription]) -> DeliveryOptions:
@@ -89,8 +91,11 @@ class RoutingTable:
         self._routes: dict[str, Route] = {}
         #: routes by the identities of the subscriptions that match
         self._same: dict[tuple[int, ...], Route] = {}
-        #: by the number of a route and the permissions of its Sessions: the route of these only
-        self._permitted: dict[tuple[int, tuple[bool, ...]], Route] = {}
+        #: by the number of a route and the permissions of its Sessions, a byte for each: the route of these only
+        self._permitted: dict[tuple[int, bytes], Route] = {}
+        #: by the number of a route: its Sessions, for deliveries that are allowed
+        self._allowed: dict[int, tuple[Match, ...]] = {}
+        self._judged = 0  # how many Sessions there are in all permitted routes, allowed or not
         self._numbered: dict[int, Route] = {}
         self._numbers = count()
         self.forget_routes()
@@ -167,6 +172,8 @@ class RoutingTable:
         self._routes.clear()
         self._same.clear()
         self._permitted.clear()
+        self._allowed.clear()
+        self._judged = 0
         self._numbered.clear()
         # The route of a topic without subscribers. The table does not remember its topics: finding it again is as fast,
         # and a million topics without subscribers must not displace the remembered routes.
@@ -188,14 +195,20 @@ class RoutingTable:
 
     def _permitted_route(self, route: Route, topic: str) -> Route:
         """Return the route without the Sessions that may not receive messages of this topic."""
-        allowed = tuple(
+        allowed = bytes(
             not match.checked or self._receivers.may_receive(match.session.principal, topic) for match in route.matches
         )
         permitted = self._permitted.get((route.number, allowed))
         if permitted is None:
-            matches = tuple(evolve(match, checked=False) for match in compress(route.matches, allowed))
+            if self._judged > _MOST_JUDGED:
+                self.forget_routes()
+            self._judged += len(allowed)
+            every = self._allowed.get(route.number)
+            if every is None:
+                every = self._allowed[route.number] = tuple(evolve(match, checked=False) for match in route.matches)
+            matches = tuple(compress(every, allowed))
             permitted = self._permitted[route.number, allowed] = self._numbered_route(
-                matches, route.groups, len(route.matches) - len(matches)
+                matches, route.groups, len(allowed) - len(matches)
             )
         return permitted
 
