@@ -32,6 +32,7 @@ REPORTS = {
     ("db", "check"): {"database", "ok", "fault", "schema", "newest_schema", "library", "checks"},
     ("db", "upgrade"): {"steps", "backups"},
     ("db", "verify", "good.db"): {"backup", "good", "fault", "checks", "schema", "current", "messages"},
+    ("doctor",): {"problems", "findings"},
     ("retainer", "clean", "x"): {"count", "dry_run"},
     ("retainer", "history", "--config", "h.toml"): {"seq", "topic", "op"},
     ("retainer", "import", "messages"): {"imported", "unchanged", "kept", "cleared", "expired", "rejected", "reasons"},

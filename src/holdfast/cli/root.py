@@ -29,6 +29,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
         "config": "holdfast.cli.config_reference:config",
         "db": "holdfast.cli.database.group:db",
         "passwd": "holdfast.cli.passwd:passwd",
+        "doctor": "holdfast.cli.doctor:doctor",
         "ping": "holdfast.cli.ping:ping",
         "retainer": "holdfast.cli.retainer.group:retainer",
         "run": "holdfast.cli.run:run",

@@ -1,0 +1,5 @@
+"""``holdfast doctor``: looks for what will hurt an operator later, in the configuration and on the machine.
+
+Each module has the checks of one subject. A check changes nothing, besides a small file that measures the disk and is
+deleted at once. May import ``config``, ``storage`` and ``auth``.
+"""

@@ -1,0 +1,36 @@
+"""The examination: all checks, one after the other. A check that itself fails is a finding too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from holdfast.config import Config
+from holdfast.doctor import clock, database, disk, exposure, file_modes, open_files
+from holdfast.doctor.finding import Check, Finding, problem
+
+CHECKS: Sequence[Check] = (
+    exposure.open_to_everyone,
+    exposure.unlimited_rights,
+    exposure.unlimited_connections,
+    file_modes.configuration_file,
+    file_modes.data_directory,
+    open_files.open_files,
+    open_files.backlog,
+    disk.room,
+    disk.kind,
+    disk.sync_time,
+    database.sqlite_version,
+    database.schema,
+    clock.synchronised,
+    clock.not_set_back,
+)
+
+
+def examine(config: Config, checks: Sequence[Check] = CHECKS) -> Iterator[Finding]:
+    """Yield what the checks find."""
+    for check in checks:
+        try:
+            yield from check(config)
+        except Exception as error:  # noqa: BLE001 - the other checks are made all the same
+            name = f"{check.__module__.rpartition('.')[2]}.{check.__name__}"
+            yield problem(name, f"this check failed: {error!r}", "run this as the broker's user, or report it")

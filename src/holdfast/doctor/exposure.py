@@ -1,0 +1,52 @@
+"""What strangers can reach: listeners beyond this machine, and what limits those who come through them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.config import Config
+from holdfast.config.sections.listeners import ListenerConfig
+from holdfast.doctor.finding import Finding, advice, problem
+
+_EXAMPLE = "take it from etc/examples/internet.toml"
+
+
+def exposed(config: Config) -> Iterator[tuple[str, ListenerConfig]]:
+    """Yield the listeners that other machines can reach, with their keys."""
+    for name, listener in config.listeners.items():
+        if not listener.is_loopback:
+            yield f"listeners.{name}", listener
+
+
+def open_to_everyone(config: Config) -> Iterator[Finding]:
+    """Yield a finding for each exposed listener that admits clients without authentication."""
+    for key, listener in exposed(config):
+        if listener.allow_anonymous:
+            yield problem(
+                f"{key}.allow_anonymous",
+                "everyone who reaches it can connect" + ("" if _is_authorized(config) else ", and publish everything"),
+                "remove it, and let clients authenticate; or give guests rules in an authorization source",
+            )
+
+
+def unlimited_connections(config: Config) -> Iterator[Finding]:
+    """Yield advice for each exposed listener on which one address may take all connections."""
+    for key, listener in exposed(config):
+        if listener.max_connections_per_address is None:
+            yield advice(
+                f"{key}.max_connections_per_address", "one stranger can take all connections of the process", _EXAMPLE
+            )
+
+
+def unlimited_rights(config: Config) -> Iterator[Finding]:
+    """Yield advice if clients that other machines can send may publish and subscribe to everything."""
+    if any(True for _ in exposed(config)) and not _is_authorized(config):
+        yield advice(
+            "authorization",
+            "no source of rules is configured, so each client may publish, clear and read everything",
+            "see docs/operator/permissions.md",
+        )
+
+
+def _is_authorized(config: Config) -> bool:
+    return bool(config.authorization.sources)

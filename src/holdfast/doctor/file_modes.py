@@ -1,0 +1,65 @@
+"""The owners and the modes of the files: who else on this machine can read secrets, or change what the broker does."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast.config import Config
+from holdfast.doctor.finding import Finding, problem
+
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_OPEN_TO_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def configuration_file(config: Config) -> Iterator[Finding]:
+    """Yield a finding if others than its owner can change the configuration file, or a folder above it."""
+    if config.file is None:
+        return
+    for path in (config.file, config.file.parent):
+        status = path.stat()
+        sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+        if status.st_mode & _WRITABLE_BY_OTHERS and not sticky:
+            yield problem(path, f"others than its owner can write to it ({_mode(status)})", f"chmod go-w {path}")
+
+
+def data_directory(config: Config) -> Iterator[Finding]:
+    """Yield a finding for the data directory and each file in it that others than its owner can read or write."""
+    folder = config.data_dir
+    if not folder.is_dir():
+        return
+    owner = folder.stat().st_uid
+    for path in (folder, *sorted(folder.iterdir())):
+        status = path.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            continue
+        if status.st_mode & _OPEN_TO_OTHERS:
+            yield problem(path, f"others than its owner can use it ({_mode(status)})", f"chmod go= {path}")
+        if status.st_uid != owner:
+            yield problem(
+                path,
+                f"it belongs to user {status.st_uid}, and the data directory to user {owner}: the broker may not be"
+                " able to use it",
+                f"chown {owner} {path}",
+            )
+
+
+def secret_file(path: Path, content: str) -> Iterator[Finding]:
+    """Yield a finding if the file with this secret content is open to others than its owner and its group's readers."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        yield problem(path, f"{content}: it cannot be read: {error.strerror}", "create it, or mend its path")
+        return
+    if status.st_mode & (stat.S_IRWXO | stat.S_IWGRP):
+        yield problem(path, f"{content}: others can use it ({_mode(status)})", f"chmod g-w,o= {path}")
+    if not os.access(path, os.R_OK):
+        yield problem(
+            path, f"{content}: this user cannot read it", "run this as the broker's user, or change its owner"
+        )
+
+
+def _mode(status: os.stat_result) -> str:
+    return f"mode {stat.S_IMODE(status.st_mode):04o}"

@@ -1,0 +1,42 @@
+"""``holdfast doctor``: its output and its exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from holdfast.cli import main
+
+
+def doctor(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["doctor", *map(str, arguments)])
+
+
+def test_a_machine_without_problems(tmp_path: Path) -> None:
+    result = doctor("--data-dir", tmp_path / "data")
+    assert result.exit_code == 0
+    assert "0 problems" in result.stdout.splitlines()[-1]
+
+
+def test_problems_come_first_and_give_status_3(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o777)
+    data.chmod(0o777)
+    result = doctor("--data-dir", data)
+    assert result.exit_code == 3
+    assert result.stdout.startswith(
+        f"problem: {data}: others than its owner can use it (mode 0777); chmod go= {data}\n"
+    )
+    found = json.loads(doctor("--data-dir", data, "--json").stdout)
+    assert found["problems"] == 1
+    assert found["findings"][0].keys() == {"weight", "subject", "message", "remedy"}
+
+
+def test_a_wrong_configuration_is_a_problem(tmp_path: Path) -> None:
+    file = tmp_path / "holdfast.toml"
+    file.write_text("[mqtt]\nmax_paket_size = 1\n")
+    result = doctor("--config", file)
+    assert result.exit_code == 3
+    assert f"{file}:2: mqtt.max_paket_size: unknown key; did you mean mqtt.max_packet_size?" in result.stdout

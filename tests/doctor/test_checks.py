@@ -1,0 +1,172 @@
+"""Each check of ``holdfast doctor``: it finds its fault, says what to do, and is silent without the fault."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from holdfast.config import Config, default, load
+from holdfast.doctor import clock, database, disk, exposure, file_modes, open_files
+from holdfast.doctor.examination import examine
+from holdfast.doctor.finding import Finding, Weight
+from holdfast.storage.revisions import TIME_SHIFT
+from tests.storage.doubles import fresh_file
+
+NOTHING: list[str] = []
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """The default configuration, with a data directory that a broker has made."""
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o700)
+    fresh_file(folder, "holdfast.db")
+    for path in folder.iterdir():
+        path.chmod(0o600)
+    return default(tmp_path)
+
+
+def told(findings: Iterator[Finding]) -> list[str]:
+    return [f"{one.weight.value}: {one.message}; {one.remedy}" for one in findings]
+
+
+def test_files_that_others_can_use(config: Config) -> None:
+    assert told(file_modes.data_directory(config)) == NOTHING
+    database_file = config.data_dir / "holdfast.db"
+    database_file.chmod(0o640)
+    config.data_dir.chmod(0o755)
+    found = list(file_modes.data_directory(config))
+    assert [one.subject for one in found] == [str(config.data_dir), str(database_file)]
+    assert found[1].remedy == f"chmod go= {database_file}"
+    assert all(one.weight is Weight.PROBLEM for one in found)
+
+
+def test_a_configuration_that_others_can_change(config: Config, tmp_path: Path) -> None:
+    file = tmp_path / "holdfast.toml"
+    file.write_text("")
+    file.chmod(0o644)
+    tmp_path.chmod(0o755)
+    assert told(file_modes.configuration_file(load(file))) == NOTHING
+    file.chmod(0o666)
+    assert told(file_modes.configuration_file(load(file))) == [
+        f"problem: others than its owner can write to it (mode 0666); chmod go-w {file}"
+    ]
+    assert told(file_modes.configuration_file(config)) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("mode", "count"), [(0o600, 0), (0o640, 0), (0o644, 1), (0o660, 1), (None, 1)], ids=["", "", "", "", "missing"]
+)
+def test_a_secret_that_others_can_read(tmp_path: Path, mode: int | None, count: int) -> None:
+    file = tmp_path / "key.pem"
+    if mode is not None:
+        file.write_text("")
+        file.chmod(mode)
+    assert len(told(file_modes.secret_file(file, "a private key"))) == count
+
+
+@pytest.mark.parametrize(
+    ("hard", "most", "expected"),
+    [
+        (100_000, None, NOTHING),
+        (1_000, None, ["advice: 1,000 suffice for 800 connections"]),
+        (1_000, 800, NOTHING),
+        (1_000, 801, ["problem: the listeners allow 801 connections, but 1,000 open files suffice for 800"]),
+        (resource.RLIM_INFINITY, 801, NOTHING),
+    ],
+)
+def test_open_files(
+    config: Config, monkeypatch: pytest.MonkeyPatch, hard: int, most: int | None, expected: list[str]
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (hard, hard))
+    listeners = {"default": evolve(config.listeners["default"], max_connections=most)}
+    found = told(open_files.open_files(evolve(config, listeners=listeners)))
+    assert [line.partition(";")[0] for line in found] == expected
+
+
+@pytest.mark.parametrize(("content", "count"), [("4096\n", 0), ("128\n", 1), ("", 0), (None, 0)])
+def test_a_short_backlog(config: Config, tmp_path: Path, content: str | None, count: int) -> None:
+    file = tmp_path / "somaxconn"
+    if content is not None:
+        file.write_text(content)
+    assert len(told(open_files.backlog(config, file))) == count
+
+
+def test_a_full_disk(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = type(shutil.disk_usage("/"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(1 << 40, 0, 1 << 20))
+    [line] = told(disk.room(config))
+    assert line.startswith("problem: its disk has 1 MB left")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(1 << 40, 0, 1 << 31))
+    assert told(disk.room(config)) == NOTHING
+
+
+def test_a_network_file_system(config: Config, tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/sda / ext4 rw 0 0\nserver:/x {config.data_dir} nfs4 rw 0 0\n")
+    [line] = told(disk.kind(config, mounts))
+    assert line.startswith("problem: it is on a file system of type nfs4")
+    mounts.write_text(f"server:/x / nfs4 rw 0 0\n/dev/sda {config.data_dir.parent} ext4 rw 0 0\n")
+    assert told(disk.kind(config, mounts)) == NOTHING
+
+
+def test_a_slow_sync(config: Config) -> None:
+    before = sorted(config.data_dir.iterdir())
+    assert [line.partition(":")[0] for line in told(disk.sync_time(config, lambda _: 0.03))] == ["advice"]
+    assert told(disk.sync_time(config, lambda _: 0.001)) == NOTHING
+    list(disk.sync_time(config))
+    assert sorted(config.data_dir.iterdir()) == before
+
+
+def test_a_clock_that_was_set_back(config: Config) -> None:
+    with sqlite3.connect(config.data_dir / "holdfast.db") as connection:
+        connection.execute("INSERT INTO nodes VALUES (1, ?, 0, 0, 0, NULL)", (2_000_000 << TIME_SHIFT,))
+    assert told(clock.not_set_back(config, lambda: 2_000.0)) == NOTHING
+    [line] = told(clock.not_set_back(config, lambda: 1_900.0))
+    assert line.startswith("problem: it is 100 s before the newest change in the database")
+
+
+def test_a_clock_that_nothing_keeps_in_step(config: Config) -> None:
+    assert told(clock.synchronised(config, lambda: 0)) == NOTHING
+    assert len(told(clock.synchronised(config, lambda: 5))) == 1
+
+
+def test_the_database(config: Config) -> None:
+    assert told(database.schema(config)) == NOTHING
+    with sqlite3.connect(config.data_dir / "holdfast.db") as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0001'")
+    [line] = told(database.schema(config))
+    assert line.startswith("problem: it has the older schema 0001")
+    assert "holdfast db upgrade --data-dir" in line
+    os.truncate(config.data_dir / "holdfast.db", 5000)
+    assert len(told(database.schema(config))) == 1
+    (config.data_dir / "holdfast.db").unlink()
+    assert told(database.schema(config)) == NOTHING
+
+
+def test_listeners_that_everyone_can_reach(config: Config) -> None:
+    assert told(exposure.unlimited_connections(config)) == NOTHING
+    opened = evolve(config.listeners["default"], endpoint="tcp:1883", allow_anonymous=True)
+    exposed = evolve(config, listeners={"field": opened})
+    assert [one.subject for one in exposure.open_to_everyone(exposed)] == ["listeners.field.allow_anonymous"]
+    assert [one.subject for one in exposure.unlimited_connections(exposed)] == [
+        "listeners.field.max_connections_per_address"
+    ]
+    assert [one.subject for one in exposure.unlimited_rights(exposed)] == ["authorization"]
+    assert told(exposure.unlimited_rights(config)) == NOTHING
+
+
+def test_a_check_that_fails_is_a_finding_and_the_others_go_on(config: Config) -> None:
+    def broken(_config: Config) -> Iterator[Finding]:
+        raise PermissionError("no")
+
+    checks: list[Callable[[Config], Iterator[Finding]]] = [broken, lambda _: exposure.open_to_everyone(config)]
+    [finding] = examine(config, checks)
+    assert (finding.subject, finding.weight) == ("test_checks.broken", Weight.PROBLEM)
