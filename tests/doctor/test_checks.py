@@ -127,7 +127,7 @@ def test_a_slow_sync(config: Config) -> None:
 
 def test_a_clock_that_was_set_back(config: Config) -> None:
     with sqlite3.connect(config.data_dir / "holdfast.db") as connection:
-        connection.execute("INSERT INTO nodes VALUES (1, ?, 0, 0, 0, NULL)", (2_000_000 << TIME_SHIFT,))
+        connection.execute("UPDATE nodes SET revision_mark = ?", (2_000_000 << TIME_SHIFT,))
     assert told(clock.not_set_back(config, lambda: 2_000.0)) == NOTHING
     [line] = told(clock.not_set_back(config, lambda: 1_900.0))
     assert line.startswith("problem: it is 100 s before the newest change in the database")
