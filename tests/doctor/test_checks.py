@@ -13,10 +13,12 @@ import pytest
 from attrs import evolve
 
 from holdfast.config import Config, default, load
-from holdfast.doctor import clock, database, disk, exposure, file_modes, open_files
+from holdfast.config.sections.tls import TLSConfig
+from holdfast.doctor import certificates, clock, database, disk, exposure, file_modes, open_files
 from holdfast.doctor.examination import examine
 from holdfast.doctor.finding import Finding, Weight
 from holdfast.storage.revisions import TIME_SHIFT
+from tests.certificates import Authority, Issued
 from tests.storage.doubles import fresh_file
 
 NOTHING: list[str] = []
@@ -170,3 +172,47 @@ def test_a_check_that_fails_is_a_finding_and_the_others_go_on(config: Config) ->
     checks: list[Callable[[Config], Iterator[Finding]]] = [broken, lambda _: exposure.open_to_everyone(config)]
     [finding] = examine(config, checks)
     assert (finding.subject, finding.weight) == ("test_checks.broken", Weight.PROBLEM)
+
+
+def with_tls(config: Config, folder: Path, issued: Issued) -> Config:
+    certificate, key = issued.write(folder, "broker")
+    tls = TLSConfig(certificate=str(certificate), key=str(key))
+    return evolve(config, listeners={"default": evolve(config.listeners["default"], tls=tls)})
+
+
+@pytest.mark.parametrize(
+    ("days", "expected"),
+    [
+        (90, NOTHING),
+        (15, ["advice: it expires in 15 days"]),
+        (3, ["problem: it expires in 3 days"]),
+        (-1, ["problem: it has expired"]),
+    ],
+)
+def test_the_end_of_a_certificate(config: Config, tmp_path: Path, days: float, expected: list[str]) -> None:
+    issued = Authority().issue("localhost", ["localhost"], days=days, since=5)
+    found = told(certificates.certificates(with_tls(config, tmp_path, issued)))
+    assert [line.startswith(start) for line, start in zip(found, expected, strict=True)] == [True] * len(expected)
+
+
+def test_a_certificate_without_an_alternative_name(config: Config, tmp_path: Path) -> None:
+    [line] = told(certificates.certificates(with_tls(config, tmp_path, Authority().issue("localhost"))))
+    assert line.startswith("advice: it has no alternative name")
+
+
+def test_a_chain_in_the_wrong_order(config: Config, tmp_path: Path) -> None:
+    root = Authority("Root")
+    middle = Authority("Middle", root)
+    issued = middle.issue("localhost", ["localhost"])
+    right = Issued(issued.certificate, issued.key, [middle.certificate, root.certificate])
+    assert told(certificates.certificates(with_tls(config, tmp_path, right))) == NOTHING
+    wrong = Issued(issued.certificate, issued.key, [root.certificate, middle.certificate])
+    [line] = told(certificates.certificates(with_tls(config, tmp_path, wrong)))
+    assert line.startswith("problem: the certificate of 'CN=localhost' is not issued by the next one in the file")
+
+
+def test_a_certificate_that_cannot_be_used(config: Config, tmp_path: Path) -> None:
+    spoiled = with_tls(config, tmp_path, Authority().issue("localhost", ["localhost"]))
+    (tmp_path / "broker.key").unlink()
+    [finding] = certificates.certificates(spoiled)
+    assert finding.subject == "listeners.default.tls.key"

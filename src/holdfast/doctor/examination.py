@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from holdfast.config import Config
-from holdfast.doctor import clock, database, disk, exposure, file_modes, open_files
+from holdfast.doctor import certificates, clock, database, disk, exposure, file_modes, open_files
 from holdfast.doctor.finding import Check, Finding, problem
 
 CHECKS: Sequence[Check] = (
     exposure.open_to_everyone,
+    exposure.plain_text,
     exposure.unlimited_rights,
     exposure.unlimited_connections,
+    certificates.certificates,
     file_modes.configuration_file,
     file_modes.data_directory,
     open_files.open_files,

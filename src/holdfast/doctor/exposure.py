@@ -29,6 +29,17 @@ def open_to_everyone(config: Config) -> Iterator[Finding]:
             )
 
 
+def plain_text(config: Config) -> Iterator[Finding]:
+    """Yield a finding for each exposed listener whose clients send their passwords in plain text."""
+    for key, listener in exposed(config):
+        if listener.allow_plaintext and listener.tls is None and not listener.server_endpoint.proxied:
+            yield problem(
+                f"{key}.allow_plaintext",
+                "everyone on the way to a client can read its password and its messages",
+                "give the listener a certificate: see docs/operator/tls.md",
+            )
+
+
 def unlimited_connections(config: Config) -> Iterator[Finding]:
     """Yield advice for each exposed listener on which one address may take all connections."""
     for key, listener in exposed(config):
