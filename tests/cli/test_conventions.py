@@ -75,7 +75,7 @@ UNREADABLE = [
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with a store of one message, a backup, a configuration and a file of users."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").mkdir()
+    (tmp_path / "data").mkdir(mode=0o700)
     fresh_file(tmp_path / "data", "holdfast.db")
     (tmp_path / "h.toml").write_text("[retainer.history]\nenable = true\n")
     (tmp_path / "messages").write_text('{"topic": "b", "payload": "eA=="}\n')
