@@ -28,7 +28,7 @@ def certificates(config: Config, now: Callable[[], float] = time.time) -> Iterat
         loaded = load_all(config, now())
     except ConfigError as error:
         for each in error.problems:
-            yield problem(each.key or each.file, each.message, "the broker does not start: mend it")
+            yield problem(unusable.key or unusable.file, unusable.message, "the broker does not start: mend it")
         return
     for name, each in loaded.items():
         for warning in each.contexts.warnings:
