@@ -27,13 +27,13 @@ def certificates(config: Config, now: Callable[[], float] = time.time) -> Iterat
     try:
         loaded = load_all(config, now())
     except ConfigError as error:
-        for each in error.problems:
+        for unusable in error.problems:
             yield problem(unusable.key or unusable.file, unusable.message, "the broker does not start: mend it")
         return
-    for name, each in loaded.items():
-        for warning in each.contexts.warnings:
+    for name, tls in loaded.items():
+        for warning in tls.contexts.warnings:
             yield problem(f"listeners.{name}.tls.{warning.option}", warning.message, "mend it")
-        for key in each.contexts.keys:
+        for key in tls.contexts.keys:
             yield from _end(key, now())
             yield from _names(key)
             yield from _chain(key)
