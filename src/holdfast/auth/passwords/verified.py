@@ -16,7 +16,7 @@ MOST = 100_000
 
 
 class VerifiedCredentials:
-    """At most ``most`` verified credentials, of which the least recently used are forgotten. One takes 150 bytes."""
+    """At most ``most`` verified credentials, of which the least recently used are forgotten. One takes 170 bytes."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
