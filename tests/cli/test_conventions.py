@@ -33,6 +33,10 @@ REPORTS = {
     ("db", "upgrade"): {"steps", "backups"},
     ("db", "verify", "good.db"): {"backup", "good", "fault", "checks", "schema", "current", "messages"},
     ("doctor",): {"problems", "findings"},
+    ("passwd", "add", "passwords", "bob"): {"file", "username", "added"},
+    ("passwd", "list", "passwords"): {"username", "hash"},
+    ("passwd", "remove", "passwords", "alice"): {"file", "username", "removed"},
+    ("passwd", "verify", "passwords", "alice"): {"file", "username", "known", "right"},
     ("retainer", "clean", "x"): {"count", "dry_run"},
     ("retainer", "history", "--config", "h.toml"): {"seq", "topic", "op"},
     ("retainer", "import", "messages"): {"imported", "unchanged", "kept", "cleared", "expired", "rejected", "reasons"},
@@ -56,6 +60,10 @@ UNREADABLE = [
     ("db", "upgrade", "--data-dir", "nowhere"),
     ("db", "verify", "nowhere"),
     ("db", "verify", "data"),
+    ("passwd", "add", "nowhere/passwords", "alice"),
+    ("passwd", "list", "nowhere"),
+    ("passwd", "remove", "nowhere", "alice"),
+    ("passwd", "verify", "nowhere", "alice"),
     ("ping", "--config", "nowhere"),
     ("ping", "--data-dir", "nowhere"),
     ("retainer", "export", "data"),
@@ -84,6 +92,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("db", "backup", "good.db"),
         ("scram", "set", "users", "alice", "--password-stdin"),
         ("ban", "add", "192.0.2.7"),
+        ("passwd", "add", "passwords", "alice"),
     ):
         assert run(*command).exit_code == 0
     return tmp_path

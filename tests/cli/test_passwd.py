@@ -30,7 +30,7 @@ def test_a_user_is_added_and_gets_another_password(path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert verify(read(path)[0]["alice"], b"wonderland")
     result = run("add", path, "alice", "--json", typed="looking glass\r\n")
-    assert json.loads(result.stdout) == {"file": str(path), "user": "alice", "added": False}
+    assert json.loads(result.stdout) == {"file": str(path), "username": "alice", "added": False}
     assert list(read(path)[0]) == ["alice"]
     assert verify(read(path)[0]["alice"], b"looking glass")
 
@@ -64,7 +64,7 @@ def test_users_are_listed_and_removed(path: Path) -> None:
     assert result.stdout == "alice  (argon2id, m 19456, t 2, p 1)\nbob  (PBKDF2-SHA512, iterations 101)\n"
     assert run("remove", path, "bob").stdout == f"{path}: bob was removed\n"
     assert json.loads(run("list", path, "--json").stdout) == {
-        "user": "alice",
+        "username": "alice",
         "hash": "argon2id, m 19456, t 2, p 1",
     }
     result = run("remove", path, "bob")

@@ -49,7 +49,7 @@ def add(file: Path, user: str, as_json: bool) -> None:
 
     known = set_user(file, user, new_hash(_password(confirmed=True), HashParameters()))
     if as_json:
-        show_json({"file": click.format_filename(file), "user": user, "added": not known})
+        show_json({"file": click.format_filename(file), "username": user, "added": not known})
     else:
         show(f"{click.format_filename(file)}: {user} {'has a new password' if known else 'was added'}")
 
@@ -65,7 +65,7 @@ def remove(file: Path, user: str, as_json: bool) -> None:
     if not remove_user(file, user):
         raise Failed(f"{click.format_filename(file)}: there is no user {user}")
     if as_json:
-        show_json({"file": click.format_filename(file), "user": user, "removed": True})
+        show_json({"file": click.format_filename(file), "username": user, "removed": True})
     else:
         show(f"{click.format_filename(file)}: {user} was removed")
 
@@ -85,7 +85,7 @@ def verify(file: Path, user: str, as_json: bool) -> None:
     stored = read(file)[0].get(user)
     right = stored is not None and hashes.verify(stored, _password(confirmed=False))
     if as_json:
-        show_json({"file": click.format_filename(file), "user": user, "known": stored is not None, "right": right})
+        show_json({"file": click.format_filename(file), "username": user, "known": stored is not None, "right": right})
     elif right:
         show(f"{click.format_filename(file)}: the password of {user} is right")
     else:
@@ -105,7 +105,7 @@ def list_users(file: Path, as_json: bool) -> None:
     users, _ = read(file)
     for user in sorted(users):
         if as_json:
-            show_json({"user": user, "hash": kind(users[user])})
+            show_json({"username": user, "hash": kind(users[user])})
         else:
             show(f"{user}  ({kind(users[user])})")
 

@@ -87,7 +87,7 @@ def test_in_mqtt_3_a_password_without_a_user_name_breaks_the_protocol(broker: Gu
 @VERSIONS
 @pytest.mark.parametrize("character", [b"\0", b"\n", b"\x7f"])
 def test_a_user_name_with_nul_or_control_characters_is_refused(broker: Guarded, version: int, character: bytes) -> None:
-    """[MQTT5-1.5.4-2], [MQTT311-1.5.3-2]."""
+    """[MQTT5-1.5.4-2]."""
     client = Client(broker, version)
     connect = encode(p.Connect("c", version, username="aliXce", password=b"wonderland"), version)
     client.raw(connect.replace(b"aliXce", b"ali" + character + b"ce"))

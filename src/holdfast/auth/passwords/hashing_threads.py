@@ -91,4 +91,5 @@ class HashingThreads(Service):
         if not getattr(self._own, "stepped_back", False):
             self._own.stepped_back = True
             if sys.platform == "linux":
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+                thread = threading.get_native_id()
+                os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _NICENESS)
