@@ -40,3 +40,15 @@ def test_a_wrong_configuration_is_a_problem(tmp_path: Path) -> None:
     result = doctor("--config", file)
     assert result.exit_code == 3
     assert f"{file}:2: mqtt.max_paket_size: unknown key; did you mean mqtt.max_packet_size?" in result.stdout
+
+
+def test_a_listener_with_authentication_is_not_open_to_everyone(tmp_path: Path) -> None:
+    """Other commands take the configuration as if the broker ran with --allow-anonymous; this one must not."""
+    file = tmp_path / "holdfast.toml"
+    exposed = 'allow_plaintext = true\n[authentication.passwords]\ntype = "file"\npath = "passwords"\n'
+    file.write_text(f'[node]\ndata_dir = "data"\n[listeners.door]\nendpoint = "tcp:1883"\n{exposed}')
+    assert "allow_anonymous" not in doctor("--config", file).stdout
+    file.write_text('[node]\ndata_dir = "data"\n[listeners.door]\nendpoint = "tcp:1883"\nallow_anonymous = true\n')
+    assert "problem: listeners.door.allow_anonymous: " in doctor("--config", file).stdout
+    file.write_text('[listeners.door]\nendpoint = "tcp:1883"\n')
+    assert "listeners.door" in doctor("--config", file).stdout.splitlines()[0]

@@ -23,9 +23,15 @@ def broker_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def load_config(config: Path | None, data_dir: str | None, storage: str | None) -> Config:
-    """Return the configuration of a broker that is started with these options. Raises ConfigError."""
+def load_config(
+    config: Path | None, data_dir: str | None, storage: str | None, allow_anonymous: bool = True
+) -> Config:
+    """Return the configuration of a broker that is started with these options. Raises ConfigError.
+
+    Most commands do not know whether the broker runs with ``--allow-anonymous``, so they take its configuration as if
+    it did. Without ``allow_anonymous``, the listeners are as the file has them.
+    """
     from holdfast.config import default, load
 
-    loaded = default() if config is None else load(config, allow_anonymous=True)
-    return loaded.override([], data_dir, storage, allow_anonymous=True, cwd=Path.cwd())
+    loaded = default() if config is None else load(config, allow_anonymous=allow_anonymous)
+    return loaded.override([], data_dir, storage, allow_anonymous=allow_anonymous, cwd=Path.cwd())

@@ -28,7 +28,7 @@ def doctor(config: Path | None, data_dir: str | None, storage: str | None, as_js
 
     findings: list[Finding] = []
     try:
-        settings = load_config(config, data_dir, storage)
+        settings = load_config(config, data_dir, storage, allow_anonymous=False)
     except ConfigError as error:
         findings += [
             problem("configuration", str(each), "mend it; holdfast check-config FILE checks it alone")
