@@ -72,6 +72,17 @@ def test_a_file_keeps_its_owner(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert given == [(path.stat().st_uid, path.stat().st_gid)]
 
 
+def test_a_file_that_root_creates_belongs_to_the_owner_of_its_folder(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the broker can read the file that root made in the broker's folder."""
+    given: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "fchown", lambda _fd, uid, gid: given.append((uid, gid)))
+    set_user(path, "alice", ONE)
+    assert given == [(path.parent.stat().st_uid, path.parent.stat().st_gid)]
+
+
 def test_a_link_stays_a_link(path: Path, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     target = tmp_path / "real" / "users"

@@ -116,10 +116,16 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def _keep_readers(path: Path, descriptor: int) -> None:
-    """Keep the owner, the group and its right to read: the broker may run as this owner or group."""
+    """Keep the owner, the group and its right to read: the broker may run as this owner or group.
+
+    If root creates the file, it gets the owner and the group of its folder, so that the folder's owner can read it.
+    """
     try:
         old = path.stat()
     except FileNotFoundError:
+        if os.geteuid() == 0:
+            around = path.parent.stat()
+            os.fchown(descriptor, around.st_uid, around.st_gid)
         return
     new = os.fstat(descriptor)
     if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
