@@ -25,16 +25,19 @@ _PATIENCE = 30.0
 
 
 class Client:
-    """A connected client."""
+    """A connected client. Raises PermissionError if it is refused."""
 
-    def __init__(self, port: int, username: str | None, client_id: str) -> None:
+    def __init__(self, port: int, username: str | None, client_id: str, password: str | None = None) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=_PATIENCE)
         self._parser = PacketParser(1 << 20, 5)
         self._waiting: list[p.Packet] = []
         self._identifier = 0
         self.received: set[str] = set()
-        connack = self._ask(p.Connect(client_id, 5, username=username), p.Connack)
-        assert connack.reason_code == 0
+        connect = p.Connect(client_id, 5, username=username, password=password.encode() if password else None)
+        connack = self._ask(connect, p.Connack)
+        if connack.reason_code != ReasonCode.SUCCESS:
+            self.close()
+            raise PermissionError(f"refused: {connack.reason_code:#x}")
 
     def close(self) -> None:
         self._socket.close()

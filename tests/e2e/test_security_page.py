@@ -79,19 +79,18 @@ class Walk:
         for page, free in self.ports.items():
             text = re.sub(rf"\b{page}\b", str(free), text)
         first, *others = text.split("\n## ")
-        numbered = [each for each in others if each[0].isdecimal()]
-        self._sections = {0: first, **{int(each.partition(".")[0]): each for each in numbered}}
+        self._sections = {"": first, **{each.partition("\n")[0].partition(". ")[0]: each for each in others}}
         self.shown: list[str] = []
         self.broker: BrokerProcess | None = None
 
     def until(self, last: int) -> None:
-        """Follow the sections up to this one that have not been followed yet."""
-        for number in range(last + 1):
-            self.only(number)
+        """Follow the numbered sections up to this one that have not been followed yet."""
+        for title in ("", *map(str, range(1, last + 1))):
+            self.only(title)
 
-    def only(self, number: int) -> None:
-        """Follow one section, unless it has been followed."""
-        self._follow(self._sections.pop(number, ""))
+    def only(self, title: str) -> None:
+        """Follow the section with this number or title, unless it has been followed."""
+        self._follow(self._sections.pop(title, ""))
 
     def _follow(self, section: str) -> None:
         printed = ""
@@ -193,4 +192,10 @@ def test_a_page_in_a_browser_shows_the_values_and_cannot_write(walk: Walk) -> No
 
 def test_a_removed_user_is_refused(walk: Walk) -> None:
     walk.until(7)
-    walk.only(9)
+    walk.only("9")
+
+
+def test_doctor_finds_no_problem(walk: Walk) -> None:
+    walk.until(5)
+    walk.only("On a server")
+    assert " 0 problems" in (walk.folder / "doctor.txt").read_text()
