@@ -23,9 +23,7 @@ def broker_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def load_config(
-    config: Path | None, data_dir: str | None, storage: str | None, allow_anonymous: bool = True
-) -> Config:
+def load_config(config: Path | None, data_dir: str | None, storage: str | None, allow_anonymous: bool = True) -> Config:
     """Return the configuration of a broker that is started with these options. Raises ConfigError.
 
     Most commands do not know whether the broker runs with ``--allow-anonymous``, so they take its configuration as if
