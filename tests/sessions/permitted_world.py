@@ -249,7 +249,9 @@ class World:
         will = None
         if chance.random() < 0.3:
             will = p.Will(chance.choice(PUBLISHED), self.payload(), chance.randint(0, 2), chance.random() < 0.5)
-        lasting = Properties(session_expiry_interval=10_000) if member.version == 5 and member.lasting else NO_PROPERTIES
+        lasting = (
+            Properties(session_expiry_interval=10_000) if member.version == 5 and member.lasting else NO_PROPERTIES
+        )
         link = Client(self.broker, member.version)
         self.log.append(f"{member.client_id} connects, will {will}")
         connack = link.connect(
@@ -330,9 +332,7 @@ class World:
                     refused = answers[packet.packet_identifier] == ReasonCode.NOT_AUTHORIZED
                     assert refused is not may, self.story(f"{packet} was answered {answers}")
 
-    def expect(
-        self, identity: Identity, client_id: str, topic: str, payload: bytes, qos: int, retain: bool
-    ) -> None:
+    def expect(self, identity: Identity, client_id: str, topic: str, payload: bytes, qos: int, retain: bool) -> None:
         """Note who has to receive a message, and that it is retained, if it is allowed."""
         model = self.model
         if not model.may_publish(identity, topic, retain, payload):
@@ -420,7 +420,7 @@ class World:
     def lose(self, member: Member) -> None:
         """Lose a connection before the client has read the last messages: QoS 1 and 2 come again."""
         publisher = self.chance.choice(self.members)
-        link, will = member.link, member.will
+        link = member.link
         if publisher is member or publisher.link is None or link is None or any(map(is_shared, member.subscriptions)):
             return
         sent = []
@@ -459,9 +459,7 @@ class World:
         revoked = []
         for each in self.members:
             lost = [
-                wanted
-                for wanted in each.subscriptions
-                if not self.model.grants(each.identity, split_shared(wanted)[1])
+                wanted for wanted in each.subscriptions if not self.model.grants(each.identity, split_shared(wanted)[1])
             ]
             for wanted in lost:
                 del each.subscriptions[wanted]
@@ -475,6 +473,9 @@ class World:
                 each.identity, each.will.topic, each.will.retain, each.will.payload
             ):
                 self.accepted[each.will.payload] = each.will.topic
+        if self.chance.random() < 0.5:  # the walk comes later, behind other work
+            self.broker.registry._work.do("other", iter([1] * 60))
+            self.broker.registry._work.do(self.broker.registry.grants, iter([1] * 60))
         if self.chance.random() < 0.6:
             self.broker.registry.grants.revoke()
         publisher = next((each for each in self.members if each.link is not None and each not in ending), None)

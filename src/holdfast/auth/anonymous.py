@@ -25,6 +25,7 @@ class UnrestrictedAuthorizer:
     """Allows everything to everyone."""
 
     checks_delivery = False
+    effort = 0
     epoch: object = 0
 
     def may_publish(

@@ -63,8 +63,8 @@ def explain_subscribe(rules: Ruleset, permissions: Permissions, topic_filter: st
     grant = permissions.grant(topic_filter, partially=partially)
     reasons: list[Reason] = []
     is_exact = True
-    for action in (Action.SUBSCRIBE, Action.RECEIVE):
-        verdicts = permissions.verdicts(action, topic_filter)
+    both = permissions.both_verdicts(topic_filter)
+    for action, verdicts in zip((Action.SUBSCRIBE, Action.RECEIVE), both, strict=True):
         is_exact = is_exact and verdicts.is_exact
         if action is Action.SUBSCRIBE or verdicts.denied is not None:
             reasons += _examples(rules, action, verdicts)

@@ -8,7 +8,7 @@ from attrs import frozen
 
 from holdfast.auth.interfaces import Grant
 from holdfast.authorization.allowed_filters import allowed_filters
-from holdfast.authorization.coverage import Search, Verdicts
+from holdfast.authorization.coverage import MOST_NODES, Search, Verdicts
 from holdfast.authorization.identity import Identity
 from holdfast.authorization.rule import Action, Rule
 from holdfast.authorization.ruleset import Ruleset
@@ -21,6 +21,18 @@ class Decision:
 
     allow: bool
     rule: Rule | None
+
+
+@frozen
+class Grants:
+    """What a Principal gets of a Topic Filter: by SUBSCRIBE, and of the messages that match now.
+
+    ``visited`` is how many nodes of the rules the search for it has visited.
+    """
+
+    subscribed: Grant
+    receivable: Grant
+    visited: int
 
 
 class Permissions:
@@ -48,26 +60,38 @@ class Permissions:
             return False
         return action is not Action.RECEIVE or self.allows(Action.SUBSCRIBE, topic)
 
-    def verdicts(self, action: Action, topic_filter: str) -> Verdicts:
+    def verdicts(self, action: Action, topic_filter: str, most: int = MOST_NODES) -> Verdicts:
         """Return the verdicts about the topics that a (non-shared) Topic Filter matches."""
-        return Search(topic_filter, self._expansions, partial(self._rules.allows, action)).verdicts(self._tries[action])
+        allows = partial(self._rules.allows, action)
+        return Search(topic_filter, self._expansions, allows, most).verdicts(self._tries[action])
+
+    def both_verdicts(self, topic_filter: str) -> tuple[Verdicts, Verdicts]:
+        """Return the verdicts for SUBSCRIBE and for deliveries. Both searches together are bounded like one."""
+        subscribe = self.verdicts(Action.SUBSCRIBE, topic_filter)
+        return subscribe, self.verdicts(Action.RECEIVE, topic_filter, max(0, MOST_NODES - subscribe.visited))
 
     def grant(self, topic_filter: str, *, partially: bool) -> Grant:
         """Return what a SUBSCRIBE gets. ``partially``: all of its topics need not be allowed."""
-        subscribe = self.verdicts(Action.SUBSCRIBE, topic_filter)
-        if subscribe.only_allows:
-            receive = self.verdicts(Action.RECEIVE, topic_filter)
-            return Grant.GRANTED if receive.only_allows else Grant.FILTERED
-        if self._rules.grants_subscribe or (partially and not subscribe.only_denies):
-            return Grant.FILTERED
-        return Grant.REFUSED
+        return self.grants(topic_filter, partially=partially).subscribed
 
     def receivable(self, topic_filter: str) -> Grant:
         """Return which messages that match a Topic Filter may be received."""
-        both = [self.verdicts(action, topic_filter) for action in (Action.SUBSCRIBE, Action.RECEIVE)]
-        if all(verdicts.only_allows for verdicts in both):
-            return Grant.GRANTED
-        return Grant.REFUSED if any(verdicts.only_denies for verdicts in both) else Grant.FILTERED
+        return self.grants(topic_filter, partially=True).receivable
+
+    def grants(self, topic_filter: str, *, partially: bool) -> Grants:
+        """Return what a SUBSCRIBE gets, and which messages may be received."""
+        subscribe, receive = both = self.both_verdicts(topic_filter)
+        receivable = Grant.FILTERED
+        if subscribe.only_allows and receive.only_allows:
+            receivable = Grant.GRANTED
+        elif any(verdicts.only_denies for verdicts in both):
+            receivable = Grant.REFUSED
+        subscribed = Grant.REFUSED
+        if subscribe.only_allows:
+            subscribed = Grant.GRANTED if receive.only_allows else Grant.FILTERED
+        elif self._rules.grants_subscribe or (partially and not subscribe.only_denies):
+            subscribed = Grant.FILTERED
+        return Grants(subscribed, receivable, subscribe.visited + receive.visited)
 
     def receivable_filters(self, topic_filter: str) -> tuple[str, ...] | None:
         """Return Topic Filters that match all messages of a Topic Filter that may be received; None for any."""

@@ -139,9 +139,12 @@ class Subscribing:
         known, wanted = self._session.subscriptions, asked.wanted
         most, new = limits.max_subscriptions, 0
         patterns = _Patterns(known.patterns, limits.max_wildcard_patterns)
+        authorizer = self._parts.authorizer
+        effort = authorizer.effort
         for number, request in enumerate(packet.subscriptions):
-            if not number % CHECKS_PER_STEP:
-                yield 1
+            if not number % CHECKS_PER_STEP or authorizer.effort != effort:
+                yield 1 + authorizer.effort - effort
+                effort = authorizer.effort
                 if link.is_closed:
                     return
             key = request.topic_filter
@@ -156,7 +159,7 @@ class Subscribing:
                 asked.codes.append(refused)
                 continue
             topic_filter = split_shared(key)[1]
-            answer = self._parts.authorizer.may_subscribe(self._session.principal, topic_filter, request.qos)
+            answer = authorizer.may_subscribe(self._session.principal, topic_filter, request.qos)
             if isinstance(answer, Deferred):
                 wanted.setdefault(key, None)  # keeps the order of the filters
                 answer.addErrback(self._denied_by_error)

@@ -142,9 +142,11 @@ class Grants:
         """Ask about each subscription of a Session."""
         epoch = self._authorizer.epoch
         ended = 0
+        effort = self._authorizer.effort
         for number, (key, subscription) in enumerate(list(session.subscriptions.items())):
-            if not number % _QUESTIONS_PER_STEP:
-                yield 1
+            if not number % _QUESTIONS_PER_STEP or self._authorizer.effort != effort:
+                yield 1 + self._authorizer.effort - effort
+                effort = self._authorizer.effort
             if session.is_over:
                 return
             ended += self._ask(session, key, subscription, revoked)
