@@ -92,8 +92,11 @@ SALT, LONG = "c2FsdHNhbHRzYWx0c2E", b64encode(bytes(64)).decode()
         ("$7$101$c2FsdA==$c2hvcnQ=", "the hash has another length"),
         ("$6$c2FsdA==$c2hvcnQ=", "the hash has another length"),
         (f"$6$c2Fsd===${LONG}", "found no hash"),
-        ("$2b$31$" + "a" * 53, "asks for a cost of 31; allowed: 4 to 17"),
+        ("$2b$31$" + "a" * 21 + "O" + "a" * 31, "asks for a cost of 31; allowed: 4 to 17"),
         ("$2b$12$" + "a" * 52, "found no hash"),
+        ("$2b$12$" + "a" * 53, "found no hash"),  # bits of the salt are left over
+        (f"$argon2id$v=19$m=64,t=1,p=1${SALT[:-1]}F${SALT}", "invalid base64"),  # as here
+        (f"$argon2id$v=19$m=31,t=1,p=4${SALT}${SALT}", "less memory (m) than 8 KiB for each lane"),
     ],
 )
 def test_a_hash_that_cannot_be_verified_or_costs_too_much_is_refused(text: str, message: str) -> None:

@@ -132,6 +132,26 @@ def test_logins_wait_while_the_file_is_read(passwords: Passwords) -> None:
     assert len(found) == 3
 
 
+def test_a_client_that_leaves_while_the_file_is_read_hides_no_change(passwords: Passwords) -> None:
+    """Its login is cancelled. A removed user, for example, must not go on so."""
+    reading: list[Callable[[], None]] = []
+
+    def in_thread(work: Callable[..., object], *arguments: object) -> Deferred[object]:
+        answer: Deferred[object] = Deferred()
+        reading.append(lambda: answer.callback(work(*arguments)))
+        return answer
+
+    passwords.file._in_thread = in_thread
+    passwords.write(bob=new_hash(b"builder", CHEAP))
+    leaving = passwords.chains().authenticate(Credentials("c", "alice", b"wonderland", "test", 5))
+    assert isinstance(leaving, Deferred)
+    leaving.cancel()
+    (read,) = reading
+    read()
+    assert passwords.hashing.count == 0
+    assert not is_admitted(passwords, "alice", "wonderland")
+
+
 def test_removed_users_and_new_passwords_are_revoked(passwords: Passwords) -> None:
     revoked: list[list[str]] = []
     people = [Principal("c", name, method="passwords") for name in ("alice", "bob", "carol")]

@@ -26,6 +26,7 @@ from holdfast.auth.user_file import InvalidUser
 MEMORY = range(8, 1048576 + 1)
 PASSES = range(1, 100 + 1)
 _LANES = range(1, 16 + 1)
+_MEMORY_OF_LANE = 8  #: KiB, by the definition of argon2
 _VERSION = 19
 
 _PBKDF2_ITERATIONS = range(1, 10_000_000 + 1)
@@ -134,12 +135,17 @@ def _check_argon2id(match: re.Match[str]) -> None:
     _within("a memory (m, KiB) of", int(match["m"]), MEMORY)
     _within("a number of passes (t) of", int(match["t"]), PASSES)
     _within("a number of lanes (p) of", int(match["p"]), _LANES)
+    if int(match["m"]) < _MEMORY_OF_LANE * int(match["p"]):
+        raise InvalidUser(f"the hash asks for less memory (m) than {_MEMORY_OF_LANE} KiB for each lane (p)")
     for name, least in (("salt", 8), ("hash", 16)):
         part = match[name]
         try:
-            size = len(b64decode(part + "=" * (-len(part) % 4), validate=True))
+            decoded = b64decode(part + "=" * (-len(part) % 4), validate=True)
         except (ValueError, binascii.Error):
-            raise InvalidUser(f"the hash has invalid base64; allowed: {_ALLOWED}") from None
+            decoded = b""
+        if _unpadded(decoded) != part:  # the library refuses bits that are left over
+            raise InvalidUser(f"the hash has invalid base64; allowed: {_ALLOWED}")
+        size = len(decoded)
         if not least <= size <= 128:
             raise InvalidUser(f"the {name} has {size} bytes; allowed: {least} to 128")
 
@@ -219,5 +225,5 @@ _FORMS = (
     _Form(
         "salted SHA512", re.compile(rf"\$6\$(?P<salt>{_BASE64})\$(?P<hash>{_BASE64})"), _check_sha512, _verify_sha512
     ),
-    _Form("bcrypt", re.compile(r"\$2[aby]\$(?P<cost>[0-9]{2})\$[./A-Za-z0-9]{53}"), _check_bcrypt, _verify_bcrypt),
+    _Form("bcrypt", re.compile(r"\$2[aby]\$(?P<cost>[0-9]{2})\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}"), _check_bcrypt, _verify_bcrypt),
 )

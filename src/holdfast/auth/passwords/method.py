@@ -151,21 +151,22 @@ class PasswordFile(Service):
         return self._in_thread(user_files.read, self._path).addCallback(taken)
 
     def _look(self) -> Deferred[None]:
-        """Read the file if it has changed. Never fails: with problems in the file, the users from before count."""
+        """Read the file if it has changed. Problems in the file are no failure: the users from before count then.
+
+        Whoever waits may cancel the returned Deferred. The reading goes on: a client that leaves must not hide a change.
+        """
+        state = file_state(self._path)
+        if self._reading is None and state == self._seen:
+            return succeed(None)
+        waiting: Deferred[None] = Deferred()
         if self._reading is not None:
-            waiting: Deferred[None] = Deferred()
             self._reading.append(waiting)
             return waiting
-        state = file_state(self._path)
-        if state == self._seen:
-            return succeed(None)
         self._seen = state  # a file with problems is read and logged once
-        self._reading = []
-        return (
-            self._in_thread(user_files.read, self._path)
-            .addCallbacks(self._read_again, self._unusable)
-            .addBoth(self._end)
-        )
+        self._reading = [waiting]
+        reading = self._in_thread(user_files.read, self._path)
+        reading.addCallbacks(self._read_again, self._unusable).addBoth(self._end)
+        return waiting
 
     def _read_again(self, read: tuple[dict[str, str], bool]) -> None:
         changes = self._take(read)
@@ -185,7 +186,7 @@ class PasswordFile(Service):
     def _end(self, result: Any) -> Any:
         waiting, self._reading = self._reading or [], None
         for each in waiting:
-            each.callback(None)
+            each.callback(result)  # a Failure calls the errbacks
         return result
 
     def _take(self, read: tuple[dict[str, str], bool]) -> Changes:
