@@ -39,9 +39,39 @@ def test_clients_with_packets_are_served_beside_many_lost_ones() -> None:
         poller.close()
 
 
+def test_clients_that_close_in_order_are_lost_ones_too_and_told_only_while_they_are_read() -> None:
+    poller = PatientPoller(select.epoll())
+    listener = socket.create_server(("127.0.0.1", 0))
+    clients = [socket.create_connection(listener.getsockname()) for _ in range(MOST_LOST + 10)]
+    served = [listener.accept()[0] for _ in clients]
+    try:
+        for one in served:
+            poller.register(one.fileno(), select.EPOLLIN)
+        for client in clients[1:]:
+            client.close()
+        clients[0].sendall(b"ping")
+        for one in served:
+            one.recv(1, socket.MSG_PEEK)  # waits until data or the end has come
+        events = dict(poller.poll(1.0, 1000))
+        assert events.pop(served[0].fileno()) == select.EPOLLIN
+        assert len(events) == MOST_LOST
+        assert all(event & select.EPOLLIN for event in events.values()), "the reactor reads them"
+        for one in served:
+            poller.modify(one.fileno(), select.EPOLLOUT)  # not read any more
+        assert {event for _, event in poller.poll(1.0, 1000)} == {select.EPOLLOUT}
+    finally:
+        for one in [listener, *clients, *served]:
+            one.close()
+        poller.close()
+
+
 def test_few_events_are_told_as_they_are() -> None:
     class Kernel:
-        register = modify = unregister = None
+        unregister = None
+
+        def register(self, file: int, events: int) -> None: ...
+
+        modify = register
         events = [(number, select.EPOLLHUP) for number in range(MOST_LOST)]
 
         def poll(self, _timeout: float, _most: int) -> list[tuple[int, int]]:

@@ -4,6 +4,9 @@ How it works. The reactor asks the kernel which sockets have something to say, a
 asks again. Of 10,000 clients that are lost at once, each costs some 20 microseconds to close: all others would wait for
 a fifth of a second. So the reactor is shown at most :data:`MOST_LOST` of them at a time. The kernel tells of the others
 again, as long as they are not closed.
+
+A client that closes its end in order is not lost to the kernel: that looks like data. So the kernel is asked to tell
+such ends too (EPOLLRDHUP), but only of sockets that are read: otherwise it would tell them for ever.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from twisted.logger import Logger
 #: lost connections that are ended in one turn of the reactor: a millisecond or two
 MOST_LOST = 64
 
-_LOST = getattr(select, "EPOLLHUP", 0) | getattr(select, "EPOLLERR", 0)
+_IN, _CLOSED = getattr(select, "EPOLLIN", 0), getattr(select, "EPOLLRDHUP", 0)
+_LOST = getattr(select, "EPOLLHUP", 0) | getattr(select, "EPOLLERR", 0) | _CLOSED
 
 _log = Logger()
 
@@ -30,12 +34,20 @@ class PatientPoller:
     def __init__(self, epoll: Any) -> None:
         self._epoll = epoll
         self._poll = epoll.poll
-        self.register = epoll.register
-        self.modify = epoll.modify
+        self._register = epoll.register
+        self._modify = epoll.modify
         self.unregister = epoll.unregister
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._epoll, name)
+
+    def register(self, file: int, events: int) -> None:
+        """Tell of these events of a file, and of its end if it is read."""
+        self._register(file, events | _CLOSED if events & _IN else events)
+
+    def modify(self, file: int, events: int) -> None:
+        """Tell of other events of a file."""
+        self._modify(file, events | _CLOSED if events & _IN else events)
 
     def poll(self, timeout: float = -1, maxevents: int = -1) -> list[_Event]:
         """Return the events of all sockets that have any, but of lost ones only the first."""

@@ -154,15 +154,17 @@ class ListenerConfig(Section):
         " the order in which they are asked. The first one that accepts or denies the client decides. all = all of"
         " them, in the order of this file.",
         effect="The clients of this listener can use these methods only. With an empty list and allow_anonymous = true"
-        " it admits clients without credentials, and no others.",
+        " all its clients are guests: nobody judges a User Name or a Password, and neither counts.",
         example=["passwords"],
     )
     allow_anonymous: bool = option(
         Flag(),
         False,
         help="Admit clients without authentication. If authentication is configured: clients that give neither a User"
-        " Name nor a Password and name no Authentication Method. If it is not: all clients, also from other machines."
-        " Then a listener that only this machine can reach needs no permission.",
+        " Name nor a Password and name no Authentication Method. On a listener without a method for them, nobody judges"
+        " User Name and Password: all clients that name no Authentication Method are guests, without a user name. If"
+        " authentication is not configured: all clients, also from other machines. Then a listener that only this"
+        " machine can reach needs no permission.",
         effect="true: everyone who can reach the endpoint can publish, subscribe and clear retained messages.",
         example=True,
     )
