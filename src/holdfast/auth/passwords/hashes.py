@@ -225,5 +225,10 @@ _FORMS = (
     _Form(
         "salted SHA512", re.compile(rf"\$6\$(?P<salt>{_BASE64})\$(?P<hash>{_BASE64})"), _check_sha512, _verify_sha512
     ),
-    _Form("bcrypt", re.compile(r"\$2[aby]\$(?P<cost>[0-9]{2})\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}"), _check_bcrypt, _verify_bcrypt),
+    _Form(
+        "bcrypt",
+        re.compile(r"\$2[aby]\$(?P<cost>[0-9]{2})\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}"),
+        _check_bcrypt,
+        _verify_bcrypt,
+    ),
 )

@@ -153,7 +153,7 @@ class PasswordFile(Service):
     def _look(self) -> Deferred[None]:
         """Read the file if it has changed. Problems in the file are no failure: the users from before count then.
 
-        Whoever waits may cancel the returned Deferred. The reading goes on: a client that leaves must not hide a change.
+        Whoever waits may cancel the returned Deferred. The reading goes on: a client that leaves hides no change.
         """
         state = file_state(self._path)
         if self._reading is None and state == self._seen:
