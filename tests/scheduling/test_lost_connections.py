@@ -18,10 +18,10 @@ def test_clients_with_packets_are_served_beside_many_lost_ones() -> None:
     poller = PatientPoller(epoll)
     try:
         for here, there in pairs:
-            poller.register(here, select.EPOLLIN)
+            poller.register(here.fileno(), select.EPOLLIN)
             there.close()
         here, there = socket.socketpair()
-        poller.register(here, select.EPOLLIN)
+        poller.register(here.fileno(), select.EPOLLIN)
         there.sendall(b"ping")
         ended = set()
         for _ in range(3):
