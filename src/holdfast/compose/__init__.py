@@ -50,13 +50,14 @@ from holdfast.peers.trusted_proxies import TrustedProxies
 from holdfast.protocol import MQTTServerFactory, OpenConnections
 from holdfast.refused_connections import RefusedConnections
 from holdfast.retained.administration import Administration
-from holdfast.retained.configured import apply_settings, flow_of, store_of
+from holdfast.retained.configured import apply_settings, flow_of, payer_limits_of, store_of
 from holdfast.retained.configured import limits_of as retainer_limits_of
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.history.restoring import Restorer
 from holdfast.retained.importing.chunk_size import HOLD
 from holdfast.retained.importing.merging import Merger
 from holdfast.retained.publisher import IPublisher
+from holdfast.retained.quota.limits import PayerLimits
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.sources.source_check import KeepRule, SourceCheck
 from holdfast.retained.store.sql import SQLRetainedStore
@@ -134,12 +135,13 @@ def compose_retainer(
     control_characters: bool = True,
     keep_rule: KeepRule | None = None,
     judges_guests: bool = False,
+    payers: PayerLimits | None = None,
 ) -> RetainerParts:
     """Build the parts that keep retained messages in ``durable``.
 
     ``now`` returns milliseconds since the epoch. ``control_characters`` tells whether operators may set such topics.
     With a ``keep_rule``, replays withhold messages whose publishers may no longer retain them, and with
-    ``judges_guests`` also messages without a User Name.
+    ``judges_guests`` also messages without a User Name. ``payers`` has the quotas of users and guests.
     """
 
     def flushed() -> CommitTicket:
@@ -151,8 +153,8 @@ def compose_retainer(
         durable, flushed=flushed, clock=clock, now=now, limits=HistoryLimits(**asdict(config.history)),
         keeping=keeps_history,
     )  # fmt: skip
-    store = store_of(config, durable)
-    limits = evolve(retainer_limits_of(config), control_characters=control_characters)
+    store = store_of(config, durable, payers)
+    limits = evolve(retainer_limits_of(config), control_characters=control_characters, payers=payers)
     sources = None if keep_rule is None else SourceCheck(store, keep_rule, guests=judges_guests, clock=clock)
     retained = RetainedMessages(store, clock=clock, now=now, limits=limits, flow=flow_of(config), sources=sources)
     return RetainerParts(store=store, retained=retained, history=history)
@@ -288,6 +290,7 @@ def compose_broker(
         control_characters=config.mqtt.control_characters == "accept",
         keep_rule=authorizer if checked and config.authorization.is_configured else None,
         judges_guests=checked == STRICT,
+        payers=payer_limits_of(config),
     )  # fmt: skip
     exempt = Exempt([TrustedProxies(listener.trusted_proxies) for listener in config.listeners.values()])
     bans = Bans(now=lambda: now() / 1000, exempt=exempt)

@@ -74,15 +74,17 @@ class Publishing:
             self._check_limits(packet, topic)
         if qos and self._is_repeated(qos, packet.packet_identifier):
             return
+        principal = self._session.principal
         message = ApplicationMessage(
             topic,
             packet.payload,
             qos,
             packet.retain and self._retain_mode is not RetainMode.DOWNGRADE,
-            self._session.client_id,
-            self._session.principal.username,
+            principal.client_id,
+            principal.username,
             properties,
             expires_at,
+            principal.listener,
         )
         # Only the broker publishes to its own topics, so the authorizer is not asked about them.
         if topic[0] == "$" and is_sys(topic):
@@ -90,7 +92,7 @@ class Publishing:
             return
         retain = packet.retain
         clears = retain and not packet.payload
-        answer = parts.authorizer.may_publish(self._session.principal, topic, qos, retain, clears)
+        answer = parts.authorizer.may_publish(principal, topic, qos, retain, clears)
         if answer is True:
             if retain or qos == 2:
                 self._accept(message, packet.packet_identifier)

@@ -208,6 +208,7 @@ class Wills:
             principal.username,
             properties,
             None if expiry is None else self._now() + 1000 * expiry,
+            principal.listener,
         )
         undecided = self._retained.undecided(message) if message.retain else None
         if undecided is None:
