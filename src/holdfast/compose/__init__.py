@@ -63,7 +63,8 @@ from holdfast.retained.sources.source_check import KeepRule, SourceCheck
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.scheduling.long_work import LongWork
 from holdfast.service_manager import ServiceManager
-from holdfast.sessions.configured import limits_of
+from holdfast.sessions.accounts import Accounts
+from holdfast.sessions.configured import accounts_of, limits_of
 from holdfast.sessions.connection.backpressure import Pressure
 from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.connection.flush_schedule import FlushSchedule
@@ -184,8 +185,9 @@ def compose_sessions(
     logs_connections: bool = True,
     audit: IAudit | None = None,
     storage: Callable[[], Mapping[str, object]] = dict,
+    accounts: Accounts | None = None,
 ) -> SessionParts:
-    """Build the parts that serve clients."""
+    """Build the parts that serve clients. With ``accounts``, what each payer has in Sessions is limited."""
     counters = Counters()
     audit = NoAudit() if audit is None else audit
     router = Router(retained, authorizer, counters, rejects_when_full)
@@ -194,11 +196,11 @@ def compose_sessions(
     wills = Wills(
         clock=clock, now=now, router=router, authorizer=authorizer, states=states, counters=counters,
         retained=retained, work=work, log=log, restart_grace=will_restart_grace, silent_clears=silent_clears,
-        denied=denied,
+        denied=denied, accounts=accounts,
     )  # fmt: skip
     registry = SessionRegistry(
         clock=clock, now=now, router=router, wills=wills, states=states, counters=counters, work=work,
-        authorizer=authorizer, ownership=ownership, denied=denied, on_revoke=on_revoke,
+        authorizer=authorizer, ownership=ownership, denied=denied, on_revoke=on_revoke, accounts=accounts,
     )  # fmt: skip
     figures = Figures(
         version=broker_version, clock=clock, registry=registry, retained=retained, counters=counters,
@@ -295,6 +297,7 @@ def compose_broker(
     exempt = Exempt([TrustedProxies(listener.trusted_proxies) for listener in config.listeners.values()])
     bans = Bans(now=lambda: now() / 1000, exempt=exempt)
     audit = compose_audit(config, clock=reactor, now=now)
+    default_limits = limits_of(config.zone(""))  # of a stored Session whose listener is no longer configured
     limits = {name: limits_of(config.zone(listener.zone)) for name, listener in config.listeners.items()}
     authentication = compose_authentication(config, reactor=reactor, now=now, environment=environment)
     process = ProcessConnections() if open_files is None else ProcessConnections.within(open_files)
@@ -321,6 +324,7 @@ def compose_broker(
         connections=process,
         logs_connections=config.log.connections,
         storage=durable.status,
+        accounts=accounts_of(limits.values(), default_limits, config.authentication.is_configured),
     )
     for method in authentication.revoking:
         method.on_revoked(partial(_dismiss, sessions.registry))
@@ -333,7 +337,6 @@ def compose_broker(
         make_layers = layers_of(listener, limits[name].max_packet_size, reactor, tls.layers.get(name))
         factory = _factory(sessions, limits[name], name, connections, acceptance, reactor, make_layers)
         listeners.append(Listener(name, listener.endpoint, listener.server_endpoint.unproxied(BACKLOG), factory))
-    default_limits = limits_of(config.zone(""))  # of a stored Session whose listener is no longer configured
     return BrokerService(
         reactor=reactor,
         lock=DirectoryLock(config.data_dir),
