@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.sessions.accounts import Accounts
 from holdfast.sessions.limits import Limits, WhenFull
-from holdfast.sessions.registry.ownership import owners_only
+from holdfast.sessions.registry.ownership import names_ignored, owners_only
 from holdfast.wire import NO_PROPERTIES, Properties, ReasonCode
 from holdfast.wire import packets as p
 from tests.doubles import Client, MemoryBroker
@@ -157,7 +157,7 @@ def test_accounts_equal_a_recount(steps: list[tuple[str, int, str | None]], name
     accounts = Accounts(names_proven)
     broker = MemoryBroker(
         limits=Limits(max_sessions=2, guests_max_sessions=3, max_waiting_bytes=3000), accounts=accounts,
-        **({"ownership": owners_only} if names_proven else {}),
+        ownership=owners_only if names_proven else names_ignored,
     )  # fmt: skip
     publisher = broker.client("p", 5, username="carol")
     clients: dict[int, Client] = {}

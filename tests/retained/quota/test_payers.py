@@ -178,4 +178,4 @@ def said(client: Client, topic: str, payload: bytes = b"x") -> ReasonCode:
     """Publish with RETAIN 1, and return the Reason Code of PUBACK."""
     client.publish(topic, payload, 1, True)
     [puback] = client.got(p.Puback)
-    return puback.reason_code
+    return ReasonCode(puback.reason_code)
