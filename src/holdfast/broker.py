@@ -14,6 +14,7 @@ from holdfast.config import ConfigError
 from holdfast.listening import CannotListen, Listening
 from holdfast.process import complain
 from holdfast.protocol import OpenConnections
+from holdfast.reloading.reloads import Reloads
 from holdfast.retained.history.history import RetainedHistory
 from holdfast.retained.service import RetainedMessages
 from holdfast.service_manager import ServiceManager
@@ -66,6 +67,7 @@ class BrokerService(Service):
         listening: Listening,
         connections: OpenConnections,
         certificates: IService | None = None,
+        reloads: Reloads,
         control: ControlSocket,
         description: str,
         announce: Callable[[str], None],
@@ -86,6 +88,7 @@ class BrokerService(Service):
         self._listening = listening
         self._connections = connections
         self._certificates = certificates
+        self.reloads = reloads
         self._control = control
         self._description = description
         self._announce = announce
@@ -128,6 +131,7 @@ class BrokerService(Service):
             return
         self._stopping = True
         self._service_manager.stopping()
+        self.reloads.stop()
         Service.stopService(self)
         self._sys_topics.stopService()
         if self._certificates is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from attrs import frozen
@@ -48,29 +48,42 @@ class Listening:
         self._reactor = reactor
         self._listeners = listeners
         self._somaxconn = somaxconn
-        self._ports: list[IListeningPort] = []
+        self._ports: dict[str, IListeningPort] = {}
 
     def open(self) -> list[str]:
         """Open all listeners; return ``NAME ADDRESS`` of each. Raises :class:`CannotListen`, and then closes all."""
-        lines = []
-        for listener in self._listeners:
-            port = self._open(listener)
-            if isinstance(port, Port):
-                accept_in_portions(port)
-            self._ports.append(port)
-            lines.append(f"{listener.name} {address_text(port)}")
+        lines = self.add(self._listeners)
         self._warn_of_short_backlog()
         return lines
 
-    def close(self) -> list[Deferred[None]]:
-        """Stop accepting; each Deferred fires when its port is closed."""
-        ports, self._ports = self._ports, []
+    def add(self, listeners: Sequence[Listener]) -> list[str]:
+        """Open more listeners; return ``NAME ADDRESS`` of each. Raises :class:`CannotListen`, and then opens none."""
+        lines: list[str] = []
+        try:
+            for listener in listeners:
+                port = self._open(listener)
+                if isinstance(port, Port):
+                    accept_in_portions(port)
+                self._ports[listener.name] = port
+                lines.append(f"{listener.name} {address_text(port)}")
+        except CannotListen:
+            self.remove([listener.name for listener in listeners[: len(lines)]])
+            raise
+        return lines
+
+    def remove(self, names: Sequence[str]) -> list[Deferred[None]]:
+        """Stop accepting at these listeners; each Deferred fires when its port is closed."""
         closing = []
-        for port in ports:
-            stopping = port.stopListening()
+        for name in names:
+            port = self._ports.pop(name, None)
+            stopping = None if port is None else port.stopListening()
             if isinstance(stopping, Deferred):
                 closing.append(stopping)
         return closing
+
+    def close(self) -> list[Deferred[None]]:
+        """Stop accepting; each Deferred fires when its port is closed."""
+        return self.remove(list(self._ports))
 
     def _warn_of_short_backlog(self) -> None:
         try:
@@ -93,14 +106,12 @@ class Listening:
             # Endpoints of sockets answer at once, so a start can fail before the reactor runs.
             endpoint.listen(listener.factory).addCallbacks(opened.append, failed.append)
         except (ValueError, TypeError, KeyError, IndexError) as error:
-            self.close()
             raise CannotListen(
                 f"listener {listener.name}: {listener.endpoint!r} is not a server endpoint ({error}); "
                 "write for example tcp:1883:interface=127.0.0.1"
             ) from error
         if opened:
             return opened[0]
-        self.close()
         reason: object = "the endpoint did not open at once"
         if failed:
             problem = failed[0].value

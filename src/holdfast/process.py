@@ -9,6 +9,7 @@ import gc
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.selectreactor import SelectReactor
@@ -78,14 +79,14 @@ def end_on_signals(reactor: Any) -> None:
         signal.signal(number, stop)
 
 
-def go_on_after_hangup(reactor: Any) -> None:
-    """On SIGHUP, reopen the log files and go on. Call this before the broker starts.
+def go_on_after_hangup(reactor: Any, reload: Callable[[str], object]) -> None:
+    """On SIGHUP, reopen the log files and reload the configuration. Call this before the broker starts.
 
     This holds under ``nohup`` too, which starts the process with SIGHUP ignored: the signal still ends nothing.
     """
 
     def hang_up(number: int, _frame: object) -> None:
-        reactor.callFromThread(_hung_up, signal.Signals(number).name)
+        reactor.callFromThread(_hung_up, signal.Signals(number).name, reload if number == signal.SIGHUP else None)
 
     def rotate() -> None:
         # With --logfile, twistd has a handler by now, which rotates its file. Without, the signal would end the broker.
@@ -96,17 +97,15 @@ def go_on_after_hangup(reactor: Any) -> None:
     reactor.callWhenRunning(rotate)
 
 
-def _hung_up(name: str) -> None:
-    """Reopen the log files. Log which were reopened, which could not be, and that nothing else was reloaded."""
+def _hung_up(name: str, reload: Callable[[str], object] | None) -> None:
+    """Reopen the log files, and log which were reopened and which could not be. Then reload, if that is asked for."""
     reopened = reopen_log_files()
     for failure in reopened.failures:
         _log.error("{signal}: a log file cannot be opened again, and stays as it is: {failure}",
                    signal=name, failure=failure)  # fmt: skip
-    _log.warn(
-        "{signal}: nothing was reloaded; a changed configuration needs a restart. Log files reopened: {files}",
-        signal=name,
-        files=", ".join(reopened.paths) or "none",
-    )
+    _log.info("{signal}: log files reopened: {files}", signal=name, files=", ".join(reopened.paths) or "none")
+    if reload is not None:
+        reload(name)
 
 
 def announce(line: str) -> None:

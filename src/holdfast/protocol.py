@@ -75,6 +75,12 @@ class OpenConnections:
         if not self._open and self._all_closed is not None:
             self._all_closed.callback(None)
 
+    def abort_of(self, acceptance: Acceptance) -> None:
+        """Abort the connections of one listener that are not closing: their clients have not sent CONNECT."""
+        for protocol in tuple(self._open):
+            if protocol.accepted.acceptance is acceptance and not protocol.is_closing:
+                protocol.abort()
+
     def all_closed(self, seconds: float) -> Deferred[None]:
         """Fire when no connection is open, or after ``seconds``.
 
@@ -117,7 +123,7 @@ class MQTTServerProtocol(Protocol):
         self._build = build
         self._connections = connections
         self._clock = clock
-        self._accepted = accepted
+        self.accepted = accepted
         self._header = ProxyHeader() if accepted.awaits_header else None
         self._receive: Callable[[bytes], None] = self._receive_header if accepted.awaits_header else _ignore
         self._connection: Connection | None = None
@@ -132,7 +138,7 @@ class MQTTServerProtocol(Protocol):
         transport = self._open_transport()
         if isinstance(transport, TCPTransport) and not transport.TLS:
             self._send = transport.socket.send
-        self._accepted.opened()
+        self.accepted.opened()
         self._connections.add(self)
         self._is_tcp = transport.socket.family in _TCP_FAMILIES
         if self._is_tcp:
@@ -140,7 +146,7 @@ class MQTTServerProtocol(Protocol):
             transport.setTcpKeepAlive(True)
             self._set_user_timeout(USER_TIMEOUT)
         self._connection, self._above = self._begin()
-        if not self._accepted.awaits_header:
+        if not self.accepted.awaits_header:
             self._receive = self._above.receive
         transport.registerProducer(self, False)
 
@@ -164,13 +170,13 @@ class MQTTServerProtocol(Protocol):
         try:
             rest = header.feed(data)
         except InvalidProxyHeader:
-            self._accepted.misnamed()
+            self.accepted.misnamed()
             self.abort()
             return
         if rest is None:
             return
         self._header = None
-        if not self._accepted.named(header.client):
+        if not self.accepted.named(header.client):
             self.abort()
             return
         self._receive = above.receive
@@ -185,7 +191,7 @@ class MQTTServerProtocol(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Tell the Network Connection that its transport is gone."""
         self._send = None
-        self._accepted.closed()
+        self.accepted.closed()
         if self._closing is not None and self._closing.active():
             self._closing.cancel()
         try:
@@ -212,7 +218,7 @@ class MQTTServerProtocol(Protocol):
     @property
     def peer(self) -> Peer:
         """The client's address."""
-        return self._accepted.peer
+        return self.accepted.peer
 
     def write(self, data: bytes) -> bool:
         """Send bytes; return whether the transport has sent all of them.
@@ -258,7 +264,7 @@ class MQTTServerProtocol(Protocol):
 
     def admitted(self, silence: float) -> None:
         """Note that CONNECT was accepted. Its Keep Alive ends the connection after ``silence`` seconds; 0 for never."""
-        self._accepted.admitted()
+        self.accepted.admitted()
         if silence:
             self._set_user_timeout(max(silence, SHORTEST_USER_TIMEOUT))
 
@@ -391,6 +397,11 @@ class MQTTServerFactory(Factory):
         self._connections = connections
         self._clock = clock
         self._acceptance = acceptance
+        self._make_layers = make_layers
+
+    def change(self, build: Callable[[INetworkConnection], Connection], make_layers: MakeLayers | None) -> None:
+        """Make the connections from now on so. Open ones stay as they are."""
+        self._build = build
         self._make_layers = make_layers
 
     def buildProtocol(self, addr: IAddress | None) -> MQTTServerProtocol | None:

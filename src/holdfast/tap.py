@@ -14,6 +14,7 @@ from holdfast.version import version
 
 if TYPE_CHECKING:
     from twisted.application.service import IService
+    from twisted.python.failure import Failure
 
 
 class Options(usage.Options):
@@ -74,19 +75,29 @@ class Options(usage.Options):
 
     def postOptions(self) -> None:
         """Read the configuration. If it has problems, print them all on stderr and end with status 1."""
-        anonymous = bool(self["allow-anonymous"])
         try:
-            config = load(Path(self["config"]), allow_anonymous=True) if self["config"] else default()
-            self.config = config.override(
-                listen=self.listen,
-                data_dir=self["data-dir"],
-                storage=self["storage"],
-                allow_anonymous=anonymous,
-                cwd=Path.cwd(),
-                auth=self.auth,
-            )
+            self._folder = Path.cwd()
+        except FileNotFoundError:  # it was removed; whatever needs it is a problem of the configuration
+            self._folder = Path()
+        try:
+            self.config = self._configured(Path(self["config"]) if self["config"] else None)
         except ConfigError as error:
             _end(error)
+
+    def read(self) -> Config:
+        """Return the configuration that a start with these options would have now. Raises ConfigError."""
+        return self._configured(self._folder / self["config"] if self["config"] else None)
+
+    def _configured(self, file: Path | None) -> Config:
+        config = load(file, allow_anonymous=True) if file is not None else default(self._folder)
+        return config.override(
+            listen=self.listen,
+            data_dir=self["data-dir"],
+            storage=self["storage"],
+            allow_anonymous=bool(self["allow-anonymous"]),
+            cwd=self._folder,
+            auth=self.auth,
+        )
 
 
 def makeService(options: Options) -> IService:
@@ -107,7 +118,7 @@ def makeService(options: Options) -> IService:
     from holdfast.scheduling.lost_connections import end_in_portions
 
     tune_interpreter()
-    go_on_after_hangup(reactor)
+    go_on_after_hangup(reactor, lambda signal: broker.reloads.reload(signal).addErrback(_is_logged))
     clock = give_steady_clock(reactor)
     end_in_portions(reactor)
     reactor.callWhenRunning(FreedMemory(reactor).start)
@@ -120,12 +131,17 @@ def makeService(options: Options) -> IService:
             announce=announce,
             open_files=open_files,
             environment=os.environ,
+            read=options.read,
         )
     except ConfigError as error:
         _end(error)
     # Before the broker's own call, which announces that it is ready: a signal after that line ends with status 0.
     reactor.callWhenRunning(end_on_signals, reactor)
     return broker
+
+
+def _is_logged(_failure: Failure) -> None:
+    """Do nothing: a reload logs its own failures."""
 
 
 def _end(error: ConfigError) -> NoReturn:

@@ -57,6 +57,7 @@ class RetainerAPI:
         health: Callable[[], Mapping[str, object]] = dict,
         merger: Merger | None = None,
     ) -> None:
+        self.settings = settings
         self._administration = administration
         self._merger = merger
         self._store = store

@@ -39,6 +39,17 @@ class Settings:
             UNTIL_RESTART: [name for name, value in options_of(now) if value != dict(options_of(file))[name]],
         }
 
+    def replace(self, config: RetainerConfig) -> list[str]:
+        """Use the configuration of the file, which was read again. Returns the keys that were changed through the API.
+
+        Their changes have ended.
+        """
+        changed: list[str] = self.shown()[UNTIL_RESTART]
+        self._config = self._file = _under_one_name(config)
+        if self._apply is not None:
+            self._apply(self._config)
+        return changed
+
     def change(self, body: bytes) -> dict[str, Any]:
         """Change the keys of ``[retainer]`` that the body, a JSON object, contains; other keys keep their values.
 

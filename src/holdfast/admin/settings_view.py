@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from holdfast.config.fields import Option, Section, described
-from holdfast.config.kinds import Duration, Integer
-from holdfast.scheduling.rates import Rate
+from holdfast.config.shown_values import shown_value
 
 #: keys that may be changed while the broker runs; the name of a table includes all its keys
 CHANGEABLE = ("delivery_rate", "max_concurrent_replays", "max_publish_rate", "flow_control")
@@ -34,17 +33,4 @@ def _shown(value: Any, description: object) -> Any:
         return shown(value)
     if isinstance(value, Mapping):
         return {name: _shown(one, description) for name, one in value.items()}
-    kind = description.kind if isinstance(description, Option) else None
-    if isinstance(kind, Duration | Integer):
-        for word, meaning in kind.words.items():
-            if value == meaning:
-                return word
-    if value is None:
-        return "infinity"
-    if isinstance(value, Rate):
-        return f"{value.amount}/s" if value.seconds == 1 else f"{value.amount}/{_seconds(value.seconds)}"
-    return _seconds(value) if isinstance(kind, Duration) else value
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.6f}".rstrip("0").rstrip(".") + "s"
+    return shown_value(value, description.kind if isinstance(description, Option) else None)

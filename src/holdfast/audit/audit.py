@@ -71,19 +71,30 @@ class Audit:
         kinds: Collection[str] = KINDS,
         most: int = 1000,
     ) -> None:
+        self._clock = clock
+        self._now = now
+        self._lines: list[bytes] = []
+        self._bytes = 0
+        self._set(sinks, kinds, most)
+        self._flushing: IDelayedCall | None = None
+        self._summing: IDelayedCall | None = None
+
+    def _set(self, sinks: Sequence[Sink], kinds: Collection[str], most: int) -> None:
         self._sinks = [
             (sink, LastingFailure("writing the audit log", "so its lines are lost until it works again", (OSError,)))
             for sink in sinks
         ]
-        self._clock = clock
-        self._now = now
-        self._kinds = frozenset(kinds)
+        self._kinds = frozenset(kinds) if sinks else frozenset()
         self._limits = {kind: LineLimit(most) for kind in KINDS if kind != OPERATED}
-        self._lines: list[bytes] = []
-        self._bytes = 0
         self._lost = [0] * len(sinks)
-        self._flushing: IDelayedCall | None = None
-        self._summing: IDelayedCall | None = None
+
+    def change(self, sinks: Sequence[Sink], kinds: Collection[str], most: int) -> None:
+        """Write to these sinks, which are open, from now on. The lines so far go to the ones before."""
+        self._sum_up()
+        self._flush()
+        for sink, _ in self._sinks:
+            sink.close()
+        self._set(sinks, kinds, most)
 
     def open(self) -> None:
         """Open the sinks. Raises OSError."""

@@ -152,7 +152,10 @@ class Chains:
 
     def authenticate(self, credentials: Credentials) -> Answer | Deferred[Answer]:
         """Ask the chain of the Client's listener."""
-        return self._chains[credentials.listener].authenticate(credentials)
+        chain = self._chains.get(credentials.listener)
+        if chain is None:
+            return Denied(ReasonCode.NOT_AUTHORIZED, "the listener was removed")
+        return chain.authenticate(credentials)
 
 
 @implementer(IEnhancedAuthenticator)

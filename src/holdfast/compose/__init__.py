@@ -20,77 +20,65 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from holdfast.admin.address import API_PREFIX
-from holdfast.admin.apis import APIs, Witness
-from holdfast.admin.bans import BANS_PREFIX, BanAPI
+from holdfast.admin.apis import APIs
+from holdfast.admin.bans import BANS_PREFIX
 from holdfast.admin.control import ControlSocket
+from holdfast.admin.reload import RELOAD_PATH, ReloadAPI
 from holdfast.admin.retainer import RetainerAPI
 from holdfast.admin.settings import Settings
 from holdfast.admin.site import APISite, longest_body
-from holdfast.audit.audit import IAudit, NoAudit
-from holdfast.auth.denials import Denied, tell_nobody
 from holdfast.auth.failures.ban_file import load_bans
-from holdfast.auth.failures.bans import Bans, IBans
+from holdfast.auth.failures.bans import Bans
 from holdfast.auth.failures.exempt import Exempt
-from holdfast.auth.failures.failures import IFailures, UncountedFailures
-from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator, Principal
+from holdfast.auth.interfaces import Principal
 from holdfast.authorization.loading import authorizer_of
+from holdfast.authorization.present import PresentAuthorizer
 from holdfast.broker import BrokerService
 from holdfast.compose.audit import compose_audit, denials_of, open_audit, witness_of
-from holdfast.compose.authentication import compose_authentication
+from holdfast.compose.authentication import Authentication
 from holdfast.compose.failures import compose_ban_api, compose_failures
+from holdfast.compose.listeners import ComposedListeners
+from holdfast.compose.reloading import (
+    Reloadable,
+    compose_reloads,
+    judges_guests,
+    judges_sources,
+    ownership_of,
+    rejects_when_full,
+    trusted_proxies,
+)
+from holdfast.compose.sessions import SessionParts, compose_sessions
 from holdfast.config import Config
-from holdfast.config.sections.authorization import STRICT
-from holdfast.config.sections.listeners import ListenerConfig
+from holdfast.config.named_files import file_states
 from holdfast.config.sections.retainer import RetainerConfig
-from holdfast.listening import BACKLOG, Listener, Listening
-from holdfast.log.client_log import ClientLog
-from holdfast.peers.acceptance import Acceptance
-from holdfast.peers.limits import ConnectionLimits, ProcessConnections
-from holdfast.peers.trusted_proxies import TrustedProxies
-from holdfast.protocol import MQTTServerFactory, OpenConnections
+from holdfast.peers.limits import ProcessConnections
+from holdfast.protocol import OpenConnections
 from holdfast.refused_connections import RefusedConnections
 from holdfast.retained.administration import Administration
-from holdfast.retained.configured import apply_settings, flow_of, payer_limits_of, store_of
+from holdfast.retained.configured import apply_settings, flow_of, store_of
 from holdfast.retained.configured import limits_of as retainer_limits_of
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.history.restoring import Restorer
 from holdfast.retained.importing.chunk_size import HOLD
 from holdfast.retained.importing.merging import Merger
 from holdfast.retained.publisher import IPublisher
-from holdfast.retained.quota.limits import PayerLimits
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.sources.source_check import KeepRule, SourceCheck
 from holdfast.retained.store.sql import SQLRetainedStore
-from holdfast.scheduling.long_work import LongWork
 from holdfast.service_manager import ServiceManager
-from holdfast.sessions.accounts import Accounts
-from holdfast.sessions.configured import accounts_of, limits_of
 from holdfast.sessions.connection.backpressure import Pressure
-from holdfast.sessions.connection.connection import Connection
-from holdfast.sessions.connection.flush_schedule import FlushSchedule
-from holdfast.sessions.connection.network import INetworkConnection
-from holdfast.sessions.counters import Counters
 from holdfast.sessions.durable.states import DurableSessionStates
-from holdfast.sessions.exchange.admission import admit
-from holdfast.sessions.exchange.broker_parts import BrokerParts
-from holdfast.sessions.limits import Limits, WhenFull
-from holdfast.sessions.monitoring.figures import Figures
-from holdfast.sessions.monitoring.sys_topics import SysTopics
 from holdfast.sessions.registry.grants import OnRevoke
-from holdfast.sessions.registry.ownership import Ownership, names_ignored, owners_only
 from holdfast.sessions.registry.registry import SessionRegistry
 from holdfast.sessions.routing.operator_publisher import OperatorPublisher
 from holdfast.sessions.routing.router import Router
-from holdfast.sessions.routing.wills import Wills
-from holdfast.sessions.state.interfaces import ISessionStates
 from holdfast.storage.database import Durability
 from holdfast.storage.lock import DirectoryLock
 from holdfast.storage.sqlite.quarantine import OnCorruption
 from holdfast.storage.store import DurableStore
 from holdfast.storage.url import shown
 from holdfast.tickets import CommitTicket
-from holdfast.transports.configured import compose_tls, layers_of
-from holdfast.transports.layers import MakeLayers
+from holdfast.transports.configured import ComposedTLS
 from holdfast.version import version
 from holdfast.wire.reasons import ReasonCode
 
@@ -110,22 +98,6 @@ class RetainerParts:
     history: RetainedHistory
 
 
-@frozen(kw_only=True)
-class SessionParts:
-    """The parts that serve clients.
-
-    ``connect`` makes a connection, given its transport, the limits of its zone and the name of its listener.
-    """
-
-    log: ClientLog
-    counters: Counters
-    router: Router
-    wills: Wills
-    registry: SessionRegistry
-    sys_topics: SysTopics
-    connect: Callable[[INetworkConnection, Limits, str], Connection]
-
-
 def compose_retainer(
     config: RetainerConfig,
     *,
@@ -135,14 +107,14 @@ def compose_retainer(
     keeps_history: bool = True,
     control_characters: bool = True,
     keep_rule: KeepRule | None = None,
+    judges_sources: bool = True,
     judges_guests: bool = False,
-    payers: PayerLimits | None = None,
 ) -> RetainerParts:
     """Build the parts that keep retained messages in ``durable``.
 
     ``now`` returns milliseconds since the epoch. ``control_characters`` tells whether operators may set such topics.
-    With a ``keep_rule``, replays withhold messages whose publishers may no longer retain them, and with
-    ``judges_guests`` also messages without a User Name. ``payers`` has the quotas of users and guests.
+    With a ``keep_rule``, and while ``judges_sources``, replays withhold messages whose publishers may no longer retain
+    them, and with ``judges_guests`` also messages without a User Name.
     """
 
     def flushed() -> CommitTicket:
@@ -154,79 +126,13 @@ def compose_retainer(
         durable, flushed=flushed, clock=clock, now=now, limits=HistoryLimits(**asdict(config.history)),
         keeping=keeps_history,
     )  # fmt: skip
-    store = store_of(config, durable, payers)
-    limits = evolve(retainer_limits_of(config), control_characters=control_characters, payers=payers)
-    sources = None if keep_rule is None else SourceCheck(store, keep_rule, guests=judges_guests, clock=clock)
+    store = store_of(config, durable)
+    limits = evolve(retainer_limits_of(config), control_characters=control_characters)
+    sources = None
+    if keep_rule is not None:
+        sources = SourceCheck(store, keep_rule, guests=judges_guests, clock=clock, enabled=judges_sources)
     retained = RetainedMessages(store, clock=clock, now=now, limits=limits, flow=flow_of(config), sources=sources)
     return RetainerParts(store=store, retained=retained, history=history)
-
-
-def compose_sessions(
-    *,
-    clock: IReactorTime,
-    now: Callable[[], int],
-    retained: RetainedMessages,
-    states: ISessionStates,
-    authorizer: IAuthorizer,
-    authenticator: IAuthenticator,
-    enhanced_authenticator: IEnhancedAuthenticator | None = None,
-    ownership: Ownership = names_ignored,
-    denied: Denied = tell_nobody,
-    on_revoke: OnRevoke = OnRevoke.DISCONNECT,
-    pressure: Pressure,
-    rejects_when_full: bool,
-    silent_clears: bool,
-    will_restart_grace: float = 60,
-    broker_version: str,
-    sys_msg_interval: float,
-    failures: IFailures | None = None,
-    bans: IBans | None = None,
-    connections: ProcessConnections | None = None,
-    logs_connections: bool = True,
-    audit: IAudit | None = None,
-    storage: Callable[[], Mapping[str, object]] = dict,
-    accounts: Accounts | None = None,
-) -> SessionParts:
-    """Build the parts that serve clients. With ``accounts``, what each payer has in Sessions is limited."""
-    counters = Counters()
-    audit = NoAudit() if audit is None else audit
-    router = Router(retained, authorizer, counters, rejects_when_full)
-    work = LongWork(clock)
-    log = ClientLog(clock, logs_connections)
-    wills = Wills(
-        clock=clock, now=now, router=router, authorizer=authorizer, states=states, counters=counters,
-        retained=retained, work=work, log=log, restart_grace=will_restart_grace, silent_clears=silent_clears,
-        denied=denied, accounts=accounts,
-    )  # fmt: skip
-    registry = SessionRegistry(
-        clock=clock, now=now, router=router, wills=wills, states=states, counters=counters, work=work,
-        authorizer=authorizer, ownership=ownership, denied=denied, on_revoke=on_revoke, accounts=accounts,
-    )  # fmt: skip
-    figures = Figures(
-        version=broker_version, clock=clock, registry=registry, retained=retained, counters=counters,
-        connections=connections or ProcessConnections(), storage=storage,
-    )  # fmt: skip
-    sys_topics = SysTopics(clock=clock, work=work, router=router, measure=figures.measure, interval=sys_msg_interval)
-    broker_parts = BrokerParts(
-        clock=clock, long_work=work, now=now, registry=registry, router=router, retained=retained,
-        authenticator=authenticator, authorizer=authorizer, pressure=pressure, counters=counters, sys_topics=sys_topics,
-        enhanced_authenticator=enhanced_authenticator, failures=UncountedFailures() if failures is None else failures,
-        bans=Bans(now=lambda: now() / 1000, exempt=Exempt()) if bans is None else bans, denied=denied,
-    )  # fmt: skip
-    flushes = FlushSchedule(clock)
-
-    admitting = partial(admit, broker_parts)
-
-    def connect(network: INetworkConnection, limits: Limits, listener: str) -> Connection:
-        return Connection(
-            network=network, limits=limits, listener=listener, clock=clock, flushes=flushes, counters=counters,
-            pressure=pressure, admit=admitting, log=log, audit=audit,
-        )  # fmt: skip
-
-    return SessionParts(
-        log=log, counters=counters, router=router, wills=wills, registry=registry, sys_topics=sys_topics,
-        connect=connect,
-    )  # fmt: skip
 
 
 def compose_api(
@@ -265,12 +171,15 @@ def compose_broker(
     announce: Callable[[str], None],
     open_files: int | None = None,
     environment: Mapping[str, str] = NO_ENVIRONMENT,
+    read: Callable[[], Config] | None = None,
 ) -> BrokerService:
     """Build the whole broker. Raises ConfigError if a file that the configuration names cannot be used.
 
-    ``open_files`` limits the files and connections that the process may have open; None is no limit. The
-    ``environment`` may name the service manager, and have secrets that the configuration names.
+    ``read`` returns the configuration as it is at a reload; raises ConfigError. ``open_files`` limits the files and
+    connections that the process may have open; None is no limit. The ``environment`` may name the service manager, and
+    have secrets that the configuration names.
     """
+    files = file_states(config, environment)
     pressure = Pressure(reactor)
     durability = Durability(config.storage.durability)
     durable = DurableStore(
@@ -286,20 +195,16 @@ def compose_broker(
         upgrade_command=config.upgrade_command,
         on_corruption=OnCorruption(config.storage.on_corruption),
     )
-    authorizer, checked = authorizer_of(config), config.authorization.check_retain_source
+    authorizer = PresentAuthorizer(authorizer_of(config))
     parts = compose_retainer(
         config.retainer, durable=durable, clock=reactor, now=now,
         control_characters=config.mqtt.control_characters == "accept",
-        keep_rule=authorizer if checked and config.authorization.is_configured else None,
-        judges_guests=checked == STRICT,
-        payers=payer_limits_of(config),
+        keep_rule=authorizer, judges_sources=judges_sources(config), judges_guests=judges_guests(config),
     )  # fmt: skip
-    exempt = Exempt([TrustedProxies(listener.trusted_proxies) for listener in config.listeners.values()])
+    exempt = Exempt(trusted_proxies(config))
     bans = Bans(now=lambda: now() / 1000, exempt=exempt)
     audit = compose_audit(config, clock=reactor, now=now)
-    default_limits = limits_of(config.zone(""))  # of a stored Session whose listener is no longer configured
-    limits = {name: limits_of(config.zone(listener.zone)) for name, listener in config.listeners.items()}
-    authentication = compose_authentication(config, reactor=reactor, now=now, environment=environment)
+    authentication = Authentication(config, reactor=reactor, now=now, environment=environment)
     process = ProcessConnections() if open_files is None else ProcessConnections.within(open_files)
     sessions = compose_sessions(
         clock=reactor,
@@ -307,12 +212,12 @@ def compose_broker(
         retained=parts.retained,
         states=DurableSessionStates(durable, reactor),
         authorizer=authorizer,
-        authenticator=authentication.authenticator,
-        enhanced_authenticator=authentication.enhanced_authenticator,
-        ownership=owners_only if config.authentication.is_configured else names_ignored,
+        authenticator=authentication.parts.authenticator,
+        enhanced_authenticator=authentication.parts.enhanced_authenticator,
+        ownership=ownership_of(config),
         on_revoke=OnRevoke(config.authorization.on_revoke),
         pressure=pressure,
-        rejects_when_full=any(one.mqueue_full is WhenFull.REJECT for one in limits.values()),
+        rejects_when_full=rejects_when_full(config),
         silent_clears=config.retainer.stop_publish_clear_msg,
         will_restart_grace=config.mqtt.will_restart_grace,
         broker_version=version(),
@@ -324,19 +229,41 @@ def compose_broker(
         connections=process,
         logs_connections=config.log.connections,
         storage=durable.status,
-        accounts=accounts_of(limits.values(), default_limits, config.authentication.is_configured),
     )
-    for method in authentication.revoking:
-        method.on_revoked(partial(_dismiss, sessions.registry))
+    authentication.on_revoked(partial(_dismiss, sessions.registry))
     connections = OpenConnections(reactor)
-    refused = RefusedConnections(sessions.counters, process, sessions.log, audit)
-    tls = compose_tls(config, reactor, now)
-    listeners = []
-    for name, listener in config.listeners.items():
-        acceptance = _acceptance(listener, name, process, refused, bans, reactor)
-        make_layers = layers_of(listener, limits[name].max_packet_size, reactor, tls.layers.get(name))
-        factory = _factory(sessions, limits[name], name, connections, acceptance, reactor, make_layers)
-        listeners.append(Listener(name, listener.endpoint, listener.server_endpoint.unproxied(BACKLOG), factory))
+    tls = ComposedTLS(reactor, now)
+    tls.prepare(config)()
+    listeners = ComposedListeners(
+        config,
+        reactor=reactor,
+        connect=sessions.connect,
+        connections=connections,
+        process=process,
+        refused=RefusedConnections(sessions.counters, process, sessions.log, audit),
+        bans=bans,
+        tls=tls,
+    )
+    api = _retainer_api(config, reactor, now, parts, sessions.router, durable.soundness)
+    service_manager = ServiceManager.of(environment, reactor, durable.ask_writer)
+    reloads = compose_reloads(
+        config,
+        read=read or (lambda: config),
+        reactor=reactor,
+        environment=environment,
+        files=files,
+        reloadable=Reloadable(
+            authentication=authentication, authorizer=authorizer, audit=audit, bans=bans, exempt=exempt,
+            listeners=listeners, retained=parts.retained, sessions=sessions, settings=api.settings, tls=tls,
+        ),
+        service_manager=service_manager,
+    )  # fmt: skip
+    ban_api = compose_ban_api(config, bans, sessions.registry, reactor, now)
+    site = APISite(
+        APIs({API_PREFIX: api, BANS_PREFIX: ban_api, RELOAD_PATH: ReloadAPI(reloads.reload)}, witness_of(audit)).answer,
+        longest_body(config.retainer.max_payload_size),
+        reactor,
+    )
     return BrokerService(
         reactor=reactor,
         lock=DirectoryLock(config.data_dir),
@@ -348,26 +275,18 @@ def compose_broker(
         history=parts.history,
         sys_topics=sessions.sys_topics,
         registry=sessions.registry,
-        limits_of=lambda listener: limits.get(listener, default_limits),
-        listening=Listening(reactor, listeners),
+        limits_of=listeners.limits_of,
+        listening=listeners.listening,
         connections=connections,
-        certificates=tls.reloads,
-        control=_control_of(
-            config,
-            reactor,
-            now,
-            parts,
-            sessions.router,
-            durable.soundness,
-            compose_ban_api(config, bans, sessions.registry, reactor, now),
-            witness_of(audit),
-        ),
+        certificates=tls,
+        reloads=reloads,
+        control=ControlSocket(reactor, config.data_dir, site),
         description=(
             f"Holdfast {version()}, store {shown(config.storage.url)}, durability {durability.value}: "
             f"{durability.loss_window(config.storage.flush_interval)}"
         ),
         announce=announce,
-        service_manager=ServiceManager.of(environment, reactor, durable.ask_writer),
+        service_manager=service_manager,
         authentication=authentication.services,
     )
 
@@ -377,60 +296,21 @@ def _dismiss(registry: SessionRegistry, matching: Callable[[Principal], bool]) -
     registry.dismissals.dismiss(matching, ReasonCode.NOT_AUTHORIZED, "the user was removed, or has another password")
 
 
-def _acceptance(
-    listener: ListenerConfig,
-    name: str,
-    process: ProcessConnections,
-    refused: RefusedConnections,
-    bans: Bans,
-    clock: IReactorTime,
-) -> Acceptance:
-    """Return the part that accepts or refuses the connections of one listener."""
-    limits = ConnectionLimits(
-        max_connections=listener.max_connections,
-        max_connections_per_address=listener.max_connections_per_address,
-        max_conn_rate=listener.max_conn_rate,
-        max_conn_rate_per_address=listener.max_conn_rate_per_address,
-        max_half_open_per_address=listener.max_half_open_per_address,
-    )
-    proxies = TrustedProxies(listener.trusted_proxies) if listener.server_endpoint.proxied else None
-    return Acceptance(limits, process, clock, partial(refused.refused, name, limits), proxies, bans.has_peer)
-
-
-def _factory(
-    sessions: SessionParts,
-    limits: Limits,
-    listener: str,
-    connections: OpenConnections,
-    acceptance: Acceptance,
-    reactor: IReactorTime,
-    make_layers: MakeLayers | None,
-) -> MQTTServerFactory:
-    """Return the factory of one listener's connections."""
-
-    def build(network: INetworkConnection) -> Connection:
-        return sessions.connect(network, limits, listener)
-
-    return MQTTServerFactory(build, connections, reactor, acceptance, make_layers)
-
-
-def _control_of(
+def _retainer_api(
     config: Config,
     reactor: Any,
     now: Callable[[], int],
     parts: RetainerParts,
     router: Router,
     health: Callable[[], Mapping[str, object]],
-    bans: BanAPI,
-    witness: Witness,
-) -> ControlSocket:
-    """Return the control socket, which serves the API."""
+) -> RetainerAPI:
+    """Return the API about retained messages of the running broker."""
 
     def pause() -> Deferred[None]:
         return deferLater(reactor, 0)
 
     publisher = OperatorPublisher(router, reactor)
-    api = compose_api(
+    return compose_api(
         config.retainer,
         administration=Administration(parts.retained, parts.store, now, pause, publisher),
         retained=parts.retained,
@@ -441,9 +321,6 @@ def _control_of(
         health=health,
         merger=Merger(parts.retained, parts.store, now=now, pause=pause, hold=HOLD),
     )
-    site = APISite(
-        APIs({API_PREFIX: api, BANS_PREFIX: bans}, witness).answer,
-        longest_body(config.retainer.max_payload_size),
-        reactor,
-    )
-    return ControlSocket(reactor, config.data_dir, site)
+
+
+__all__ = ["RetainerParts", "SessionParts", "compose_api", "compose_broker", "compose_retainer", "compose_sessions"]

@@ -3,38 +3,71 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 
 from twisted.internet.interfaces import IReactorTime
 
 from holdfast.admin.apis import Witness
 from holdfast.admin.calls import Answer, Call
-from holdfast.audit.audit import CONNECTED, DENIED, DISCONNECTED, KINDS, OPERATED, Audit, IAudit, NoAudit
+from holdfast.audit.audit import CONNECTED, DENIED, DISCONNECTED, KINDS, OPERATED, Audit, IAudit
 from holdfast.audit.sinks import FileSink, JournalSink, Sink
 from holdfast.auth.denials import Denied
 from holdfast.auth.interfaces import Principal
 from holdfast.config import Config, ConfigError, ConfigProblem
+from holdfast.config.sections.audit import AuditConfig
+from holdfast.reloading.part import Change
 
 
-def compose_audit(config: Config, *, clock: IReactorTime, now: Callable[[], int]) -> Audit | NoAudit:
-    """Return the audit log."""
+def compose_audit(config: Config, *, clock: IReactorTime, now: Callable[[], int]) -> Audit:
+    """Return the audit log, whose sinks are not open yet. Without any, it writes nothing."""
     section = config.audit
-    sinks: list[Sink] = []
-    if section.file:
-        sinks.append(FileSink(Path(os.path.abspath(config.folder / section.file))))
-    if section.journal:
-        sinks.append(JournalSink())
-    if not sinks:
-        return NoAudit()
-    kinds = KINDS if section.connections else set(KINDS) - {CONNECTED, DISCONNECTED}
-    return Audit(sinks, clock=clock, now=now, kinds=kinds, most=section.max_lines)
+    return Audit(_sinks(config), clock=clock, now=now, kinds=_kinds(section), most=section.max_lines)
 
 
-def open_audit(audit: Audit | NoAudit, config: Config) -> None:
+def open_audit(audit: Audit, config: Config) -> None:
     """Open the audit log. Raises ConfigError."""
+    _opened(audit, config)
+
+
+def prepare_audit(audit: Audit, running: Config, config: Config) -> Change:
+    """Open the sinks of another configuration. Raises ConfigError."""
+    if running.audit == config.audit:
+        return Change()
+    sinks: list[Sink] = []
+
+    def abandon() -> None:
+        for sink in sinks:
+            sink.close()
+
     try:
-        audit.open()
+        for sink in _sinks(config):
+            _opened(sink, config)
+            sinks.append(sink)
+    except ConfigError:
+        abandon()
+        raise
+    commit = partial(audit.change, sinks, _kinds(config.audit), config.audit.max_lines)
+    return Change(commit=commit, abandon=abandon)
+
+
+def _sinks(config: Config) -> list[Sink]:
+    sinks: list[Sink] = []
+    if config.audit.file:
+        sinks.append(FileSink(Path(os.path.abspath(config.folder / config.audit.file))))
+    if config.audit.journal:
+        sinks.append(JournalSink())
+    return sinks
+
+
+def _kinds(section: AuditConfig) -> Collection[str]:
+    return KINDS if section.connections else set(KINDS) - {CONNECTED, DISCONNECTED}
+
+
+def _opened(opens: Audit | Sink, config: Config) -> None:
+    try:
+        opens.open()
     except OSError as error:
         file = "holdfast.toml" if config.file is None else str(config.file)
         place = "the audit log" if error.filename is None else os.fsdecode(error.filename)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 from twisted.application.service import MultiService
@@ -13,75 +14,175 @@ from holdfast.auth.chain import Chain, Chains, EnhancedByListener, Entry
 from holdfast.auth.external import Surroundings, UnusableOption, external_method
 from holdfast.auth.interfaces import IAuthenticationMethod, IAuthenticator, IEnhancedAuthenticator, Principal
 from holdfast.compose.passwords import Passwords
-from holdfast.config import Config
+from holdfast.config import Config, ConfigError, ConfigProblem
 from holdfast.config.fields import Section
-from holdfast.config.problems import ConfigError
 from holdfast.config.sections.authentication import SCRAM_FILE
 from holdfast.config.sections.authentication_methods import ScramConfig
 from holdfast.config.sections.methods.passwords import PasswordFileConfig
 
-
-class IRevoking(Protocol):
-    """A method that tells which users it does not know any more."""
-
-    def on_revoked(self, callback: Callable[[Callable[[Principal], bool]], object]) -> None:
-        """Call this whenever users are revoked, with a function that tells their Principals."""
+if TYPE_CHECKING:
+    from holdfast.auth.scram.mechanism import ScramAuthenticator
 
 
 @frozen(kw_only=True)
 class AuthenticationParts:
-    """The parts that authenticate clients."""
+    """The parts that authenticate clients by one configuration."""
 
+    config: Config
     authenticator: IAuthenticator
     enhanced_authenticator: IEnhancedAuthenticator | None = None
-    #: what runs while the broker does
-    services: MultiService = field(factory=MultiService)
-    #: the methods whose users can be revoked
-    revoking: Sequence[IRevoking] = ()
+    passwords: Passwords | None = None
+    #: the users of each file of SCRAM users, by the name of its method
+    scram_users: Mapping[str, Mapping[str, object]] = field(factory=dict)
 
 
-def compose_authentication(
-    config: Config, *, reactor: Any, now: Callable[[], int], environment: Mapping[str, str]
-) -> AuthenticationParts:
-    """Build the authentication. Raises ConfigError if a file that the configuration names cannot be used.
+class Authentication:
+    """The present authentication, and what runs while the broker does (``services``).
 
-    ``now`` returns milliseconds since the epoch. The ``environment`` may have secrets. Libraries are imported for the
-    methods that are configured: they are large, and most brokers need few of them.
+    ``now`` returns milliseconds since the epoch. The ``environment`` may have secrets.
     """
-    if not config.authentication.is_configured:
-        return AuthenticationParts(authenticator=AnonymousAuthenticator())
-    around = Surroundings(reactor=reactor, now=now, folder=config.folder, environment=environment)
-    methods: dict[str, IAuthenticationMethod] = {}
-    scram: dict[str, IEnhancedAuthenticator] = {}
-    if config.authentication.scram_file:
-        scram[SCRAM_FILE] = _scram(config, SCRAM_FILE, config.authentication.scram_file)
-    files = {name: each for name, each in config.authentication.methods.items() if isinstance(each, PasswordFileConfig)}
-    services = MultiService()
-    passwords = Passwords(config, files, services, reactor) if files else None
-    for name, section in config.authentication.methods.items():
-        if isinstance(section, ScramConfig):
-            scram[name] = _scram(config, name, section.path)
-        elif passwords is not None and name in passwords.files:
-            methods[name] = passwords.files[name]
-        else:
-            methods[name] = _external(config, name, section, around)
-    chains: dict[str, Chain] = {}
-    enhanced: dict[str, IEnhancedAuthenticator] = {}
-    for listener_name, listener in config.listeners.items():
-        names = config.authentication.names_of(listener)
-        entries = [Entry(name, methods[name]) for name in names if name in methods]
+
+    def __init__(self, config: Config, *, reactor: Any, now: Callable[[], int], environment: Mapping[str, str]) -> None:
+        """Read all files. Raises ConfigError if one cannot be used."""
+        self._reactor = reactor
+        self._now = now
+        self._environment = environment
+        self.services = MultiService()
+        self._on_revoked: Callable[[Callable[[Principal], bool]], object] | None = None
+        self.parts = self.compose(config)
+        if self.parts.passwords is not None:
+            self.parts.passwords.begin(self.services)
+
+    def on_revoked(self, callback: Callable[[Callable[[Principal], bool]], object]) -> None:
+        """Call this whenever a method revokes users, with a function that tells their Principals."""
+        self._on_revoked = callback
+        self._watch(())
+
+    def _watch(self, known: Collection[object]) -> None:
+        """Listen to the password files that are not known."""
+        for file in self.parts.passwords.files.values() if self.parts.passwords is not None else ():
+            if file not in known and self._on_revoked is not None:
+                file.on_revoked(self._on_revoked)
+
+    def compose(self, config: Config, before: AuthenticationParts | None = None) -> AuthenticationParts:
+        """Build the authentication, in any thread. Raises ConfigError if a file cannot be used.
+
+        Parts from ``before`` are used again, and stay unchanged until :meth:`use`. Libraries are imported for the
+        methods that are configured: they are large, and most brokers need few of them.
+        """
+        if not config.authentication.is_configured:
+            return AuthenticationParts(config=config, authenticator=AnonymousAuthenticator())
+        around = Surroundings(reactor=self._reactor, now=self._now, folder=config.folder, environment=self._environment)
+        sections = config.authentication.methods
+        methods: dict[str, IAuthenticationMethod] = {}
+        scram: dict[str, ScramAuthenticator] = {}
+        problems: list[ConfigProblem] = []
+        passwords: Passwords | None = None
+        files = {name: each for name, each in sections.items() if isinstance(each, PasswordFileConfig)}
+        if files:
+            try:
+                passwords = Passwords(config, files, self._reactor, before.passwords if before else None)
+            except ConfigError as error:
+                problems += error.problems
+        if config.authentication.scram_file:
+            self._try(problems, scram, SCRAM_FILE, lambda: _scram(config, SCRAM_FILE, config.authentication.scram_file))
+        for name, section in sections.items():
+            if isinstance(section, ScramConfig):
+                self._try(problems, scram, name, partial(_scram, config, name, section.path))
+            elif name not in files:
+                self._try(problems, methods, name, partial(_external, config, name, section, around))
+        if problems:
+            raise ConfigError(problems)
         if passwords is not None:
-            entries += passwords.last_entries(names)
-        chains[listener_name] = Chain(entries, guests=listener.allow_anonymous, clock=reactor)
-        for name in names:
-            if name in scram:
-                enhanced[listener_name] = scram[name]
-    return AuthenticationParts(
-        authenticator=Chains(chains),
-        enhanced_authenticator=EnhancedByListener(enhanced) if enhanced else None,
-        services=services,
-        revoking=() if passwords is None else tuple(passwords.files.values()),
-    )
+            methods.update(passwords.files)
+        return self._chained(config, methods, scram, passwords)
+
+    def _chained(
+        self,
+        config: Config,
+        methods: Mapping[str, IAuthenticationMethod],
+        scram: Mapping[str, ScramAuthenticator],
+        passwords: Passwords | None,
+    ) -> AuthenticationParts:
+        """Return the chain of each listener."""
+        chains: dict[str, Chain] = {}
+        enhanced: dict[str, IEnhancedAuthenticator] = {}
+        for listener_name, listener in config.listeners.items():
+            names = config.authentication.names_of(listener)
+            entries = [Entry(name, methods[name]) for name in names if name in methods]
+            if passwords is not None:
+                entries += passwords.last_entries(names)
+            chains[listener_name] = Chain(entries, guests=listener.allow_anonymous, clock=self._reactor)
+            for name in names:
+                if name in scram:
+                    enhanced[listener_name] = scram[name]
+        return AuthenticationParts(
+            config=config,
+            authenticator=Chains(chains),
+            enhanced_authenticator=EnhancedByListener(enhanced) if enhanced else None,
+            passwords=passwords,
+            scram_users={name: each.users for name, each in scram.items()},
+        )
+
+    def use(self, parts: AuthenticationParts) -> EndedIdentities:
+        """Use these parts from now on. Return what tells whether a Principal's identity has ended by that."""
+        before, self.parts = self.parts, parts
+        ended = EndedIdentities(before, parts)
+        self._watch(() if before.passwords is None else tuple(before.passwords.files.values()))
+        if parts.passwords is not None:
+            parts.passwords.begin(self.services)
+        elif before.passwords is not None:
+            before.passwords.end()
+        return ended
+
+    @staticmethod
+    def _try(problems: list[ConfigProblem], into: dict[str, Any], name: str, make: Callable[[], object]) -> None:
+        """Make a method, or note its problems."""
+        try:
+            into[name] = make()
+        except ConfigError as error:
+            problems += error.problems
+
+
+class EndedIdentities:
+    """Tells which Principals another configuration does not admit any more.
+
+    Those are: guests of listeners that admit none now; users whose method is gone from their listener, or is of another
+    type; users who are gone from a file, or have another password there. Services, tokens and certificates are asked
+    when a client connects: their users stay.
+    """
+
+    def __init__(self, before: AuthenticationParts, after: AuthenticationParts) -> None:
+        self._before = before
+        self._after = after
+        self._files = {} if before.passwords is None else before.passwords.files
+
+    def __call__(self, principal: Principal) -> bool:
+        """Tell whether the identity of a Principal has ended."""
+        config = self._after.config
+        listener = config.listeners.get(principal.listener)
+        if listener is None:
+            return False  # its clients are told that the listener is gone
+        authentication, method = config.authentication, principal.method
+        if not method:
+            proven_no_more = authentication.is_configured and principal.username is not None
+            return proven_no_more or (authentication.is_configured and not listener.allow_anonymous)
+        if method not in authentication.names_of(listener):
+            return True
+        old = self._before.config.authentication.methods.get(method)
+        if type(old) is not type(authentication.methods.get(method)):
+            return True
+        username = principal.username or ""
+        if method in self._after.scram_users:
+            now, then = (each.scram_users.get(method, {}).get(username) for each in (self._after, self._before))
+            return now is None or now != then
+        passwords = self._after.passwords
+        if passwords is not None and method in passwords.files:
+            file, old_file = passwords.files[method], self._files.get(method)
+            stored = file.stored(username)
+            # A file that stays tells its changes itself: it knows which hashes are only better ones.
+            return stored is None or not (old_file in (file, None) or old_file.stored(username) == stored)
+        return False
 
 
 def _external(config: Config, name: str, section: Section, around: Surroundings) -> IAuthenticationMethod:
@@ -92,7 +193,7 @@ def _external(config: Config, name: str, section: Section, around: Surroundings)
         raise ConfigError([config.method_problem(name, unusable.key, str(unusable))]) from None
 
 
-def _scram(config: Config, name: str, path: str) -> IEnhancedAuthenticator:
+def _scram(config: Config, name: str, path: str) -> ScramAuthenticator:
     """Return the authenticator for SCRAM-SHA-256."""
     from holdfast.auth.scram.mechanism import ScramAuthenticator
     from holdfast.auth.scram.secret_file import persistent_secret

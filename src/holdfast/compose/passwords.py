@@ -2,39 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from twisted.application.service import MultiService
 
 from holdfast.auth.chain import Entry
-from holdfast.config import Config
+from holdfast.config import Config, ConfigError, ConfigProblem
 from holdfast.config.sections.methods.passwords import PasswordFileConfig
+
+if TYPE_CHECKING:
+    from holdfast.auth.passwords.method import PasswordFile
 
 
 class Passwords:
-    """The password files, which share their threads and the credentials that are verified."""
+    """The password files, which share their threads and the credentials that are verified.
+
+    Files that a configuration from ``before`` has too are taken over, with their users, at :meth:`begin`.
+    """
 
     def __init__(
-        self, config: Config, sections: Mapping[str, PasswordFileConfig], services: MultiService, reactor: Any
+        self, config: Config, sections: Mapping[str, PasswordFileConfig], reactor: Any, before: Passwords | None = None
     ) -> None:
+        """Read the files, in any thread. Raises ConfigError."""
         from holdfast.auth.passwords.hashes import HashParameters
         from holdfast.auth.passwords.hashing_threads import HashingThreads
         from holdfast.auth.passwords.method import PasswordFile
         from holdfast.auth.passwords.verified import VerifiedCredentials
 
-        self._threads = HashingThreads(reactor)
-        verified = VerifiedCredentials()
+        self._before = before
+        self._threads: HashingThreads = HashingThreads(reactor) if before is None else before._threads
+        self._verified: VerifiedCredentials = VerifiedCredentials() if before is None else before._verified
         self._parameters = {name: HashParameters(each.memory // 1024, each.passes) for name, each in sections.items()}
-        self.files = {
-            name: PasswordFile(
-                name, config.absolute(each.path), threads=self._threads, verified=verified,
-                parameters=self._parameters[name], rehash=each.rehash, reactor=reactor,
-            )
-            for name, each in sections.items()
-        }  # fmt: skip
+        self.files: dict[str, PasswordFile] = {}
+        self._takings: list[Callable[[], object]] = []
+        problems: list[ConfigProblem] = []
+        for name, each in sections.items():
+            path, parameters = config.absolute(each.path), self._parameters[name]
+            known = None if before is None else before.files.get(name)
+            try:
+                if known is not None and known.path == path:
+                    self._takings.append(known.prepare(parameters, each.rehash))
+                    self.files[name] = known
+                else:
+                    self.files[name] = PasswordFile(
+                        name, path, threads=self._threads, verified=self._verified, parameters=parameters,
+                        rehash=each.rehash, reactor=reactor,
+                    )  # fmt: skip
+            except ConfigError as error:
+                problems += error.problems
+        if problems:
+            raise ConfigError(problems)
+
+    def begin(self, services: MultiService) -> None:
+        """Use these files from now on, and those from before no longer."""
+        before, self._before = self._before, None
+        if before is not None:
+            before.end(keeping=self)
+        for take in self._takings:
+            take()
+        self._takings.clear()
         for service in (*self.files.values(), self._threads):
-            service.setServiceParent(services)
+            if service.parent is None:
+                service.setServiceParent(services)
+
+    def end(self, keeping: Passwords | None = None) -> None:
+        """Look no more at the files that are not kept. Without any to keep, the threads end too."""
+        kept = () if keeping is None else tuple(keeping.files.values())
+        ending = [file for file in self.files.values() if file not in kept]
+        for service in (*ending, *([self._threads] if keeping is None else [])):
+            if service.parent is not None:
+                service.disownServiceParent()
 
     def last_entries(self, names: Sequence[str]) -> list[Entry]:
         """Return the end of a chain of these methods: it spends time on unknown users, if a password file does."""

@@ -82,7 +82,7 @@ class ClientLog:
 
     def __init__(self, clock: IReactorTime, connections: bool = True) -> None:
         self._clock = clock
-        self._connections = connections
+        self.connections = connections
         self._pairs: OrderedDict[tuple[str, str], _Pair] = OrderedDict()
         self._all = _Second(MOST_LINES)
         self._comings = _Second(MOST_LINES)
@@ -102,7 +102,7 @@ class ClientLog:
 
     def coming(self, line: Callable[[], str]) -> None:
         """Log that a client comes or goes, unless that is switched off or there are too many."""
-        if not self._connections:
+        if not self.connections:
             return
         if self._comings.allows(self._clock.seconds()):
             self._log.info("{text}", text=line())

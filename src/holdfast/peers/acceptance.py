@@ -55,9 +55,27 @@ class Acceptance:
         self.by_group: Counter[str] = Counter()
         self.half_open: Counter[str] = Counter()
         self._clock = clock
-        self._rate = TokenBucket(limits.max_conn_rate, clock.seconds()) if limits.max_conn_rate else None
-        rate = limits.max_conn_rate_per_address
-        self._rates = AddressRates(rate) if rate else None
+        self._rate = self._new_rate()
+        self._rates = self._new_rates()
+
+    def change(self, limits: ConnectionLimits, proxies: TrustedProxies | None) -> None:
+        """Judge by these limits from now on. Open connections stay. A rate that has changed begins anew.
+
+        ``proxies`` is None if and only if it was so before.
+        """
+        before, self.limits, self.proxies = self.limits, limits, proxies
+        if before.max_conn_rate != limits.max_conn_rate:
+            self._rate = self._new_rate()
+        if before.max_conn_rate_per_address != limits.max_conn_rate_per_address:
+            self._rates = self._new_rates()
+
+    def _new_rate(self) -> TokenBucket | None:
+        rate = self.limits.max_conn_rate
+        return TokenBucket(rate, self._clock.seconds()) if rate else None
+
+    def _new_rates(self) -> AddressRates | None:
+        rate = self.limits.max_conn_rate_per_address
+        return AddressRates(rate) if rate else None
 
     def accept(self, peer: Peer) -> AcceptedConnection | None:
         """Return the new connection of this peer, or None if it is refused."""
@@ -109,10 +127,10 @@ class Acceptance:
 class AcceptedConnection:
     """One connection that a listener has accepted. ``peer`` is its client, once a proxy has named it."""
 
-    __slots__ = ("_acceptance", "_group", "_half_open", "_open", "peer")
+    __slots__ = ("_group", "_half_open", "_open", "acceptance", "peer")
 
     def __init__(self, acceptance: Acceptance, peer: Peer) -> None:
-        self._acceptance = acceptance
+        self.acceptance = acceptance
         self._group = ""
         self._half_open = False
         self._open = False
@@ -121,19 +139,19 @@ class AcceptedConnection:
     @property
     def awaits_header(self) -> bool:
         """Whether a proxy sends the header of the PROXY protocol first."""
-        return self._acceptance.proxies is not None
+        return self.acceptance.proxies is not None
 
     def opened(self) -> None:
         """Count this connection as open. Its transport has begun."""
         self._open = True
-        self._acceptance.open += 1
-        self._acceptance.process.open += 1
+        self.acceptance.open += 1
+        self.acceptance.process.open += 1
         if not self.awaits_header:
             self._count_address()
 
     def named(self, client: Peer | None) -> bool:
         """Take the client that the proxy names, or None if the proxy names nobody. Return whether it is accepted."""
-        acceptance = self._acceptance
+        acceptance = self.acceptance
         self.peer = client or Peer(self.peer.ip, self.peer.port, proxied=True)
         refusal = acceptance.refusal_of_address(self.peer)
         if refusal is not None:
@@ -145,20 +163,20 @@ class AcceptedConnection:
 
     def misnamed(self) -> None:
         """Note that the proxy has sent no valid header."""
-        self._acceptance.refused(Refusal.BAD_PROXY_HEADER, self.peer)
+        self.acceptance.refused(Refusal.BAD_PROXY_HEADER, self.peer)
 
     def admitted(self) -> None:
         """Note that CONNECT was accepted."""
         if self._half_open:
             self._half_open = False
-            _decrease(self._acceptance.half_open, self._group)
+            _decrease(self.acceptance.half_open, self._group)
 
     def closed(self) -> None:
         """Stop counting this connection. Its transport is gone."""
         if not self._open:
             return
         self._open = False
-        acceptance = self._acceptance
+        acceptance = self.acceptance
         acceptance.open -= 1
         acceptance.process.open -= 1
         self.admitted()
@@ -170,8 +188,8 @@ class AcceptedConnection:
         if not self.peer.is_local:
             self._group = self.peer.group
             self._half_open = True
-            self._acceptance.by_group[self._group] += 1
-            self._acceptance.half_open[self._group] += 1
+            self.acceptance.by_group[self._group] += 1
+            self.acceptance.half_open[self._group] += 1
 
 
 def _reached(count: int, most: int | None) -> bool:

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from holdfast.config.document import Zone
-from holdfast.sessions.accounts import Accounts
 from holdfast.sessions.limits import Limits, RetainMode, WhenFull
-
-
-def accounts_of(limits: Iterable[Limits], otherwise: Limits, names_proven: bool) -> Accounts | None:
-    """Return the accounts of payers, None if no zone limits them. ``otherwise`` are the limits without a zone."""
-    limited = any(
-        (each.max_sessions, each.guests_max_sessions, each.max_waiting_bytes) != (None, None, None)
-        for each in (*limits, otherwise)
-    )
-    return Accounts(names_proven) if limited else None
 
 
 def limits_of(zone: Zone) -> Limits:
     """Return a zone's limits as the Session layer takes them."""
-    mqtt, shutdown, limits = zone.mqtt, zone.force_shutdown, zone.limits
+    mqtt, shutdown = zone.mqtt, zone.force_shutdown
     return Limits(
         max_packet_size=mqtt.max_packet_size,
         max_clientid_len=mqtt.max_clientid_len,
@@ -58,9 +46,4 @@ def limits_of(zone: Zone) -> Limits:
         ignore_loop_deliver=mqtt.ignore_loop_deliver,
         max_buffered_messages=shutdown.max_mailbox_size if shutdown.enable else 0,
         max_buffered_bytes=shutdown.max_bytes if shutdown.enable else 0,
-        max_sessions=limits.max_sessions,
-        guests_max_sessions=limits.guests_max_sessions,
-        max_waiting_bytes=limits.max_waiting_bytes,
-        messages_rate=limits.messages_rate,
-        bytes_rate=limits.bytes_rate,
     )

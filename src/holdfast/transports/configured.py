@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from attrs import field, frozen
+from twisted.application.service import Service
 from twisted.internet.interfaces import IReactorTime
 
 from holdfast.config import Config
@@ -13,42 +14,79 @@ from holdfast.config.sections.listeners import WEBSOCKET, ListenerConfig
 from holdfast.transports.layers import Layer, MakeLayers
 
 if TYPE_CHECKING:
-    from holdfast.transports.tls.reloading import CertificateReloads
-
-
-@frozen
-class ComposedTLS:
-    """What makes the TLS layers of listeners, by their names, and the service that reloads the certificates."""
-
-    layers: Mapping[str, Callable[[], Layer]] = field(factory=dict)
-    reloads: CertificateReloads | None = None
-
-
-def compose_tls(config: Config, reactor: Any, now: Callable[[], int]) -> ComposedTLS:
-    """Build the TLS of all listeners. ``now`` returns milliseconds since the epoch.
-
-    Raises ConfigError if a file cannot be used.
-    """
-    if all(listener.tls is None for listener in config.listeners.values()):
-        return ComposedTLS()
-    from twisted.internet.threads import deferToThreadPool
-
-    from holdfast.transports.tls.configured import load_all
     from holdfast.transports.tls.handshake_turns import HandshakeTurns
-    from holdfast.transports.tls.listener_tls import ListenerTLS
+    from holdfast.transports.tls.listener_tls import ListenerTLS, Loaded
     from holdfast.transports.tls.reloading import CertificateReloads
 
-    def seconds() -> float:
-        return now() / 1000
 
-    turns = HandshakeTurns(reactor)
-    loaded = load_all(config, seconds())
-    listeners = {name: ListenerTLS(name, each, turns, seconds) for name, each in loaded.items()}
-    reloads = CertificateReloads(
-        tuple(listeners.values()), clock=reactor, now=seconds,
-        run=lambda build: deferToThreadPool(reactor, reactor.getThreadPool(), build),
-    )  # fmt: skip
-    return ComposedTLS({name: listener.new_layer for name, listener in listeners.items()}, reloads)
+class ComposedTLS(Service):
+    """The TLS of all listeners, and what reloads their certificates. ``now`` returns milliseconds since the epoch."""
+
+    def __init__(self, reactor: Any, now: Callable[[], int]) -> None:
+        self._reactor = reactor
+        self._now = now
+        self._listeners: dict[str, ListenerTLS] = {}
+        self._turns: HandshakeTurns | None = None
+        self._reloads: CertificateReloads | None = None
+
+    def new_layer(self, listener: str) -> Layer:
+        """Return the layer of a new connection of this listener."""
+        return self._listeners[listener].new_layer()
+
+    def startService(self) -> None:
+        """Tell what is loaded, and look at the files from now on."""
+        Service.startService(self)
+        if self._reloads is not None:
+            self._reloads.startService()
+
+    def stopService(self) -> None:
+        """Look no longer."""
+        Service.stopService(self)
+        if self._reloads is not None:
+            self._reloads.stopService()
+
+    def prepare(self, config: Config) -> Callable[[], None]:
+        """Read all files, in any thread. Return what uses them for connections from then on.
+
+        Raises ConfigError with all problems.
+        """
+        if all(listener.tls is None for listener in config.listeners.values()):
+            return partial(self._take, {})
+        from holdfast.transports.tls.configured import load_all
+
+        return partial(self._take, load_all(config, self._seconds()))
+
+    def _take(self, loaded: Mapping[str, Loaded]) -> None:
+        known = {name: (each.loaded.settings, each.loaded.files) for name, each in self._listeners.items()}
+        if known == {name: (each.settings, each.files) for name, each in loaded.items()}:
+            return
+        before, self._listeners = self._listeners, {}
+        if self._reloads is not None and self.running:
+            self._reloads.stopService()
+        self._reloads = None
+        if not loaded:
+            return
+        from twisted.internet.threads import deferToThreadPool
+
+        from holdfast.transports.tls.handshake_turns import HandshakeTurns
+        from holdfast.transports.tls.listener_tls import ListenerTLS
+        from holdfast.transports.tls.reloading import CertificateReloads
+
+        reactor = self._reactor
+        self._turns = self._turns or HandshakeTurns(reactor)
+        for name, each in loaded.items():
+            listener = before.get(name) or ListenerTLS(name, each, self._turns, self._seconds)
+            listener.loaded = each
+            self._listeners[name] = listener
+        self._reloads = CertificateReloads(
+            tuple(self._listeners.values()), clock=reactor, now=self._seconds,
+            run=lambda build: deferToThreadPool(reactor, reactor.getThreadPool(), build),
+        )  # fmt: skip
+        if self.running:
+            self._reloads.startService()
+
+    def _seconds(self) -> float:
+        return self._now() / 1000
 
 
 def layers_of(

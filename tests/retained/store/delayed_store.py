@@ -23,9 +23,7 @@ class DelayedStore(MemoryRetainedStore):
         super().__init__(RevisionClock(1, 0, now))
         self.pending: list[tuple[RetainedChange | None, CommitTicket]] = []
         self.reads: list[tuple[Deferred[Batch], Batch]] = []
-        self.looks: list[
-            tuple[Deferred[UsageSnapshot], tuple[Sequence[str], Sequence[str], Sequence[str], Sequence[str]]]
-        ] = []
+        self.looks: list[tuple[Deferred[UsageSnapshot], tuple[Sequence[str], Sequence[str], Sequence[str]]]] = []
         self.read_later = False
         self.acknowledge_at_once = False  # as with the durability "async"
         self.read_count = 0
@@ -56,12 +54,12 @@ class DelayedStore(MemoryRetainedStore):
             super().read_usage(*asked).chainDeferred(answer)
 
     def read_usage(
-        self, topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str], payers: Sequence[str] = ()
+        self, topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str]
     ) -> Deferred[UsageSnapshot]:
         if not self.pending:
-            return super().read_usage(topics, topic_filters, clients, payers)
+            return super().read_usage(topics, topic_filters, clients)
         answer: Deferred[UsageSnapshot] = Deferred()
-        self.looks.append((answer, (topics, topic_filters, clients, payers)))
+        self.looks.append((answer, (topics, topic_filters, clients)))
         return answer
 
     def read(

@@ -14,6 +14,10 @@ class Exempt:
     def __init__(self, proxies: Sequence[TrustedProxies] = ()) -> None:
         self._proxies = proxies
 
+    def change(self, proxies: Sequence[TrustedProxies]) -> None:
+        """Take these for the trusted proxies from now on."""
+        self._proxies = proxies
+
     def __contains__(self, peer: Peer) -> bool:
         """Tell whether this peer is never banned."""
         return peer.ip is None or peer.ip.is_loopback or any(peer in proxies for proxies in self._proxies)

@@ -150,6 +150,29 @@ class PasswordFile(Service):
 
         return self._in_thread(user_files.read, self._path).addCallback(taken)
 
+    def prepare(self, parameters: HashParameters, rehash: bool) -> Callable[[], object]:
+        """Read the file, in any thread. Return what takes its users and these options, in the reactor's thread.
+
+        Raises ConfigError with all problems.
+        """
+        state = file_state(self._path)
+        read = user_files.read(self._path)
+
+        def take() -> None:
+            self._parameters, self._rehash, self._seen = parameters, rehash, state
+            self._take(read)
+
+        return take
+
+    def stored(self, username: str) -> str | None:
+        """Return the hash of a user; None if there is no such user."""
+        return self._users.get(username)
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
+
     def _look(self) -> Deferred[None]:
         """Read the file if it has changed. Problems in the file are no failure: the users from before count then.
 

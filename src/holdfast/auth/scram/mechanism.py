@@ -51,6 +51,11 @@ class ScramAuthenticator:
         self._known = users()
         self._unknown_users = UnknownUserVerifiers(self._known, key)
 
+    @property
+    def users(self) -> Mapping[str, Verifier]:
+        """The present users."""
+        return self._users()
+
     def begin(self, method: str, credentials: Credentials) -> ScramExchange | None:
         """Return a new exchange; None for any other method."""
         if method != METHOD:

@@ -151,6 +151,13 @@ class AuthorizationConfig(Section):
         """Whether rules decide what clients may do."""
         return bool(self.sources)
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The paths of all files with rules."""
+        return tuple(
+            table.path for table in self.tables.values() if isinstance(table, RuleFileConfig | MosquittoFileConfig)
+        )
+
     def problems(self, given: Mapping[str, object]) -> Iterable[tuple[str, str, Collection[str]]]:
         """Return the problems of names without a table, and of tables without effect."""
         for name in self.sources:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from attrs import field, frozen
 
 from holdfast.config.fields import Section, option
@@ -16,6 +18,7 @@ class KeepAlive:
     """The kind of options with a Keep Alive: whole seconds that fit a Two Byte Integer."""
 
     minimum: int = 0
+    words: Mapping[str, None] = field(factory=lambda: {"disabled": None}, init=False)
 
     @property
     def allowed(self) -> str:

@@ -15,7 +15,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from holdfast.log.lasting_failure import LastingFailure
-from holdfast.retained.sources.stretches import LOOKED, Stretch
+from holdfast.retained.sources.stretches import CLEAR, LOOKED, Stretch
 from holdfast.retained.sources.survey import Survey
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.slices import only, packets_of
@@ -36,12 +36,16 @@ class KeepRule(Protocol):
 class SourceCheck:
     """Judges the publishers of retained messages by a rule.
 
-    Messages without a User Name (of guests, operators and imports) pass, unless ``guests`` are judged too.
+    Messages without a User Name (of guests, operators and imports) pass, unless ``guests`` are judged too. While it is
+    not ``enabled``, all pass.
     """
 
     _log = Logger()
 
-    def __init__(self, store: IRetainedStore, rule: KeepRule, *, guests: bool, clock: IReactorTime) -> None:
+    def __init__(
+        self, store: IRetainedStore, rule: KeepRule, *, guests: bool, clock: IReactorTime, enabled: bool = True
+    ) -> None:
+        self._enabled = enabled
         #: how many messages replays have withheld since the start
         self.withheld = 0
         #: how many stored messages the last whole survey has found that are withheld; None before the first one
@@ -54,6 +58,18 @@ class SourceCheck:
         self._epoch: object = None
         self._survey: Survey | None = None
         self._running = False
+
+    def change(self, *, enabled: bool, guests: bool) -> None:
+        """Judge from now on or not, with or without guests. Stored messages are surveyed anew if that is a change."""
+        if (enabled, guests) == (self._enabled, self._guests):
+            return
+        self._enabled, self._guests = enabled, guests
+        if self._survey is not None:
+            self._survey.stop()
+            self._survey = None
+        if not enabled:
+            self.stored_withheld = None
+        self.follow_rules()
 
     def start(self) -> None:
         """Begin to survey the stored messages. Until then, and while none is done, replays look at each message."""
@@ -69,6 +85,8 @@ class SourceCheck:
 
     def stretch(self, low: str) -> Stretch:
         """Return the stretch of the topics from ``low`` on: whether replays have to look at each publisher there."""
+        if not self._enabled:
+            return CLEAR
         self.follow_rules()
         # Without an epoch, each call may have another answer: nothing is known in advance.
         return LOOKED if self._survey is None else self._survey.stretches.at(low)
@@ -95,7 +113,7 @@ class SourceCheck:
         return evolve(only(messages, kept, protocol_version), publishers=())
 
     def _may_stay(self, username: str | None, client_id: str | None, topic: str) -> bool:
-        if username is None and not self._guests:
+        if not self._enabled or (username is None and not self._guests):
             return True
         try:
             may_keep = self._rule.may_keep(username, client_id, topic)
@@ -108,7 +126,9 @@ class SourceCheck:
     def follow_rules(self) -> None:
         """Survey anew if the rules have changed. Replays look at that too; after a reload it need not wait for one."""
         epoch = self._rule.epoch
-        if not self._running or (epoch is not None and self._survey is not None and epoch == self._epoch):
+        if not (self._running and self._enabled):
+            return
+        if epoch is not None and self._survey is not None and epoch == self._epoch:
             return
         self._epoch = epoch
         if epoch is not None:

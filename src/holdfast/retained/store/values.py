@@ -146,12 +146,11 @@ class Census:
 
 @frozen
 class Usage:
-    """A number of messages, their bytes (:func:`holdfast.sizes.stored_size`), and the publisher of a single message."""
+    """A number of messages, their bytes (:func:`holdfast.sizes.stored_size`), and for a single message its Client."""
 
     messages: int
     bytes: int
     client_id: str | None = None
-    username: str | None = None
 
 
 NO_USAGE = Usage(0, 0)
@@ -165,4 +164,3 @@ class UsageSnapshot:
     topics: Mapping[str, Usage]
     filters: Mapping[str, Usage]
     clients: Mapping[str, Usage]
-    payers: Mapping[str, Usage]

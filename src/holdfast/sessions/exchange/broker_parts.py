@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from attrs import frozen
+from attrs import define
 from twisted.internet.interfaces import IReactorTime
 
 from holdfast.auth.denials import Denied, tell_nobody
@@ -20,11 +20,12 @@ from holdfast.sessions.registry.registry import SessionRegistry
 from holdfast.sessions.routing.router import Router
 
 
-@frozen(kw_only=True)
+@define(kw_only=True, eq=False)
 class BrokerParts:
     """The parts that admission and exchange work with. ``now`` returns milliseconds since the epoch.
 
-    Without an ``enhanced_authenticator`` no Authentication Method is offered. ``denied`` is told of denied actions.
+    Without an ``enhanced_authenticator`` no Authentication Method is offered. ``denied`` is told of denied actions. A
+    reload replaces the authenticators and ``failures``.
     """
 
     clock: IReactorTime

@@ -46,10 +46,14 @@ class SysTopics(Service):
         self._work = work
         self._router = router
         self._measure = measure
+        self._clock = clock
         self._interval = interval
         self._values: dict[str, OutgoingMessage] = {}
-        self._publishing = PeriodicJob(
-            self._publish, name="publishing the broker's own topics", interval=interval, clock=clock
+        self._publishing = self._job()
+
+    def _job(self) -> PeriodicJob:
+        return PeriodicJob(
+            self._publish, name="publishing the broker's own topics", interval=self._interval, clock=self._clock
         )
 
     def startService(self) -> None:
@@ -62,6 +66,16 @@ class SysTopics(Service):
         """Stop publishing."""
         Service.stopService(self)
         self._publishing.stop()
+
+    def change_interval(self, interval: float) -> None:
+        """Publish every ``interval`` seconds from now on, 0 for never."""
+        if interval == self._interval:
+            return
+        self._publishing.stop()
+        self._interval = interval
+        self._publishing = self._job()
+        if interval and self.running:
+            self._publishing.start(interval)
 
     def tell(self, session: Session, subscription: Subscription) -> None:
         """Send a new subscription the present values that it matches, with RETAIN 1 as retained messages have."""

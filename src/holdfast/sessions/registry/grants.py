@@ -84,7 +84,7 @@ class Grants:
         self._sessions = sessions
         self._unsubscribe = unsubscribe
         self._denied = denied
-        self._on_revoke = on_revoke
+        self.on_revoke = on_revoke
         table.on_new_epoch = self._begin_walk
 
     def revoke(self) -> Deferred[Revoked]:
@@ -204,7 +204,7 @@ class Grants:
         if link is None:
             return
         with link.guard:
-            if self._on_revoke is OnRevoke.DISCONNECT:
+            if self.on_revoke is OnRevoke.DISCONNECT:
                 link.close(ReasonCode.NOT_AUTHORIZED, "a subscription is not allowed any more")
             else:
                 link.client_log.warn("a subscription has ended", "it is not allowed any more")

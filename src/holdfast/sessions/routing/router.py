@@ -53,7 +53,7 @@ class Router:
         self._retained = retained
         self._authorizer = authorizer
         self._counters = counters
-        self._rejecting = rejecting
+        self.rejecting = rejecting
         self._identifiers = CommonIdentifiers()
 
     def publish(
@@ -74,7 +74,7 @@ class Router:
         Raises ``RetainRefused`` or, with ``may_reject``, :class:`QueueFull`; then the message is not routed either.
         """
         # Both refusals come before any delivery: a refused message must have no effect.
-        if may_reject and self._rejecting and message.qos:
+        if may_reject and self.rejecting and message.qos:
             self._check_queues(message)
         retained = COMMITTED
         if message.retain and mode is RetainMode.ENABLED:
@@ -124,7 +124,7 @@ class Router:
         ``may_reject`` is that of :meth:`publish`. A Client that gets its own messages sends no runs: delivering one of
         them may end its connection, and later ones must not be published then.
         """
-        if may_reject and self._rejecting and message.qos:
+        if may_reject and self.rejecting and message.qos:
             return None
         route = self.table.find(message.topic)
         if route.groups or route.judged or any(match.session.client_id == message.client_id for match in route.matches):

@@ -40,6 +40,7 @@ class CertificateReloads(Service):
         self._run = run
         self._seen: object = None  #: the changed state at the last look
         self._failed: object = None  #: the changed state that could not be used
+        self._is_over = False
         self._looks = PeriodicJob(self._look, name="looking at certificates", interval=INTERVAL, clock=clock)
         self._days = PeriodicJob(self._warn, name="looking at the ends of certificates", interval=_DAY, clock=clock)
 
@@ -54,6 +55,7 @@ class CertificateReloads(Service):
     def stopService(self) -> None:
         """Look no longer."""
         Service.stopService(self)
+        self._is_over = True  # a reading under way changes nothing any more
         self._looks.stop()
         self._days.stop()
 
@@ -74,6 +76,8 @@ class CertificateReloads(Service):
             return loaded
 
         def take(loaded: list[Loaded]) -> list[str]:
+            if self._is_over:
+                return []
             for listener, each in zip(self._listeners, loaded, strict=True):
                 listener.take(each)
             return []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.compose.authentication import compose_authentication
+from holdfast.compose.authentication import Authentication
 from holdfast.config import ConfigError, load
 
 JWT = 'type = "jwt"\nissuer = "x"\n'
@@ -21,7 +21,7 @@ def problems(tmp_path: Path, table: str, builds: bool = False) -> str:
         if builds:
             from twisted.internet import reactor
 
-            compose_authentication(config, reactor=reactor, now=lambda: 0, environment={"SHORT": "x", "BAD": "a\nb"})
+            Authentication(config, reactor=reactor, now=lambda: 0, environment={"SHORT": "x", "BAD": "a\nb"})
     except ConfigError as error:
         return "\n".join(str(problem).partition("holdfast.toml:")[2] for problem in error.problems)
     return ""
@@ -121,7 +121,7 @@ def built(tmp_path: Path, text: str, *auth: str) -> str:
         config = load(path, allow_anonymous=True).override(
             [], None, None, allow_anonymous=False, cwd=tmp_path, auth=auth
         )
-        compose_authentication(config, reactor=reactor, now=lambda: 0, environment={})
+        Authentication(config, reactor=reactor, now=lambda: 0, environment={})
     except ConfigError as error:
         return "\n".join(map(str, error.problems))
     return ""

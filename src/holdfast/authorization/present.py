@@ -1,0 +1,46 @@
+"""The authorizer that all parts of the broker share. A reload exchanges what is behind it."""
+
+from __future__ import annotations
+
+from zope.interface import implementer
+
+from holdfast.auth.interfaces import IAuthorizer
+
+
+@implementer(IAuthorizer)
+class PresentAuthorizer:
+    """Answers as the present authorizer does.
+
+    Its methods are attributes of the object: so a question costs no further call on the live path.
+    """
+
+    def __init__(self, authorizer: IAuthorizer) -> None:
+        self._spent = 0  #: the effort of earlier authorizers: the sum never falls
+        self.authorizer = authorizer
+        self.use(authorizer)
+
+    def use(self, authorizer: IAuthorizer) -> None:
+        """Answer as this one from now on. Its epoch is another one, unless neither has ever refused anything."""
+        self._spent += self.authorizer.effort - authorizer.effort
+        self.authorizer = authorizer
+        self.may_publish = authorizer.may_publish
+        self.may_subscribe = authorizer.may_subscribe
+        self.may_receive = authorizer.may_receive
+        self.may_keep = authorizer.may_keep
+        self.receivable = authorizer.receivable
+        self.receivable_filters = authorizer.receivable_filters
+
+    @property
+    def epoch(self) -> object:
+        """A value that changes whenever any answer may change."""
+        return self.authorizer.epoch
+
+    @property
+    def effort(self) -> int:
+        """How much all answers so far have cost."""
+        return self._spent + int(self.authorizer.effort)
+
+    @property
+    def checks_delivery(self) -> bool:
+        """Whether deliveries may need a question."""
+        return bool(self.authorizer.checks_delivery)

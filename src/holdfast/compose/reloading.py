@@ -1,0 +1,219 @@
+"""Builds what reloads the configuration: each part of the broker with the options that it can change.
+
+What is read from the configuration both at a start and at a reload stands here once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field, frozen
+from twisted.internet.defer import Deferred, inlineCallbacks, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.threads import deferToThreadPool
+
+from holdfast.admin.settings import Settings
+from holdfast.audit.audit import Audit
+from holdfast.auth.failures.bans import Bans
+from holdfast.auth.failures.exempt import Exempt
+from holdfast.authorization.loading import authorizer_of
+from holdfast.authorization.present import PresentAuthorizer
+from holdfast.compose.audit import prepare_audit
+from holdfast.compose.authentication import Authentication, EndedIdentities
+from holdfast.compose.failures import compose_failures
+from holdfast.compose.listeners import ComposedListeners
+from holdfast.compose.sessions import SessionParts
+from holdfast.config import Config
+from holdfast.config.named_files import FileState, file_states
+from holdfast.config.sections.authorization import STRICT
+from holdfast.peers.trusted_proxies import TrustedProxies
+from holdfast.reloading.part import Change
+from holdfast.reloading.reloads import Reloads
+from holdfast.retained.service import RetainedMessages
+from holdfast.service_manager import ServiceManager
+from holdfast.sessions.configured import limits_of
+from holdfast.sessions.limits import WhenFull
+from holdfast.sessions.registry.grants import OnRevoke
+from holdfast.sessions.registry.ownership import Ownership, names_ignored, owners_only
+from holdfast.transports.configured import ComposedTLS
+from holdfast.wire.reasons import ReasonCode
+
+
+def judges_sources(config: Config) -> bool:
+    """Tell whether replays judge the publishers of retained messages."""
+    return bool(config.authorization.check_retain_source) and config.authorization.is_configured
+
+
+def judges_guests(config: Config) -> bool:
+    """Tell whether messages without a User Name are judged too."""
+    return config.authorization.check_retain_source == STRICT
+
+
+def ownership_of(config: Config) -> Ownership:
+    """Return the rule of who may resume a Session."""
+    return owners_only if config.authentication.is_configured else names_ignored
+
+
+def rejects_when_full(config: Config) -> bool:
+    """Tell whether the clients of some listener reject messages when a queue is full."""
+    zones = (limits_of(config.zone(listener.zone)) for listener in config.listeners.values())
+    return any(zone.mqueue_full is WhenFull.REJECT for zone in zones)
+
+
+def trusted_proxies(config: Config) -> list[TrustedProxies]:
+    """Return the trusted proxies of all listeners."""
+    return [TrustedProxies(listener.trusted_proxies) for listener in config.listeners.values()]
+
+
+@frozen(kw_only=True)
+class Reloadable:
+    """The parts of the broker that another configuration changes."""
+
+    authentication: Authentication
+    authorizer: PresentAuthorizer
+    audit: Audit
+    bans: Bans
+    exempt: Exempt
+    listeners: ComposedListeners
+    retained: RetainedMessages
+    sessions: SessionParts
+    settings: Settings
+    tls: ComposedTLS
+
+
+def compose_reloads(
+    config: Config,
+    *,
+    read: Callable[[], Config],
+    reactor: Any,
+    environment: Mapping[str, str],
+    files: Mapping[Path, FileState],
+    reloadable: Reloadable,
+    service_manager: ServiceManager,
+) -> Reloads:
+    """Return what reloads the configuration. ``files`` has their states before they were read."""
+    changes = _Changes(reloadable, reactor, environment, files)
+    return Reloads(
+        config,
+        read=read,
+        # In the order of commits: TLS before the listeners that use it.
+        parts=[
+            changes.authentication, changes.authorization, changes.tls, reloadable.listeners.prepare, changes.audit,
+            changes.failures, changes.settings,
+        ],
+        revoke=changes.revoke,
+        run=lambda function: deferToThreadPool(reactor, reactor.getThreadPool(), function),
+        environment=environment,
+        files=files,
+        told=lambda begins: service_manager.reloading() if begins else service_manager.ready(),
+        reset=changes.take_reset,
+    )  # fmt: skip
+
+
+@define
+class _Changes:
+    """The parts, and what is noted between their commits and the revocations that follow."""
+
+    _parts: Reloadable
+    _reactor: IReactorTime
+    _environment: Mapping[str, str]
+    _rule_files: Mapping[Path, FileState]
+    _ended: EndedIdentities | None = None
+    _reset: list[str] = field(factory=list)
+
+    def authentication(self, _running: Config, config: Config) -> Change:
+        """Prepare the methods, their files and secrets, and the chains."""
+        authentication, shared = self._parts.authentication, self._parts.sessions.broker_parts
+        parts = authentication.compose(config, authentication.parts)
+
+        def commit() -> None:
+            shared.authenticator = parts.authenticator
+            shared.enhanced_authenticator = parts.enhanced_authenticator
+            self._parts.sessions.registry.ownership = ownership_of(config)
+            self._ended = authentication.use(parts)
+
+        return Change(commit=commit)
+
+    def authorization(self, running: Config, config: Config) -> Change:
+        """Prepare the rules. Rules that have not changed stay, with all remembered verdicts."""
+        files = file_states(config, self._environment)
+        rules = {path: files.get(path) for path in map(config.absolute, config.authorization.files)}
+        known = {path: self._rule_files.get(path) for path in rules}
+        stays = (
+            rules == known
+            and running.authorization == config.authorization
+            and running.authentication.is_configured == config.authentication.is_configured
+        )
+        authorizer = None if stays else authorizer_of(config)
+
+        def commit() -> None:
+            self._rule_files = files
+            self._parts.sessions.registry.grants.on_revoke = OnRevoke(config.authorization.on_revoke)
+            if authorizer is not None:
+                self._parts.authorizer.use(authorizer)
+
+        return Change(commit=commit)
+
+    def tls(self, _running: Config, config: Config) -> Change:
+        """Prepare certificates and keys."""
+        return Change(commit=self._parts.tls.prepare(config))
+
+    def audit(self, running: Config, config: Config) -> Change:
+        """Prepare the audit log."""
+        return prepare_audit(self._parts.audit, running, config)
+
+    def failures(self, running: Config, config: Config) -> Change:
+        """Prepare the counts of failed logins: they begin anew if their options have changed."""
+        parts, proxies = self._parts, trusted_proxies(config)
+
+        def commit() -> None:
+            parts.exempt.change(proxies)
+            if running.failed_logins != config.failed_logins:
+                parts.sessions.broker_parts.failures = compose_failures(
+                    config.failed_logins, parts.bans, parts.exempt, self._reactor
+                )
+
+        return Change(commit=commit)
+
+    def settings(self, _running: Config, config: Config) -> Change:
+        """Prepare plain values."""
+        sessions, rejecting = self._parts.sessions, rejects_when_full(config)
+
+        def commit() -> None:
+            sessions.router.rejecting = rejecting
+            sessions.wills.silent_clears = config.retainer.stop_publish_clear_msg
+            sessions.log.connections = config.log.connections
+            sessions.sys_topics.change_interval(config.sys_topics.sys_msg_interval)
+            self._reset = self._parts.settings.replace(config.retainer)
+            sources = self._parts.retained.sources
+            if sources is not None:
+                sources.change(enabled=judges_sources(config), guests=judges_guests(config))
+
+        return Change(commit=commit)
+
+    def take_reset(self) -> list[str]:
+        """Return the settings of the API that have ended."""
+        reset, self._reset = self._reset, []
+        return reset
+
+    @inlineCallbacks
+    def revoke(self, running: Config, config: Config) -> Generator[Deferred[Any], Any, Mapping[str, int]]:
+        """End what is not allowed any more: clients of listeners that are gone, identities, subscriptions."""
+        registry = self._parts.sessions.registry
+        ended, gone = self._ended, running.listeners.keys() - config.listeners.keys()
+        self._ended = None
+        # All begin now: a client that is being admitted is compared with the dismissals that came meanwhile.
+        of_listeners = succeed(0) if not gone else registry.dismissals.dismiss(
+            lambda principal: principal.listener in gone, ReasonCode.SERVER_SHUTTING_DOWN, "its listener is gone"
+        )  # fmt: skip
+        of_users = succeed(0) if ended is None else registry.dismissals.dismiss(
+            ended, ReasonCode.NOT_AUTHORIZED, "the changed configuration does not admit this user any more"
+        )  # fmt: skip
+        subscriptions = registry.grants.revoke()
+        connections = yield of_listeners
+        self._parts.listeners.drop_rest()
+        identities = yield of_users
+        revoked = yield subscriptions
+        return {"connections": connections, "identities": identities, "subscriptions": revoked.subscriptions}

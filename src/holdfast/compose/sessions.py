@@ -1,0 +1,120 @@
+"""Builds the parts that serve clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from attrs import frozen
+from twisted.internet.interfaces import IReactorTime
+
+from holdfast.audit.audit import IAudit, NoAudit
+from holdfast.auth.denials import Denied, tell_nobody
+from holdfast.auth.failures.bans import Bans, IBans
+from holdfast.auth.failures.exempt import Exempt
+from holdfast.auth.failures.failures import IFailures, UncountedFailures
+from holdfast.auth.interfaces import IAuthenticator, IAuthorizer, IEnhancedAuthenticator
+from holdfast.log.client_log import ClientLog
+from holdfast.peers.limits import ProcessConnections
+from holdfast.retained.service import RetainedMessages
+from holdfast.scheduling.long_work import LongWork
+from holdfast.sessions.connection.backpressure import Pressure
+from holdfast.sessions.connection.connection import Connection
+from holdfast.sessions.connection.flush_schedule import FlushSchedule
+from holdfast.sessions.connection.network import INetworkConnection
+from holdfast.sessions.counters import Counters
+from holdfast.sessions.exchange.admission import admit
+from holdfast.sessions.exchange.broker_parts import BrokerParts
+from holdfast.sessions.limits import Limits
+from holdfast.sessions.monitoring.figures import Figures
+from holdfast.sessions.monitoring.sys_topics import SysTopics
+from holdfast.sessions.registry.grants import OnRevoke
+from holdfast.sessions.registry.ownership import Ownership, names_ignored
+from holdfast.sessions.registry.registry import SessionRegistry
+from holdfast.sessions.routing.router import Router
+from holdfast.sessions.routing.wills import Wills
+from holdfast.sessions.state.interfaces import ISessionStates
+
+
+@frozen(kw_only=True)
+class SessionParts:
+    """The parts that serve clients.
+
+    ``connect`` makes a connection, given its transport, the limits of its zone and the name of its listener.
+    """
+
+    log: ClientLog
+    counters: Counters
+    router: Router
+    wills: Wills
+    registry: SessionRegistry
+    sys_topics: SysTopics
+    broker_parts: BrokerParts
+    connect: Callable[[INetworkConnection, Limits, str], Connection]
+
+
+def compose_sessions(
+    *,
+    clock: IReactorTime,
+    now: Callable[[], int],
+    retained: RetainedMessages,
+    states: ISessionStates,
+    authorizer: IAuthorizer,
+    authenticator: IAuthenticator,
+    enhanced_authenticator: IEnhancedAuthenticator | None = None,
+    ownership: Ownership = names_ignored,
+    denied: Denied = tell_nobody,
+    on_revoke: OnRevoke = OnRevoke.DISCONNECT,
+    pressure: Pressure,
+    rejects_when_full: bool,
+    silent_clears: bool,
+    will_restart_grace: float = 60,
+    broker_version: str,
+    sys_msg_interval: float,
+    failures: IFailures | None = None,
+    bans: IBans | None = None,
+    connections: ProcessConnections | None = None,
+    logs_connections: bool = True,
+    audit: IAudit | None = None,
+    storage: Callable[[], Mapping[str, object]] = dict,
+) -> SessionParts:
+    """Build the parts that serve clients."""
+    counters = Counters()
+    audit = NoAudit() if audit is None else audit
+    router = Router(retained, authorizer, counters, rejects_when_full)
+    work = LongWork(clock)
+    log = ClientLog(clock, logs_connections)
+    wills = Wills(
+        clock=clock, now=now, router=router, authorizer=authorizer, states=states, counters=counters,
+        retained=retained, work=work, log=log, restart_grace=will_restart_grace, silent_clears=silent_clears,
+        denied=denied,
+    )  # fmt: skip
+    registry = SessionRegistry(
+        clock=clock, now=now, router=router, wills=wills, states=states, counters=counters, work=work,
+        authorizer=authorizer, ownership=ownership, denied=denied, on_revoke=on_revoke,
+    )  # fmt: skip
+    figures = Figures(
+        version=broker_version, clock=clock, registry=registry, retained=retained, counters=counters,
+        connections=connections or ProcessConnections(), storage=storage,
+    )  # fmt: skip
+    sys_topics = SysTopics(clock=clock, work=work, router=router, measure=figures.measure, interval=sys_msg_interval)
+    broker_parts = BrokerParts(
+        clock=clock, long_work=work, now=now, registry=registry, router=router, retained=retained,
+        authenticator=authenticator, authorizer=authorizer, pressure=pressure, counters=counters, sys_topics=sys_topics,
+        enhanced_authenticator=enhanced_authenticator, failures=UncountedFailures() if failures is None else failures,
+        bans=Bans(now=lambda: now() / 1000, exempt=Exempt()) if bans is None else bans, denied=denied,
+    )  # fmt: skip
+    flushes = FlushSchedule(clock)
+
+    admitting = partial(admit, broker_parts)
+
+    def connect(network: INetworkConnection, limits: Limits, listener: str) -> Connection:
+        return Connection(
+            network=network, limits=limits, listener=listener, clock=clock, flushes=flushes, counters=counters,
+            pressure=pressure, admit=admitting, log=log, audit=audit,
+        )  # fmt: skip
+
+    return SessionParts(
+        log=log, counters=counters, router=router, wills=wills, registry=registry, sys_topics=sys_topics,
+        broker_parts=broker_parts, connect=connect,
+    )  # fmt: skip

@@ -1,0 +1,132 @@
+"""What two configurations differ in, and a configuration with the options of another one that need a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+import attrs
+from attrs import frozen
+
+from holdfast.config.effects import TakesEffect, takes_effect
+from holdfast.config.fields import Form, Option, Section, Subsection, described, variants_of
+from holdfast.config.shown_values import shown_value
+from holdfast.config.toml.text import dotted
+
+Path = tuple[str, ...]
+SectionT = TypeVar("SectionT", bound=Section)
+
+#: the ends of the keys whose values may have secrets
+_SECRET = (("storage", "url"), ("headers",), ("checker",))
+
+
+@frozen
+class Difference:
+    """An option with another value, or a table that only one configuration has.
+
+    ``old`` and ``new`` are values for JSON; None if there is none, or if the values may be secret.
+    """
+
+    path: Path
+    old: object
+    new: object
+
+    @property
+    def key(self) -> str:
+        """The dotted key."""
+        return dotted(self.path)
+
+    @property
+    def takes_effect(self) -> TakesEffect:
+        """When the new value takes effect."""
+        return takes_effect(self.path)
+
+
+@frozen
+class _Value:
+    """A value, and the kind of its option. ``below`` is the path of the table that a value stands for as a whole."""
+
+    value: object
+    kind: object = None
+    below: Path | None = None
+
+
+def differences(old: Section, new: Section) -> list[Difference]:
+    """Return the options that differ, in the order of the reference. Of a table that is new or gone, only its name."""
+    before, after = dict(_values(old, ())), dict(_values(new, ()))
+    found = []
+    covered: list[Path] = []
+    for path in dict.fromkeys((*after, *before)):
+        one, other = before.get(path), after.get(path)
+        if any(path[: len(table)] == table for table in covered) or (one and one.value) == (other and other.value):
+            continue
+        for value in (one, other):
+            if value is not None and value.below is not None:
+                covered.append(value.below)
+        secret = any(path[-len(end) :] == end for end in _SECRET)
+        found.append(Difference(path, None if secret else _shown(one), None if secret else _shown(other)))
+    return found
+
+
+def _shown(value: _Value | None) -> object:
+    return None if value is None else shown_value(value.value, value.kind)
+
+
+def _values(section: Section, path: Path) -> Iterator[tuple[Path, _Value]]:
+    for key, entry in described(type(section)).items():
+        here, value = (*path, key), getattr(section, key)
+        if isinstance(entry, Option):
+            yield here, _Value(value, entry.kind)
+        elif entry.form is Form.TABLE and value is not None:
+            yield here, _Value("a table", below=here)
+            yield from _values(value, here)
+        elif entry.form is Form.NAMED:
+            yield from _named(value, here)
+    named = variants_of(type(section))
+    for name, variant in (getattr(section, named[0]) if named is not None else {}).items():
+        types = {each: type_name for type_name, each in named[1].types.items()} if named is not None else {}
+        yield (*path, name, "type"), _Value(types[type(variant)], below=(*path, name))
+        yield from _values(variant, (*path, name))
+
+
+def _named(tables: Mapping[str, Section], path: Path) -> Iterator[tuple[Path, _Value]]:
+    for name, table in tables.items():
+        here = (*path, name)
+        if path == ("listeners",):
+            yield here, _Value("a table", below=here)
+        yield from _values(table, here)
+        for key, entry in described(type(table)).items():
+            if isinstance(entry, Subsection) and entry.form is Form.PARTIAL:
+                options = described(entry.section)
+                for option, value in getattr(table, key).items():
+                    kind = options[option]
+                    yield (*here, key, option), _Value(value, kind.kind if isinstance(kind, Option) else None)
+
+
+def keep_until_restart(running: SectionT, read: SectionT, path: Path = ()) -> SectionT:
+    """Return the configuration that was read, with the running values of all options that need a restart."""
+    kept: dict[str, Any] = {}
+    for key, entry in described(type(read)).items():
+        here, old, new = (*path, key), getattr(running, key), getattr(read, key)
+        if old == new or old is None or new is None:
+            continue
+        if isinstance(entry, Option) or (entry.form is Form.NAMED and _listed(here)):
+            if takes_effect(here) is TakesEffect.RESTART:
+                kept[key] = old
+        elif entry.form is Form.TABLE:
+            kept[key] = keep_until_restart(old, new, here)
+        elif entry.form is Form.NAMED:
+            kept[key] = {
+                name: keep_until_restart(old[name], each, (*here, name)) if name in old else each
+                for name, each in new.items()
+            }
+    return attrs.evolve(read, **kept) if kept else read  # type: ignore[misc]  # all sections are attrs classes
+
+
+def _listed(path: Path) -> bool:
+    """Tell whether all tables with chosen names below this path take effect at the same time."""
+    try:
+        takes_effect(path)
+    except KeyError:
+        return False
+    return True

@@ -1,0 +1,115 @@
+"""What a reload finds different, and when each option takes effect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+import pytest
+
+from holdfast.config import Config, load
+from holdfast.config.differences import differences, keep_until_restart
+from holdfast.config.document import ZoneOverrides
+from holdfast.config.effects import TakesEffect, takes_effect
+from holdfast.config.fields import described
+from holdfast.config.named_files import file_states
+from holdfast.config.reference import described_options
+
+
+def read(folder: Path, text: str) -> Config:
+    """The configuration of a file with this text."""
+    file = folder / "holdfast.toml"
+    file.write_text(text)
+    return load(file)
+
+
+@pytest.mark.parametrize("key", [option["key"] for option in described_options()])
+def test_each_option_is_listed(key: str) -> None:
+    """An option that is added without an entry in effects.py fails here."""
+    path = key.split(".")
+    plain = [part.split(" ")[0] for part in path]
+    assert isinstance(takes_effect(plain), TakesEffect)
+
+
+def test_each_option_of_a_zone_is_listed() -> None:
+    for table, entry in described(ZoneOverrides).items():
+        for key in described(entry.section):  # type: ignore[union-attr]  # a zone has tables only
+            assert takes_effect(("zones", "z", table, key)) is not TakesEffect.AT_ONCE
+
+
+def test_an_unknown_option_is_not_taken_for_a_listed_one() -> None:
+    for path in (("listeners", "x", "new"), ("mqtt", "new"), ("storage", "new"), ("new", "x")):
+        with pytest.raises(KeyError):
+            takes_effect(path)
+
+
+def test_differences_have_values_as_in_the_file(tmp_path: Path) -> None:
+    old = read(tmp_path, '[mqtt]\nidle_timeout = "5s"\n[listeners.x]\nmax_conn_rate = "7/s"\n')
+    new = read(tmp_path, "[mqtt]\nmax_keepalive = 60\n[listeners.x]\n[log]\nconnections = false\n")
+    assert {each.key: (each.old, each.new) for each in differences(old, new)} == {
+        "mqtt.idle_timeout": ("5s", "15s"),
+        "mqtt.max_keepalive": ("disabled", 60),
+        "listeners.x.max_conn_rate": ("7/s", "infinity"),
+        "log.connections": (True, False),
+    }  # fmt: skip
+
+
+def test_of_a_new_table_only_the_name_is_told(tmp_path: Path) -> None:
+    old = read(tmp_path, '[listeners.a]\nendpoint = "tcp:1:interface=127.0.0.1"\n')
+    new = read(
+        tmp_path,
+        '[listeners.a]\nendpoint = "tcp:1:interface=127.0.0.1"\n[listeners.b]\nendpoint = "unix:/tmp/x"\n'
+        '[authentication.p]\ntype = "file"\npath = "p"\n',
+    )
+    assert [(each.key, each.old, each.new) for each in differences(old, new)] == [
+        ("listeners.b", None, "a table"),
+        ("authentication.p.type", None, "file"),
+    ]
+    assert [(each.key, each.old, each.new) for each in differences(new, old)] == [
+        ("listeners.b", "a table", None),
+        ("authentication.p.type", "file", None),
+    ]
+
+
+def test_secrets_are_not_told(tmp_path: Path) -> None:
+    old = read(tmp_path, '[storage]\nurl = "postgresql+psycopg://u:secret@h/d"\n')
+    new = read(tmp_path, '[storage]\nurl = "postgresql+psycopg://u:hidden@h/d"\n')
+    (url,) = differences(old, new)
+    assert "secret" not in repr(url)
+    assert "hidden" not in repr(url)
+
+
+def test_differences_of_zones_are_told_by_option(tmp_path: Path) -> None:
+    old = read(tmp_path, "[zones.z.mqtt]\nmax_inflight = 5\n")
+    new = read(tmp_path, "[zones.z.mqtt]\nmax_inflight = 6\nmax_qos_allowed = 1\n")
+    assert [(each.key, each.old, each.new, each.takes_effect) for each in differences(old, new)] == [
+        ("zones.z.mqtt.max_inflight", 5, 6, TakesEffect.CONNECTING),
+        ("zones.z.mqtt.max_qos_allowed", None, 1, TakesEffect.CONNECTING),
+    ]
+
+
+def test_what_needs_a_restart_keeps_its_running_value(tmp_path: Path) -> None:
+    old = read(tmp_path, '[node]\nid = 3\n[listeners.x]\nendpoint = "tcp:1:interface=127.0.0.1"\n')
+    new = read(
+        tmp_path,
+        '[node]\nid = 4\n[listeners.x]\nendpoint = "tcp:2:interface=127.0.0.1"\nmax_connections = 5\n'
+        "[retainer.topic_quotas.q]\ntopic_filter = 'a/#'\n[log]\nconnections = false\n",
+    )
+    kept = keep_until_restart(old, new)
+    assert kept.node.id == 3
+    assert kept.listeners["x"].endpoint == "tcp:1:interface=127.0.0.1"
+    assert kept.listeners["x"].max_connections == 5
+    assert kept.retainer.topic_quotas == {}
+    assert kept.log.connections is False
+    assert {each.takes_effect for each in differences(kept, new)} == {TakesEffect.RESTART}
+    assert keep_until_restart(old, attrs.evolve(old)) == old
+
+
+def test_a_touched_file_has_another_state(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    users.write_text("")
+    config = read(tmp_path, '[authentication.p]\ntype = "file"\npath = "users"\n')
+    before = file_states(config, {})
+    assert list(before) == [users]
+    users.write_text("x")
+    assert file_states(config, {}) != before
