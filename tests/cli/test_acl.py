@@ -99,3 +99,52 @@ def test_check_config_checks_the_rules(config: Path) -> None:
     rules.unlink()
     result = CliRunner().invoke(main, ["check-config", str(config)])
     assert (result.exit_code, result.stderr) == (3, f"{rules}: there is no such file\n")
+
+
+def test_nobody_else_publishes_to_the_topics_of_the_broker(config: Path) -> None:
+    """A rule cannot allow it."""
+    config.with_name("rules.toml").write_text('[[rule]]\ntopics = ["$SYS/#"]\naction = "all"\nallow = true\n')
+    result = explain(config, "alice", "publish", "$SYS/broker/x")
+    assert result.exit_code == 3
+    assert result.stdout == "alice publish $SYS/broker/x: denied: only the broker publishes to its own topics\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("alice", "publish", "a", "--listener", "defalt"), "no listener is named defalt; there are default"),
+        (("alice", "publish", "a", "--address", "host"), "host is no IP address"),
+        (("alice", "publish", "a" * 70_000), "the topic has more than 65535 bytes"),
+        (("alice", "publish", "a/#"), "a/#: a Topic Name contains no wildcard characters"),
+        (("alice", "subscribe", "a/#/b"), "a/#/b: '#' stands alone"),
+        (("alice", "subscribe", "$share/g"), "$share/g: a shared subscription is"),
+    ],
+)
+def test_what_no_client_can_have_is_refused(config: Path, arguments: tuple[str, ...], message: str) -> None:
+    result = explain(config, *arguments)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(message)
+
+
+def test_rules_that_do_not_count_are_told(config: Path) -> None:
+    rule = '[[rule]]\ntopics = ["#"]\naction = "all"\nallow = false\nlisteners = ["default"]\n'
+    config.with_name("rules.toml").write_text(rule + RULES)
+    assert "do not count without --listener" in explain(config, "alice", "publish", "plant/alice/x").stdout
+    result = explain(config, "alice", "publish", "plant/alice/x", "--listener", "default")
+    assert result.exit_code == 3
+    assert "do not count" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [(["check-config"], 3), (["acl", "explain", "alice", "publish", "a", "--config"], 1)],
+    ids=["check-config", "explain"],
+)
+def test_a_listener_that_does_not_exist_is_a_problem(config: Path, command: list[str], status: int) -> None:
+    """A rule that denies would deny nothing."""
+    rules = config.with_name("rules.toml")
+    rules.write_text(RULES.replace("allow = false", 'allow = false\nlisteners = ["defalt"]'))
+    result = CliRunner().invoke(main, [*command, str(config)])
+    assert result.exit_code == status
+    assert f'{rules}:1: rule.listeners: no listener is named "defalt"' in result.stderr
+    assert 'did you mean "default"?' in result.stderr

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+
 from holdfast.auth.anonymous import UnrestrictedAuthorizer
 from holdfast.auth.interfaces import IAuthorizer
 from holdfast.authorization.authorizer import Authorizer, SourceCheck
@@ -17,6 +20,7 @@ from holdfast.config.sections.authorization import (
     MosquittoFileConfig,
     RuleFileConfig,
 )
+from holdfast.config.toml.text import literal
 
 _SYS = ("$SYS/#",)
 
@@ -47,6 +51,7 @@ def load_rules(config: Config) -> Ruleset:
             lists.append(_read(config, name))
         except ConfigError as error:
             problems += error.problems
+    problems += _unknown_listeners(config, lists)
     if problems:
         raise ConfigError(problems)
     joined = RuleList.joined([*lists, RuleList(sys_rules(authorization))])
@@ -54,6 +59,16 @@ def load_rules(config: Config) -> Ruleset:
         return Ruleset(joined, default=not authorization.is_configured)
     except TooManyFilters as error:
         raise ConfigError([ConfigProblem(error.rule.origin, None, "", str(error))]) from None
+
+
+def _unknown_listeners(config: Config, lists: Iterable[RuleList]) -> Iterator[ConfigProblem]:
+    """Yield a problem for each listener that no table describes: a rule that denies would deny nothing."""
+    for rule in (rule for each in lists for rule in each.rules):
+        for name in sorted((rule.conditions.listeners or frozenset()) - config.listeners.keys()):
+            near = get_close_matches(name, config.listeners, n=1)
+            advice = f"did you mean {literal(near[0])}?" if near else f"there are {', '.join(config.listeners)}"
+            message = f"no listener is named {literal(name)}, so nothing comes through it; {advice}"
+            yield ConfigProblem(rule.origin, None, "rule.listeners", message)
 
 
 def sys_rules(authorization: AuthorizationConfig) -> tuple[Rule, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,11 @@ from holdfast.exit_status import ExitStatus
 if TYPE_CHECKING:
     from holdfast.auth.interfaces import Principal
     from holdfast.authorization.explaining import Explanation
+    from holdfast.authorization.rule import Action
     from holdfast.config import Config
 
+#: in bytes [MQTT5-4.7.3-3]
+_LONGEST_TOPIC = 65_535
 _ACTIONS = ("publish", "retain", "clear", "subscribe", "receive")
 
 
@@ -88,30 +92,64 @@ def explain(
 
 
 def _explanation(config: Config, principal: Principal, action: str, topic: str) -> Explanation:
+    from attrs import evolve
+
     from holdfast.auth.interfaces import Grant
     from holdfast.authorization.authorizer import Authorizer
     from holdfast.authorization.explaining import Explanation, explain, explain_subscribe
     from holdfast.authorization.loading import authorizer_of
     from holdfast.authorization.rule import Action
-    from holdfast.topics import InvalidTopicFilter, InvalidTopicName, check_topic_filter, check_topic_name, split_shared
+    from holdfast.topics import is_sys, split_shared
 
+    wanted = Action[action.upper()]
+    _check(config, principal, wanted, topic)
+    if wanted not in (Action.SUBSCRIBE, Action.RECEIVE) and is_sys(topic):
+        return Explanation(Grant.REFUSED, "denied: only the broker publishes to its own topics", ())
     authorizer = authorizer_of(config)
     if not isinstance(authorizer, Authorizer):
         return Explanation(Grant.GRANTED, "allowed: neither authentication nor authorization is configured", ())
     permissions = authorizer.permissions_of(principal)
-    wanted = Action[action.upper()]
+    if wanted is Action.SUBSCRIBE:
+        explanation = explain_subscribe(
+            authorizer.rules,
+            permissions,
+            split_shared(topic)[1],
+            partially=config.authorization.subscribe_partially,
+        )
+    else:
+        explanation = explain(permissions, wanted, topic)
+    conditions = [rule.conditions for rule in authorizer.rules.rules]
+    missing = {
+        "--client": not principal.client_id and any(each.clients for each in conditions),
+        "--listener": not principal.listener and any(each.listeners for each in conditions),
+        "--address": not principal.address and any(each.addresses for each in conditions),
+    }
+    left_out = [option for option, is_missing in missing.items() if is_missing]
+    if left_out:
+        note = f"; rules limited to some clients, listeners or addresses do not count without {', '.join(left_out)}"
+        explanation = evolve(explanation, summary=explanation.summary + note)
+    return explanation
+
+
+def _check(config: Config, principal: Principal, action: Action, topic: str) -> None:
+    """Raise Failed for a listener, an address or a topic that no client of this broker can have."""
+    from holdfast.authorization.rule import UNIX, Action
+    from holdfast.topics import InvalidTopicFilter, InvalidTopicName, check_topic_filter, check_topic_name, split_shared
+
+    if principal.listener and principal.listener not in config.listeners:
+        raise Failed(f"no listener is named {principal.listener}; there are {', '.join(config.listeners)}")
+    if principal.address not in ("", UNIX):
+        try:
+            ip_address(principal.address)
+        except ValueError:
+            raise Failed(f'{principal.address} is no IP address; allowed: an IP address, or "unix"') from None
+    if len(topic.encode(errors="surrogateescape")) > _LONGEST_TOPIC:
+        raise Failed(f"the topic has more than {_LONGEST_TOPIC} bytes")
     levels = config.mqtt.max_topic_levels
     try:
-        if wanted is Action.SUBSCRIBE:
-            _, inner = split_shared(topic)
-            check_topic_filter(inner, levels)
-            return explain_subscribe(
-                authorizer.rules,
-                permissions,
-                inner,
-                partially=config.authorization.subscribe_partially,
-            )
-        check_topic_name(topic, levels)
+        if action is Action.SUBSCRIBE:
+            check_topic_filter(split_shared(topic)[1], levels)
+        else:
+            check_topic_name(topic, levels)
     except (InvalidTopicFilter, InvalidTopicName) as invalid:
         raise Failed(f"{topic}: {invalid}") from None
-    return explain(permissions, wanted, topic)
