@@ -55,7 +55,8 @@ class Principal:
     With authentication, ``username`` is proven, and None for a guest. Without it, nobody judges the User Name in
     CONNECT. ``address`` is that of :class:`Credentials`. Not part of the identity, and so not of the comparison:
     ``expires_at``, in seconds since the epoch (None for never), and ``method``, the configured name of the
-    authentication method that has accepted the Client.
+    authentication method that has accepted the Client; and ``names_only``: of the Client of an earlier process, only
+    the names are known.
     """
 
     client_id: str
@@ -65,6 +66,7 @@ class Principal:
     address: str = ""
     expires_at: float | None = field(default=None, eq=False)
     method: str = field(default="", eq=False)
+    names_only: bool = field(default=False, eq=False)
 
 
 @frozen

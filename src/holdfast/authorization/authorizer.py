@@ -68,6 +68,9 @@ class _Entry:
 class Authorizer:
     """Decides by rules. ``names_proven`` is False if no authentication is configured: then all clients are guests.
 
+    ``groups_elsewhere`` tells that clients may have groups that the rules do not name, for example from a token. Of a
+    client that is not connected they are unknown: it may publish what it may with any groups.
+
     With ``subscribe_partially``, a subscription of which only some topics are allowed is granted, and filtered.
     """
 
@@ -78,10 +81,12 @@ class Authorizer:
         subscribe_partially: bool = False,
         source_check: SourceCheck = SourceCheck.USERS,
         names_proven: bool = True,
+        groups_elsewhere: bool = False,
     ) -> None:
         self._partially = subscribe_partially
         self._source_check = source_check
         self._names_proven = names_proven
+        self._groups_elsewhere = groups_elsewhere
         self._visited = 0
         self.replace(rules)
 
@@ -129,7 +134,7 @@ class Authorizer:
         check = self._source_check
         if check is SourceCheck.OFF or (username is None and check is not SourceCheck.STRICT):
             return True
-        identity = Identity(username, client_id or "", self.rules.groups_of(username), is_located=False)
+        identity = self._unconnected(username, client_id or "")
         entry = self._by_identity.get(identity) or self._remember(identity, identity)
         return self._may(entry, Action.PUBLISH, topic) and self._may(entry, Action.RETAIN, topic)
 
@@ -150,7 +155,10 @@ class Authorizer:
         if entry is not None and entry.principal is principal:
             return entry
         proven = principal if self._names_proven else evolve(principal, username=None, groups=frozenset())
-        identity = Identity.of(proven, self.rules.groups_of(proven.username))
+        if principal.names_only:
+            identity = self._unconnected(proven.username, proven.client_id)
+        else:
+            identity = Identity.of(proven, self.rules.groups_of(proven.username))
         entry = self._by_identity.get(identity)
         if entry is None:
             entry = self._remember(identity, principal)
@@ -159,6 +167,12 @@ class Authorizer:
         entry.principal = principal
         self._by_object[id(principal)] = entry
         return entry
+
+    def _unconnected(self, username: str | None, client_id: str) -> Identity:
+        """Return the identity of a client of which only the names are known."""
+        knows_groups = username is None or not self._groups_elsewhere
+        groups = self.rules.groups_of(username)
+        return Identity(username, client_id, groups, is_located=False, knows_groups=knows_groups)
 
     def _remember(self, identity: Identity, principal: object) -> _Entry:
         if len(self._by_identity) >= MOST_ENTRIES:

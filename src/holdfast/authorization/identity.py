@@ -21,6 +21,8 @@ class Identity:
     """Who a client is. ``username`` is proven, and None for a guest.
 
     ``is_located`` is False if the listener and the address are unknown: for the publisher of a retained message.
+    Without ``knows_groups``, the client may be in any further group, too: what a rule allows to a group, it allows to
+    this client, and what it denies to a further group, it does not deny.
     """
 
     username: str | None
@@ -29,6 +31,7 @@ class Identity:
     listener: str = ""
     address: str = ""
     is_located: bool = field(default=True, kw_only=True)
+    knows_groups: bool = field(default=True, kw_only=True)
 
     @classmethod
     def of(cls, principal: Principal, groups: frozenset[str] = frozenset()) -> Identity:

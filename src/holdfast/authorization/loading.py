@@ -35,6 +35,7 @@ def authorizer_of(config: Config) -> IAuthorizer:
         subscribe_partially=authorization.subscribe_partially,
         source_check=_source_check(authorization.check_retain_source),
         names_proven=is_authenticated,
+        groups_elsewhere=config.authentication.gives_groups,
     )
 
 

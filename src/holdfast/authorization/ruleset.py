@@ -2,7 +2,8 @@
 
 How it works. The rules of all sources form one list; the first match decides. For each action there is a trie for each
 *subject*: a user, a group, a Client Identifier or everyone, with the rule's further conditions. A rule for ten users
-stands in ten tries. An identity finds its few tries by its names, so rules for other users cost it nothing.
+stands in ten tries. An identity finds its few tries by its names, so rules for other users cost it nothing. For clients
+whose groups are unknown, there is one more subject: what rules allow to any group.
 """
 
 from __future__ import annotations
@@ -20,10 +21,14 @@ from holdfast.topics import EVERY_TOPIC
 #: Filters in all tries together: a rule has one for each pair of a subject and a topic.
 MOST_FILTERS = 1_000_000
 
-#: "user", "group", "client", "guest" or "everyone", and the name
+#: "user", "group", "client", "guest", "everyone" or "any group", and the name
 _Subject = tuple[str, str]
 _EVERYONE: _Subject = ("everyone", "")
 _GUEST: _Subject = ("guest", "")
+_ANY_GROUP: _Subject = ("any group", "")
+_GROUP_TEMPLATE = "%g"
+#: what is asked about clients whose groups are unknown
+_PUBLISHING = frozenset({Action.PUBLISH, Action.RETAIN, Action.CLEAR})
 _NO_GROUPS: frozenset[str] = frozenset()
 
 
@@ -129,15 +134,18 @@ class Ruleset:
                 raise TooManyFilters(rule)
             for action in rule.actions:
                 for subject, conditions in places:
-                    tries = self._tries[action].setdefault(subject, {})
-                    key = (conditions, rule.allow or conditions is NO_CONDITIONS)
-                    trie = tries.get(key)
-                    if trie is None:
-                        trie = tries[key] = Trie()
-                    self._add(trie, rank, rule)
+                    self._add(self._trie(action, subject, conditions, rule), rank, rule, rule.topics)
+            topics = _for_any_group(rule)
+            for action in rule.actions & _PUBLISHING if topics else ():
+                conditions = same.setdefault(rule.conditions, rule.conditions)
+                self._add(self._trie(action, _ANY_GROUP, conditions, rule), rank, rule, topics)
 
-    def _add(self, trie: Trie, rank: int, rule: Rule) -> None:
-        for topic in rule.topics:
+    def _trie(self, action: Action, subject: _Subject, conditions: Conditions, rule: Rule) -> Trie:
+        tries = self._tries[action].setdefault(subject, {})
+        return tries.setdefault((conditions, rule.allow or conditions is NO_CONDITIONS), Trie())
+
+    def _add(self, trie: Trie, rank: int, rule: Rule, topics: Iterable[str]) -> None:
+        for topic in topics:
             if topic == EVERY_TOPIC:
                 trie.add_every(rank)
                 continue
@@ -161,6 +169,18 @@ def _subjects(identity: Identity) -> Iterator[_Subject]:
     yield ("client", identity.client_id)
     for group in identity.groups:
         yield ("group", group)
+    if not identity.knows_groups:
+        yield _ANY_GROUP
+
+
+def _for_any_group(rule: Rule) -> list[str]:
+    """Return the Topic Filters that the rule allows to clients of some group, with ``+`` for the group's name."""
+    if not rule.allow or (rule.groups is None and rule.users is not None):
+        return []
+    topics = [topic for topic in rule.topics if rule.groups is not None or _GROUP_TEMPLATE in topic]
+    if not rule.has_templates:
+        return topics
+    return ["/".join("+" if _GROUP_TEMPLATE in level else level for level in topic.split("/")) for topic in topics]
 
 
 def _places(rule: Rule) -> Iterator[tuple[_Subject, Conditions]]:

@@ -12,6 +12,9 @@ from holdfast.config.kinds import FilePath
 from holdfast.config.reader import KeyProblem
 from holdfast.config.sections.authentication_methods import METHODS, ScramConfig
 from holdfast.config.sections.listeners import ListenerConfig
+from holdfast.config.sections.methods.certificate import CertificateConfig
+from holdfast.config.sections.methods.cred import CredConfig
+from holdfast.config.sections.methods.jwt import JWTConfig
 from holdfast.config.sections.methods.passwords import PasswordFileConfig
 from holdfast.config.toml.text import dotted, literal
 
@@ -47,6 +50,15 @@ class AuthenticationConfig(Section):
     def is_configured(self) -> bool:
         """Whether clients have to authenticate."""
         return bool(self.scram_file or self.methods)
+
+    @property
+    def gives_groups(self) -> bool:
+        """Whether a method may tell groups of users, which the files with rules do not name."""
+        none = (PasswordFileConfig, ScramConfig, CertificateConfig, CredConfig)
+        return any(
+            bool(method.groups_claim) if isinstance(method, JWTConfig) else not isinstance(method, none)
+            for method in self.methods.values()
+        )
 
     @property
     def scram_files(self) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ class Loading:
         received = self._by_session(layouts.session_received)
         self.sessions: list[StoredSession] = []
         for identifier, client_id, username, listener, expiry_interval, expires_at, void_cuts in rows:
-            principal = Principal(client_id, username)
+            principal = Principal(client_id, username, names_only=True)
             self.sessions.append(
                 StoredSession(
                     record(identifier, principal, listener, (expiry_interval, expires_at), void_cuts),

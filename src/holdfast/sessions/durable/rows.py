@@ -90,7 +90,7 @@ def will_of(row: Row) -> StoredWill:
     """Return the Will Message of a row of ``wills``."""
     _, client_id, username, topic, qos, retain, delay, due_at, properties5, payload = row
     will = Will(topic, payload, qos, bool(retain), _properties(properties5, WILL))
-    return StoredWill(Principal(client_id, username), will, delay, due_at)
+    return StoredWill(Principal(client_id, username, names_only=True), will, delay, due_at)
 
 
 def _properties(block: bytes, packet_type: int) -> Properties:
