@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.auth.passwords.hashes import HashParameters, new_hash
 from holdfast.wire import encode
 from holdfast.wire import packets as p
-from tests.e2e.logins import set_user
 from tests.processes import BrokerProcess
 
 pytestmark = pytest.mark.e2e
@@ -28,12 +28,14 @@ ACCEPTED, WRONG = b"\x20\x02\0\0", b"\x20\x02\0\4"
 
 @pytest.fixture
 def broker(broker_in: Brokers, tmp_path: Path) -> BrokerProcess:
-    """A broker behind a proxy: guests are admitted, a password is always wrong. Six failures are a ban."""
-    set_user(tmp_path, "alice", "secret")
+    """A broker behind a proxy: guests are admitted, and six failures are a ban."""
+    passwords = tmp_path / "passwords"
+    passwords.write_text(f"alice:{new_hash(b'secret', HashParameters(8, 1))}\n")
+    passwords.chmod(0o600)
     file = tmp_path / "holdfast.toml"
     file.write_text(
         '[listeners.x]\nendpoint = "haproxy:tcp:0:interface=127.0.0.1"\nallow_anonymous = true\n'
-        '[authentication]\nscram_file = "users.scram"\n[audit]\nfile = "audit.log"\n'
+        'allow_plaintext = true\n[authentication.passwords]\ntype = "file"\npath = "passwords"\n[audit]\nfile = "audit.log"\n'
         '[failed_logins]\nfree_per_minute = 3\nlongest_delay = "1s"\nmax_count = 6\n'
     )
     return broker_in("--config", str(file), listen=False).start()

@@ -143,5 +143,5 @@ def test_the_page_on_authentication(tmp_path: Path) -> None:
         return command.replace("/etc/holdfast.toml", f"{folder}/holdfast.toml").strip()
 
     newcomer = Newcomer(tmp_path)
-    assert "alice was added" in newcomer.types(f"echo secret | {as_here(adding)} --password-stdin")
+    assert "alice was added" in newcomer.types(f"echo secret | {as_here(adding)}")
     assert newcomer.types(as_here(checking)).endswith("ok\n")
