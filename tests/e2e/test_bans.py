@@ -35,7 +35,8 @@ def broker(broker_in: Brokers, tmp_path: Path) -> BrokerProcess:
     file = tmp_path / "holdfast.toml"
     file.write_text(
         '[listeners.x]\nendpoint = "haproxy:tcp:0:interface=127.0.0.1"\nallow_anonymous = true\n'
-        'allow_plaintext = true\n[authentication.passwords]\ntype = "file"\npath = "passwords"\n[audit]\nfile = "audit.log"\n'
+        'allow_plaintext = true\n[authentication.passwords]\ntype = "file"\npath = "passwords"\n'
+        '[audit]\nfile = "audit.log"\n'
         '[failed_logins]\nfree_per_minute = 3\nlongest_delay = "1s"\nmax_count = 6\n'
     )
     return broker_in("--config", str(file), listen=False).start()
