@@ -11,15 +11,15 @@ RUN /opt/holdfast/bin/pip install --no-cache-dir --no-deps .
 
 FROM python:${PYTHON}-slim
 COPY --from=build /opt/holdfast /opt/holdfast
-COPY etc/container/holdfast.toml /etc/holdfast/holdfast.toml
+COPY etc/container/holdfast.toml /opt/holdfast/holdfast.toml
 RUN useradd --system --uid 10001 --home-dir /var/lib/holdfast --create-home --shell /usr/sbin/nologin holdfast \
  && chmod 0700 /var/lib/holdfast
 ENV PATH=/opt/holdfast/bin:$PATH PYTHONUNBUFFERED=1
 USER 10001:10001
 WORKDIR /var/lib/holdfast
 VOLUME /var/lib/holdfast
-EXPOSE 1883 8883 8083 8084
+EXPOSE 8883 8084
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=30s --timeout=10s --start-period=60s CMD ["holdfast", "ping", "--config", "/etc/holdfast/holdfast.toml"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s CMD ["holdfast", "ping", "--data-dir", "/var/lib/holdfast"]
 ENTRYPOINT ["holdfast"]
-CMD ["run", "--config", "/etc/holdfast/holdfast.toml"]
+CMD ["run", "--config", "/opt/holdfast/holdfast.toml"]

@@ -22,6 +22,7 @@ from holdfast.retained.service import RetainedMessages
 from holdfast.retained.sources.source_check import SourceCheck
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.memory import MemoryRetainedStore
+from holdfast.sessions.accounts import Accounts
 from holdfast.sessions.connection.backpressure import Pressure
 from holdfast.sessions.connection.network import INetworkConnection
 from holdfast.sessions.limits import Limits, WhenFull
@@ -120,6 +121,7 @@ class MemoryBroker:
         on_revoke: OnRevoke = OnRevoke.DISCONNECT,
         checks_sources: bool = False,
         judges_guests: bool = False,
+        accounts: Accounts | None = None,
     ) -> None:
         self.clock = TurnClock()
         self.denied: list[tuple[str, str, str]] = []
@@ -159,6 +161,7 @@ class MemoryBroker:
             silent_clears=stop_publish_clear_msg,
             broker_version="1.2.3",
             sys_msg_interval=sys_msg_interval,
+            accounts=accounts,
         )
         self.counters = parts.counters
         self.router = parts.router

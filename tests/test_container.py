@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -11,6 +12,9 @@ from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
+
+from tests.certificates import Authority
+from tests.processes import HOLDFAST_RUN, BrokerProcess
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -69,3 +73,64 @@ def test_the_image_runs_without_root_and_takes_only_locked_packages() -> None:
     first, *others = re.findall(r"pip install (.*)", DOCKERFILE)
     assert "--require-hashes" in first
     assert all("--no-deps" in other for other in others)
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Path:
+    """The configuration of the image, with its folders and ports replaced."""
+    for folder in ("etc", "var"):
+        (tmp_path / folder).mkdir(mode=0o700)
+    text = (ROOT / "etc" / "container" / "holdfast.toml").read_text()
+    for there, here in (("/etc/holdfast", "etc"), ("/var/lib/holdfast", "var")):
+        text = text.replace(there, str(tmp_path / here))
+    file = tmp_path / "holdfast.toml"
+    file.write_text(re.sub(r'"tcp:\d+"', '"tcp:0:interface=127.0.0.1"', text))
+    return file
+
+
+def command_of(kind: str) -> list[str]:
+    """Return the command of the image's CMD or HEALTHCHECK."""
+    [words] = re.findall(rf"^{kind}(?: --\S+)*(?: CMD)? (\[.*\])$", DOCKERFILE, re.MULTILINE)
+    return [str(word) for word in json.loads(words)]
+
+
+def test_the_image_without_its_files_says_which_are_missing(mounted: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast.cli", "check-config", str(mounted)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    for name in ("fullchain.pem", "privkey.pem", "passwords", "rules.toml"):
+        path = re.escape(str(mounted.parent / "etc" / name))
+        assert re.search(rf"{path}: there is no such file|there is no file {path}", done.stderr)
+    started = BrokerProcess(mounted.parent, "--config", str(mounted), listen=False, program=HOLDFAST_RUN)
+    started.launch()
+    status, errors = started.wait()
+    assert status == 1
+    assert "there is no" in errors
+    assert "Traceback" not in errors
+
+
+def test_the_image_with_its_files_serves_and_is_healthy(mounted: Path) -> None:
+    """As the page on installing says: files in one folder, a user by ``passwd add``, and the command of the image."""
+    certificate, key = Authority().issue("localhost", ["localhost"]).write(mounted.parent, "server")
+    files = mounted.parent / "etc"
+    certificate.rename(files / "fullchain.pem")
+    key.rename(files / "privkey.pem")
+    shutil.copy(ROOT / "etc" / "examples" / "rules.toml", files)
+    holdfast = [sys.executable, "-m", "holdfast.cli"]
+    subprocess.run([*holdfast, "passwd", "add", files / "passwords", "kitchen"], input=b"secret\n", check=True)
+    run, *arguments = command_of("CMD")
+    assert (run, arguments) == ("run", ["--config", "/opt/holdfast/holdfast.toml"])
+    options = ("--config", str(mounted), "--data-dir", str(mounted.parent / "var"))
+    broker = BrokerProcess(mounted.parent, *options, listen=False, program=HOLDFAST_RUN)
+    try:
+        broker.start()
+        assert [line.split()[1] for line in broker.lines if line.startswith("listening ")] == ["mqtt", "websocket"]
+        _, *ping = command_of("HEALTHCHECK")
+        subprocess.run(
+            [*holdfast, *(word.replace("/var/lib/holdfast", str(mounted.parent / "var")) for word in ping)], check=True
+        )
+    finally:
+        broker.end()

@@ -14,7 +14,8 @@ class ApplicationMessage:
     """A published message and its publisher.
 
     ``properties`` has only the properties for subscribers, without Topic Alias, Message Expiry Interval and
-    Subscription Identifiers. ``expires_at`` is in milliseconds since the epoch, None for never.
+    Subscription Identifiers. ``expires_at`` is in milliseconds since the epoch, None for never. ``listener`` is the
+    publisher's, "" if it is not known any more, None for a publisher that is no Client.
     """
 
     topic: str
@@ -25,6 +26,7 @@ class ApplicationMessage:
     username: str | None = None
     properties: Properties = NO_PROPERTIES
     expires_at: int | None = None
+    listener: str | None = None
 
 
 def seconds_left(expires_at: int, now: int) -> int:

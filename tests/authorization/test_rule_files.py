@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.auth.interfaces import Principal
+from holdfast.authorization.authorizer import Authorizer
 from holdfast.authorization.mosquitto_file import read_acl
 from holdfast.authorization.rule import EVERY_ACTION, Action
 from holdfast.authorization.rule_file import read_rules
-from holdfast.authorization.ruleset import RuleList
+from holdfast.authorization.ruleset import RuleList, Ruleset
 from holdfast.config.problems import ConfigError
 
 RULE = '[[rule]]\ntopics = ["a"]\naction = ["publish"]\nallow = true\n'
@@ -93,6 +95,17 @@ def test_the_examples_can_be_used(tmp_path: Path) -> None:
     examples = ROOT / "etc" / "examples"
     assert len(read_rules(examples / "rules.toml").rules) == 5
     assert len(read_acl(examples / "mosquitto.acl").rules) == 5
+    home = Authorizer(Ruleset(read_rules(examples / "home-rules.toml")))
+    lamp, bridge = Principal("c", "lamp"), Principal("c", "zigbee2mqtt")
+    for topic in ("stat/lamp/POWER", "lamp/availability", "homeassistant/light/lamp/config"):
+        assert home.may_publish(lamp, topic, 0, True), topic
+    assert not home.may_publish(lamp, "stat/boiler/POWER", 0, False)
+    assert home.may_publish(bridge, "homeassistant/light/0x01/config", 0, True)
+    assert not home.may_publish(bridge, "stat/lamp/POWER", 0, False)
+    fleet = Authorizer(Ruleset(read_rules(examples / "fleet-rules.toml")))
+    assert fleet.may_publish(Principal("c", "car-7"), "vehicles/car-7/position", 1, True)
+    assert not fleet.may_publish(Principal("c", "car-7"), "vehicles/car-8/position", 1, True)
+    assert fleet.may_publish(Principal("c", "dispatch"), "vehicles/car-8/commands/stop", 1, False)
     page = (ROOT / "docs" / "operator" / "permissions.md").read_text()
     on_page = re.findall(r"(?ms)^```rules\n(.*?)^```$", page)
     assert len(on_page) == 3

@@ -54,6 +54,31 @@ def test_the_users_are_checked_too(path: Path) -> None:
     assert check(path).exit_code == 0
 
 
+def test_all_files_that_the_configuration_names_are_checked(path: Path) -> None:
+    """Also if one of them is missing: the operator hears of all problems at once."""
+    lines = [
+        "[listeners.door]",
+        'endpoint = "tcp:8883"',
+        'tls = { certificate = "broker.pem", key = "broker.key" }',
+        "[authentication.passwords]",
+        'type = "file"',
+        'path = "passwords"',
+        "[authorization]",
+        'sources = ["rules"]',
+        "[authorization.rules]",
+        'type = "file"',
+        'path = "rules.toml"',
+    ]
+    path.write_text("\n".join(lines))
+    result = check(path)
+    assert result.exit_code == 3
+    users, rules, certificate, key = result.stderr.splitlines()
+    assert users.startswith(f"{path.with_name('passwords')}: there is no such file")
+    assert rules == f"{path}:11: authorization.rules.path: {path.with_name('rules.toml')}: there is no such file"
+    assert certificate.startswith(f"{path}:3: listeners.door.tls.certificate: there is no file ")
+    assert key.startswith(f"{path}:3: listeners.door.tls.key: there is no file ")
+
+
 def test_json_of_a_valid_file(path: Path) -> None:
     path.write_text("")
     result = check(path, "--json")

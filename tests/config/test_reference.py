@@ -19,7 +19,7 @@ from holdfast.config.toml.text import written
 ROOT = Path(__file__).parents[2]
 ETC = ROOT / "etc"
 #: examples of rules, which are no configurations; tests/authorization/test_rule_files.py reads them
-RULES = {"rules.toml", "mosquitto.acl"}
+RULES = {"rules.toml", "home-rules.toml", "fleet-rules.toml", "mosquitto.acl"}
 
 
 def options(section: type[Section] = Config, prefix: str = "") -> Iterator[tuple[str, str, Option]]:

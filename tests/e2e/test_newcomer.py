@@ -30,7 +30,7 @@ class Newcomer:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         programs = folder / "bin"
-        programs.mkdir()
+        programs.mkdir(parents=True)
         program = programs / "holdfast"
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m holdfast.cli "$@"\n')
         program.chmod(0o755)
@@ -139,9 +139,23 @@ def test_the_page_on_authentication(tmp_path: Path) -> None:
     (tmp_path / "holdfast.toml").write_text(configuration.replace("/var/lib/holdfast", folder))
 
     def as_here(command: str) -> str:
-        command = command.replace("sudo -u holdfast /opt/holdfast/bin/", "").replace("/var/lib/holdfast", folder)
+        command = command.replace("sudo /opt/holdfast/bin/", "").replace("/var/lib/holdfast", folder)
         return command.replace("/etc/holdfast.toml", f"{folder}/holdfast.toml").strip()
 
     newcomer = Newcomer(tmp_path)
     assert "alice was added" in newcomer.types(f"echo secret | {as_here(adding)}")
     assert newcomer.types(as_here(checking)).endswith("ok\n")
+
+
+def test_the_page_on_tls(tmp_path: Path) -> None:
+    """certbot's hook copies a certificate and its renewal, for the broker's user only."""
+    hook = next(block.text for block in blocks(OPERATOR / "tls.md") if "RENEWED_LINEAGE" in block.text)
+    (tmp_path / "data").mkdir(mode=0o700)
+    hook = hook.replace("/var/lib/holdfast", str(tmp_path / "data"))
+    for content in ("first", "renewed"):
+        for name in ("fullchain.pem", "privkey.pem"):
+            (tmp_path / name).write_text(content)
+        Newcomer(tmp_path / content).types(f"RENEWED_LINEAGE={tmp_path}; {hook}")
+        copied = [tmp_path / "data" / "tls" / name for name in ("fullchain.pem", "privkey.pem")]
+        assert [file.read_text() for file in copied] == [content, content]
+        assert [file.stat().st_mode & 0o777 for file in copied] == [0o600, 0o600]

@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.sql import SQLRetainedStore
+from holdfast.retained.store.usage import GUESTS_ONLY, USERS
 from holdfast.sessions.durable.states import DurableSessionStates
 from holdfast.sessions.state.interfaces import ISessionStates
 from holdfast.storage.database import Durability
@@ -42,7 +43,10 @@ class RestartableBroker(MemoryBroker):
         limits = self._options.get("retainer") or RetainerLimits()
         topic_filters = [topic_filter for topic_filter, _ in limits.topic_quotas]
         return SQLRetainedStore(
-            self.durable, counted_filters=topic_filters, counted_clients=limits.client_quota is not None
+            self.durable,
+            counted_filters=topic_filters,
+            counted_clients=limits.client_quota is not None,
+            counted_payers=None if limits.payers is None else USERS if limits.payers.names_proven else GUESTS_ONLY,
         )
 
     def make_states(self) -> ISessionStates:

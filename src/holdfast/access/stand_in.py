@@ -25,6 +25,7 @@ from holdfast.compose import compose_api, compose_retainer
 from holdfast.config import Config
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.retained.administration import Administration
+from holdfast.retained.configured import payer_limits_of
 from holdfast.retained.history.periods import is_recorded
 from holdfast.retained.importing.merging import Merger
 from holdfast.retained.publisher import SilentPublisher
@@ -141,6 +142,7 @@ def _api_of(config: Config, durable: DurableStore, clock: Clock) -> RetainerAPI:
         now=_milliseconds,
         keeps_history=False,
         control_characters=config.mqtt.control_characters == "accept",
+        payers=payer_limits_of(config),
     )
     nobody = SilentPublisher(parts.retained)  # there are no subscribers here
     return compose_api(

@@ -13,7 +13,7 @@ from holdfast.authorization.rule import Action, Rule
 from holdfast.authorization.rule_file import read_rules
 from holdfast.authorization.ruleset import RuleList, Ruleset, TooManyFilters
 from holdfast.config import Config
-from holdfast.config.problems import ConfigError, ConfigProblem
+from holdfast.config.problems import ConfigError, ConfigProblem, FileUnreadable
 from holdfast.config.sections.authorization import (
     STRICT,
     AuthorizationConfig,
@@ -50,6 +50,8 @@ def load_rules(config: Config) -> Ruleset:
     for name in authorization.sources:
         try:
             lists.append(_read(config, name))
+        except FileUnreadable as error:
+            problems += (config.source.problem(("authorization", name, "path"), str(each)) for each in error.problems)
         except ConfigError as error:
             problems += error.problems
     problems += _unknown_listeners(config, lists)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,17 +55,23 @@ def _problems(file: Path, allow_anonymous: bool) -> tuple[tuple[ConfigProblem, .
 
     try:
         config = load(file, allow_anonymous=allow_anonymous)
-        for path in config.authentication.scram_files:
-            UsersFile(config.absolute(path))
-        if any(listener.tls is not None for listener in config.listeners.values()):
-            from holdfast.transports.tls.configured import load_all
-
-            load_all(config, time.time())
-        load_rules(config)
-        for path in config.authentication.password_files:
-            passwords.read(config.absolute(path))
     except FileUnreadable as error:
         return error.problems, ExitStatus.FAILED
     except ConfigError as error:
         return error.problems, ExitStatus.FOUND
-    return (), ExitStatus.DONE
+    checks: list[Callable[[], object]] = [
+        *(partial(UsersFile, config.absolute(path)) for path in config.authentication.scram_files),
+        *(partial(passwords.read, config.absolute(path)) for path in config.authentication.password_files),
+        partial(load_rules, config),
+    ]
+    if any(listener.tls is not None for listener in config.listeners.values()):
+        from holdfast.transports.tls.configured import load_all
+
+        checks.append(partial(load_all, config, time.time()))
+    problems: list[ConfigProblem] = []
+    for check in checks:
+        try:
+            check()
+        except ConfigError as error:
+            problems += error.problems
+    return tuple(problems), ExitStatus.FOUND if problems else ExitStatus.DONE

@@ -55,17 +55,19 @@ from holdfast.peers.limits import ProcessConnections
 from holdfast.protocol import OpenConnections
 from holdfast.refused_connections import RefusedConnections
 from holdfast.retained.administration import Administration
-from holdfast.retained.configured import apply_settings, flow_of, store_of
+from holdfast.retained.configured import apply_settings, flow_of, payer_limits_of, store_of
 from holdfast.retained.configured import limits_of as retainer_limits_of
 from holdfast.retained.history.history import HistoryLimits, RetainedHistory
 from holdfast.retained.history.restoring import Restorer
 from holdfast.retained.importing.chunk_size import HOLD
 from holdfast.retained.importing.merging import Merger
 from holdfast.retained.publisher import IPublisher
+from holdfast.retained.quota.limits import PayerLimits
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.sources.source_check import KeepRule, SourceCheck
 from holdfast.retained.store.sql import SQLRetainedStore
 from holdfast.service_manager import ServiceManager
+from holdfast.sessions.configured import accounts_of
 from holdfast.sessions.connection.backpressure import Pressure
 from holdfast.sessions.durable.states import DurableSessionStates
 from holdfast.sessions.registry.grants import OnRevoke
@@ -109,12 +111,13 @@ def compose_retainer(
     keep_rule: KeepRule | None = None,
     judges_sources: bool = True,
     judges_guests: bool = False,
+    payers: PayerLimits | None = None,
 ) -> RetainerParts:
     """Build the parts that keep retained messages in ``durable``.
 
     ``now`` returns milliseconds since the epoch. ``control_characters`` tells whether operators may set such topics.
     With a ``keep_rule``, and while ``judges_sources``, replays withhold messages whose publishers may no longer retain
-    them, and with ``judges_guests`` also messages without a User Name.
+    them, and with ``judges_guests`` also messages without a User Name. ``payers`` has the quotas of users and guests.
     """
 
     def flushed() -> CommitTicket:
@@ -126,8 +129,8 @@ def compose_retainer(
         durable, flushed=flushed, clock=clock, now=now, limits=HistoryLimits(**asdict(config.history)),
         keeping=keeps_history,
     )  # fmt: skip
-    store = store_of(config, durable)
-    limits = evolve(retainer_limits_of(config), control_characters=control_characters)
+    store = store_of(config, durable, payers)
+    limits = evolve(retainer_limits_of(config), control_characters=control_characters, payers=payers)
     sources = None
     if keep_rule is not None:
         sources = SourceCheck(store, keep_rule, guests=judges_guests, clock=clock, enabled=judges_sources)
@@ -200,6 +203,7 @@ def compose_broker(
         config.retainer, durable=durable, clock=reactor, now=now,
         control_characters=config.mqtt.control_characters == "accept",
         keep_rule=authorizer, judges_sources=judges_sources(config), judges_guests=judges_guests(config),
+        payers=payer_limits_of(config),
     )  # fmt: skip
     exempt = Exempt(trusted_proxies(config))
     bans = Bans(now=lambda: now() / 1000, exempt=exempt)
@@ -229,6 +233,7 @@ def compose_broker(
         connections=process,
         logs_connections=config.log.connections,
         storage=durable.status,
+        accounts=accounts_of(config),
     )
     authentication.on_revoked(partial(_dismiss, sessions.registry))
     connections = OpenConnections(reactor)

@@ -18,6 +18,7 @@ from holdfast.log.client_log import ClientLog
 from holdfast.peers.limits import ProcessConnections
 from holdfast.retained.service import RetainedMessages
 from holdfast.scheduling.long_work import LongWork
+from holdfast.sessions.accounts import Accounts
 from holdfast.sessions.connection.backpressure import Pressure
 from holdfast.sessions.connection.connection import Connection
 from holdfast.sessions.connection.flush_schedule import FlushSchedule
@@ -77,8 +78,9 @@ def compose_sessions(
     logs_connections: bool = True,
     audit: IAudit | None = None,
     storage: Callable[[], Mapping[str, object]] = dict,
+    accounts: Accounts | None = None,
 ) -> SessionParts:
-    """Build the parts that serve clients."""
+    """Build the parts that serve clients. With ``accounts``, what each payer has in Sessions is limited."""
     counters = Counters()
     audit = NoAudit() if audit is None else audit
     router = Router(retained, authorizer, counters, rejects_when_full)
@@ -87,11 +89,11 @@ def compose_sessions(
     wills = Wills(
         clock=clock, now=now, router=router, authorizer=authorizer, states=states, counters=counters,
         retained=retained, work=work, log=log, restart_grace=will_restart_grace, silent_clears=silent_clears,
-        denied=denied,
+        denied=denied, accounts=accounts,
     )  # fmt: skip
     registry = SessionRegistry(
         clock=clock, now=now, router=router, wills=wills, states=states, counters=counters, work=work,
-        authorizer=authorizer, ownership=ownership, denied=denied, on_revoke=on_revoke,
+        authorizer=authorizer, ownership=ownership, denied=denied, on_revoke=on_revoke, accounts=accounts,
     )  # fmt: skip
     figures = Figures(
         version=broker_version, clock=clock, registry=registry, retained=retained, counters=counters,

@@ -21,6 +21,7 @@ from holdfast.config.sections.authorization import AuthorizationConfig
 from holdfast.config.sections.endpoints import EndpointString
 from holdfast.config.sections.failed_logins import FailedLoginsConfig
 from holdfast.config.sections.force_shutdown import ForceShutdownConfig
+from holdfast.config.sections.limits import LimitsConfig, LimitsOfClients
 from holdfast.config.sections.listeners import (
     DEFAULT_LISTENERS,
     ListenerConfig,
@@ -52,6 +53,7 @@ class Zone:
     mqtt: MQTTConfig
     force_shutdown: ForceShutdownConfig
     retainer: RetainModes
+    limits: LimitsOfClients
 
 
 @frozen
@@ -67,6 +69,9 @@ class ZoneOverrides(Section):
     )
     retainer: Mapping[str, Any] = field(
         factory=dict, metadata=partial_table(RetainModes, "Options of [retainer] for the clients of this zone.")
+    )
+    limits: Mapping[str, Any] = field(
+        factory=dict, metadata=partial_table(LimitsOfClients, "Options of [limits] for the clients of this zone.")
     )
 
 
@@ -99,12 +104,15 @@ class Config(Section):
         factory=ForceShutdownConfig,
         metadata=table(ForceShutdownConfig, "Limits on the memory of a slow Network Connection."),
     )
+    limits: LimitsConfig = field(
+        factory=LimitsConfig, metadata=table(LimitsConfig, "What each user, all guests and the whole broker may use.")
+    )
     zones: Mapping[str, ZoneOverrides] = field(
         factory=dict,
         metadata=named_tables(
             ZoneOverrides,
-            "Options of [mqtt], [force_shutdown] and [retainer] for the clients of some listeners only: those that"
-            " name the zone.",
+            "Options of [mqtt], [force_shutdown], [retainer] and [limits] for the clients of some listeners only:"
+            " those that name the zone.",
         ),
     )
     storage: StorageConfig = field(
@@ -162,12 +170,13 @@ class Config(Section):
     def zone(self, name: str) -> Zone:
         """Return the options for a zone; the empty name means the general options. Raises KeyError."""
         if not name:
-            return Zone(self.mqtt, self.force_shutdown, self.retainer)
+            return Zone(self.mqtt, self.force_shutdown, self.retainer, self.limits)
         overrides = self.zones[name]
         return Zone(
             attrs.evolve(self.mqtt, **overrides.mqtt),
             attrs.evolve(self.force_shutdown, **overrides.force_shutdown),
             attrs.evolve(self.retainer, **overrides.retainer),
+            attrs.evolve(self.limits, **overrides.limits),
         )
 
     def override(

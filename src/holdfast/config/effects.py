@@ -31,6 +31,7 @@ _CONNECTING = {
              "session_expiry_interval", "idle_timeout", "upgrade_qos", "ignore_loop_deliver"),
     "force_shutdown": ("enable", "max_mailbox_size", "max_bytes"),
     "retainer": ("retained_messages_mode", "stop_publish_clear_msg"),
+    "limits": ("messages_rate", "bytes_rate"),
 }  # fmt: skip
 
 _RESTART = {
@@ -42,6 +43,8 @@ _RESTART = {
                  "msg_clear_interval", "msg_clear_limit", "max_payload_size", "max_retained_messages",
                  "max_retained_bytes", "on_limit", "max_topic_length", "when_unavailable", "tombstone_ttl",
                  "client_quota", "topic_quotas", "history"),
+    "limits": ("max_sessions", "guests_max_sessions", "max_waiting_bytes", "max_retained_messages",
+               "max_retained_bytes", "guests_max_retained_messages", "guests_max_retained_bytes"),
 }  # fmt: skip
 
 _AT_ONCE = {

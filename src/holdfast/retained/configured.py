@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
+from holdfast.config import Config
+from holdfast.config.sections.limits import LimitsOfClients
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.retained.history.recording import HistoryRecorder
-from holdfast.retained.quota.limits import OnLimit, Quota, RetainerLimits
+from holdfast.retained.quota.limits import OnLimit, PayerLimits, PayerQuotas, Quota, RetainerLimits
 from holdfast.retained.replay.flow_settings import FlowSettings
 from holdfast.retained.service import RetainedMessages
 from holdfast.retained.store.recorder import NO_RECORDER
 from holdfast.retained.store.sql import SQLRetainedStore
+from holdfast.retained.store.usage import GUESTS_ONLY, USERS
 from holdfast.storage.store import DurableStore
 
 
-def store_of(retainer: RetainerConfig, durable: DurableStore) -> SQLRetainedStore:
-    """Return the store. It counts the usage of each configured quota."""
+def store_of(retainer: RetainerConfig, durable: DurableStore, payers: PayerLimits | None = None) -> SQLRetainedStore:
+    """Return the store. It counts the usage of each configured quota, and of ``payers`` if they have quotas."""
     topic_filters = sorted({topic_filter for topic_filter, _ in _topic_quotas(retainer)})
     counts_clients = _client_quota(retainer) is not None
     return SQLRetainedStore(
         durable,
         counted_filters=topic_filters,
         counted_clients=counts_clients,
+        counted_payers=None if payers is None else USERS if payers.names_proven else GUESTS_ONLY,
         recorder=HistoryRecorder(durable.bulk) if retainer.history.enable else NO_RECORDER,
+    )
+
+
+def payer_limits_of(config: Config) -> PayerLimits | None:
+    """Return the quotas of users and guests, None if no zone has any."""
+    payers = PayerLimits(
+        config.authentication.is_configured,
+        {name: _payer_quotas(config.zone(listener.zone).limits) for name, listener in config.listeners.items()},
+        _payer_quotas(config.limits),
+    )
+    return payers if payers.is_limited else None
+
+
+def _payer_quotas(limits: LimitsOfClients) -> PayerQuotas:
+    return PayerQuotas(
+        Quota("limits.", limits.max_retained_messages or 0, limits.max_retained_bytes or 0),
+        Quota("limits.guests_", limits.guests_max_retained_messages or 0, limits.guests_max_retained_bytes or 0),
     )
 
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from holdfast.config.document import Zone
+from holdfast.config.document import Config, Zone
+from holdfast.sessions.accounts import Accounts
 from holdfast.sessions.limits import Limits, RetainMode, WhenFull
+
+
+def accounts_of(config: Config) -> Accounts | None:
+    """Return the accounts of payers, None if no zone limits them, be it used by a listener or not."""
+    zones = [config.limits, *(config.zone(name).limits for name in config.zones)]
+    limited = any(
+        (each.max_sessions, each.guests_max_sessions, each.max_waiting_bytes) != (None, None, None) for each in zones
+    )
+    return Accounts(config.authentication.is_configured) if limited else None
 
 
 def limits_of(zone: Zone) -> Limits:
     """Return a zone's limits as the Session layer takes them."""
-    mqtt, shutdown = zone.mqtt, zone.force_shutdown
+    mqtt, shutdown, limits = zone.mqtt, zone.force_shutdown, zone.limits
     return Limits(
         max_packet_size=mqtt.max_packet_size,
         max_clientid_len=mqtt.max_clientid_len,
@@ -46,4 +56,9 @@ def limits_of(zone: Zone) -> Limits:
         ignore_loop_deliver=mqtt.ignore_loop_deliver,
         max_buffered_messages=shutdown.max_mailbox_size if shutdown.enable else 0,
         max_buffered_bytes=shutdown.max_bytes if shutdown.enable else 0,
+        max_sessions=limits.max_sessions,
+        guests_max_sessions=limits.guests_max_sessions,
+        max_waiting_bytes=limits.max_waiting_bytes,
+        messages_rate=limits.messages_rate,
+        bytes_rate=limits.bytes_rate,
     )

@@ -40,6 +40,8 @@ class Counters:
     logins_failed: int = 0
     logins_delayed: int = 0
     addresses_banned: int = 0
+    connections_over_limits: int = 0
+    publishers_delayed: int = 0
     messages_received: int = 0
     messages_sent: int = 0
     messages_dropped_queue_full: int = 0

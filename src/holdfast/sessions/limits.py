@@ -6,6 +6,7 @@ from enum import Enum
 
 from attrs import field, frozen
 
+from holdfast.scheduling.rates import Rate
 from holdfast.wire import Reception
 
 
@@ -66,6 +67,11 @@ class Limits:
     ignore_loop_deliver: bool = False
     max_buffered_messages: int = 100_000  #: of one connection, 0 for unlimited
     max_buffered_bytes: int = 32 << 20  #: of one connection, 0 for unlimited
+    max_sessions: int | None = None  #: of one payer
+    guests_max_sessions: int | None = None  #: of all guests of a listener
+    max_waiting_bytes: int | None = None  #: of one payer: queued messages and Wills
+    messages_rate: Rate | None = None  #: of the PUBLISH packets of one connection
+    bytes_rate: Rate | None = None  #: of the bytes of these packets
 
     reception: Reception = field(init=False, eq=False, repr=False)  #: the rules for the Clients' packets
 

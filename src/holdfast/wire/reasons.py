@@ -73,6 +73,7 @@ _RETURN_CODES = {
     ReasonCode.NOT_AUTHORIZED: ConnectReturnCode.NOT_AUTHORIZED,
     ReasonCode.BANNED: ConnectReturnCode.NOT_AUTHORIZED,
     ReasonCode.SERVER_UNAVAILABLE: ConnectReturnCode.SERVER_UNAVAILABLE,
+    ReasonCode.QUOTA_EXCEEDED: ConnectReturnCode.SERVER_UNAVAILABLE,
     ReasonCode.SERVER_BUSY: ConnectReturnCode.SERVER_UNAVAILABLE,
     ReasonCode.SERVER_SHUTTING_DOWN: ConnectReturnCode.SERVER_UNAVAILABLE,
 }

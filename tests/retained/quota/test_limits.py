@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.logger import formatEvent
 
+from holdfast.charging import GUESTS
 from holdfast.messages import ApplicationMessage, ChangeOrigin
 from holdfast.retained.quota.ledger import size_of
-from holdfast.retained.quota.limits import Limit, OnLimit, Quota, RetainerLimits, RetainRefused
+from holdfast.retained.quota.limits import (
+    Limit,
+    OnLimit,
+    PayerLimits,
+    PayerQuotas,
+    Quota,
+    RetainerLimits,
+    RetainRefused,
+)
 from holdfast.scheduling.rates import Rate
 from holdfast.sessions.limits import Limits, RetainMode
 from holdfast.sizes import stored_size
@@ -43,6 +53,13 @@ OVER: list[tuple[RetainerLimits, Limit, str, bytes]] = [
     (RetainerLimits(max_retained_bytes=211), Limit.BYTES, "second", b"four"),
     (RetainerLimits(client_quota=CLIENT), Limit.CLIENT_QUOTA, "second", b"new"),
     (RetainerLimits(client_quota=CLIENT_BYTES), Limit.CLIENT_QUOTA, "old", b"seven.."),
+    (RetainerLimits(payers=PayerLimits(True, {}, PayerQuotas(CLIENT))), Limit.USER_QUOTA, "second", b"new"),
+    (
+        RetainerLimits(payers=PayerLimits(True, {}, PayerQuotas(guests=CLIENT_BYTES))),
+        Limit.GUESTS_QUOTA,
+        "old",
+        b"seven..",
+    ),
     (RetainerLimits(topic_quotas=(("#", TOPIC),)), Limit.TOPIC_QUOTA, "second", b"new"),
     (RetainerLimits(topic_quotas=(("old/#", TOPIC_BYTES),)), Limit.TOPIC_QUOTA, "old", b"seven.."),
 ]
@@ -264,7 +281,7 @@ def test_a_refused_message_never_replaces_an_accepted_one() -> None:
 Step = tuple[int, str, bytes, int]
 steps = st.lists(
     st.one_of(
-        st.tuples(st.integers(0, 2), st.sampled_from("abcd"), st.sampled_from([b"", b"1", b"22", b"4444"]), st.just(1)),
+        st.tuples(st.integers(0, 3), st.sampled_from("abcd"), st.sampled_from([b"", b"1", b"22", b"4444"]), st.just(1)),
         st.just("commit"),
     ),
     max_size=40,
@@ -279,6 +296,9 @@ steps = st.lists(
             RetainerLimits(max_retained_bytes=409),
             RetainerLimits(client_quota=Quota("", 1, 206)),
             RetainerLimits(topic_quotas=(("a", Quota("", 0, 204)), ("#", Quota("", 3, 612)))),
+            RetainerLimits(payers=PayerLimits(True, {}, PayerQuotas(Quota("", 2, 409)))),
+            RetainerLimits(payers=PayerLimits(True, {}, PayerQuotas(Quota("", 3), Quota("", 2)))),
+            RetainerLimits(payers=PayerLimits(False, {}, PayerQuotas(Quota("", 2), Quota("", 3)))),
         ]
     ),
 )
@@ -290,6 +310,7 @@ def test_acknowledged_messages_are_retained_and_no_limit_is_exceeded(steps: list
     would not have exceeded a limit.
     """
     broker = MemoryBroker(store=DelayedStore, retainer=limits)
+    broker.store.names_proven = limits.payers is None or limits.payers.names_proven
     refused = broker.retained.refused
 
     def justly(message: ApplicationMessage, refusal: RetainRefused, outcome: str) -> None:
@@ -300,7 +321,7 @@ def test_acknowledged_messages_are_retained_and_no_limit_is_exceeded(steps: list
         refused(message, refusal, outcome)
 
     broker.retained.refused = justly  # type: ignore[method-assign]
-    clients = [broker.client(f"c{number}", 5) for number in range(3)]
+    clients = [broker.client(f"c{number}", 5, username=user) for number, user in enumerate(("a", "a", None, None))]
     sent: dict[tuple[int, int], tuple[str, bytes]] = {}
     for step in [*steps, "commit", "commit", "commit", "commit"]:
         if step == "commit":
@@ -344,10 +365,19 @@ def within_limits(messages: list[Any], limits: RetainerLimits) -> bool:
     ]
     for topic_filter, quota in limits.topic_quotas:
         quotas.append((quota, lambda message, one=topic_filter: one in ("#", message.topic)))  # type: ignore[misc]
-    for client_id in ("c0", "c1", "c2") if limits.client_quota is not None else ():
+    for client_id in ("c0", "c1", "c2", "c3") if limits.client_quota is not None else ():
         assert limits.client_quota is not None
         quotas.append((limits.client_quota, lambda message, one=client_id: message.client_id == one))  # type: ignore[misc]
+    if (payers := limits.payers) is not None:
+        for payer in ("user a", "client c0", "client c1", "client c2", "client c3", GUESTS):
+            quota = payers.otherwise.guests if payer == GUESTS else payers.otherwise.own
+            whose = partial(_is_charged, payers, payer)
+            quotas.append((quota, whose))
     return all(within(quota, chosen) for quota, chosen in quotas)
+
+
+def _is_charged(payers: PayerLimits, payer: str, message: Any) -> bool:
+    return payer in payers.payers(message.username, message.client_id)
 
 
 def test_a_topic_counts_against_the_client_that_published_to_it_last() -> None:
@@ -567,6 +597,8 @@ def test_modes_of_a_zone(mode: RetainMode, live: list[tuple[str, bytes, int, boo
         RetainerLimits(max_retained_bytes=406),
         RetainerLimits(client_quota=Quota("", 2)),
         RetainerLimits(topic_quotas=(("+", Quota("", 0, 406)),)),
+        RetainerLimits(payers=PayerLimits(False, {}, PayerQuotas(Quota("", 2)))),
+        RetainerLimits(payers=PayerLimits(False, {}, PayerQuotas(guests=Quota("", 0, 406)))),
     ],
 )
 def test_a_full_store_is_full_after_a_restart(tmp_path: Path, limits: RetainerLimits) -> None:

@@ -10,9 +10,11 @@ from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from holdfast.charging import GUESTS, payers_of
 from holdfast.messages import RetainedChange, RetainedMessage
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.slices import cut, without
+from holdfast.retained.store.usage import GUESTS_ONLY, USERS
 from holdfast.retained.store.values import (
     Batch,
     Census,
@@ -572,16 +574,31 @@ class StoreContract:
         assert parser.next_packet() is None
 
 
+#: the names of publishers: a guest, users, a user with two Clients, and an operator
+PUBLISHERS: list[dict[str, str | None]] = [
+    {"client_id": "a", "username": None},
+    {"client_id": "b", "username": ""},
+    {"client_id": "a", "username": "a"},
+    {"client_id": "b", "username": "a"},
+    {"client_id": "b", "username": "b"},
+    {"client_id": None, "username": None},
+]
+
+
 class UsageContract:
     """The store counts usage by Client and by Topic Filter if it is created so."""
 
     def opened(
-        self, topic_filters: Sequence[str] = (), clients: bool = False
+        self, topic_filters: Sequence[str] = (), clients: bool = False, payers: str | None = None
     ) -> AbstractContextManager[IRetainedStore]:
         raise NotImplementedError
 
     def reopened(
-        self, store: IRetainedStore, topic_filters: Sequence[str] = (), clients: bool = False
+        self,
+        store: IRetainedStore,
+        topic_filters: Sequence[str] = (),
+        clients: bool = False,
+        payers: str | None = None,
     ) -> AbstractContextManager[IRetainedStore]:
         """Close the store and open it again."""
         raise NotImplementedError
@@ -598,18 +615,22 @@ class UsageContract:
     @given(
         st.lists(
             st.one_of(
-                st.tuples(topics, st.binary(max_size=5), st.sampled_from(["a", "b", None]), st.integers(0, 9)),
+                st.tuples(topics, st.binary(max_size=5), st.sampled_from(PUBLISHERS), st.integers(0, 9)),
                 st.sampled_from(["count", "expire", "reopen"]),
             ),
             max_size=30,
         ),
         st.lists(topic_filters(), max_size=3, unique=True),
+        st.booleans(),
     )
-    def test_usage_is_exact_from_its_configuration_on(self, steps: list[Any], topic_filters: list[str]) -> None:
+    def test_usage_is_exact_from_its_configuration_on(
+        self, steps: list[Any], topic_filters: list[str], names_proven: bool
+    ) -> None:
         """After any order of changes, counting of earlier messages, restarts and sweeps."""
         with self.opened() as store:
             store = self._apply(store, steps[: len(steps) // 2], topic_filters)
-            with self.reopened(store, topic_filters, True) as counting:
+            scope = USERS if names_proven else GUESTS_ONLY
+            with self.reopened(store, topic_filters, True, scope) as counting:
                 store = self._apply(counting, steps[len(steps) // 2 :], topic_filters)
                 while result_of(store.count_usage(2)):
                     pass
@@ -618,14 +639,21 @@ class UsageContract:
                     for topic in sorted({step[0] for step in steps if isinstance(step, tuple)})
                     if (one := result_of(store.get(topic))) is not None
                 ]
-                seen = look(store, [topic for topic, _ in held], topic_filters, ["a", "b", "nobody"])
+                names = ["a", "b", "nobody"]
+                payers = [*(f"{kind} {name}" for kind in ("user", "client") for name in names), GUESTS]
+                seen = look(store, [topic for topic, _ in held], topic_filters, names, payers)
                 assert seen.total == usage(one for _, one in held)
-                assert seen.topics == {topic: Usage(1, _size_of(one), one.client_id) for topic, one in held}
+                assert seen.topics == {
+                    topic: Usage(1, _size_of(one), one.client_id, one.username) for topic, one in held
+                }
                 for topic_filter in topic_filters:
                     expected = usage(one for topic, one in held if matches(topic_filter, topic))
                     assert seen.filters[topic_filter] == expected, topic_filter
                 for client_id in ("a", "b", "nobody"):
                     assert seen.clients[client_id] == usage(one for _, one in held if one.client_id == client_id)
+                charged = [(one, payers_of(one.username, one.client_id, names_proven)) for _, one in held]
+                for payer in payers:
+                    assert seen.payers[payer] == usage(one for one, whose in charged if payer in whose), payer
 
     def _apply(self, store: IRetainedStore, steps: list[Any], topic_filters: Sequence[str]) -> IRetainedStore:
         for step in steps:
@@ -634,7 +662,7 @@ class UsageContract:
             elif step == "expire":
                 result_of(store.expire(NOW + 5, 2))
             elif step != "reopen" and step[1]:
-                put(store, step[0], step[1], client_id=step[2], expires_at=NOW + step[3] if step[3] else None)
+                put(store, step[0], step[1], expires_at=NOW + step[3] if step[3] else None, **step[2])
             elif step != "reopen":
                 clear(store, step[0])
         return store
@@ -676,10 +704,14 @@ class UsageContract:
 
 
 def look(
-    store: IRetainedStore, topics: Sequence[str], topic_filters: Sequence[str] = (), clients: Sequence[str] = ()
+    store: IRetainedStore,
+    topics: Sequence[str],
+    topic_filters: Sequence[str] = (),
+    clients: Sequence[str] = (),
+    payers: Sequence[str] = (),
 ) -> UsageSnapshot:
     """Read the usage."""
-    seen: UsageSnapshot = result_of(store.read_usage(topics, topic_filters, clients))
+    seen: UsageSnapshot = result_of(store.read_usage(topics, topic_filters, clients, payers))
     return seen
 
 

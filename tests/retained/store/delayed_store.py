@@ -23,7 +23,9 @@ class DelayedStore(MemoryRetainedStore):
         super().__init__(RevisionClock(1, 0, now))
         self.pending: list[tuple[RetainedChange | None, CommitTicket]] = []
         self.reads: list[tuple[Deferred[Batch], Batch]] = []
-        self.looks: list[tuple[Deferred[UsageSnapshot], tuple[Sequence[str], Sequence[str], Sequence[str]]]] = []
+        self.looks: list[
+            tuple[Deferred[UsageSnapshot], tuple[Sequence[str], Sequence[str], Sequence[str], Sequence[str]]]
+        ] = []
         self.read_later = False
         self.acknowledge_at_once = False  # as with the durability "async"
         self.read_count = 0
@@ -54,12 +56,12 @@ class DelayedStore(MemoryRetainedStore):
             super().read_usage(*asked).chainDeferred(answer)
 
     def read_usage(
-        self, topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str]
+        self, topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str], payers: Sequence[str] = ()
     ) -> Deferred[UsageSnapshot]:
         if not self.pending:
-            return super().read_usage(topics, topic_filters, clients)
+            return super().read_usage(topics, topic_filters, clients, payers)
         answer: Deferred[UsageSnapshot] = Deferred()
-        self.looks.append((answer, (topics, topic_filters, clients)))
+        self.looks.append((answer, (topics, topic_filters, clients, payers)))
         return answer
 
     def read(

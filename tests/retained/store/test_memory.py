@@ -9,6 +9,7 @@ from zope.interface.verify import verifyObject
 
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.memory import MemoryRetainedStore
+from holdfast.retained.store.usage import USERS
 from holdfast.storage.revisions import RevisionClock
 from holdfast.tickets import COMMITTED
 from tests.retained.store.contract import StoreContract, UsageContract, batches, put, selection
@@ -37,11 +38,15 @@ class TestMemoryRetainedStore(StoreContract):
 
 class TestMemoryUsage(UsageContract):
     @contextmanager
-    def opened(self, topic_filters: Sequence[str] = (), clients: bool = False) -> Iterator[IRetainedStore]:
+    def opened(
+        self, topic_filters: Sequence[str] = (), clients: bool = False, payers: str | None = None
+    ) -> Iterator[IRetainedStore]:
         yield MemoryRetainedStore(RevisionClock(1, 0, Wall()))
 
     @contextmanager
     def reopened(
-        self, store: IRetainedStore, topic_filters: Sequence[str] = (), clients: bool = False
+        self, store: IRetainedStore, topic_filters: Sequence[str] = (), clients: bool = False, payers: str | None = None
     ) -> Iterator[IRetainedStore]:
+        assert isinstance(store, MemoryRetainedStore)
+        store.names_proven = payers == USERS
         yield store

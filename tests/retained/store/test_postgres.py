@@ -114,15 +114,19 @@ class TestPostgresRetainedStoreWithoutLike(StoreContract):
 
 class TestPostgresUsage(UsageContract):
     @contextmanager
-    def opened(self, topic_filters: Sequence[str] = (), clients: bool = False) -> Iterator[IRetainedStore]:
-        with opened(counted_filters=topic_filters, counted_clients=clients) as store:
+    def opened(
+        self, topic_filters: Sequence[str] = (), clients: bool = False, payers: str | None = None
+    ) -> Iterator[IRetainedStore]:
+        with opened(counted_filters=topic_filters, counted_clients=clients, counted_payers=payers) as store:
             yield store
 
     @contextmanager
     def reopened(
-        self, store: IRetainedStore, topic_filters: Sequence[str] = (), clients: bool = False
+        self, store: IRetainedStore, topic_filters: Sequence[str] = (), clients: bool = False, payers: str | None = None
     ) -> Iterator[IRetainedStore]:
-        with opened(store.node + 1, False, counted_filters=topic_filters, counted_clients=clients) as again:
+        with opened(
+            store.node + 1, False, counted_filters=topic_filters, counted_clients=clients, counted_payers=payers
+        ) as again:
             yield again
 
 
@@ -205,7 +209,7 @@ def test_usage_counts_the_messages_of_all_nodes() -> None:
         put(two, "c", b"1")
         clear(one, "c")
         for store in (one, two):
-            assert look(store, ["b"]) == UsageSnapshot(Usage(2, 6 + 2 * 202), {"b": Usage(1, 2 + 202)}, {}, {})
+            assert look(store, ["b"]) == UsageSnapshot(Usage(2, 6 + 2 * 202), {"b": Usage(1, 2 + 202)}, {}, {}, {})
 
 
 def test_totals_after_a_restart_include_all_nodes() -> None:

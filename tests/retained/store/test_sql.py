@@ -67,17 +67,24 @@ class TestSQLRetainedStore(StoreContract):
 
 class TestSQLUsage(UsageContract):
     @contextmanager
-    def opened(self, topic_filters: Sequence[str] = (), clients: bool = False) -> Iterator[IRetainedStore]:
-        with opened(counted_filters=topic_filters, counted_clients=clients) as (self.bench, store):
+    def opened(
+        self, topic_filters: Sequence[str] = (), clients: bool = False, payers: str | None = None
+    ) -> Iterator[IRetainedStore]:
+        with opened(counted_filters=topic_filters, counted_clients=clients, counted_payers=payers) as (
+            self.bench,
+            store,
+        ):
             yield store
 
     @contextmanager
     def reopened(
-        self, store: IRetainedStore, topic_filters: Sequence[str] = (), clients: bool = False
+        self, store: IRetainedStore, topic_filters: Sequence[str] = (), clients: bool = False, payers: str | None = None
     ) -> Iterator[IRetainedStore]:
         result_of(self.bench.store.close())
         self.bench = Bench(self.bench.path)
-        again = SQLRetainedStore(self.bench.store, counted_filters=topic_filters, counted_clients=clients)
+        again = SQLRetainedStore(
+            self.bench.store, counted_filters=topic_filters, counted_clients=clients, counted_payers=payers
+        )
         self.bench.store.open()
         yield again
         result_of(self.bench.store.close())

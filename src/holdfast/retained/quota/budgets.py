@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator
 
 from attrs import define
 
+from holdfast.charging import GUESTS
 from holdfast.hot_values import hot_frozen
-from holdfast.retained.quota.limits import Limit, Quota, RetainerLimits, RetainRefused
+from holdfast.log.client_log import client_text
+from holdfast.retained.quota.limits import UNLIMITED, Limit, PayerQuotas, Quota, RetainerLimits, RetainRefused
 from holdfast.retained.store.values import Usage
 from holdfast.topics import matches
 
@@ -27,9 +29,20 @@ class Growth:
 _NONE = Growth(0, 0)
 
 
+@hot_frozen
+class Charge:
+    """The payers of a message, and their quotas in the zone through which it comes."""
+
+    payers: tuple[str, ...]
+    quotas: PayerQuotas
+
+
+NOBODY = Charge((), UNLIMITED)
+
+
 @define(eq=False)
 class Budget:
-    """The use of one quota: of one client's messages, of topics that match a Topic Filter, or of all messages.
+    """The use of one quota: of one client's messages, of a payer's, of topics that match a Topic Filter, or of all.
 
     ``read_at`` is when (seconds) the store was read for it last, None if its use is not known. During a read, ``since``
     holds the charges made since the read began, and ``exact`` tells that none of them replaced a message that the read
@@ -41,6 +54,7 @@ class Budget:
     over_bytes: Limit
     client_id: str | None = None
     topic_filter: str | None = None
+    payer: str | None = None
     messages: int = 0
     bytes: int = 0
     read_at: float | None = None
@@ -62,6 +76,8 @@ class Budget:
     def _whose(self) -> str:
         if self.client_id is not None:
             return f" by {self.client_id!r}"
+        if self.payer is not None:
+            return f" by {client_text(self.payer)}"
         return "" if self.topic_filter is None else f" in {self.topic_filter!r}"
 
     def charge(self, growth: Growth, exact: bool) -> None:
@@ -89,6 +105,7 @@ class Budgets:
     def __init__(self, limits: RetainerLimits, opened: Callable[[Budget], None] = lambda _: None) -> None:
         self._opened = opened
         self._client_quota = limits.client_quota
+        self._payer_limits = limits.payers
         self._total = []
         if limits.total_quota.is_limited:
             self._total.append(self._open(Budget(limits.total_quota, Limit.MESSAGES, Limit.BYTES)))
@@ -98,6 +115,8 @@ class Budgets:
         ]
         #: budgets of the clients seen so far
         self.clients: dict[str, Budget] = {}
+        #: budgets of the payers seen so far in a zone with quotas for them
+        self.payers: dict[str, Budget] = {}
 
     def _open(self, budget: Budget) -> Budget:
         self._opened(budget)
@@ -107,8 +126,9 @@ class Budgets:
         yield from self._total
         yield from (budget for _, budget in self._topics)
         yield from self.clients.values()
+        yield from self.payers.values()
 
-    def of(self, topic: str, client_id: str | None) -> Iterator[Budget]:
+    def of(self, topic: str, client_id: str | None, charge: Charge = NOBODY) -> Iterator[Budget]:
         """Yield the budgets that a client's message in a topic counts against."""
         yield from self._total
         for topic_filter, budget in self._topics:
@@ -116,26 +136,58 @@ class Budgets:
                 yield budget
         if self._client_quota is not None and client_id is not None:
             yield self._client(client_id, self._client_quota)
+        for payer in charge.payers:
+            quota = charge.quotas.guests if payer == GUESTS else charge.quotas.own
+            if payer not in self.payers:
+                if not quota.is_limited:
+                    continue
+                over = Limit.GUESTS_QUOTA if payer == GUESTS else Limit.USER_QUOTA
+                self.payers[payer] = self._open(Budget(quota, over, over, payer=payer))
+            known = self.payers[payer]
+            known.quota = quota  # that of the zone through which this message comes
+            yield known
 
     def growths(
-        self, topic: str, size: int, client_id: str | None, before: Usage | None
+        self, topic: str, size: int, client_id: str | None, before: Usage | None, charge: Charge = NOBODY
     ) -> Iterator[tuple[Budget, Growth]]:
         """Yield how much each budget grows by a message of ``size`` bytes in place of the topic's message ``before``.
 
-        For the quota of a client, a message that replaces another client's message counts as a new one.
+        For the quota of a client or a payer, a message that replaces another one's message counts as a new one.
         """
         new = Growth(1, size)
         changed = new if before is None else Growth(0, size - before.bytes)
-        for budget in self.of(topic, client_id):
-            is_others = budget.client_id is not None and before is not None and before.client_id != client_id
+        others = self._payers_before(before)
+        for budget in self.of(topic, client_id, charge):
+            is_others = before is not None and (
+                (budget.client_id is not None and before.client_id != client_id)
+                or (budget.payer is not None and budget.payer not in others)
+            )
             yield budget, new if is_others else changed
 
-    def release(self, client_id: str | None, before: Usage | None) -> None:
-        """Take a client's message ``before`` off its quota if another client (``client_id``) replaces the message."""
+    def release(self, client_id: str | None, before: Usage | None, charge: Charge = NOBODY) -> None:
+        """Take a client's message ``before`` off its quota if another client (``client_id``) replaces the message.
+
+        So too for its payers, except those that the new message is charged to.
+        """
+        if before is not None:
+            for budget in self.of_payers(before):
+                if budget.payer not in charge.payers:
+                    budget.charge(Growth(-1, -before.bytes), True)
         if self._client_quota is None or before is None or before.client_id in (None, client_id):
             return
         assert before.client_id is not None
         self._client(before.client_id, self._client_quota).charge(Growth(-1, -before.bytes), True)
+
+    def of_payers(self, before: Usage) -> Iterator[Budget]:
+        """Yield the known budgets of the payers of a retained message."""
+        for payer in self._payers_before(before):
+            if payer in self.payers:
+                yield self.payers[payer]
+
+    def _payers_before(self, before: Usage | None) -> tuple[str, ...]:
+        if before is None or self._payer_limits is None:
+            return ()
+        return self._payer_limits.payers(before.username, before.client_id)
 
     def _client(self, client_id: str, quota: Quota) -> Budget:
         budget = self.clients.get(client_id)

@@ -28,6 +28,7 @@ be delivered before the commit, and only one node may commit at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from itertools import chain
 from typing import Any
 
 from attrs import define, field
@@ -38,7 +39,7 @@ from twisted.python.failure import Failure
 
 from holdfast.log.log_throttle import LogThrottle
 from holdfast.messages import ApplicationMessage
-from holdfast.retained.quota.budgets import Budget, Budgets, Growth
+from holdfast.retained.quota.budgets import NOBODY, Budget, Budgets, Charge, Growth
 from holdfast.retained.quota.limits import RetainerLimits, RetainRefused
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import NO_USAGE, Usage
@@ -86,6 +87,7 @@ class Ledger:
         self._clock = clock
         self._log_throttle = LogThrottle(self._log, clock.seconds)
         self._budgets = Budgets(limits)
+        self._payers = limits.payers
         self._waiting: list[_Waiting] = []
         self._look: _Look | None = None
         #: how many imports are changing the store now, unseen by the budgets
@@ -94,12 +96,13 @@ class Ledger:
     def fits(self, message: ApplicationMessage) -> bool:
         """Tell whether the message certainly fits, even if its topic is new."""
         # Forgetting a client costs a read when it comes again. During a read the charges would be lost.
-        if len(self._budgets.clients) >= _MOST_CLIENTS and self._look is None:
+        if len(self._budgets.clients) + len(self._budgets.payers) >= _MOST_CLIENTS and self._look is None:
             self._budgets.clients.clear()
+            self._budgets.payers.clear()
         growth = Growth(1, size_of(message))
         return all(
             self._is_known(budget) and budget.refusal(growth) is None
-            for budget in self._budgets.of(message.topic, message.client_id)
+            for budget in self._budgets.of(message.topic, message.client_id, self._charge_of(message))
         )
 
     def look(self, message: ApplicationMessage) -> Deferred[None]:
@@ -114,7 +117,8 @@ class Ledger:
         """Count a message that is going to be stored. Raises :class:`RetainRefused` if it may not fit."""
         size = size_of(message)
         before = self._found(message.topic)
-        growths = list(self._budgets.growths(message.topic, size, message.client_id, before))
+        to = self._charge_of(message)
+        growths = list(self._budgets.growths(message.topic, size, message.client_id, before, to))
         # All refusals come before the first charge: a refused message must not count anywhere.
         for budget, growth in growths:
             refusal = budget.refusal(growth)
@@ -125,9 +129,9 @@ class Ledger:
         exact = self._look is not None and message.topic in self._look.usage
         for budget, growth in growths:
             budget.charge(growth, exact)
-        self._budgets.release(message.client_id, before)
+        self._budgets.release(message.client_id, before, to)
         if self._look is not None:
-            self._look.usage[message.topic] = Usage(1, size, message.client_id)
+            self._look.usage[message.topic] = Usage(1, size, message.client_id, message.username)
 
     def cleared(self, topic: str) -> None:
         """Take note of a topic that is going to be cleared. Without a read under way the budgets just stay too high."""
@@ -140,7 +144,7 @@ class Ledger:
                 budget.exact = False
         before = look.usage.get(topic)
         if before is not None:
-            for budget in self._budgets.of(topic, before.client_id):
+            for budget in chain(self._budgets.of(topic, before.client_id), self._budgets.of_payers(before)):
                 budget.charge(Growth(-1, -before.bytes), True)
         look.usage[topic] = None
 
@@ -161,7 +165,15 @@ class Ledger:
     def _found(self, topic: str) -> Usage | None:
         return None if self._look is None else self._look.usage.get(topic)
 
+    def _charge_of(self, message: ApplicationMessage) -> Charge:
+        payers = self._payers
+        if payers is None:
+            return NOBODY
+        return Charge(payers.payers(message.username, message.client_id), payers.quotas(message.listener))
+
     def _is_known(self, budget: Budget) -> bool:
+        if not budget.quota.is_limited:  # a payer, in a zone without quotas for payers
+            return True
         if self._look is not None:
             return budget.read_at is not None
         if budget.read_at is None or self._suspended:
@@ -179,7 +191,11 @@ class Ledger:
         while self._waiting:
             waiting, self._waiting = self._waiting, []
             messages = [one.message for one in waiting]
-            budgets = {each: None for one in messages for each in self._budgets.of(one.topic, one.client_id)}
+            budgets = {
+                each: None
+                for one in messages
+                for each in self._budgets.of(one.topic, one.client_id, self._charge_of(one))
+            }
             look = self._look = _Look(list(budgets))
             for budget in look.budgets:
                 budget.begin_read()
@@ -207,6 +223,7 @@ class Ledger:
             topics,
             [budget.topic_filter for budget in look.budgets if budget.topic_filter is not None],
             [budget.client_id for budget in look.budgets if budget.client_id is not None],
+            [budget.payer for budget in look.budgets if budget.payer is not None],
         )
         # Charges and clears during the read are newer than its result.
         look.usage = {**{topic: seen.topics.get(topic) for topic in topics}, **look.usage}
@@ -215,13 +232,17 @@ class Ledger:
             usage = seen.total
             if budget.client_id is not None:
                 usage = seen.clients.get(budget.client_id, NO_USAGE)
+            elif budget.payer is not None:
+                usage = seen.payers.get(budget.payer, NO_USAGE)
             elif budget.topic_filter is not None:
                 usage = seen.filters.get(budget.topic_filter, NO_USAGE)
             budget.end_read(usage, now)
 
     def _needs_another_read(self, message: ApplicationMessage, swept: bool) -> bool:
         """Tell whether to sweep and read once more before the message is refused."""
-        growths = self._budgets.growths(message.topic, size_of(message), message.client_id, self._found(message.topic))
+        growths = self._budgets.growths(
+            message.topic, size_of(message), message.client_id, self._found(message.topic), self._charge_of(message)
+        )
         refusing = [budget for budget, growth in growths if budget.refusal(growth) is not None]
         return bool(refusing) and (not swept or not all(budget.exact for budget in refusing))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 
 from attrs import frozen
 
+from holdfast.charging import payers_of
 from holdfast.scheduling.rates import Rate
 from holdfast.wire.characters import control_character
 from holdfast.wire.properties import Properties
@@ -30,6 +32,8 @@ class Limit(Enum):
     BYTES = "bytes"
     CLIENT_QUOTA = "client_quota"
     TOPIC_QUOTA = "topic_quota"
+    USER_QUOTA = "user_quota"
+    GUESTS_QUOTA = "guests_quota"
 
 
 class NotRetained(Exception):
@@ -71,13 +75,54 @@ class Quota:
 
 
 @frozen
+class PayerQuotas:
+    """The quotas of one zone: of each payer (:mod:`holdfast.charging`), and of all guests together."""
+
+    own: Quota = Quota("limits.")
+    guests: Quota = Quota("limits.guests_")
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a limit at all."""
+        return self.own.is_limited or self.guests.is_limited
+
+
+@frozen
+class PayerLimits:
+    """The quotas of payers, by listener. ``otherwise`` is for a listener that is not known any more.
+
+    ``names_proven`` tells whether User Names are payers. What a payer has retained through any listener counts.
+    """
+
+    names_proven: bool
+    by_listener: Mapping[str, PayerQuotas]
+    otherwise: PayerQuotas = PayerQuotas()
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a limit at all."""
+        return self.otherwise.is_limited or any(quotas.is_limited for quotas in self.by_listener.values())
+
+    def payers(self, username: str | None, client_id: str | None) -> tuple[str, ...]:
+        """Return the payers of a message of this publisher."""
+        return payers_of(username, client_id, self.names_proven)
+
+    def quotas(self, listener: str | None) -> PayerQuotas:
+        """Return the quotas for a message that comes through a listener; None: it is not a Client's."""
+        return UNLIMITED if listener is None else self.by_listener.get(listener, self.otherwise)
+
+
+UNLIMITED = PayerQuotas()
+
+
+@frozen
 class RetainerLimits:
     """All limits of the retainer. 0 means unlimited (expiry: never). Intervals are in seconds, sizes in bytes.
 
     ``control_characters`` tells whether operators may set topics that contain some; clients' packets are checked when
     they arrive. ``max_publish_rate`` counts messages, None for unlimited. With
     ``msg_expiry_interval_override`` None no expiry is overridden. ``topic_quotas`` are pairs of a Topic Filter and its
-    quota.
+    quota. ``payers`` has the quotas of users and guests, None for none.
     """
 
     enable: bool = True
@@ -95,6 +140,7 @@ class RetainerLimits:
     allow_never_expire: bool = True
     client_quota: Quota | None = None
     topic_quotas: tuple[tuple[str, Quota], ...] = ()
+    payers: PayerLimits | None = None
     control_characters: bool = True
     refuse_unavailable: bool = False  #: while the store cannot be read: refuse a replay instead of delaying it
 
@@ -106,7 +152,7 @@ class RetainerLimits:
     @property
     def has_quotas(self) -> bool:
         """Whether any quota is configured."""
-        return self.total_quota.is_limited or bool(self.client_quota or self.topic_quotas)
+        return self.total_quota.is_limited or bool(self.client_quota or self.topic_quotas or self.payers)
 
 
 def size_refusal(limits: RetainerLimits, topic: str, size: int) -> RetainRefused | None:

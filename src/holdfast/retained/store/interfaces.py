@@ -76,12 +76,12 @@ class IRetainedStore(Interface):
         """
 
     def read_usage(
-        topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str]
+        topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str], payers: Sequence[str] = ()
     ) -> Deferred[UsageSnapshot]:
-        """Return the usage in all, of topics, of Topic Filters and of Clients, after all earlier changes.
+        """Return the usage in all, of topics, Topic Filters, Clients and payers, after all earlier changes.
 
-        Expired messages count until the sweep removes them. Topic Filters and Clients are counted only if the store
-        was created with quotas for them.
+        Expired messages count until the sweep removes them. Topic Filters, Clients and payers are counted only if the
+        store was created with quotas for them.
         """
 
     def count_usage(limit: int) -> Deferred[bool]:

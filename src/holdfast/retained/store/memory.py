@@ -10,6 +10,7 @@ from attrs import evolve
 from twisted.internet.defer import Deferred, succeed
 from zope.interface import implementer
 
+from holdfast.charging import payers_of
 from holdfast.messages import RetainedChange, RetainedChanges, RetainedMessage
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.rows import Row, packet_of, row_of, stored_row_size
@@ -41,6 +42,9 @@ class MemoryRetainedStore:
 
     shared = False
     reads_ahead = False
+
+    #: whether User Names are payers
+    names_proven = True
 
     def __init__(self, clock: RevisionClock) -> None:
         self.node = clock.node
@@ -148,7 +152,7 @@ class MemoryRetainedStore:
         return succeed(Listing(entries, after, True))
 
     def read_usage(
-        self, topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str]
+        self, topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str], payers: Sequence[str] = ()
     ) -> Deferred[UsageSnapshot]:
         """Count at once."""
         rows = self._rows
@@ -156,14 +160,18 @@ class MemoryRetainedStore:
             UsageSnapshot(
                 _usage(rows.values()),
                 {
-                    topic: Usage(1, stored_row_size(rows[topic]), rows[topic].client_id)
+                    topic: Usage(1, stored_row_size(rows[topic]), rows[topic].client_id, rows[topic].username)
                     for topic in topics
                     if topic in rows
                 },
                 {one: _usage(row for row in rows.values() if matches(one, row.topic)) for one in topic_filters},
                 {one: _usage(row for row in rows.values() if row.client_id == one) for one in clients},
+                {one: _usage(row for row in rows.values() if one in self._payers_of(row)) for one in payers},
             )
         )
+
+    def _payers_of(self, row: Row) -> tuple[str, ...]:
+        return payers_of(row.username, row.client_id, self.names_proven)
 
     def count_usage(self, limit: int) -> Deferred[bool]:
         """Return False: nothing is counted in advance."""

@@ -95,7 +95,8 @@ class SQLRetainedStore:
 
     A search walks at most ``scan_rows`` topics in one statement (None: the dialect's number). It jumps over topics that
     cannot match where a jump passes over ``jump_rows`` topics. A read ends early after ``read_time`` seconds.
-    ``counted_filters`` and, with ``counted_clients``, all Clients have quotas, so their usage is counted.
+    ``counted_filters`` and, with ``counted_clients``, all Clients have quotas, so their usage is counted. So is that of
+    the payers of the scope ``counted_payers``.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class SQLRetainedStore:
         seconds: Callable[[], float] = monotonic,
         counted_filters: Sequence[str] = (),
         counted_clients: bool = False,
+        counted_payers: str | None = None,
         recorder: Recorder = NO_RECORDER,
     ) -> None:
         self.node = store.node
@@ -123,7 +125,7 @@ class SQLRetainedStore:
         most = scan_rows or self._statements.most_scanned
         #: the scan size of each filter, as its last read left it
         self._scan_size_of = lru_cache(maxsize=_SCAN_SIZES)(lambda topic_filter: ScanSize(jump_rows, most))  # noqa: ARG005
-        self._usage = UsageTable(self._statements, counted_filters, counted_clients)
+        self._usage = UsageTable(self._statements, counted_filters, counted_clients, counted_payers)
         self._recorder = recorder
         self._upserts = RetainedUpserts(
             self._statements, store.node, observe=self._observe, usage=self._usage, recorder=recorder
@@ -235,7 +237,7 @@ class SQLRetainedStore:
         return self._parts.readers.read(work)
 
     def read_usage(
-        self, topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str]
+        self, topics: Sequence[str], topic_filters: Sequence[str], clients: Sequence[str], payers: Sequence[str] = ()
     ) -> Deferred[UsageSnapshot]:
         """Read the usage in the writer's thread, after all earlier changes."""
 
@@ -248,6 +250,7 @@ class SQLRetainedStore:
                 self._statements.usage_of(cursor, topics),
                 {topic_filter: read(cursor, topic_filter) for topic_filter in topic_filters},
                 {client_id: read(cursor, CLIENTS, client_id) for client_id in clients},
+                {payer: self._usage.read_payer(cursor, payer) for payer in payers},
             )
 
         return self._parts.writer.run(work)

@@ -2,8 +2,9 @@
 
 How it works
 ------------
-A *scope* is a Topic Filter with a quota, or all Clients (the scope ``""``, with one row for each Client as
-*subject*). When an operator configures a new quota, its topics are counted once, some thousand topics in each
+A *scope* is a Topic Filter with a quota, all Clients (the scope ``""``, with one row for each Client as *subject*), or
+all payers (:mod:`holdfast.charging`; ``#users`` if User Names are proven, ``#clients`` otherwise). When an operator
+configures a new quota, its topics are counted once, some thousand topics in each
 transaction; ``counted_to`` is the last counted topic, None when all are counted. Meanwhile messages come and go. A
 change of a topic up to ``counted_to`` corrects the sum; a later topic is left to the count.
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from holdfast.charging import payers_of
 from holdfast.retained.store.dialects.statements import Statements
 from holdfast.retained.store.values import NO_USAGE, Usage
 from holdfast.retained.wildcards.plan import KeyRange, plan
@@ -25,6 +27,9 @@ from holdfast.topics import matches
 
 #: The scope whose subjects are Clients.
 CLIENTS = ""
+#: The scopes whose subjects are payers: where User Names are proven, and where they are not. They are no Topic Filters.
+USERS, GUESTS_ONLY = "#users", "#clients"
+_ALL_TOPICS = frozenset((CLIENTS, USERS, GUESTS_ONLY))
 
 _ADD = (
     "INSERT INTO retained_usage VALUES (?, ?, ?, ?, NULL) ON CONFLICT (scope, subject) DO UPDATE SET "
@@ -39,11 +44,25 @@ _DELETE_SCOPE = "DELETE FROM retained_usage WHERE scope = ?"
 
 
 class UsageTable:
-    """Keeps the table ``retained_usage`` for Topic Filters and, with ``clients``, for each Client."""
+    """Keeps the table ``retained_usage`` for Topic Filters and, with ``clients``, for each Client.
 
-    def __init__(self, statements: Statements, topic_filters: Sequence[str] = (), clients: bool = False) -> None:
+    ``payers`` is the scope of payers to count, None for none.
+    """
+
+    def __init__(
+        self,
+        statements: Statements,
+        topic_filters: Sequence[str] = (),
+        clients: bool = False,
+        payers: str | None = None,
+    ) -> None:
         self._statements = statements
-        self.scopes = [*topic_filters, CLIENTS] if clients else list(topic_filters)
+        self.scopes = list(topic_filters)
+        if clients:
+            self.scopes.append(CLIENTS)
+        if payers is not None:
+            self.scopes.append(payers)
+        self._payers = payers
 
     def is_empty(self, cursor: Cursor) -> bool:
         """Tell whether the table has no scopes."""
@@ -91,6 +110,10 @@ class UsageTable:
         row = cursor.fetchone()
         return NO_USAGE if row is None else Usage(*row)
 
+    def read_payer(self, cursor: Cursor, payer: str) -> Usage:
+        """Return the usage of a payer, if payers are counted."""
+        return NO_USAGE if self._payers is None else self.read(cursor, self._payers, payer)
+
     def count(self, cursor: Cursor, limit: int) -> bool:
         """Count the next ``limit`` topics of a scope that is not fully counted; tell whether there was one."""
         counted = self._statements.counted(cursor, self.scopes)
@@ -117,7 +140,7 @@ class UsageTable:
 
 def _rest(scope: str, counted_to: str) -> KeyRange | None:
     """Return the rest, after ``counted_to``, of the first range that has one."""
-    ranges: Sequence[KeyRange] = (KeyRange("", None),) if scope == CLIENTS else plan(scope).ranges
+    ranges: Sequence[KeyRange] = (KeyRange("", None),) if scope in _ALL_TOPICS else plan(scope).ranges
     for one in ranges:
         rest = one.after(counted_to) if counted_to else one
         if rest is not None:
@@ -133,11 +156,14 @@ def _add(changes: dict[tuple[str, str], tuple[int, int]], scope: str, usages: Ma
 
 def _charged(scope: str, usages: Mapping[str, Usage]) -> Iterator[tuple[str, int]]:
     for topic, usage in usages.items():
-        if scope != CLIENTS:
-            if matches(scope, topic):
-                yield "", usage.bytes
-        elif usage.client_id:
-            yield usage.client_id, usage.bytes
+        if scope == CLIENTS:
+            if usage.client_id:
+                yield usage.client_id, usage.bytes
+        elif scope in _ALL_TOPICS:
+            for payer in payers_of(usage.username, usage.client_id, scope == USERS):
+                yield payer, usage.bytes
+        elif matches(scope, topic):
+            yield "", usage.bytes
 
 
 def _write(cursor: Cursor, changes: Mapping[tuple[str, str], tuple[int, int]]) -> None:
@@ -145,5 +171,7 @@ def _write(cursor: Cursor, changes: Mapping[tuple[str, str], tuple[int, int]]) -
     for (scope, subject), (messages, size) in sorted(changes.items()):
         if messages or size:
             cursor.execute(_ADD, (scope, subject, messages, size))
-            if messages < 0 and subject:  # a Client without messages needs no row; a Topic Filter keeps its row
+            if (
+                messages < 0 and subject
+            ):  # a Client or payer without messages needs no row; a Topic Filter keeps its row
                 cursor.execute(_DELETE_EMPTY, (scope, subject))

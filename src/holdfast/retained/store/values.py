@@ -146,11 +146,12 @@ class Census:
 
 @frozen
 class Usage:
-    """A number of messages, their bytes (:func:`holdfast.sizes.stored_size`), and for a single message its Client."""
+    """A number of messages, their bytes (:func:`holdfast.sizes.stored_size`), and the publisher of a single message."""
 
     messages: int
     bytes: int
     client_id: str | None = None
+    username: str | None = None
 
 
 NO_USAGE = Usage(0, 0)
@@ -164,3 +165,4 @@ class UsageSnapshot:
     topics: Mapping[str, Usage]
     filters: Mapping[str, Usage]
     clients: Mapping[str, Usage]
+    payers: Mapping[str, Usage]

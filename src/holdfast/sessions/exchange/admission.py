@@ -23,6 +23,7 @@ from holdfast.auth.denials import action_of
 from holdfast.auth.failures.failures import FAILED_LOGIN
 from holdfast.auth.interfaces import Answer, Denied, Principal
 from holdfast.log.client_log import client_text
+from holdfast.sessions.accounts import OverLimit
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.explanations import failure_reason
 from holdfast.sessions.exchange.authentication import CONNACK, Authentication, credentials_of, failure_code
@@ -172,6 +173,10 @@ class _Admission:
                 window=handshake.window,
                 will=handshake.packet.will,
             )
+        except OverLimit as over:
+            self._parts.counters.connections_over_limits += 1
+            self._reject(ReasonCode.QUOTA_EXCEEDED, str(over))
+            return
         except NotTheOwner:
             self._reject(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "this Client Identifier belongs to another user")
             return

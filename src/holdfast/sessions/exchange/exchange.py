@@ -61,6 +61,8 @@ class Exchange:
             self.replays.suspend()
             if self._reauthentication is not None:
                 self._reauthentication.close()
+            if self._publishing is not None:
+                self._publishing.close()
         finally:  # whatever fails, the Session belongs to this connection no longer
             self._parts.registry.disconnect(self._link, self._session, will)
             self.actions.close()

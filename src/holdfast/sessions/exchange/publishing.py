@@ -23,6 +23,7 @@ from holdfast.sessions.connection.aliases import IncomingAliases
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.connection.explanations import failure_reason
 from holdfast.sessions.exchange.broker_parts import BrokerParts
+from holdfast.sessions.exchange.publish_pace import pace_of
 from holdfast.sessions.exchange.retained_runs import RetainedRuns
 from holdfast.sessions.limits import RetainMode
 from holdfast.sessions.routing.router import QueueFull
@@ -54,11 +55,14 @@ class Publishing:
         self._former = set(session.received) if len(session.received) else _NONE
         self._retain_mode = link.limits.retained_messages_mode
         self._silent_clears = link.limits.stop_publish_clear_msg
+        self._pace = pace_of(link, parts.clock, parts.counters)  # None for most
 
     def publish(self, packet: Publish) -> None:
         """Take a PUBLISH: check it, ask the authorizer, then accept or deny it."""
         parts = self._parts
         parts.counters.messages_received += 1
+        if self._pace is not None:
+            self._pace.took(packet)
         topic = packet.topic
         properties = packet.properties
         expires_at = None
@@ -74,15 +78,17 @@ class Publishing:
             self._check_limits(packet, topic)
         if qos and self._is_repeated(qos, packet.packet_identifier):
             return
+        principal = self._session.principal
         message = ApplicationMessage(
             topic,
             packet.payload,
             qos,
             packet.retain and self._retain_mode is not RetainMode.DOWNGRADE,
-            self._session.client_id,
-            self._session.principal.username,
+            principal.client_id,
+            principal.username,
             properties,
             expires_at,
+            principal.listener,
         )
         # Only the broker publishes to its own topics, so the authorizer is not asked about them.
         if topic[0] == "$" and is_sys(topic):
@@ -90,20 +96,25 @@ class Publishing:
             return
         retain = packet.retain
         clears = retain and not packet.payload
-        answer = parts.authorizer.may_publish(self._session.principal, topic, qos, retain, clears)
+        answer = parts.authorizer.may_publish(principal, topic, qos, retain, clears)
         if answer is True:
             if retain or qos == 2:
                 self._accept(message, packet.packet_identifier)
-                if retain and not self._takes_retained_runs:
+                if retain and not self._takes_retained_runs and self._pace is None:
                     self._expect_retained_runs()
             else:  # the shortest way, since most messages take it
                 self._publish(message, packet.packet_identifier)
-                if packet.properties is NO_PROPERTIES:
+                if packet.properties is NO_PROPERTIES and self._pace is None:
                     self._expect_runs(message)
         elif isinstance(answer, Deferred):
             self._link.ask(answer, False, lambda allowed: self._decided(allowed, message, packet))
         else:
             self._deny(message, packet.packet_identifier, action_of(retain, clears))
+
+    def close(self) -> None:
+        """Let go of the connection, which is over."""
+        if self._pace is not None:
+            self._pace.close()
 
     def publish_run(self, run: Run) -> bool:
         """Take a run. Return False, without any effect, if its packets have to be taken one by one."""

@@ -16,6 +16,7 @@ from holdfast.auth.denials import Denied, tell_nobody
 from holdfast.auth.interfaces import IAuthorizer, Principal
 from holdfast.scheduling.deadlines import Deadlines
 from holdfast.scheduling.long_work import LongWork
+from holdfast.sessions.accounts import Accounts
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.limits import Limits
@@ -54,7 +55,10 @@ class SessionRegistry:
         ownership: Ownership = names_ignored,
         denied: Denied = tell_nobody,
         on_revoke: OnRevoke = OnRevoke.DISCONNECT,
+        accounts: Accounts | None = None,
     ) -> None:
+        """With ``accounts``, Sessions and their bytes are counted by payer, and limited."""
+        self._accounts = accounts
         self._clock = clock
         self._now = now
         self._router = router
@@ -127,6 +131,7 @@ class SessionRegistry:
                 self._counters.sessions_expired += not stored.superseded
                 continue
             self._sessions[session.client_id] = session
+            self._opened(session, stored.listener)
             if expires_at is None and interval is not None:
                 # Its Client was connected when the process ended.
                 expires_at = now + round(1000 * interval)
@@ -154,14 +159,16 @@ class SessionRegistry:
         """Give the Client its Session. Return it, whether it was present before, and the ticket of all changes.
 
         Another Network Connection of the same Client Identifier is ended first [MQTT5-3.1.4-3]. The ticket covers the
-        Session, the stored Will Message, and the deletion of an older Session after a Clean Start. Raises NotTheOwner,
-        before anything changes.
+        Session, the stored Will Message, and the deletion of an older Session after a Clean Start. Raises NotTheOwner
+        or OverLimit, before anything changes.
         """
         client_id = principal.client_id
         present = self._sessions.get(client_id)
         access = Access.RESUMES if present is None else self.ownership(present.principal, principal)
         if access is Access.REFUSED:
             raise NotTheOwner
+        if self._accounts is not None:
+            self._accounts.check(principal, will, link.limits, link.listener)
         other = self._links.get(client_id)
         if other is not None:
             self._counters.takeovers += 1
@@ -190,7 +197,10 @@ class SessionRegistry:
                 now=self._now,
             )
             self._sessions[client_id] = session
+            self._opened(session, link.listener)
         else:
+            if self._accounts is not None:
+                self._accounts.moved(client_id, link.listener)
             self._wills.client_back(client_id)
             self._expiries.discard(client_id)
         session.admit(principal, link.limits, expiry_interval, window)
@@ -267,6 +277,15 @@ class SessionRegistry:
             yield 1
             link.close(ReasonCode.SERVER_SHUTTING_DOWN, "the broker is shutting down")
 
+    def _opened(self, session: Session, listener: str) -> None:
+        if self._accounts is not None:
+            session.queue.charge_to(self._accounts.opened(session.principal, listener))
+
+    def _closed(self, session: Session) -> None:
+        if self._accounts is not None:
+            session.queue.charge_to(None)
+            self._accounts.ended(session.client_id)
+
     def _settle_restored_will(self, principal: Principal) -> None:
         """Discard a Will found at start if its Client is back, perhaps with a new Session. Publish that of another."""
         client_id = principal.client_id
@@ -280,6 +299,7 @@ class SessionRegistry:
 
     def _expired(self, client_id: str) -> Iterator[int]:
         session = self._sessions.pop(client_id)
+        self._closed(session)
         self._counters.sessions_expired += 1
         self._wills.session_ended(client_id)
         yield from self._endings.end_in_steps(session)
@@ -289,5 +309,6 @@ class SessionRegistry:
         client_id = session.client_id
         self._expiries.discard(client_id)
         del self._sessions[client_id]
+        self._closed(session)
         self._wills.session_ended(client_id)
         return self._endings.end(session)

@@ -34,6 +34,7 @@ from holdfast.retained.quota.limits import RetainRefused
 from holdfast.retained.service import IRetainedMessages
 from holdfast.scheduling.deadlines import Deadlines
 from holdfast.scheduling.long_work import LongWork
+from holdfast.sessions.accounts import Accounts
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.routing.router import Router
 from holdfast.sessions.routing.unretained import not_retained
@@ -72,6 +73,7 @@ class Wills:
         restart_grace: float = 60,
         silent_clears: bool = False,
         denied: Denied = tell_nobody,
+        accounts: Accounts | None = None,
     ) -> None:
         self._clock = clock
         self._now = now
@@ -88,10 +90,11 @@ class Wills:
         self._deadlines = Deadlines("publishing Wills", clock, work, self._due)
         #: by Client Identifier: the Wills that are stored
         self._kept: dict[str, Will] = {}
+        self._accounts = accounts
 
     def keep(self, principal: Principal, will: Will, session_expiry: float | None) -> CommitTicket:
         """Store the Will of a Client that is about to be admitted."""
-        self._kept[principal.client_id] = will
+        self._note_kept(principal, will)
         return self._states.will_kept(principal, will, _delay(will, session_expiry), None)
 
     def discard(self, client_id: str) -> None:
@@ -144,7 +147,7 @@ class Wills:
             if due_at is None:  # stored at once, so that a further restart does not begin the delay anew
                 due_at = now + round(1000 * stored.delay)
                 self._states.will_kept(stored.principal, stored.will, stored.delay, due_at)
-            self._kept[stored.principal.client_id] = stored.will
+            self._note_kept(stored.principal, stored.will)
             delay = max((due_at - now) / 1000, self._restart_grace)
             self._schedule(stored.principal, stored.will, delay, True)
 
@@ -152,6 +155,11 @@ class Wills:
         """Publish no more Wills: the broker stops, and the next process restores the pending ones."""
         self._pending.clear()
         self._deadlines.stop()
+
+    def _note_kept(self, principal: Principal, will: Will) -> None:
+        self._kept[principal.client_id] = will
+        if self._accounts is not None:
+            self._accounts.will_kept(principal, will)
 
     def _schedule(self, principal: Principal, will: Will, delay: float, restored: bool) -> None:
         self._pending[principal.client_id] = _Pending(principal, will, restored)
@@ -170,6 +178,8 @@ class Wills:
         """Delete a stored Will, unless the Client has come back with another one meanwhile."""
         if self._kept.get(client_id) is will:
             del self._kept[client_id]
+            if self._accounts is not None:
+                self._accounts.will_over(client_id)
             self._states.will_over(client_id)
 
     def _publish(self, principal: Principal, will: Will) -> None:
@@ -208,6 +218,7 @@ class Wills:
             principal.username,
             properties,
             None if expiry is None else self._now() + 1000 * expiry,
+            principal.listener,
         )
         undecided = self._retained.undecided(message) if message.retain else None
         if undecided is None:

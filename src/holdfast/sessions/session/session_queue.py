@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from holdfast.sessions.accounts import Account
 from holdfast.sessions.connection.client_link import IClientLink
 from holdfast.sessions.counters import Counters
 from holdfast.sessions.delivery.deliveries import Deliveries
@@ -22,7 +23,7 @@ def _nothing() -> None:
 class SessionQueue(MessageQueue):
     """The messages that wait for one Client. ``on_lost`` is called for each one that the Client will not get."""
 
-    __slots__ = ("_counters", "_deliveries", "_on_lost", "limits")
+    __slots__ = ("_account", "_counters", "_deliveries", "_on_lost", "limits")
 
     def __init__(self, limits: Limits, deliveries: Deliveries, counters: Counters, on_lost: Callable[[], None]) -> None:
         super().__init__(counters.holdings)
@@ -30,6 +31,28 @@ class SessionQueue(MessageQueue):
         self._deliveries = deliveries
         self._counters = counters
         self._on_lost = on_lost
+        self._account: Account | None = None
+
+    def charge_to(self, account: Account | None) -> None:
+        """Count the bytes of this queue in an account from now on; None: in no account any more."""
+        if self._account is not None:
+            self._account.bytes -= self.bytes
+        self._account = account
+        if account is not None:
+            account.bytes += self.bytes
+
+    def append(self, queued: Queued) -> None:
+        """Add a message at the end."""
+        super().append(queued)
+        if self._account is not None:
+            self._account.bytes += queued.outgoing.size()
+
+    def remove(self, queued: Queued) -> bool:
+        """Remove this message. Return False if it is not in the queue any more."""
+        removed = super().remove(queued)
+        if removed and self._account is not None:
+            self._account.bytes -= queued.outgoing.size()
+        return removed
 
     def enter(self, queued: Queued, link: IClientLink | None) -> None:
         """Add a message, and drop what exceeds the limits. ``link`` is the connection of the Client, None if away."""
@@ -48,7 +71,7 @@ class SessionQueue(MessageQueue):
         if link is not None:
             link.queued()
             return
-        while self and self.exceeds(self.limits.max_mqueue_len, self.limits.max_mqueue_bytes):
+        while self and (self.exceeds(self.limits.max_mqueue_len, self.limits.max_mqueue_bytes) or self._is_too_much(0)):
             # The oldest one: a Client that comes back needs the newest messages most.
             self._counters.messages_dropped_queue_full += 1
             self._on_lost()
@@ -71,7 +94,9 @@ class SessionQueue(MessageQueue):
     def is_full(self) -> bool:
         """Tell whether no further message fits."""
         most = self.limits.max_mqueue_len
-        return self.exceeds(None if most is None else most - 1, self.limits.max_mqueue_bytes - 1)
+        return self.exceeds(None if most is None else most - 1, self.limits.max_mqueue_bytes - 1) or self._is_too_much(
+            1
+        )
 
     def is_long(self) -> bool:
         """Tell whether so much waits for a connected Client that operators' changes wait for it."""
@@ -86,8 +111,15 @@ class SessionQueue(MessageQueue):
         if queued.outgoing.replaces:
             most = self.limits.max_mqueue_len
             size = queued.outgoing.size()
-            return self.exceeds(None if most is None else most - 1, self.limits.max_mqueue_bytes - size)
+            return self.exceeds(
+                None if most is None else most - 1, self.limits.max_mqueue_bytes - size
+            ) or self._is_too_much(size)
         return self.limits.mqueue_full is not WhenFull.DROP_OLDEST and self.is_full()
+
+    def _is_too_much(self, more: int) -> bool:
+        """Tell whether all Sessions of the payer together hold too many bytes, with so many more."""
+        most = self.limits.max_waiting_bytes
+        return most is not None and self._account is not None and self._account.bytes + more > most
 
     def _not_stored(self, queued: Queued) -> None:
         """Drop a message that could not be stored. Its publisher is told so."""

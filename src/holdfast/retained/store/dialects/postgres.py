@@ -209,7 +209,7 @@ class PostgresStatements(Statements):
     def usages(self, cursor: Cursor, query: str, bound: Any) -> dict[str, Usage]:
         """Read the rows."""
         cursor.execute(query, bound)
-        return {topic: Usage(1, size, client_id) for topic, size, client_id in cursor.fetchall()}
+        return {topic: Usage(1, *rest) for topic, *rest in cursor.fetchall()}
 
     def _write(self, cursor: Cursor, rows: Sequence[Row], node: int, change: Totals) -> None:
         cursor.execute(_STORED.format(size=stored_size(self.fragments)), (Texts([row.topic for row in rows]),))

@@ -172,8 +172,8 @@ class SQLiteStatements(Statements):
 
     def usages(self, cursor: Cursor, query: str, bound: Any) -> dict[str, Usage]:
         """Read all rows as one JSON array."""
-        cursor.execute(f"SELECT json_group_array(json_array(topic, size, client_id)) FROM ({query})", bound)
-        return {topic: Usage(1, size, client_id) for topic, size, client_id in json.loads(cursor.fetchone()[0])}
+        cursor.execute(f"SELECT json_group_array(json_array(topic, size, client_id, username)) FROM ({query})", bound)
+        return {topic: Usage(1, *rest) for topic, *rest in json.loads(cursor.fetchone()[0])}
 
 
 def _successor(topic_filter: str, topic: str) -> str | None:

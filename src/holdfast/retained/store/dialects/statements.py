@@ -272,20 +272,23 @@ class Statements(ABC):
         """Return the usage of these topics, and lock them against other nodes until the transaction ends."""
         among, lock = self.fragments.among.format("?"), self.fragments.lock.format("topic")
         size = stored_size(self.fragments)
-        query = f"SELECT topic, {size} AS size, client_id FROM retained WHERE tombstone = 0 AND topic {among}{lock}"
+        query = (
+            f"SELECT topic, {size} AS size, client_id, username FROM retained "
+            f"WHERE tombstone = 0 AND topic {among}{lock}"
+        )
         return self.usages(cursor, query, (self.bound_list(topics),))
 
     def usage_between(self, cursor: Cursor, low: str, high: str | None, limit: int) -> dict[str, Usage]:
         """Return the usage of the first ``limit`` topics from ``low`` up to but not including ``high``."""
         query = (
-            f"SELECT topic, {stored_size(self.fragments)} AS size, client_id FROM retained "
+            f"SELECT topic, {stored_size(self.fragments)} AS size, client_id, username FROM retained "
             f"WHERE tombstone = 0 AND topic >= :low{below(high is not None)} ORDER BY topic LIMIT :limit"
         )
         return self.usages(cursor, query, {"low": low, "limit": limit, **({} if high is None else {"high": high})})
 
     @abstractmethod
     def usages(self, cursor: Cursor, query: str, bound: Any) -> dict[str, Usage]:
-        """Return the usage of topics from a query for topic, size and Client."""
+        """Return the usage of topics from a query for topic, size, Client and user."""
 
     def counted(self, cursor: Cursor, scopes: Sequence[str]) -> dict[str, str | None]:
         """Return the topic up to which each scope of usage is counted, and lock it against other nodes."""

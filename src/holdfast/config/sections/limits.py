@@ -1,0 +1,92 @@
+"""``[limits]``: what strangers may cost: for each user, for all guests together, and for the whole broker."""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from holdfast.config.fields import Section, option
+from holdfast.config.kinds import Integer, Rate, Size
+from holdfast.scheduling import rates
+
+_INFINITY: dict[str, int | None] = {"infinity": None}
+
+
+@frozen
+class LimitsOfClients(Section):
+    """The limits that zones can have too. None is the value of infinity, "no limit"."""
+
+    max_sessions: int | None = option(
+        Integer(1, words=_INFINITY, unit="Sessions"),
+        "infinity",
+        help="Most Sessions of one user, connected and stored. A user is the User Name that a client has proven; for a"
+        " guest, and without authentication, it is the Client Identifier.",
+        effect="A CONNECT that needs one more Session is refused with Quota exceeded (0x97; v3: 3, server"
+        " unavailable). Clients that resume or replace a Session are always admitted.",
+        example=100,
+    )
+    guests_max_sessions: int | None = option(
+        Integer(1, words=_INFINITY, unit="Sessions"),
+        "infinity",
+        help="Most Sessions of all guests of one listener together, connected and stored. Without authentication,"
+        " every client is a guest.",
+        effect="As max_sessions.",
+        example=1000,
+    )
+    max_waiting_bytes: int | None = option(
+        Size("1KB", "1048576GB", infinity=True),
+        "infinity",
+        help="Most bytes that wait in all Sessions of one user together: queued Application Messages, counted as for"
+        " mqtt.max_mqueue_bytes, and Will Messages, counted in the same way.",
+        effect="Further messages for absent clients of this user are handled as mqtt.mqueue_full says. A CONNECT whose"
+        " Will Message does not fit is refused with Quota exceeded (0x97; v3: 3).",
+        example="64MB",
+    )
+    max_retained_messages: int | None = option(
+        Integer(1, words=_INFINITY, unit="retained messages"),
+        "infinity",
+        help="Most retained messages of one user. A retained message belongs to the user who published it last.",
+        effect="At the limit, messages of new topics are not retained (see retainer.on_limit); topics of the user are"
+        " still replaced, and all topics are cleared. Earlier retained messages stay and count.",
+        example=10000,
+    )
+    max_retained_bytes: int | None = option(
+        Size("1KB", "1048576GB", infinity=True),
+        "infinity",
+        help="Most bytes of the retained messages of one user, counted as for retainer.max_retained_bytes.",
+        effect="As max_retained_messages. Replacing a message by one of at most the same size is always possible.",
+        example="16MB",
+    )
+    guests_max_retained_messages: int | None = option(
+        Integer(1, words=_INFINITY, unit="retained messages"),
+        "infinity",
+        help="Most retained messages of all guests together, of all listeners.",
+        effect="As max_retained_messages, for guests only.",
+        example=10000,
+    )
+    guests_max_retained_bytes: int | None = option(
+        Size("1KB", "1048576GB", infinity=True),
+        "infinity",
+        help="Most bytes of the retained messages of all guests together, of all listeners.",
+        effect="As max_retained_bytes, for guests only.",
+        example="16MB",
+    )
+    messages_rate: rates.Rate | None = option(
+        Rate(),
+        "infinity",
+        help="Rate of the PUBLISH packets of one client. After a pause the number may come at once: 100 with 100/s.",
+        effect="The broker reads the client's packets later. Nothing is dropped, and other clients do not wait.",
+        example="100/s",
+    )
+    bytes_rate: rates.Rate | None = option(
+        Rate(),
+        "infinity",
+        help="Rate of the bytes of the PUBLISH packets of one client. After a pause the number may come at once. A"
+        " longer packet is taken, and the client then waits for its whole length.",
+        effect="As messages_rate.",
+        example="1000000/s",
+    )
+
+
+@frozen
+class LimitsConfig(LimitsOfClients):
+    """All limits, with those of the whole broker."""
