@@ -31,7 +31,8 @@ _USERNAME = click.argument("username", callback=_prepared)
 def scram() -> None:
     """Look after the file of users that authentication.scram_file names.
 
-    A running broker notices changes of the file by itself. Open connections stay open, even those of a removed user.
+    A running broker notices changes of the file by itself. It disconnects users who are removed, or have another
+    password.
     """
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
-from twisted.application.service import MultiService
+from twisted.application.service import MultiService, Service
 
 from holdfast.auth.anonymous import AnonymousAuthenticator
 from holdfast.auth.chain import Chain, Chains, EnhancedByListener, Entry
@@ -22,6 +22,7 @@ from holdfast.config.sections.methods.passwords import PasswordFileConfig
 
 if TYPE_CHECKING:
     from holdfast.auth.scram.mechanism import ScramAuthenticator
+    from holdfast.auth.scram.revocations import Users
 
 
 @frozen(kw_only=True)
@@ -34,6 +35,8 @@ class AuthenticationParts:
     passwords: Passwords | None = None
     #: the users of each file of SCRAM users, by the name of its method
     scram_users: Mapping[str, Mapping[str, object]] = field(factory=dict)
+    #: what returns the present ones
+    scram_files: Mapping[str, Users] = field(factory=dict)
 
 
 class Authentication:
@@ -49,6 +52,7 @@ class Authentication:
         self._environment = environment
         self.services = MultiService()
         self._on_revoked: Callable[[Callable[[Principal], bool]], object] | None = None
+        self._revocations: Service | None = None
         self.parts = self.compose(config)
         if self.parts.passwords is not None:
             self.parts.passwords.begin(self.services)
@@ -59,10 +63,19 @@ class Authentication:
         self._watch(())
 
     def _watch(self, known: Collection[object]) -> None:
-        """Listen to the password files that are not known."""
+        """Listen to the password files that are not known, and look at the files of SCRAM users."""
         for file in self.parts.passwords.files.values() if self.parts.passwords is not None else ():
             if file not in known and self._on_revoked is not None:
                 file.on_revoked(self._on_revoked)
+        if self._revocations is not None:
+            self._revocations.disownServiceParent()
+            self._revocations = None
+        if self.parts.scram_files and self._on_revoked is not None:
+            from holdfast.auth.scram.revocations import Revocations
+
+            service: Service = Revocations(self.parts.scram_files, self._reactor, self._on_revoked)
+            service.setServiceParent(self.services)
+            self._revocations = service
 
     def compose(self, config: Config, before: AuthenticationParts | None = None) -> AuthenticationParts:
         """Build the authentication, in any thread. Raises ConfigError if a file cannot be used.
@@ -122,6 +135,7 @@ class Authentication:
             enhanced_authenticator=EnhancedByListener(enhanced) if enhanced else None,
             passwords=passwords,
             scram_users={name: each.users for name, each in scram.items()},
+            scram_files={name: each.present for name, each in scram.items()},
         )
 
     def use(self, parts: AuthenticationParts) -> EndedIdentities:

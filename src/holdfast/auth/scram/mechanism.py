@@ -44,7 +44,8 @@ class ScramAuthenticator:
         name: str = "",
         new_nonce: Callable[[], str] = secrets.token_hex,
     ) -> None:
-        self._users = users
+        #: returns the present users
+        self.present = users
         self._key = key
         self._name = name
         self._new_nonce = new_nonce
@@ -54,13 +55,13 @@ class ScramAuthenticator:
     @property
     def users(self) -> Mapping[str, Verifier]:
         """The present users."""
-        return self._users()
+        return self.present()
 
     def begin(self, method: str, credentials: Credentials) -> ScramExchange | None:
         """Return a new exchange; None for any other method."""
         if method != METHOD:
             return None
-        users = self._users()
+        users = self.present()
         if users is not self._known:
             self._known, self._unknown_users = users, UnknownUserVerifiers(users, self._key)
         return ScramExchange(self.verifier, self._new_nonce(), credentials, self._name)

@@ -1,0 +1,46 @@
+"""Users of SCRAM who are removed, or have another password, are revoked while they are connected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from twisted.internet.task import Clock
+
+from holdfast.auth.interfaces import Principal
+from holdfast.auth.scram.revocations import LOOK_INTERVAL, Revocations
+from holdfast.auth.scram.users_file import UsersFile, remove_user, set_user
+from holdfast.auth.scram.verifier import new_verifier
+
+PEOPLE = [Principal("c", name, method="scram") for name in ("alice", "bob", "carol")]
+OTHERS = [Principal("c", "alice", method="passwords"), Principal("c", None)]
+
+
+def test_users_who_are_gone_or_have_another_password_are_revoked_and_no_others(tmp_path: Path) -> None:
+    path, clock = tmp_path / "users", Clock()
+    for name in ("alice", "bob", "carol"):
+        set_user(path, name, new_verifier("pencil", 4096))
+    revoked: list[list[str]] = []
+
+    def note(matching: Callable[[Principal], bool]) -> None:
+        assert not any(map(matching, OTHERS))
+        revoked.append([str(each.username) for each in PEOPLE if matching(each)])
+
+    file = UsersFile(path)
+    service = Revocations({"scram": file.users}, clock, note)
+    service.startService()
+    clock.advance(LOOK_INTERVAL)
+    remove_user(path, "alice")
+    set_user(path, "bob", new_verifier("eraser", 4096))
+    set_user(path, "dora", new_verifier("pencil", 4096))
+    file.users()  # as an exchange does, which revokes nobody itself
+    assert revoked == []
+    clock.advance(LOOK_INTERVAL)
+    clock.advance(LOOK_INTERVAL)
+    assert revoked == [["alice", "bob"]]
+    remove_user(path, "dora")
+    path.write_text("damaged\n")
+    clock.advance(LOOK_INTERVAL)
+    assert len(revoked) == 1
+    service.stopService()
+    assert not clock.getDelayedCalls()
