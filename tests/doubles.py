@@ -122,8 +122,10 @@ class MemoryBroker:
         checks_sources: bool = False,
         judges_guests: bool = False,
         accounts: Accounts | None = None,
+        most_memory: int | None = None,
     ) -> None:
         self.clock = TurnClock()
+        self.memory = 0  #: of the process, in bytes
         self.denied: list[tuple[str, str, str]] = []
         self.clock.advance(start)
         self.limits = limits or Limits(stop_publish_clear_msg=stop_publish_clear_msg)
@@ -162,7 +164,10 @@ class MemoryBroker:
             broker_version="1.2.3",
             sys_msg_interval=sys_msg_interval,
             accounts=accounts,
+            most_memory=most_memory,
+            measure_memory=lambda: self.memory,
         )
+        self.memory_guard = parts.memory
         self.counters = parts.counters
         self.router = parts.router
         self.wills = parts.wills

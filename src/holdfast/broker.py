@@ -68,6 +68,7 @@ class BrokerService(Service):
         connections: OpenConnections,
         certificates: IService | None = None,
         reloads: Reloads,
+        memory: IService | None = None,
         control: ControlSocket,
         description: str,
         announce: Callable[[str], None],
@@ -89,6 +90,7 @@ class BrokerService(Service):
         self._connections = connections
         self._certificates = certificates
         self.reloads = reloads
+        self._memory = memory
         self._control = control
         self._description = description
         self._announce = announce
@@ -121,6 +123,8 @@ class BrokerService(Service):
         self._sys_topics.startService()
         if self._certificates is not None:
             self._certificates.startService()
+        if self._memory is not None:
+            self._memory.startService()
         self._authentication.startService()
         self._reactor.callWhenRunning(self._ready)
 
@@ -136,6 +140,8 @@ class BrokerService(Service):
         self._sys_topics.stopService()
         if self._certificates is not None:
             self._certificates.stopService()
+        if self._memory is not None:
+            self._memory.stopService()
         closing = [self._control.close(), *self._listening.close()]
         yield self._registry.shut_down()
         yield self._authentication.stopService()

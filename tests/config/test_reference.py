@@ -157,7 +157,7 @@ def test_the_examples_can_be_used(name: str) -> None:
 
 
 def test_there_are_examples() -> None:
-    assert {path.name for path in (ETC / "examples").iterdir()} - RULES == {"fleet.toml", "home.toml"}
+    assert {path.name for path in (ETC / "examples").iterdir()} - RULES == {"fleet.toml", "home.toml", "internet.toml"}
 
 
 def test_an_option_cannot_have_a_default_that_it_refuses() -> None:

@@ -38,6 +38,7 @@ from holdfast.compose.audit import compose_audit, denials_of, open_audit, witnes
 from holdfast.compose.authentication import Authentication
 from holdfast.compose.failures import compose_ban_api, compose_failures
 from holdfast.compose.listeners import ComposedListeners
+from holdfast.compose.memory import most_memory
 from holdfast.compose.reloading import (
     Reloadable,
     compose_reloads,
@@ -234,6 +235,7 @@ def compose_broker(
         logs_connections=config.log.connections,
         storage=durable.status,
         accounts=accounts_of(config),
+        most_memory=most_memory(config),
     )
     authentication.on_revoked(partial(_dismiss, sessions.registry))
     connections = OpenConnections(reactor)
@@ -285,6 +287,7 @@ def compose_broker(
         connections=connections,
         certificates=tls,
         reloads=reloads,
+        memory=sessions.memory,
         control=ControlSocket(reactor, config.data_dir, site),
         description=(
             f"Holdfast {version()}, store {shown(config.storage.url)}, durability {durability.value}: "

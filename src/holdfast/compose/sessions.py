@@ -28,6 +28,8 @@ from holdfast.sessions.exchange.admission import admit
 from holdfast.sessions.exchange.broker_parts import BrokerParts
 from holdfast.sessions.limits import Limits
 from holdfast.sessions.monitoring.figures import Figures
+from holdfast.sessions.monitoring.memory_guard import MemoryGuard
+from holdfast.sessions.monitoring.process_memory import resident_bytes
 from holdfast.sessions.monitoring.sys_topics import SysTopics
 from holdfast.sessions.registry.grants import OnRevoke
 from holdfast.sessions.registry.ownership import Ownership, names_ignored
@@ -50,6 +52,7 @@ class SessionParts:
     wills: Wills
     registry: SessionRegistry
     sys_topics: SysTopics
+    memory: MemoryGuard | None
     broker_parts: BrokerParts
     connect: Callable[[INetworkConnection, Limits, str], Connection]
 
@@ -79,8 +82,13 @@ def compose_sessions(
     audit: IAudit | None = None,
     storage: Callable[[], Mapping[str, object]] = dict,
     accounts: Accounts | None = None,
+    most_memory: int | None = None,
+    measure_memory: Callable[[], int] = resident_bytes,
 ) -> SessionParts:
-    """Build the parts that serve clients. With ``accounts``, what each payer has in Sessions is limited."""
+    """Build the parts that serve clients.
+
+    With ``accounts``, what each payer has in Sessions is limited. ``most_memory`` (bytes) limits the process.
+    """
     counters = Counters()
     audit = NoAudit() if audit is None else audit
     router = Router(retained, authorizer, counters, rejects_when_full)
@@ -99,12 +107,18 @@ def compose_sessions(
         version=broker_version, clock=clock, registry=registry, retained=retained, counters=counters,
         connections=connections or ProcessConnections(), storage=storage,
     )  # fmt: skip
+    memory = None
+    if most_memory is not None:
+        memory = MemoryGuard(
+            most_memory, measure=measure_memory, clock=clock, work=work, registry=registry, counters=counters
+        )
     sys_topics = SysTopics(clock=clock, work=work, router=router, measure=figures.measure, interval=sys_msg_interval)
     broker_parts = BrokerParts(
         clock=clock, long_work=work, now=now, registry=registry, router=router, retained=retained,
         authenticator=authenticator, authorizer=authorizer, pressure=pressure, counters=counters, sys_topics=sys_topics,
         enhanced_authenticator=enhanced_authenticator, failures=UncountedFailures() if failures is None else failures,
         bans=Bans(now=lambda: now() / 1000, exempt=Exempt()) if bans is None else bans, denied=denied,
+        memory=memory,
     )  # fmt: skip
     flushes = FlushSchedule(clock)
 
@@ -118,5 +132,5 @@ def compose_sessions(
 
     return SessionParts(
         log=log, counters=counters, router=router, wills=wills, registry=registry, sys_topics=sys_topics,
-        broker_parts=broker_parts, connect=connect,
+        memory=memory, broker_parts=broker_parts, connect=connect,
     )  # fmt: skip

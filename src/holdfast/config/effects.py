@@ -44,7 +44,7 @@ _RESTART = {
                  "max_retained_bytes", "on_limit", "max_topic_length", "when_unavailable", "tombstone_ttl",
                  "client_quota", "topic_quotas", "history"),
     "limits": ("max_sessions", "guests_max_sessions", "max_waiting_bytes", "max_retained_messages",
-               "max_retained_bytes", "guests_max_retained_messages", "guests_max_retained_bytes"),
+               "max_retained_bytes", "guests_max_retained_messages", "guests_max_retained_bytes", "memory"),
 }  # fmt: skip
 
 _AT_ONCE = {

@@ -13,6 +13,8 @@ CHECKS: Sequence[Check] = (
     exposure.plain_text,
     exposure.unlimited_rights,
     exposure.unlimited_connections,
+    exposure.unlimited_users,
+    exposure.unlimited_memory,
     certificates.certificates,
     file_modes.configuration_file,
     file_modes.data_directory,

@@ -49,6 +49,29 @@ def unlimited_connections(config: Config) -> Iterator[Finding]:
             )
 
 
+def unlimited_users(config: Config) -> Iterator[Finding]:
+    """Yield advice for each exposed listener whose users or guests may fill the broker."""
+    for key, listener in exposed(config):
+        limits = config.zone(listener.zone).limits
+        wanted = ["max_sessions", "max_waiting_bytes", "max_retained_messages", "max_retained_bytes"]
+        if listener.allow_anonymous or not config.authentication.is_configured:
+            wanted += ["guests_max_sessions", "guests_max_retained_messages", "guests_max_retained_bytes"]
+        missing = [option for option in wanted if getattr(limits, option) is None]
+        if missing:
+            table = f"zones.{listener.zone}.limits" if listener.zone else "limits"
+            yield advice(
+                key,
+                f"one stranger can fill the broker: [{table}] leaves {', '.join(missing)} unlimited",
+                f"{_EXAMPLE}, and see docs/operator/limits.md",
+            )
+
+
+def unlimited_memory(config: Config) -> Iterator[Finding]:
+    """Yield advice if other machines can reach the broker and its memory has no limit."""
+    if config.limits.memory is None and any(True for _ in exposed(config)):
+        yield advice("limits.memory", "strangers can use all memory of this machine", 'set it, for example to "80%"')
+
+
 def unlimited_rights(config: Config) -> Iterator[Finding]:
     """Yield advice if clients that other machines can send may publish and subscribe to everything."""
     if any(True for _ in exposed(config)) and not _is_authorized(config):

@@ -41,6 +41,8 @@ class Counters:
     logins_delayed: int = 0
     addresses_banned: int = 0
     connections_over_limits: int = 0
+    connections_over_memory: int = 0
+    clients_over_memory: int = 0
     publishers_delayed: int = 0
     messages_received: int = 0
     messages_sent: int = 0

@@ -2,13 +2,46 @@
 
 from __future__ import annotations
 
-from attrs import frozen
+import re
+
+from attrs import field, frozen
 
 from holdfast.config.fields import Section, option
-from holdfast.config.kinds import Integer, Rate, Size
+from holdfast.config.kinds import Integer, InvalidValue, Rate, Size, invalid_value
 from holdfast.scheduling import rates
 
+_PERCENTAGE = re.compile("([0-9]{1,3}) ?%")
 _INFINITY: dict[str, int | None] = {"infinity": None}
+
+
+@frozen
+class MemoryShare:
+    """A part of the memory that the process may have, in percent."""
+
+    percent: int
+
+
+@frozen
+class Memory:
+    """The kind of options with an amount of memory: a size, a percentage, or ``"infinity"``."""
+
+    allowed: str = field(
+        default='a size (KB, MB, GB; a plain integer is bytes) of 64MB or more, a whole percentage from "10%" to "95%",'
+        ' or "infinity"',
+        init=False,
+    )
+
+    def read(self, value: object) -> MemoryShare | int | None:
+        """Return the bytes or the percentage, None for ``"infinity"``; raises InvalidValue."""
+        if isinstance(value, str) and (match := _PERCENTAGE.fullmatch(value)):
+            percent = int(match[1])
+            if not 10 <= percent <= 95:
+                raise invalid_value(value, self.allowed)
+            return MemoryShare(percent)
+        try:
+            return Size("64MB", "1048576GB", infinity=True).read(value)
+        except InvalidValue:
+            raise invalid_value(value, self.allowed) from None
 
 
 @frozen
@@ -90,3 +123,14 @@ class LimitsOfClients(Section):
 @frozen
 class LimitsConfig(LimitsOfClients):
     """All limits, with those of the whole broker."""
+
+    memory: MemoryShare | int | None = option(
+        Memory(),
+        "infinity",
+        help="Most memory of the broker's process: a size, or a part of what it may have, such as 80% of the machine,"
+        " container or systemd unit. Only for [limits], not for zones. Only on Linux.",
+        effect="At 90 % of it, the broker refuses every CONNECT with Server busy (0x89; v3: 3), until it has less than"
+        " 85 %. At 95 %, it disconnects the client for which most bytes wait, 1 MB or more, with Quota exceeded"
+        " (0x97), at most one in a second.",
+        example="80%",
+    )

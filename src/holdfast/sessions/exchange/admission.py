@@ -3,6 +3,7 @@
 Each of them may answer at once or with a Deferred. The steps, in order:
 
     bans              is the address or the Client Identifier banned?
+    memory            has the process memory for one more Client?
     Handshake         the limits and the standard: may this CONNECT be accepted at all?
     authenticator     is the Client genuine? (or an :class:`Authentication` in several steps)
     failures          a failed login is counted, and its answer may wait
@@ -44,6 +45,8 @@ _TOLD = {
     ReasonCode.SERVER_UNAVAILABLE: "credentials cannot be verified now; try again later",
 }
 
+_BUSY = "the broker is short of memory; try again later"
+
 _NO_ANSWER = Denied(ReasonCode.SERVER_UNAVAILABLE, "its credentials could not be verified")
 
 
@@ -51,6 +54,12 @@ def admit(parts: BrokerParts, link: IClientLink, packet: Connect) -> None:
     """Judge the CONNECT of one Network Connection, now or later."""
     link.client_log.client_id = packet.client_id or None
     if _is_of_banned_address(parts, link):
+        return
+    if parts.memory is not None and parts.memory.refuses:
+        parts.counters.connections_over_memory += 1
+        _reject(
+            parts, link, ReasonCode.SERVER_BUSY, _BUSY, f"limits.memory is nearly reached, on listener {link.listener}"
+        )
         return
     try:
         handshake = Handshake(packet, link.limits)

@@ -15,6 +15,7 @@ from holdfast.retained.service import IRetainedMessages
 from holdfast.scheduling.long_work import LongWork
 from holdfast.sessions.connection.backpressure import Pressure
 from holdfast.sessions.counters import Counters
+from holdfast.sessions.monitoring.memory_guard import MemoryGuard
 from holdfast.sessions.monitoring.sys_topics import SysTopics
 from holdfast.sessions.registry.registry import SessionRegistry
 from holdfast.sessions.routing.router import Router
@@ -43,3 +44,4 @@ class BrokerParts:
     bans: IBans
     enhanced_authenticator: IEnhancedAuthenticator | None = None
     denied: Denied = tell_nobody
+    memory: MemoryGuard | None = None

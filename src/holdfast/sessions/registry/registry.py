@@ -101,6 +101,26 @@ class SessionRegistry:
     def __iter__(self) -> Iterator[Session]:
         return iter(self._sessions.values())
 
+    def connected(self) -> list[str]:
+        """Return the Client Identifiers of the connected Clients."""
+        return list(self._links)
+
+    def held_by(self, client_id: str) -> int:
+        """Return the bytes that wait in the memory of this process for a connected Client; 0 if it is away."""
+        link, session = self._links.get(client_id), self._sessions.get(client_id)
+        if link is None or session is None:
+            return 0
+        return link.unsent + session.queue.bytes + session.window.bytes
+
+    def close_client(self, client_id: str, reason: ReasonCode, explanation: str) -> bool:
+        """End the connection of a Client. Returns whether it was connected."""
+        link = self._links.get(client_id)
+        if link is None:
+            return False
+        with link.guard:
+            link.close(reason, explanation)
+        return True
+
     def restore(self, limits_of: Callable[[str], Limits]) -> None:
         """Take over every Session and Will that an earlier process has stored.
 
