@@ -13,6 +13,7 @@ import pytest
 from attrs import evolve
 
 from holdfast.config import Config, default, load
+from holdfast.config.document import ZoneOverrides
 from holdfast.config.sections.tls import TLSConfig
 from holdfast.doctor import certificates, clock, database, disk, exposure, file_modes, open_files
 from holdfast.doctor.examination import examine
@@ -163,6 +164,30 @@ def test_listeners_that_everyone_can_reach(config: Config) -> None:
     ]
     assert [one.subject for one in exposure.unlimited_rights(exposed)] == ["authorization"]
     assert told(exposure.unlimited_rights(config)) == NOTHING
+
+
+def test_limits_for_strangers_that_are_missing(config: Config) -> None:
+    assert told(exposure.unlimited_users(config)) == told(exposure.unlimited_memory(config)) == NOTHING
+    exposed = evolve(config, listeners={"field": evolve(config.listeners["default"], endpoint="tcp:1883", zone="z")})
+    exposed = evolve(exposed, zones={"z": ZoneOverrides(limits={"max_sessions": 5})})
+    [finding] = exposure.unlimited_users(exposed)
+    assert finding.weight is Weight.ADVICE
+    assert "[zones.z.limits] leaves max_waiting_bytes, max_retained_messages, " in finding.message
+    assert "guests_max_sessions" in finding.message
+    assert [one.subject for one in exposure.unlimited_memory(exposed)] == ["limits.memory"]
+
+
+def test_the_example_for_the_internet_limits_strangers() -> None:
+    example = load(Path(__file__).parents[2] / "etc" / "examples" / "internet.toml")
+    for check in (
+        exposure.open_to_everyone,
+        exposure.plain_text,
+        exposure.unlimited_connections,
+        exposure.unlimited_users,
+        exposure.unlimited_memory,
+        exposure.unlimited_rights,
+    ):
+        assert told(check(example)) == NOTHING, check
 
 
 def test_a_check_that_fails_is_a_finding_and_the_others_go_on(config: Config) -> None:

@@ -94,7 +94,7 @@ class MemoryGuard(Service):
         if not self.refuses and used >= REFUSING * self.most:
             self.refuses = True
             self._log.warn(
-                "the process has {used} bytes of memory (limits.memory is {most}): clients are refused until it has less",
+                "the process has {used} bytes of memory (limits.memory is {most}): clients are refused",
                 used=used,
                 most=self.most,
             )
