@@ -152,6 +152,29 @@ def test_a_client_that_leaves_while_the_file_is_read_hides_no_change(passwords: 
     assert not is_admitted(passwords, "alice", "wonderland")
 
 
+def test_a_slow_reading_does_not_undo_a_reload(passwords: Passwords) -> None:
+    slow: list[Callable[[], None]] = []
+
+    def in_thread(work: Callable[..., object], *arguments: object) -> Deferred[object]:
+        answer: Deferred[object] = Deferred()
+        found = work(*arguments)
+        slow.append(lambda: answer.callback(found))
+        return answer
+
+    passwords.file._in_thread = in_thread
+    passwords.write(alice=new_hash(b"wonderland", CHEAP))
+    waiting = passwords.chains().authenticate(Credentials("c", "alice", b"wonderland", "test", 5))
+    passwords.write(bob=new_hash(b"builder", CHEAP))
+    passwords.file.prepare(CHEAP, True)()
+    (deliver,) = slow
+    deliver()
+    assert isinstance(waiting, Deferred)
+    found: list[Answer] = []
+    waiting.addCallback(found.append)
+    assert isinstance(found[0], Denied)
+    assert not is_admitted(passwords, "alice", "wonderland")
+
+
 def test_removed_users_and_new_passwords_are_revoked(passwords: Passwords) -> None:
     revoked: list[list[str]] = []
     people = [Principal("c", name, method="passwords") for name in ("alice", "bob", "carol")]

@@ -188,10 +188,12 @@ class PasswordFile(Service):
         self._seen = state  # a file with problems is read and logged once
         self._reading = [waiting]
         reading = self._in_thread(user_files.read, self._path)
-        reading.addCallbacks(self._read_again, self._unusable).addBoth(self._end)
+        reading.addCallbacks(self._read_again, self._unusable, callbackArgs=(state,)).addBoth(self._end)
         return waiting
 
-    def _read_again(self, read: tuple[dict[str, str], bool]) -> None:
+    def _read_again(self, read: tuple[dict[str, str], bool], state: object) -> None:
+        if self._seen is not state:  # a reload has taken the file meanwhile, perhaps a newer one
+            return
         changes = self._take(read)
         self._log.info(
             "{path}: read again, {count} users ({added} added, {removed} removed, {changed} changed)",
