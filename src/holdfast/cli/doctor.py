@@ -1,4 +1,4 @@
-"""``holdfast doctor``: look for what will hurt later."""
+"""``holdfast doctor``: look for problems before they occur."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.exit_status import ExitStatus
 def doctor(config: Path | None, data_dir: str | None, storage: str | None, as_json: bool) -> None:
     """Look at the configuration and at this machine, and say what to do.
 
-    A problem loses data, lets strangers in, or will stop the broker; advice is worth a thought. Run this as the
+    A problem loses data, lets strangers in, or will stop the broker; advice is less urgent. Run this as the
     broker's user. The broker may run meanwhile.
 
     The exit status is 0 without problems, and 3 if there are some.

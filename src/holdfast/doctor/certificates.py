@@ -12,7 +12,7 @@ from holdfast.doctor.finding import Finding, advice, problem
 if TYPE_CHECKING:
     from holdfast.transports.tls.files import CertifiedKey
 
-#: days before the end of a certificate that are too few, and those that are worth a thought
+#: days before the end of a certificate that are too few, and those that are few
 _URGENT_DAYS, _EARLY_DAYS = 7, 21
 
 _RENEW = "renew it; a running broker notices the new file"

@@ -14,7 +14,7 @@ class Weight(Enum):
     """How bad a finding is."""
 
     PROBLEM = "problem"  #: it loses data, lets strangers in, or will stop the broker
-    ADVICE = "advice"  #: it is worth a thought
+    ADVICE = "advice"  #: it is less urgent
 
 
 @frozen
@@ -40,5 +40,5 @@ def problem(subject: object, message: str, remedy: str) -> Finding:
 
 
 def advice(subject: object, message: str, remedy: str) -> Finding:
-    """Return a finding that is worth a thought."""
+    """Return a finding that is less urgent."""
     return Finding(Weight.ADVICE, str(subject), message, remedy)

@@ -115,7 +115,7 @@ class JWTConfig(Section):
         Duration("1m", "30d"),
         "1d",
         help="Age at which keys of jwks_url do not count any more, if they cannot be fetched again.",
-        effect="Then clients are refused: Server unavailable (0x88).",
+        effect="Shorter: while the server is away, clients are refused sooner: Server unavailable (0x88).",
         example="12h",
     )
     jwks_timeout: float = option(
@@ -188,7 +188,7 @@ class JWTConfig(Section):
     leeway: float = option(
         Duration("0s", "5m"),
         "0s",
-        help="Difference between the clocks of the issuer and of this broker that is put up with, for exp and nbf.",
+        help="Tolerated difference between the clocks of the issuer and of this broker, for exp and nbf.",
         effect="Longer: tokens are good for longer.",
         example="10s",
     )

@@ -25,8 +25,8 @@ class PasswordFileConfig(Section):
     rehash: bool = option(
         Flag(),
         True,
-        help="When a user logs in whose hash is less work than memory and passes ask for, such as one of mosquitto or"
-        " bcrypt: replace it in the file. The broker needs the right to write to the file and its folder.",
+        help="Replace a hash that is less work than memory and passes ask for, such as one of mosquitto or bcrypt, when"
+        " its user logs in. The broker needs the right to write to the file and its folder.",
         effect="false: hashes stay as they are. A thief of the file guesses passwords of weak hashes sooner.",
         example=False,
     )
