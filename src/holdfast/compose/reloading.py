@@ -31,6 +31,7 @@ from holdfast.config.sections.authorization import STRICT
 from holdfast.peers.trusted_proxies import TrustedProxies
 from holdfast.reloading.part import Change
 from holdfast.reloading.reloads import Reloads
+from holdfast.retained.configured import payer_limits_of
 from holdfast.retained.service import RetainedMessages
 from holdfast.service_manager import ServiceManager
 from holdfast.sessions.configured import limits_of
@@ -187,6 +188,7 @@ class _Changes:
             sessions.log.connections = config.log.connections
             sessions.sys_topics.change_interval(config.sys_topics.sys_msg_interval)
             self._reset = self._parts.settings.replace(config.retainer)
+            self._parts.retained.change_payers(payer_limits_of(config))
             sources = self._parts.retained.sources
             if sources is not None:
                 sources.change(enabled=judges_sources(config), guests=judges_guests(config))

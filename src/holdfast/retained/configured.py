@@ -29,13 +29,14 @@ def store_of(retainer: RetainerConfig, durable: DurableStore, payers: PayerLimit
 
 
 def payer_limits_of(config: Config) -> PayerLimits | None:
-    """Return the quotas of users and guests, None if no zone has any."""
+    """Return the quotas of users and guests, None if no zone has any, be it used by a listener or not."""
     payers = PayerLimits(
         config.authentication.is_configured,
         {name: _payer_quotas(config.zone(listener.zone).limits) for name, listener in config.listeners.items()},
         _payer_quotas(config.limits),
     )
-    return payers if payers.is_limited else None
+    zones = (_payer_quotas(config.zone(name).limits) for name in config.zones)
+    return payers if payers.is_limited or any(quotas.is_limited for quotas in zones) else None
 
 
 def _payer_quotas(limits: LimitsOfClients) -> PayerQuotas:

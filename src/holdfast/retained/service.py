@@ -30,7 +30,7 @@ from holdfast.messages import (
     RetainedMessage,
 )
 from holdfast.retained.quota.ledger import Ledger
-from holdfast.retained.quota.limits import Limit, OnLimit, RetainerLimits, RetainRefused, size_refusal
+from holdfast.retained.quota.limits import Limit, OnLimit, PayerLimits, RetainerLimits, RetainRefused, size_refusal
 from holdfast.retained.replay.change_feed import Change, ChangeFeed
 from holdfast.retained.replay.flow_control import FlowControl
 from holdfast.retained.replay.flow_settings import FlowSettings
@@ -340,6 +340,11 @@ class RetainedMessages(Service):
             self._publishing = TokenBucket(rate, now)
         else:
             self._publishing.change(rate, now)  # a new bucket would be full again
+
+    def change_payers(self, payers: PayerLimits | None) -> None:
+        """Use the quotas of other listeners and zones, if payers have had quotas since the start."""
+        if self._ledger is not None and payers is not None:
+            self._ledger.change_payers(payers)
 
     def _clear(self, message: ApplicationMessage, now: int, origin: ChangeOrigin, live: bool) -> CommitTicket:
         revision = self._store.next_revision()

@@ -152,6 +152,17 @@ def test_a_zone_without_quotas_charges_but_does_not_refuse() -> None:
         broker.retained.retain(outside, ChangeOrigin.PUBLISH)
 
 
+def test_a_reload_can_give_a_listener_other_quotas_and_keeps_the_counts() -> None:
+    payers = PayerLimits(True, {"test": PayerQuotas(Quota("limits.", 5))})
+    broker = MemoryBroker(retainer=RetainerLimits(payers=payers))
+    alice = broker.client("c", 5, username="alice")
+    assert said(alice, "a") == ReasonCode.NO_MATCHING_SUBSCRIBERS
+    broker.retained.change_payers(PayerLimits(False, {"test": PayerQuotas(Quota("limits.", 1))}))
+    assert said(alice, "b") == ReasonCode.QUOTA_EXCEEDED
+    broker.retained.change_payers(PayerLimits(True, {"test": PayerQuotas(Quota("limits.", 2))}))
+    assert said(alice, "b") == ReasonCode.NO_MATCHING_SUBSCRIBERS
+
+
 def test_a_will_is_charged_to_its_user() -> None:
     broker = MemoryBroker(retainer=RetainerLimits(payers=PayerLimits(True, {}, PayerQuotas(Quota("limits.", 1)))))
     alice = broker.client("c", 5, username="alice", will=p.Will("will", b"gone", 0, True))

@@ -31,7 +31,7 @@ from collections.abc import Callable, Generator, Sequence
 from itertools import chain
 from typing import Any
 
-from attrs import define, field
+from attrs import define, evolve, field
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -40,7 +40,7 @@ from twisted.python.failure import Failure
 from holdfast.log.log_throttle import LogThrottle
 from holdfast.messages import ApplicationMessage
 from holdfast.retained.quota.budgets import NOBODY, Budget, Budgets, Charge, Growth
-from holdfast.retained.quota.limits import RetainerLimits, RetainRefused
+from holdfast.retained.quota.limits import PayerLimits, RetainerLimits, RetainRefused
 from holdfast.retained.store.interfaces import IRetainedStore
 from holdfast.retained.store.values import NO_USAGE, Usage
 from holdfast.sizes import stored_size
@@ -92,6 +92,11 @@ class Ledger:
         self._look: _Look | None = None
         #: how many imports are changing the store now, unseen by the budgets
         self._suspended = 0
+
+    def change_payers(self, payers: PayerLimits) -> None:
+        """Use these quotas of listeners from now on. Who is a payer stays as it was at the start, as do the counts."""
+        if self._payers is not None:
+            self._payers = evolve(payers, names_proven=self._payers.names_proven)
 
     def fits(self, message: ApplicationMessage) -> bool:
         """Tell whether the message certainly fits, even if its topic is new."""
