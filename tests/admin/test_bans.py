@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 
-from holdfast.admin.apis import APIs
+from holdfast.admin.apis import UNANSWERED, APIs
 from holdfast.admin.bans import BANS_PREFIX, BanAPI
 from holdfast.admin.calls import Answer, Call
 from holdfast.admin.operators import Operator
@@ -30,6 +30,7 @@ class Office:
         self.applied: list[Ban] = []
         self.witnessed: list[tuple[str, str, int]] = []
         self.broken = False
+        self.writing: Deferred[None] | None = None
         api = BanAPI(self.bans, now=lambda: NOW * 1000, store=self._store, apply=self.applied.append)
         self.apis = APIs({BANS_PREFIX: api}, self._witness)
 
@@ -37,7 +38,7 @@ class Office:
         if self.broken:
             return fail(OSError(28, "No space left on device"))
         self.stored = list(kept)
-        return succeed(None)
+        return self.writing or succeed(None)
 
     def _witness(self, call: Call, answer: Answer) -> None:
         self.witnessed.append((call.method, call.operator.name, answer.status))
@@ -66,6 +67,20 @@ def test_a_ban_is_stored_applied_listed_and_removed(office: Office) -> None:
     assert office.call("GET") == (200, {"data": [added]})
     assert office.call("DELETE", "/peerhost_net/192.0.2.0%2F24") == (204, None)
     assert office.stored == list(office.bans) == []
+
+
+def test_a_caller_that_leaves_neither_halves_a_change_nor_hides_it(office: Office) -> None:
+    writing: Deferred[None] = Deferred()
+    office.writing = writing
+    body = json.dumps({"as": "username", "who": "bob"}).encode()
+    answering = office.apis.answer(Call("POST", BANS_PREFIX, {}, body, Operator("alice", 1000)))
+    answering.addErrback(lambda failure: failure.trap(CancelledError))
+    answering.cancel()
+    assert office.witnessed == [("POST", "alice", UNANSWERED)]
+    assert office.applied == []
+    writing.callback(None)
+    assert office.applied == list(office.bans) == office.stored
+    assert len(office.applied) == 1
 
 
 def test_each_change_is_told_with_its_operator_and_reads_are_not(office: Office) -> None:

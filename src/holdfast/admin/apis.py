@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from twisted.internet.defer import Deferred, succeed
+from twisted.python.failure import Failure
 
 from holdfast.admin.calls import Answer, Call, not_found
 
@@ -21,12 +22,20 @@ class API(Protocol):
 Witness = Callable[[Call, Answer], None]
 
 
+#: The status that is told of a call whose caller left before its answer. What it had begun may be done.
+UNANSWERED = 499
+
+
 def _tell_nobody(_call: Call, _answer: Answer) -> None:
     """Tell nobody."""
 
 
 class APIs:
-    """The APIs by their prefixes. The ``witness`` is told of every call but GET, with its answer."""
+    """The APIs by their prefixes.
+
+    The ``witness`` is told of every call but GET, with its answer. A caller that leaves is told of, too: else whoever
+    hangs up could hide a change.
+    """
 
     def __init__(self, apis: Mapping[str, API], witness: Witness = _tell_nobody) -> None:
         self._apis = apis
@@ -38,10 +47,14 @@ class APIs:
             if call.path == prefix or call.path.startswith(f"{prefix}/"):
                 answering = api.answer(call)
                 if call.method not in ("GET", "HEAD"):
-                    answering.addCallback(self._told, call)
+                    answering.addCallbacks(self._told, self._unanswered, callbackArgs=(call,), errbackArgs=(call,))
                 return answering
         return succeed(not_found("there is no such path").answer())
 
     def _told(self, answer: Answer, call: Call) -> Answer:
         self._witness(call, answer)
         return answer
+
+    def _unanswered(self, failure: Failure, call: Call) -> Failure:
+        self._witness(call, Answer(UNANSWERED))
+        return failure

@@ -61,13 +61,19 @@ class BanAPI:
             case "GET", []:
                 return succeed(answer({"data": [_shown(ban) for ban in self._bans]}))
             case "POST", []:
-                return self._lock.run(self._add, self._ban_of(call))
+                return self._to_the_end(self._lock.run(self._add, self._ban_of(call)))
             case "DELETE", [kind, who]:
-                return self._lock.run(self._remove, kind, who)
+                return self._to_the_end(self._lock.run(self._remove, kind, who))
             case _, [] | [_, _]:
                 allowed = "DELETE" if names else "GET, POST"
                 raise RefusedCall(http.NOT_ALLOWED, "METHOD_NOT_ALLOWED", f"allowed here: {allowed}")
         raise not_found("there is no such path")
+
+    def _to_the_end(self, change: Deferred[Answer]) -> Deferred[Answer]:
+        """Return the answer to a change, which goes on if the caller leaves: a ban is not in force by halves."""
+        told: Deferred[Answer] = Deferred()
+        change.addErrback(self._failed).addCallback(told.callback)
+        return told
 
     def _ban_of(self, call: Call) -> Ban:
         try:
