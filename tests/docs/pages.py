@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
@@ -16,6 +17,8 @@ PAGES = [ROOT / "README.md", *OPERATOR, *sorted((ROOT / "docs" / "pipeline").glo
 
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?<=\n\n)((?: {4}[^\n]*\n|\n(?= {4}))+)")
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 _INLINE = re.compile(r"`([^`\n]+)`")
 #: A command as a newcomer types it, perhaps as the broker's user, from the folder of the installation. (The text
 #: ``holdfast version X`` is a value of a topic.)
@@ -52,6 +55,24 @@ def commands(page: Path) -> Iterator[str]:
             yield found[1]
         elif inline.startswith(_GROUPS):
             yield f"holdfast {inline}"
+
+
+def links(page: Path) -> Iterator[str]:
+    """Yield the links of a page to other pages and files of this repository, with their anchors."""
+    for link in _LINK.findall(_FENCED.sub("", page.read_text(encoding="utf-8"))):
+        if "://" not in link:
+            yield link
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings."""
+    found: Counter[str] = Counter()
+    names = set()
+    for heading in _HEADING.findall(_FENCED.sub("", page.read_text(encoding="utf-8"))):
+        name = re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+        names.add(f"{name}-{found[name]}" if found[name] else name)
+        found[name] += 1
+    return names
 
 
 def words_of(command: str) -> list[str]:

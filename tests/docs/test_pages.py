@@ -11,7 +11,7 @@ from holdfast.cli import main
 from holdfast.config import load
 from holdfast.pipeline.cli.root import main as pipeline
 from holdfast.tap import Options
-from tests.docs.pages import PAGES, blocks, commands, words_of
+from tests.docs.pages import PAGES, ROOT, anchors, blocks, commands, links, words_of
 
 PROGRAMS = {"holdfast": main, "holdfast-pipeline": pipeline}
 BY_NAME = {page.relative_to(page.parents[1]).as_posix(): page for page in PAGES}
@@ -49,6 +49,15 @@ def test_every_configuration_is_correct(name: str, tmp_path: Path) -> None:
             path = tmp_path / "holdfast.toml"
             path.write_text(block.text, encoding="utf-8")
             load(path, allow_anonymous=True)
+
+
+def test_every_link_leads_to_a_page_and_a_heading() -> None:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for link in links(page) if page.parent.name != "newsfragments" else ():
+            path, _, anchor = link.partition("#")
+            target = page.parent / path if path else page
+            assert target.exists(), f"{page}: {link}"
+            assert not anchor or anchor in anchors(target), f"{page}: {link}"
 
 
 def test_the_pages_have_commands_and_configurations() -> None:
