@@ -98,7 +98,10 @@ def test_check_config_checks_the_rules(config: Path) -> None:
     assert (result.exit_code, result.stderr) == (3, f"{rules}:2: rule.user: unknown key; did you mean rule.users?\n")
     rules.unlink()
     result = CliRunner().invoke(main, ["check-config", str(config)])
-    assert (result.exit_code, result.stderr) == (3, f"{rules}: there is no such file\n")
+    assert (result.exit_code, result.stderr) == (
+        3,
+        f"{config}:7: authorization.rules.path: {rules}: there is no such file\n",
+    )
 
 
 def test_nobody_else_publishes_to_the_topics_of_the_broker(config: Path) -> None:

@@ -105,6 +105,22 @@ def test_what_needs_a_restart_keeps_its_running_value(tmp_path: Path) -> None:
     assert keep_until_restart(old, attrs.evolve(old)) == old
 
 
+def test_what_needs_a_restart_keeps_its_running_value_in_zones_too(tmp_path: Path) -> None:
+    old = read(tmp_path, "[zones.a.mqtt]\nmax_inflight = 5\nwill_restart_grace = '5s'\n")
+    new = read(
+        tmp_path,
+        "[zones.a.mqtt]\nmax_inflight = 6\nwill_restart_grace = '6s'\n"
+        "[zones.b.mqtt]\nmax_inflight = 7\nwill_restart_grace = '7s'\n",
+    )
+    kept = keep_until_restart(old, new)
+    assert kept.zones["a"].mqtt == {"max_inflight": 6, "will_restart_grace": 5.0}
+    assert kept.zones["b"].mqtt == {"max_inflight": 7}
+    assert [(each.key, each.old, each.new) for each in differences(kept, new)] == [
+        ("zones.a.mqtt.will_restart_grace", "5s", "6s"),
+        ("zones.b.mqtt.will_restart_grace", None, "7s"),
+    ]
+
+
 def test_a_touched_file_has_another_state(tmp_path: Path) -> None:
     users = tmp_path / "users"
     users.write_text("")

@@ -52,10 +52,10 @@ class BrokerClient:
         self._config = config
         self._connection = SocketConnection(config)
 
-    def answers(self) -> bool:
-        """Tell whether a broker answers.
+    def is_there(self) -> bool:
+        """Tell whether a broker listens at the control socket.
 
-        Raises :class:`Inaccessible` if this user may not use the socket, or if the broker uses another database.
+        Raises :class:`Inaccessible` if this user may not use it.
         """
         try:
             self._connection.connect()
@@ -64,6 +64,15 @@ class BrokerClient:
         except OSError as error:
             path = self._config.data_dir / SOCKET_NAME
             raise Inaccessible(f"{path}: {error.strerror}; run this as the broker's user") from error
+        return True
+
+    def answers(self) -> bool:
+        """Tell whether a broker answers.
+
+        Raises :class:`Inaccessible` if this user may not use the socket, or if the broker uses another database.
+        """
+        if not self.is_there():
+            return False
         try:
             store = self.call("GET", "/info")["store"]
         except ConnectionBroken:

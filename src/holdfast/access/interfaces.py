@@ -16,6 +16,14 @@ class Inaccessible(Exception):
     """A call was not answered, or was refused; the text says why."""
 
 
+class Refused(Inaccessible):
+    """A call was refused. ``content`` is the content of the answer."""
+
+    def __init__(self, message: str, content: object) -> None:
+        super().__init__(message)
+        self.content = content
+
+
 class Access(Protocol):
     """Makes calls of the API."""
 
@@ -37,5 +45,6 @@ def content_of(status: int, body: bytes) -> Any:
     except ValueError as error:
         raise Inaccessible(f"the answer (status {status}) is not JSON: {body[:60]!r}") from error
     if status >= HTTPStatus.BAD_REQUEST:
-        raise Inaccessible(content["message"] if isinstance(content, dict) and "message" in content else f"{status}")
+        message = content["message"] if isinstance(content, dict) and "message" in content else f"{status}"
+        raise Refused(message, content)
     return content

@@ -47,11 +47,14 @@ def _tell(result: Answer, answering: Deferred[Answer]) -> None:
 
 def _done(outcome: Outcome) -> Answer:
     content = outcome.as_json()
-    status = http.BAD_REQUEST if content["problems"] else http.OK
+    problems, status = len(content["problems"]), http.OK
+    if problems:
+        status = http.BAD_REQUEST
+        content = {"code": "UPDATE_FAILED", "message": f"nothing was changed: {problems} problems", **content}
     note: Mapping[str, object] = {
         "changed": [each["key"] for each in content["changed"]],
         "files": content["files"],
-        "problems": len(content["problems"]),
+        "problems": problems,
     }
     return answer(content, status, note=note)
 

@@ -31,6 +31,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
         "passwd": "holdfast.cli.passwd:passwd",
         "doctor": "holdfast.cli.doctor:doctor",
         "ping": "holdfast.cli.ping:ping",
+        "reload": "holdfast.cli.reload:reload",
         "retainer": "holdfast.cli.retainer.group:retainer",
         "run": "holdfast.cli.run:run",
         "scram": "holdfast.cli.scram:scram",

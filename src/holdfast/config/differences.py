@@ -116,11 +116,22 @@ def keep_until_restart(running: SectionT, read: SectionT, path: Path = ()) -> Se
         elif entry.form is Form.TABLE:
             kept[key] = keep_until_restart(old, new, here)
         elif entry.form is Form.NAMED:
+            kept[key] = {name: _kept_table(old.get(name), each, (*here, name)) for name, each in new.items()}
+        elif entry.form is Form.PARTIAL:
             kept[key] = {
-                name: keep_until_restart(old[name], each, (*here, name)) if name in old else each
-                for name, each in new.items()
+                option: value
+                for given, needs_restart in ((new, False), (old, True))
+                for option, value in given.items()
+                if (takes_effect((*here, option)) is TakesEffect.RESTART) is needs_restart
             }
     return attrs.evolve(read, **kept) if kept else read  # type: ignore[misc]  # all sections are attrs classes
+
+
+def _kept_table(running: Section | None, read: Section, path: Path) -> Section:
+    """Return a table that may be new. A new zone changes values of present tables, other new tables do not."""
+    if running is None and path[0] == "zones":
+        running = type(read)()
+    return read if running is None else keep_until_restart(running, read, path)
 
 
 def _listed(path: Path) -> bool:

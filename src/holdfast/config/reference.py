@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 
 from holdfast.config.document import Config, ZoneOverrides
+from holdfast.config.effects import TakesEffect, takes_effect
 from holdfast.config.fields import Form, Option, Section, Subsection, Variants, described, variants_of
 from holdfast.config.sections.listeners import ListenerConfig
 from holdfast.config.toml.text import literal, written
@@ -61,7 +62,33 @@ for problems, 1 if the file cannot be read, and 2 for a wrong command line; `--j
 authentication, a listener that other machines can reach is a problem, unless it has `allow_anonymous = true` or the
 command has `--allow-anonymous`.
 
-The broker reads the file when it starts; a change takes effect at the next start.
+## Changing the file of a running broker
+
+The broker reads the file when it starts, and again at a *reload*:
+
+```console
+$ holdfast reload
+log.connections: true -> false
+node.id: 1 -> 2 needs a restart of the broker
+```
+
+SIGHUP (`systemctl reload holdfast`, `kill -HUP PID`) and `POST /api/v5/reload` on the control socket do the same. With
+the file, the broker reads all files again that it names: users, rules, certificates, keys and secrets. The options of
+the command line count as at the start.
+
+- **All or nothing.** If the file or one that it names has a problem, nothing is changed: the command prints all
+  problems and exits with 3. The rules of a start hold, such as those for listeners that other machines can reach.
+- **What needs a restart** keeps its present value, and each reload names it. The rest takes effect. Each option below
+  says when it takes effect.
+- **Connected clients** keep the limits with which they connected. But what they are not allowed any more ends: a user
+  who is removed or has another password is disconnected, and so are guests where none are admitted any more, users of
+  a method that their listener has no longer, and the clients of a listener that is removed (Server shutting down,
+  0x8B). Subscriptions that the new rules do not allow end as `authorization.on_revoke` says. Users of tokens, services
+  and certificates are judged anew when they connect.
+- **New listeners** are opened before anything else changes: a port in use is a problem. A changed `endpoint` needs a
+  restart; until then the other options of the listener must be safe with the present one.
+- **Values that were set through the API** until a restart are replaced by those of the file; the reload names them.
+- Counts of failed logins begin anew if `[failed_logins]` is changed. Bans stay.
 
 ## Units
 
@@ -136,8 +163,13 @@ def _described_options(section: type[Section], prefix: str) -> Iterator[dict[str
 def _described_option(key: str, entry: Option) -> dict[str, str]:
     return {
         "key": key, "default": written(entry.default), "allowed": entry.kind.allowed,
-        "help": entry.help, "effect": entry.effect,
+        "help": entry.help, "effect": entry.effect, "takes_effect": _takes_effect(key).value,
     }  # fmt: skip
+
+
+def _takes_effect(key: str) -> TakesEffect:
+    """Return when an option with this key takes effect. A part may be ``NAME (TYPE)``."""
+    return takes_effect([part.partition(" ")[0] for part in key.split(".")])
 
 
 def _types(section: type[Section]) -> Iterator[tuple[str, type[Section], Variants]]:
@@ -173,7 +205,7 @@ def _toml_tables(section: type[Section], prefix: str, *, optional: bool) -> Iter
         else:  # only listeners have one by default
             heading = f"{name}.default" if table.section is ListenerConfig else f"{name}.NAME"
             yield f"[{heading}]\n" if table.section is ListenerConfig else f"# [{heading}]\n"
-        yield from _toml_options(table.section)
+        yield from _toml_options(table.section, heading)
         yield from _toml_variants(table.section, name)
         yield from _toml_tables(table.section, f"{heading}.", optional=optional or table.form is Form.NAMED)
 
@@ -185,14 +217,19 @@ def _toml_variants(section: type[Section], name: str) -> Iterator[str]:
             yield f"{_comment(variants.help)}\n"
         yield f"##     [{name}.NAME]\n##     type = {literal(type_name)}\n##\n{_comment(_first_line(variant))}\n"
         for key, entry in _options(variant):
-            yield f"{_comment(entry.help)}\n{_comment(f'Allowed: {entry.kind.allowed}.')}"
+            yield f"{_comment(entry.help)}\n{_comment(_allowed(entry, f'{name}.NAME.{key}'))}"
             yield f"##     {key} = {written(entry.default)}\n"
 
 
-def _toml_options(section: type[Section]) -> Iterator[str]:
+def _toml_options(section: type[Section], name: str) -> Iterator[str]:
     for key, entry in _options(section):
-        yield f"{_comment(entry.help)}\n{_comment(f'Allowed: {entry.kind.allowed}.')}"
+        yield f"{_comment(entry.help)}\n{_comment(_allowed(entry, f'{name}.{key}'))}"
         yield f"# {key} = {written(entry.default)}\n"
+
+
+def _allowed(entry: Option, key: str) -> str:
+    restart = " A change needs a restart." if _takes_effect(key) is TakesEffect.RESTART else ""
+    return f"Allowed: {entry.kind.allowed}.{restart}"
 
 
 def _markdown_tables(section: type[Section], prefix: str) -> Iterator[str]:
@@ -224,6 +261,7 @@ def _markdown_option(table: str, key: str, entry: Option) -> str:
         f"- Default: `{written(entry.default)}`",
         f"- Allowed: {_escaped(entry.kind.allowed)}",
         f"- Effect of a change: {_escaped(entry.effect)}",
+        f"- Takes effect: {_takes_effect(f'{table}.{key}').value}",
     ]
     if entry.example is not None:
         lines.append(f"- Example: `{key} = {written(entry.example)}`")
