@@ -75,6 +75,18 @@ def test_a_secret_that_others_can_read(tmp_path: Path, mode: int | None, count: 
     assert len(told(file_modes.secret_file(file, "a private key"))) == count
 
 
+def test_files_of_users_that_others_can_read(tmp_path: Path) -> None:
+    file, users = tmp_path / "holdfast.toml", tmp_path / "passwords"
+    file.write_text('[authentication.passwords]\ntype = "file"\npath = "passwords"\n')
+    users.write_text("")
+    users.chmod(0o640)
+    assert told(file_modes.files_of_users(load(file))) == NOTHING
+    users.chmod(0o644)
+    assert told(file_modes.files_of_users(load(file))) == [
+        f"problem: users and their passwords: others can use it (mode 0644); chmod g-w,o= {users}"
+    ]
+
+
 @pytest.mark.parametrize(
     ("hard", "most", "expected"),
     [

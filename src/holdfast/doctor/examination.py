@@ -18,6 +18,7 @@ CHECKS: Sequence[Check] = (
     certificates.certificates,
     file_modes.configuration_file,
     file_modes.data_directory,
+    file_modes.files_of_users,
     open_files.open_files,
     open_files.backlog,
     disk.room,

@@ -46,6 +46,13 @@ def data_directory(config: Config) -> Iterator[Finding]:
             )
 
 
+def files_of_users(config: Config) -> Iterator[Finding]:
+    """Yield findings for the files of users and passwords."""
+    authentication = config.authentication
+    for path in dict.fromkeys([*authentication.password_files, *authentication.scram_files]):
+        yield from secret_file(config.absolute(path), "users and their passwords")
+
+
 def secret_file(path: Path, content: str) -> Iterator[Finding]:
     """Yield a finding if the file with this secret content is open to others than its owner and its group's readers."""
     try:
