@@ -102,13 +102,28 @@ class Mosquitto:
         with self.client(ADMIN, "first"):  # a signal before would end it
             pass
 
+    def refuses(self, lines: str) -> bool:
+        """Start with a file, and tell whether mosquitto ends because of it."""
+        self.acl.write_text(lines, encoding="utf-8")
+        assert PROGRAM is not None
+        with subprocess.Popen([str(PROGRAM), "-c", str(self._config)], stderr=subprocess.DEVNULL) as process:
+            try:
+                return process.wait(timeout=1) != 0
+            except subprocess.TimeoutExpired:
+                return False
+            finally:
+                process.kill()
+
     def stop(self) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def load(self, lines: str) -> None:
-        """Let mosquitto read other rules, and wait until it has: only the new file allows this topic."""
+        """Let mosquitto read other rules, and wait until it has: only the new file allows this topic.
+
+        The lines must be right: mosquitto allows everything after a file that it refuses.
+        """
         assert self._process is not None
         self._files += 1
         mark = f"mark/{self._files}"

@@ -12,6 +12,7 @@ from holdfast.auth.interfaces import Principal
 from holdfast.authorization.authorizer import Authorizer
 from holdfast.authorization.mosquitto_file import read_acl
 from holdfast.authorization.ruleset import Ruleset
+from holdfast.config.problems import ConfigError
 from holdfast.messages import ApplicationMessage
 from tests.authorization.mosquitto import ADMIN, PROGRAM, Mosquitto
 
@@ -58,8 +59,7 @@ def acl(chance: random.Random) -> str:
     return "\n".join(["# a comment", *lines, "", *patterns])
 
 
-def compare(mosquitto: Mosquitto, seed: int) -> None:
-    text = acl(random.Random(seed))
+def compare(mosquitto: Mosquitto, text: str) -> None:
     mosquitto.load(text)
     authorizer = Authorizer(Ruleset(read_acl(mosquitto.acl)))
     for username, client_id in CLIENTS:
@@ -80,13 +80,13 @@ def compare(mosquitto: Mosquitto, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_files(mosquitto: Mosquitto, seed: int) -> None:
-    compare(mosquitto, seed)
+    compare(mosquitto, acl(random.Random(seed)))
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(1000, 1300))
 def test_many_random_files(mosquitto: Mosquitto, seed: int) -> None:
-    compare(mosquitto, seed)
+    compare(mosquitto, acl(random.Random(seed)))
 
 
 def test_lines_that_mosquitto_refuses_are_refused(tmp_path: Path) -> None:
@@ -96,3 +96,46 @@ def test_lines_that_mosquitto_refuses_are_refused(tmp_path: Path) -> None:
         path.write_text(f"{text}\n")
         with pytest.raises(Exception, match=f"{path}:1: "):
             read_acl(path)
+
+
+#: lines at the edge of mosquitto's parser, which it accepts
+ODD = {
+    "no type": "user alice\ntopic a/b",
+    "no type, a space behind": "user alice\ntopic a/b ",
+    "the name of a type": "user alice\ntopic read\ntopic deny",
+    "tab for a space": "user alice\ntopic read\ta",
+    "spaces": "user   alice  \ntopic   read    a b  ",
+    "a user with spaces": "user alice b\ntopic read a\nuser alice",
+    "CRLF": "# of Windows\r\nuser alice\r\ntopic read a/b\r\n\r\npattern write %u\r",
+    "form feed": "user alice\ntopic read a\f\v",
+    "parts of levels": "pattern read %u%c/a\npattern write x%ux\npattern read a/%c1/#",
+    "a percent sign": "user alice\ntopic readwrite %u/a\npattern read %%u/+",
+    "a level of a user": "pattern readwrite +/%u/#\npattern deny a/%u",
+    "deny alone": "pattern deny #\nuser alice\ntopic read a/#",
+    "deny the rest": "user alice\ntopic readwrite #\ntopic deny a/b",
+    "deny twice": "user alice\ntopic deny a\ntopic readwrite a\ntopic deny a",
+    "a long line": f"user alice\n# {'x' * 100_000}\ntopic read {'a/' * 150}b\ntopic read b",
+    "an empty file": "",
+    "a user twice": "user alice\ntopic read a\nuser bob\ntopic read b\nuser alice\ntopic write a",
+    "guests after nobody": "topic read a\nuser alice\ntopic read b",
+    "dollar": "user alice\ntopic read $x/#\ntopic read +/a",
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_lines_mean_the_same(mosquitto: Mosquitto, name: str) -> None:
+    compare(mosquitto, ODD[name])
+
+
+#: what mosquitto does not accept
+REFUSED = [
+    "topics read a", "topic reed a", "user", "user ", "topic read a/#/b", "topic", "topic ", "\ttopic read a",
+    "topic\tread a", "TOPIC read a", "topic Read a", "topic read a+/b", "pattern", "topic read a # the first",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_mosquitto_refuses_is_refused(tmp_path: Path, text: str) -> None:
+    assert Mosquitto(tmp_path).refuses(f"{text}\n")
+    with pytest.raises(ConfigError):
+        read_acl(tmp_path / "acl")
