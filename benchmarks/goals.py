@@ -10,7 +10,20 @@ from dataclasses import dataclass
 
 from benchmarks.report import Column, Figures, column, markdown_line, number, ratio
 from benchmarks.results import MAX, P50, P99, RATE, Metric
-from benchmarks.scenarios import Scale, connects, fanin, fanout, live, memory, mixed, pingpong, replay, retained, seed
+from benchmarks.scenarios import (
+    Scale,
+    connects,
+    fanin,
+    fanout,
+    live,
+    memory,
+    mixed,
+    permissions,
+    pingpong,
+    replay,
+    retained,
+    seed,
+)
 from benchmarks.scenarios import start as starts
 
 _HEADINGS = (
@@ -93,6 +106,10 @@ def goals(scale: Scale, postgres: bool) -> list[Goal]:
         ),
         Goal("the worst wait in the burst", "connects", connects.NAME, MAX),
         Goal("memory of an idle connection", "connects", connects.NAME, connects.EACH, 8, absolute=True),
+    ]
+    found += [
+        Goal(f"permissions: {case}", "permissions", case, permissions.COST, 105 if is_goal else None, absolute=True)
+        for case, is_goal in permissions.cases()
     ]
     found += [
         Goal(f"start with {number:,} retained", "start", starts.after_stop(number), starts.CONNACK, 600, absolute=True)

@@ -28,6 +28,8 @@ MOST_ENTRIES = 20_000
 MOST_VERDICTS = 200_000
 #: Verdicts that one identity has remembered before they are forgotten: one client must not drive out the others'.
 MOST_OF_ONE = 2_000
+#: outdated entries that are freed with each new one
+_FREED_AT_ONCE = 10
 #: nodes of the rules that a search visits in one step of long work (200 microseconds)
 _NODES_OF_A_STEP = 60
 #: Longer topics are not remembered.
@@ -88,15 +90,22 @@ class Authorizer:
         self._names_proven = names_proven
         self._groups_elsewhere = groups_elsewhere
         self._visited = 0
+        self._by_identity: dict[object, _Entry] = {}
+        self._outdated: list[dict[object, _Entry]] = []
         self.replace(rules)
 
     def replace(self, rules: Ruleset) -> None:
-        """Decide by other rules from now on."""
+        """Decide by other rules from now on.
+
+        To free ten thousand entries takes long, so each new entry frees some of the outdated ones.
+        """
+        if self._by_identity:
+            self._outdated.append(self._by_identity)
         self.rules = rules
         self.epoch: object = object()
         self.checks_delivery = self._partially or rules.grants_subscribe or rules.limits_receive
         self._by_object: dict[int, _Entry] = {}
-        self._by_identity: dict[object, _Entry] = {}
+        self._by_identity = {}
         self._count = 0
 
     @property
@@ -177,8 +186,17 @@ class Authorizer:
     def _remember(self, identity: Identity, principal: object) -> _Entry:
         if len(self._by_identity) >= MOST_ENTRIES:
             self._drop_oldest(1)
+        if self._outdated:
+            self._free_some()
         entry = self._by_identity[identity] = _Entry(principal, Permissions(self.rules, identity))
         return entry
+
+    def _free_some(self) -> None:
+        outdated = self._outdated[-1]
+        for _ in range(min(_FREED_AT_ONCE, len(outdated))):
+            outdated.popitem()
+        if not outdated:
+            self._outdated.pop()
 
     def _drop_oldest(self, number: int) -> None:
         for identity in list(islice(self._by_identity, number)):
