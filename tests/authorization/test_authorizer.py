@@ -193,3 +193,16 @@ def test_a_search_that_is_too_long_grants_nothing() -> None:
     if not verdicts.is_exact:
         assert many.may_subscribe(ALICE, "#", 0) is Grant.REFUSED
         assert many.receivable(ALICE, "#") is Grant.FILTERED
+
+
+def test_outdated_answers_are_freed_a_few_at_a_time() -> None:
+    """To free ten thousand at once would hold all clients up."""
+    authorizer = Authorizer(ruleset(rule(True, "publish", "a")))
+    for number in range(100):
+        authorizer.may_publish(Principal(f"c{number}", "alice"), "a", 0, False)
+    authorizer.replace(ruleset())
+    assert sum(map(len, authorizer._outdated)) == 100
+    for number in range(10):
+        assert not authorizer.may_publish(Principal(f"c{number}", "alice"), "a", 0, False)
+        assert sum(map(len, authorizer._outdated)) == 90 - 10 * number
+    assert authorizer._outdated == []
