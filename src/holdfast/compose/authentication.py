@@ -167,36 +167,40 @@ class EndedIdentities:
     """
 
     def __init__(self, before: AuthenticationParts, after: AuthenticationParts) -> None:
-        self._before = before
-        self._after = after
-        self._files = {} if before.passwords is None else before.passwords.files
+        # It keeps names only, and no parts: it is asked as long as a client is being admitted by those before.
+        self._config = after.config
+        self._types = {name: type(each) for name, each in before.config.authentication.methods.items()}
+        self._changed = {
+            name: _gone_or_changed(before.scram_users[name], users)
+            for name, users in after.scram_users.items()
+            if name in before.scram_users
+        }
+        if before.passwords is not None and after.passwords is not None:
+            for name, file in after.passwords.files.items():
+                old = before.passwords.files.get(name)
+                # A file that stays tells its changes itself: it knows which hashes are only better ones.
+                if old is not None and old is not file:
+                    self._changed[name] = _gone_or_changed(old.users, file.users)
 
     def __call__(self, principal: Principal) -> bool:
         """Tell whether the identity of a Principal has ended."""
-        config = self._after.config
-        listener = config.listeners.get(principal.listener)
+        listener = self._config.listeners.get(principal.listener)
         if listener is None:
             return False  # its clients are told that the listener is gone
-        authentication, method = config.authentication, principal.method
+        authentication, method = self._config.authentication, principal.method
         if not method:
             proven_no_more = authentication.is_configured and principal.username is not None
             return proven_no_more or (authentication.is_configured and not listener.allow_anonymous)
         if method not in authentication.names_of(listener):
             return True
-        old = self._before.config.authentication.methods.get(method)
-        if type(old) is not type(authentication.methods.get(method)):
+        if self._types.get(method, type(None)) is not type(authentication.methods.get(method)):
             return True
-        username = principal.username or ""
-        if method in self._after.scram_users:
-            now, then = (each.scram_users.get(method, {}).get(username) for each in (self._after, self._before))
-            return now is None or now != then
-        passwords = self._after.passwords
-        if passwords is not None and method in passwords.files:
-            file, old_file = passwords.files[method], self._files.get(method)
-            stored = file.stored(username)
-            # A file that stays tells its changes itself: it knows which hashes are only better ones.
-            return stored is None or not (old_file in (file, None) or old_file.stored(username) == stored)
-        return False
+        return principal.username in self._changed.get(method, ())
+
+
+def _gone_or_changed(before: Mapping[str, object], after: Mapping[str, object]) -> frozenset[str]:
+    """Return the users of whom there is no such secret any more."""
+    return frozenset(user for user, secret in before.items() if after.get(user) != secret)
 
 
 def _external(config: Config, name: str, section: Section, around: Surroundings) -> IAuthenticationMethod:

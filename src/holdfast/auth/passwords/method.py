@@ -164,9 +164,10 @@ class PasswordFile(Service):
 
         return take
 
-    def stored(self, username: str) -> str | None:
-        """Return the hash of a user; None if there is no such user."""
-        return self._users.get(username)
+    @property
+    def users(self) -> Mapping[str, str]:
+        """The present users and their hashes."""
+        return self._users
 
     @property
     def path(self) -> Path:
