@@ -357,14 +357,21 @@ class ReplayDelivery:
 
     def _authorize(self, messages: Slice) -> None:
         """Ask the authorizer about each message, and send the allowed ones in their order."""
-        asked = [(message, self._may_receive(message)) for message in self._decoded(messages)]
-        if any(isinstance(answer, Deferred) for _, answer in asked):
-            self._send_when_allowed(asked)
+        # With an epoch, answers depend on the topic only, as for live messages: decoding the rest would cost more.
+        subjects = self._decoded(messages) if self._authorizer.epoch is None else self._named(messages)
+        answers = [self._may_receive(message) for message in subjects]
+        if any(isinstance(answer, Deferred) for answer in answers):
+            self._send_when_allowed(list(zip(self._decoded(messages), answers, strict=True)))
             return
-        allowed = [number for number, (_, answer) in enumerate(asked) if answer]
-        self._note_withheld(len(asked) - len(allowed))
+        allowed = [number for number, answer in enumerate(answers) if answer]
+        self._note_withheld(len(answers) - len(allowed))
         if allowed:
             self._send(only(messages, allowed, self._link.protocol_version))
+
+    def _named(self, messages: Slice) -> Iterator[ApplicationMessage]:
+        joined = messages.packets
+        for packet in packets_of(joined):
+            yield ApplicationMessage(topic_of(joined, packet), b"")
 
     def _decoded(self, messages: Slice) -> Iterator[ApplicationMessage]:
         parser = PacketParser(len(messages.packets), self._link.protocol_version)
