@@ -165,5 +165,28 @@ CREATE TABLE pipeline_jobs (
     changed_at BIGINT NOT NULL,
     PRIMARY KEY (job)
 ) WITHOUT ROWID;
+CREATE TABLE users (
+    username TEXT NOT NULL,
+    password_hash TEXT NOT NULL,
+    groups_json TEXT NOT NULL,
+    created_at BIGINT NOT NULL,
+    changed_at BIGINT NOT NULL,
+    PRIMARY KEY (username)
+) WITHOUT ROWID;
+CREATE TABLE authorization_rules (
+    number BIGINT NOT NULL,
+    position BIGINT NOT NULL,
+    rule_json TEXT NOT NULL,
+    changed_at BIGINT NOT NULL,
+    PRIMARY KEY (number)
+) WITHOUT ROWID;
+CREATE TABLE access_state (
+    id SMALLINT NOT NULL CONSTRAINT one_row CHECK (id = 1),
+    users_version BIGINT NOT NULL,
+    rules_version BIGINT NOT NULL,
+    last_number BIGINT NOT NULL,
+    PRIMARY KEY (id)
+);
 INSERT INTO nodes VALUES (0, 0, 0, 0, 0, NULL);
-INSERT INTO retained_history_state VALUES (1, 0, 0, 0, NULL)
+INSERT INTO retained_history_state VALUES (1, 0, 0, 0, NULL);
+INSERT INTO access_state VALUES (1, 0, 0, 0)

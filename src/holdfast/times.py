@@ -1,4 +1,4 @@
-"""Parsing the times that operators write: in UTC, unless a time names its zone."""
+"""The times that operators write and read: in UTC, unless a time names its zone."""
 
 from __future__ import annotations
 
@@ -42,3 +42,8 @@ def moment_of(text: str, now: int) -> int:
         return max(0, round(1000 * moment.timestamp()))
     except OverflowError:
         raise BadTime(f"found {text[:_LONGEST]!a}; allowed: {ALLOWED}") from None
+
+
+def text_of(moment: int) -> str:
+    """Return a time, in milliseconds since the epoch, as text in UTC with seconds."""
+    return f"{datetime.fromtimestamp(moment // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -25,6 +25,10 @@ WITHOUT_JSON = {("ping",), ("run",), ("retainer", "export"), ("retainer", "get")
 #: For each reporting command: a call that succeeds, and the keys of each object that it prints.
 REPORTS = {
     ("acl", "explain", "alice", "publish", "a/b"): {"allowed", "filtered", "summary", "reasons"},
+    ("acl", "add", "allow", "--action", "all", "--topic", "#"): {"number", "action", "topics", "allow"},
+    ("acl", "list"): {"number", "action", "topics", "allow"},
+    ("acl", "move", "1"): {"number", "action", "topics", "allow"},
+    ("acl", "remove", "1"): {"number", "removed"},
     ("ban", "add", "192.0.2.8"): {"as", "who", "by", "at", "until"},
     ("ban", "list"): {"as", "who", "by", "at", "until"},
     ("ban", "remove", "192.0.2.7"): {"as", "who", "removed"},
@@ -49,6 +53,11 @@ REPORTS = {
     ("retainer", "topics"): {"topic", "qos", "properties"},
     ("scram", "remove", "users", "alice"): {"file", "username", "removed"},
     ("scram", "set", "users", "bob", "--password-stdin"): {"file", "username", "added"},
+    ("user", "add", "bob", "--group", "a"): {"user_id", "groups", "created_at", "changed_at"},
+    ("user", "groups", "alice"): {"user_id", "groups", "created_at", "changed_at"},
+    ("user", "list"): {"user_id", "groups", "created_at", "changed_at"},
+    ("user", "passwd", "alice"): {"user_id", "groups", "created_at", "changed_at"},
+    ("user", "remove", "alice"): {"user_id", "removed"},
 }
 #: Calls that fail because a file is missing, is a folder or cannot be read.
 UNREADABLE = [
@@ -78,6 +87,9 @@ UNREADABLE = [
     ("retainer", "set", "t", "--file", "nowhere"),
     ("scram", "remove", "nowhere", "alice"),
     ("scram", "set", "nowhere/users", "alice", "--password-stdin"),
+    ("user", "add", "alice", "--data-dir", "nowhere"),
+    ("user", "list", "--config", "nowhere"),
+    ("acl", "list", "--data-dir", "nowhere"),
 ]
 
 
@@ -94,6 +106,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("db", "backup", "good.db"),
         ("scram", "set", "users", "alice", "--password-stdin"),
         ("ban", "add", "192.0.2.7"),
+        ("user", "add", "alice"),
+        ("acl", "add", "deny", "--action", "publish,retain", "--topic", "a/+", "--user", "alice"),
         ("passwd", "add", "passwords", "alice"),
     ):
         assert run(*command).exit_code == 0

@@ -20,7 +20,7 @@ from tests.postgres import drop, empty_database
 
 Contents = dict[str, list[tuple[Any, ...]]]
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
 MAKES = ("sqlite", "postgres")
 
 #: milliseconds since the epoch: when these rows were written, a moment that is over, and one that is far away
@@ -151,6 +151,10 @@ def rows_of(shape: str) -> Contents:
             (1, mark, count, BYTES + 900, largest, revision(11)), (2, revision(3, 2), -1, -900, 0, None),
         ]  # fmt: skip
         rows["retained_usage"] = [("", "", 0, 0, None), ("", "gateway-1", 8, 81_900, None)]
+    if shape >= "0009":
+        rows["users"] = [("anna \u65e5", "$argon2id$...", '["b\u00fcro"]', THEN, THEN + 1)]
+        rows["authorization_rules"] = [(7, 1, '{"action":"all","topics":["#"],"allow":true}', THEN)]
+        rows["access_state"] = [(1, 3, 9, 7)]
     return rows
 
 
@@ -180,6 +184,8 @@ def step(rows: Contents, to: str) -> Contents:
         after["retained_usage"] = [
             (scope, subject, 0, 0, "") for scope, subject, *_ in rows["retained_usage"] if not subject
         ]
+    elif to == "0009":
+        after |= {"users": [], "authorization_rules": [], "access_state": [(1, 0, 0, 0)]}
     return after
 
 

@@ -8,20 +8,28 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache, partial
 from typing import Any
 
 from attrs import evolve
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, execute, succeed
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from holdfast.access.interfaces import NO_ARGUMENTS, Access, Arguments, Inaccessible, content_of
+from holdfast.accounts.rules import Rules
+from holdfast.accounts.users import Users
 from holdfast.admin.address import API_PREFIX
+from holdfast.admin.apis import API, APIs
 from holdfast.admin.calls import Answer, Call
+from holdfast.admin.operators import this_operator
 from holdfast.admin.retainer import RetainerAPI
+from holdfast.auth.passwords.hashes import new_hash
+from holdfast.authorization.loading import read_sources
 from holdfast.compose import compose_api, compose_retainer
+from holdfast.compose.accounts import compose_account_apis, hash_parameters_of
 from holdfast.config import Config
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.retained.administration import Administration
@@ -47,23 +55,23 @@ class StandIn:
 
     reaches_subscribers = False
 
-    def __init__(self, api: RetainerAPI, store: str, clock: Clock) -> None:
-        self._api = api
+    def __init__(self, apis: APIs, store: str, clock: Clock) -> None:
+        self._apis = apis
         self._store = store
         self._clock = clock
         self._interrupted = False
 
     def call(self, method: str, path: str, arguments: Arguments = NO_ARGUMENTS, body: bytes = b"") -> Any:
-        """Return the content of the answer."""
+        """Return the content of the answer. The path is below the retainer's API, or whole if it begins with /api/."""
         with self._uninterrupted():
-            answer: Answer = self._result(self._api.answer(Call(method, API_PREFIX + path, arguments, body)))
+            answer = self._answer(method, path, arguments, body)
         return content_of(answer.status, answer.body)
 
     def pieces(
         self, path: str, arguments: Arguments = NO_ARGUMENTS, method: str = "GET", body: bytes = b""
     ) -> Iterator[bytes]:
         """Yield a long answer piece by piece."""
-        answer: Answer = self._result(self._api.answer(Call(method, API_PREFIX + path, arguments, body)))
+        answer = self._answer(method, path, arguments, body)
         if answer.more is None:
             content_of(answer.status, answer.body)
             return
@@ -73,6 +81,11 @@ class StandIn:
             if not piece:
                 return
             yield piece
+
+    def _answer(self, method: str, path: str, arguments: Arguments, body: bytes) -> Answer:
+        whole = path if path.startswith("/api/") else API_PREFIX + path
+        answer: Answer = self._result(self._apis.answer(Call(method, whole, arguments, body, this_operator())))
+        return answer
 
     @contextmanager
     def _uninterrupted(self) -> Iterator[None]:
@@ -120,9 +133,11 @@ def standing_in(config: Config) -> Iterator[Access]:
         now=_milliseconds, executor=SynchronousExecutor(waits_for_turn=True), reading_executor=SynchronousExecutor,
         upgrade_command=config.upgrade_command,
     )  # fmt: skip
+    accounts = _account_apis(config, durable)
     durable.open()
     try:
-        yield StandIn(_api_of(config, durable, clock), shown(config.storage.url), clock)
+        apis = APIs({API_PREFIX: _api_of(config, durable, clock), **accounts})
+        yield StandIn(apis, shown(config.storage.url), clock)
     finally:
         failures: list[Failure] = []
         durable.close().addErrback(failures.append)
@@ -156,6 +171,15 @@ def _api_of(config: Config, durable: DurableStore, clock: Clock) -> RetainerAPI:
         health=durable.soundness,
         merger=Merger(parts.retained, parts.store, now=_milliseconds, pause=pause, rows=_ROWS),
     )
+
+
+def _account_apis(config: Config, durable: DurableStore) -> Mapping[str, API]:
+    """Return the APIs about users and rules. The files with rules are read when a rule changes."""
+    users = Users(durable, now=_milliseconds, kept=False, required=False)
+    sources = cache(partial(read_sources, config))
+    rules = Rules(durable, sources=sources, present=None, now=_milliseconds, in_thread=execute)
+    parameters = hash_parameters_of(config)
+    return compose_account_apis(users, rules, lambda password: execute(new_hash, password, parameters))
 
 
 def _recorded(retainer: RetainerConfig, durable: DurableStore) -> RetainerConfig:

@@ -9,6 +9,7 @@ Principals would cost more than the whole answer. Entries and topics are bounded
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from itertools import islice
 
@@ -34,6 +35,15 @@ _FREED_AT_ONCE = 10
 _NODES_OF_A_STEP = 60
 #: Longer topics are not remembered.
 LONGEST_TOPIC = 256
+
+
+#: returns the groups of a user in the database
+GroupsOf = Callable[[str | None], frozenset[str]]
+
+
+def no_groups(_username: str | None) -> frozenset[str]:
+    """Return no groups, where no users in the database log in."""
+    return frozenset()
 
 
 class SourceCheck(Enum):
@@ -70,8 +80,10 @@ class _Entry:
 class Authorizer:
     """Decides by rules. ``names_proven`` is False if no authentication is configured: then all clients are guests.
 
-    ``groups_elsewhere`` tells that clients may have groups that the rules do not name, for example from a token. Of a
-    client that is not connected they are unknown: it may publish what it may with any groups.
+    ``groups_of`` tells the groups of a user in the database: of a client that is not connected. A connected one has the
+    groups that its authentication method told. ``groups_elsewhere`` tells that clients may have other groups, for
+    example from a token. Of a client that is not connected they are unknown: it may publish what it may with any
+    groups.
 
     With ``subscribe_partially``, a subscription of which only some topics are allowed is granted, and filtered.
     """
@@ -84,11 +96,13 @@ class Authorizer:
         source_check: SourceCheck = SourceCheck.USERS,
         names_proven: bool = True,
         groups_elsewhere: bool = False,
+        groups_of: GroupsOf = no_groups,
     ) -> None:
         self._partially = subscribe_partially
         self._source_check = source_check
         self._names_proven = names_proven
         self._groups_elsewhere = groups_elsewhere
+        self._groups_of = groups_of
         self._visited = 0
         self._by_identity: dict[object, _Entry] = {}
         self._outdated: list[dict[object, _Entry]] = []
@@ -102,8 +116,12 @@ class Authorizer:
         if self._by_identity:
             self._outdated.append(self._by_identity)
         self.rules = rules
-        self.epoch: object = object()
         self.checks_delivery = self._partially or rules.grants_subscribe or rules.limits_receive
+        self.renew()
+
+    def renew(self) -> None:
+        """Forget all answers, because the groups of users have changed."""
+        self.epoch: object = object()
         self._by_object: dict[int, _Entry] = {}
         self._by_identity = {}
         self._count = 0
@@ -180,7 +198,7 @@ class Authorizer:
     def _unconnected(self, username: str | None, client_id: str) -> Identity:
         """Return the identity of a client of which only the names are known."""
         knows_groups = username is None or not self._groups_elsewhere
-        groups = self.rules.groups_of(username)
+        groups = self.rules.groups_of(username) | self._groups_of(username)
         return Identity(username, client_id, groups, is_located=False, knows_groups=knows_groups)
 
     def _remember(self, identity: Identity, principal: object) -> _Entry:

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from ipaddress import ip_network
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from attrs import field, frozen
-
-from holdfast.authorization.identity import PLACEHOLDER
-from holdfast.authorization.rule import EVERY_ACTION, UNIX, Action, Conditions, Network, Rule
+from holdfast.authorization.rule import Rule
+from holdfast.authorization.rule_fields import KINDS, Names, read_fields, rule_of
 from holdfast.authorization.ruleset import RuleList
 from holdfast.authorization.source_file import LARGEST, check_mode
 from holdfast.config import unknown_keys
-from holdfast.config.kinds import Flag, InvalidValue, Kind, Text, invalid_value
+from holdfast.config.kinds import InvalidValue, invalid_value
 from holdfast.config.problems import ConfigError, ConfigProblem
 from holdfast.config.toml import file as toml_file
 from holdfast.config.toml.locations import ConfigOrigin
-from holdfast.config.toml.text import dotted, literal
-from holdfast.topics import SHARED_PREFIX, InvalidTopicFilter, check_topic_filter
+from holdfast.config.toml.text import dotted
 
-_MOST_LEVELS = 65535
-
-_ACTIONS = {action.word: action for action in Action}
-_ALL = "all"
+_TABLES = ("rule", "groups")
 
 
 def read_rules(path: Path) -> RuleList:
@@ -37,110 +30,6 @@ def read_rules(path: Path) -> RuleList:
     if reader.problems:
         raise ConfigError(reader.problems)
     return listed
-
-
-@frozen
-class _Names:
-    """The kind of lists of names."""
-
-    allowed: str = field(default="a list of one or more names", init=False)
-
-    def read(self, value: object) -> frozenset[str]:
-        return frozenset(_each(value, self.allowed, Text(allowed="a name that is not empty", empty=False).read))
-
-
-@frozen
-class _Addresses:
-    """The kind of lists of networks."""
-
-    allowed: str = field(
-        default='a list of one or more IP addresses, networks such as "10.0.0.0/8", and "unix" for the peers of UNIX'
-        " domain sockets",
-        init=False,
-    )
-
-    def read(self, value: object) -> frozenset[Network | str]:
-        return frozenset(_each(value, self.allowed, self._network))
-
-    def _network(self, name: object) -> Network | str:
-        if name == UNIX:
-            return UNIX
-        if not isinstance(name, str):
-            raise invalid_value(name, self.allowed)
-        try:
-            return ip_network(name)
-        except ValueError:
-            try:
-                network = ip_network(name, strict=False)
-            except ValueError:
-                raise invalid_value(name, self.allowed) from None
-            raise InvalidValue(
-                f"found {literal(name)}, which has bits after the prefix; did you mean {literal(str(network))}?"
-            ) from None
-
-
-@frozen
-class _Actions:
-    """The kind of the actions of a rule."""
-
-    allowed: str = field(default=f'a list of one or more of {", ".join(map(literal, _ACTIONS))}; or "all"', init=False)
-
-    def read(self, value: object) -> frozenset[Action]:
-        if value == _ALL:
-            return EVERY_ACTION
-        return frozenset(_each(value, self.allowed, self._action))
-
-    def _action(self, word: object) -> Action:
-        action = _ACTIONS.get(word) if isinstance(word, str) else None
-        if action is None:
-            raise invalid_value(word, self.allowed)
-        return action
-
-
-@frozen
-class _Topics:
-    """The kind of the Topic Filters of a rule."""
-
-    allowed: str = field(default="a list of one or more Topic Filters", init=False)
-
-    def read(self, value: object) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(_each(value, self.allowed, self._filter)))
-
-    def _filter(self, topic: object) -> str:
-        if not isinstance(topic, str):
-            raise invalid_value(topic, self.allowed)
-        try:
-            check_topic_filter(topic, _MOST_LEVELS)
-        except InvalidTopicFilter as invalid:
-            raise InvalidValue(f"found {literal(topic)}: {invalid}") from None
-        if topic.startswith(SHARED_PREFIX):
-            raise InvalidValue(
-                f"found {literal(topic)}; write the Topic Filter without $share/NAME/: the rule is for shared"
-                " subscriptions, too"
-            )
-        for level in topic.split("/"):
-            if PLACEHOLDER.search(level) and PLACEHOLDER.fullmatch(level) is None:
-                raise InvalidValue(f"found {literal(topic)}; allowed: %u, %c and %g as whole levels, as in a/%u/b")
-            if "${" in level:
-                raise InvalidValue(
-                    f"found {literal(topic)}; write %u for the User Name, %c for the Client Identifier, %g for the"
-                    " groups, each as a whole level"
-                )
-        return topic
-
-
-_KINDS: Mapping[str, Kind] = {
-    "users": _Names(),
-    "groups": _Names(),
-    "clients": _Names(),
-    "listeners": _Names(),
-    "addresses": _Addresses(),
-    "action": _Actions(),
-    "topics": _Topics(),
-    "allow": Flag(),
-}
-_REQUIRED = ("action", "topics", "allow")
-_TABLES = ("rule", "groups")
 
 
 class _Reader:
@@ -159,7 +48,7 @@ class _Reader:
         for number, table in enumerate(tables):
             found = self._table(number, table)
             if found is not None:
-                yield self._rule(number, found)
+                yield rule_of(found, f"{self._origin.name}:{self._line(('rule', number))}")
 
     def groups(self, values: Mapping[str, Any]) -> dict[str, frozenset[str]]:
         """Return the groups of each user."""
@@ -170,7 +59,7 @@ class _Reader:
         groups: dict[str, set[str]] = {}
         for group, users in table.items():
             try:
-                for user in _Names().read(users):
+                for user in Names().read(users):
                     groups.setdefault(user, set()).add(group)
             except InvalidValue as invalid:
                 self._reject(("groups", group), str(invalid))
@@ -183,32 +72,10 @@ class _Reader:
                 self._reject((key,), unknown_keys.explain((key,), _TABLES, _ELSEWHERE))
 
     def _table(self, number: int, table: Mapping[str, Any]) -> dict[str, Any] | None:
-        found: dict[str, Any] = {}
-        problems = len(self.problems)
-        for key, value in table.items():
-            kind = _KINDS.get(key)
-            if kind is None:
-                self._reject(("rule", number, key), unknown_keys.explain(("rule", key), tuple(_KINDS), {}))
-                continue
-            try:
-                found[key] = kind.read(value)
-            except InvalidValue as invalid:
-                self._reject(("rule", number, key), str(invalid))
-        for key in _REQUIRED:
-            if key not in table:
-                self._reject(("rule", number), f"has no {key}; allowed: {_KINDS[key].allowed}")
-        return found if len(self.problems) == problems else None
-
-    def _rule(self, number: int, found: Mapping[str, Any]) -> Rule:
-        return Rule(
-            allow=found["allow"],
-            actions=found["action"],
-            topics=found["topics"],
-            origin=f"{self._origin.name}:{self._line(('rule', number))}",
-            users=found.get("users"),
-            groups=found.get("groups"),
-            conditions=Conditions(found.get("clients"), found.get("listeners"), found.get("addresses")),
-        )
+        found, problems = read_fields(table)
+        for key, message in problems:
+            self._reject(("rule", number, key) if key else ("rule", number), message)
+        return None if problems else found
 
     def _line(self, path: tuple[str | int, ...]) -> int | None:
         return None if self._origin.locations is None else self._origin.locations.at(path)
@@ -219,14 +86,7 @@ class _Reader:
 
 
 #: keys of a rule at the place of a table
-_ELSEWHERE = {key: [f"{key} in a table [[rule]]"] for key in _KINDS if key not in _TABLES} | {
+_ELSEWHERE = {key: [f"{key} in a table [[rule]]"] for key in KINDS if key not in _TABLES} | {
     "rules": ["[[rule]]"],
     "group": ["[groups]"],
 }
-
-
-def _each(value: object, allowed: str, read: Callable[[object], Any]) -> list[Any]:
-    """Return the elements of a list, read; raises InvalidValue. An empty list could mean nobody or everybody."""
-    if not isinstance(value, list) or not value:
-        raise invalid_value(value, allowed)
-    return [read(element) for element in value]

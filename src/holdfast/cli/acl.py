@@ -1,4 +1,4 @@
-"""``holdfast acl``: explain the permissions of clients."""
+"""``holdfast acl``: explain the permissions of clients, and change the rules in the database."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli import database_rules
+from holdfast.cli.broker_options import broker_options, load_config
 from holdfast.cli.failures import Failed
 from holdfast.cli.reporting import json_option, show, show_json
 from holdfast.exit_status import ExitStatus
@@ -15,7 +17,7 @@ from holdfast.exit_status import ExitStatus
 if TYPE_CHECKING:
     from holdfast.auth.interfaces import Principal
     from holdfast.authorization.explaining import Explanation
-    from holdfast.authorization.rule import Action
+    from holdfast.authorization.rule import Action, Rule
     from holdfast.config import Config
 
 #: in bytes [MQTT5-4.7.3-3]
@@ -25,7 +27,15 @@ _ACTIONS = ("publish", "retain", "clear", "subscribe", "receive")
 
 @click.group()
 def acl() -> None:
-    """Explain what clients may do, by the rules that [authorization] names."""
+    """Explain what clients may do by the rules that [authorization] names, and change the rules in the database.
+
+    A table [authorization.NAME] with type = "database" makes the rules in the database count. Changes work with a
+    running broker, at once, and without one.
+    """
+
+
+for _command in (database_rules.add, database_rules.list_rules, database_rules.move, database_rules.remove):
+    acl.add_command(_command)
 
 
 @acl.command()
@@ -38,7 +48,7 @@ def acl() -> None:
 )
 @click.option("--address", default="", help='The address of the client; "unix" for a UNIX domain socket.')
 @click.option("--listener", default="", help="The name of the client's listener.")
-@click.option("--config", type=click.Path(path_type=Path), help="The broker's configuration file.")
+@broker_options
 @json_option
 def explain(
     user: str,
@@ -49,20 +59,21 @@ def explain(
     address: str,
     listener: str,
     config: Path | None,
+    data_dir: str | None,
+    storage: str | None,
     as_json: bool,
 ) -> None:
     """Tell whether USER may do ACTION with TOPIC, and which rule decides.
 
     USER $guest is a client without a User Name. For subscribe, TOPIC is a Topic Filter. The files are read as they are
-    now: a running broker may still have the rules of its last reload.
+    now: a running broker may still have the rules of its last reload. So are users and rules in the database.
 
     The exit status is 0 if it is allowed, also in part, and 3 if it is denied.
     """
     from holdfast.auth.interfaces import Grant, Principal
     from holdfast.authorization.rule import GUEST
-    from holdfast.cli.broker_options import load_config
 
-    loaded = load_config(config, None, None)
+    loaded = load_config(config, data_dir, storage)
     username = None if user == GUEST else user
     principal = Principal(client, username, frozenset(groups), listener, address)
     explanation = _explanation(loaded, principal, action, topic)
@@ -97,7 +108,7 @@ def _explanation(config: Config, principal: Principal, action: str, topic: str) 
     from holdfast.auth.interfaces import Grant
     from holdfast.authorization.authorizer import Authorizer
     from holdfast.authorization.explaining import Explanation, explain, explain_subscribe
-    from holdfast.authorization.loading import authorizer_of
+    from holdfast.authorization.loading import authorizer_of, read_sources
     from holdfast.authorization.rule import Action
     from holdfast.topics import is_sys, split_shared
 
@@ -105,7 +116,10 @@ def _explanation(config: Config, principal: Principal, action: str, topic: str) 
     _check(config, principal, wanted, topic)
     if wanted not in (Action.SUBSCRIBE, Action.RECEIVE) and is_sys(topic):
         return Explanation(Grant.REFUSED, "denied: only the broker publishes to its own topics", ())
-    authorizer = authorizer_of(config)
+    sources = read_sources(config)
+    rules, groups = _in_database(config, principal.username)
+    principal = evolve(principal, groups=principal.groups | groups)
+    authorizer = authorizer_of(config, sources, rules)
     if not isinstance(authorizer, Authorizer):
         return Explanation(Grant.GRANTED, "allowed: neither authentication nor authorization is configured", ())
     permissions = authorizer.permissions_of(principal)
@@ -153,3 +167,22 @@ def _check(config: Config, principal: Principal, action: Action, topic: str) -> 
             check_topic_name(topic, levels)
     except (InvalidTopicFilter, InvalidTopicName) as invalid:
         raise Failed(f"{topic}: {invalid}") from None
+
+
+def _in_database(config: Config, username: str | None) -> tuple[tuple[Rule, ...], frozenset[str]]:
+    """Return the rules and the groups of a user in the database, as far as the configuration uses them."""
+    rules: tuple[Rule, ...] = ()
+    groups: frozenset[str] = frozenset()
+    if not (config.authorization.has_database or config.authentication.database_users):
+        return rules, groups
+    from holdfast.access.opening import access_to
+    from holdfast.accounts.rule_rows import stored_rule
+    from holdfast.cli.pages import RULES, USERS, pages
+
+    with access_to(config) as access:
+        if config.authorization.has_database:
+            rules = tuple(stored_rule(one.pop("number"), one).rule for one in pages(access, RULES))
+        if config.authentication.database_users and username is not None:
+            found = access.call("GET", USERS, {"user_id": username})["data"]
+            groups = frozenset(group for one in found for group in one["groups"])
+    return rules, groups

@@ -49,7 +49,7 @@ def _problems(file: Path, allow_anonymous: bool) -> tuple[tuple[ConfigProblem, .
     """Return all problems, and the exit status that they mean."""
     from holdfast.auth.passwords import users as passwords
     from holdfast.auth.scram.users_file import UsersFile
-    from holdfast.authorization.loading import load_rules
+    from holdfast.authorization.loading import compiled, read_sources
     from holdfast.config import ConfigError, load
     from holdfast.config.problems import FileUnreadable
 
@@ -62,7 +62,7 @@ def _problems(file: Path, allow_anonymous: bool) -> tuple[tuple[ConfigProblem, .
     checks: list[Callable[[], object]] = [
         *(partial(UsersFile, config.absolute(path)) for path in config.authentication.scram_files),
         *(partial(passwords.read, config.absolute(path)) for path in config.authentication.password_files),
-        partial(load_rules, config),
+        lambda: compiled(read_sources(config), ()),  # rules in the database are checked when they are added
     ]
     if any(listener.tls is not None for listener in config.listeners.values()):
         from holdfast.transports.tls.configured import load_all

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
 from holdfast.cli.failures import Failed
+from holdfast.cli.new_password import read_password
 from holdfast.cli.reporting import json_option, say, show, show_json
 from holdfast.exit_status import ExitStatus
 
@@ -47,7 +47,7 @@ def add(file: Path, user: str, as_json: bool) -> None:
     from holdfast.auth.passwords.hashes import HashParameters, new_hash
     from holdfast.auth.passwords.users import set_user
 
-    known = set_user(file, user, new_hash(_password(confirmed=True), HashParameters()))
+    known = set_user(file, user, new_hash(read_password(confirmed=True), HashParameters()))
     if as_json:
         show_json({"file": click.format_filename(file), "username": user, "added": not known})
     else:
@@ -83,7 +83,7 @@ def verify(file: Path, user: str, as_json: bool) -> None:
     from holdfast.auth.passwords.users import read
 
     stored = read(file)[0].get(user)
-    right = stored is not None and hashes.verify(stored, _password(confirmed=False))
+    right = stored is not None and hashes.verify(stored, read_password(confirmed=False))
     if as_json:
         show_json({"file": click.format_filename(file), "username": user, "known": stored is not None, "right": right})
     elif right:
@@ -108,20 +108,3 @@ def list_users(file: Path, as_json: bool) -> None:
             show_json({"username": user, "hash": kind(users[user])})
         else:
             show(f"{user}  ({kind(users[user])})")
-
-
-def _password(*, confirmed: bool) -> bytes:
-    if _is_terminal():
-        answer = click.prompt("Password", hide_input=True, confirmation_prompt=confirmed)
-        password = str(answer).encode()
-    else:
-        password = sys.stdin.buffer.readline().removesuffix(b"\n").removesuffix(b"\r")
-    if not password:
-        raise Failed("a password has at least one character")
-    if len(password) > 65535:
-        raise Failed("a password in MQTT has at most 65535 bytes")
-    return password
-
-
-def _is_terminal() -> bool:
-    return sys.stdin.isatty()

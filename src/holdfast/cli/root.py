@@ -35,6 +35,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
         "retainer": "holdfast.cli.retainer.group:retainer",
         "run": "holdfast.cli.run:run",
         "scram": "holdfast.cli.scram:scram",
+        "user": "holdfast.cli.user:user",
     },
 )
 @click.option(

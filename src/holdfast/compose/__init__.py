@@ -20,7 +20,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from holdfast.admin.address import API_PREFIX
-from holdfast.admin.apis import APIs
+from holdfast.admin.apis import API, APIs
 from holdfast.admin.bans import BANS_PREFIX
 from holdfast.admin.control import ControlSocket
 from holdfast.admin.reload import RELOAD_PATH, ReloadAPI
@@ -31,9 +31,10 @@ from holdfast.auth.failures.ban_file import load_bans
 from holdfast.auth.failures.bans import Bans
 from holdfast.auth.failures.exempt import Exempt
 from holdfast.auth.interfaces import Principal
-from holdfast.authorization.loading import authorizer_of
-from holdfast.authorization.present import PresentAuthorizer
+from holdfast.auth.passwords.hashes import new_hash
+from holdfast.auth.passwords.hashing_threads import HashingThreads
 from holdfast.broker import BrokerService
+from holdfast.compose.accounts import compose_account_apis, compose_accounts, hash_parameters_of
 from holdfast.compose.audit import compose_audit, denials_of, open_audit, witness_of
 from holdfast.compose.authentication import Authentication
 from holdfast.compose.failures import compose_ban_api, compose_failures
@@ -199,7 +200,8 @@ def compose_broker(
         upgrade_command=config.upgrade_command,
         on_corruption=OnCorruption(config.storage.on_corruption),
     )
-    authorizer = PresentAuthorizer(authorizer_of(config))
+    accounts = compose_accounts(config, durable=durable, reactor=reactor, now=now)
+    authorizer = accounts.authorizer
     parts = compose_retainer(
         config.retainer, durable=durable, clock=reactor, now=now,
         control_characters=config.mqtt.control_characters == "accept",
@@ -209,7 +211,11 @@ def compose_broker(
     exempt = Exempt(trusted_proxies(config))
     bans = Bans(now=lambda: now() / 1000, exempt=exempt)
     audit = compose_audit(config, clock=reactor, now=now)
-    authentication = Authentication(config, reactor=reactor, now=now, environment=environment)
+    threads = HashingThreads(reactor)
+    authentication = Authentication(
+        config, users=accounts.users, threads=threads, reactor=reactor, now=now, environment=environment
+    )
+    accounts.following.setServiceParent(authentication.services)
     process = ProcessConnections() if open_files is None else ProcessConnections.within(open_files)
     sessions = compose_sessions(
         clock=reactor,
@@ -260,14 +266,20 @@ def compose_broker(
         environment=environment,
         files=files,
         reloadable=Reloadable(
-            authentication=authentication, authorizer=authorizer, audit=audit, bans=bans, exempt=exempt,
+            accounts=accounts, authentication=authentication, audit=audit, bans=bans, exempt=exempt,
             listeners=listeners, retained=parts.retained, sessions=sessions, settings=api.settings, tls=tls,
         ),
         service_manager=service_manager,
     )  # fmt: skip
     ban_api = compose_ban_api(config, bans, sessions.registry, reactor, now)
+    account_apis = compose_account_apis(
+        accounts.users,
+        accounts.rules,
+        lambda password: threads.run(partial(new_hash, password, hash_parameters_of(reloads.config))),
+    )
+    others: Mapping[str, API] = {BANS_PREFIX: ban_api, RELOAD_PATH: ReloadAPI(reloads.reload)}
     site = APISite(
-        APIs({API_PREFIX: api, BANS_PREFIX: ban_api, RELOAD_PATH: ReloadAPI(reloads.reload)}, witness_of(audit)).answer,
+        APIs({API_PREFIX: api, **others, **account_apis}, witness_of(audit), finished=account_apis).answer,
         longest_body(config.retainer.max_payload_size),
         reactor,
     )
@@ -301,7 +313,7 @@ def compose_broker(
 
 def _dismiss(registry: SessionRegistry, matching: Callable[[Principal], bool]) -> None:
     """Disconnect the clients of users that are revoked."""
-    registry.dismissals.dismiss(matching, ReasonCode.NOT_AUTHORIZED, "the user was removed, or has another password")
+    registry.dismissals.dismiss(matching, ReasonCode.NOT_AUTHORIZED, "the user was removed or changed")
 
 
 def _retainer_api(

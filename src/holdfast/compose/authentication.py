@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 from twisted.application.service import MultiService, Service
 
+from holdfast.accounts.users import Changes, Users
 from holdfast.auth.anonymous import AnonymousAuthenticator
 from holdfast.auth.chain import Chain, Chains, EnhancedByListener, Entry
 from holdfast.auth.external import Surroundings, UnusableOption, external_method
 from holdfast.auth.interfaces import IAuthenticationMethod, IAuthenticator, IEnhancedAuthenticator, Principal
+from holdfast.auth.passwords.hashing_threads import HashingThreads
 from holdfast.compose.passwords import Passwords
 from holdfast.config import Config, ConfigError, ConfigProblem
 from holdfast.config.fields import Section
 from holdfast.config.sections.authentication import SCRAM_FILE
 from holdfast.config.sections.authentication_methods import ScramConfig
-from holdfast.config.sections.methods.passwords import PasswordFileConfig
+from holdfast.config.sections.methods.passwords import DatabaseUsersConfig, HashedConfig
 
 if TYPE_CHECKING:
     from holdfast.auth.scram.mechanism import ScramAuthenticator
@@ -45,12 +47,26 @@ class Authentication:
     ``now`` returns milliseconds since the epoch. The ``environment`` may have secrets.
     """
 
-    def __init__(self, config: Config, *, reactor: Any, now: Callable[[], int], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        users: Users,
+        threads: HashingThreads,
+        reactor: Any,
+        now: Callable[[], int],
+        environment: Mapping[str, str],
+    ) -> None:
         """Read all files. Raises ConfigError if one cannot be used."""
+        self._users = users
+        self._threads = threads
         self._reactor = reactor
         self._now = now
         self._environment = environment
         self.services = MultiService()
+        hashing: Service = threads
+        hashing.setServiceParent(self.services)
+        users.on_change(self._users_changed)
         self._on_revoked: Callable[[Callable[[Principal], bool]], object] | None = None
         self._revocations: Service | None = None
         self.parts = self.compose(config)
@@ -61,6 +77,13 @@ class Authentication:
         """Call this whenever a method revokes users, with a function that tells their Principals."""
         self._on_revoked = callback
         self._watch(())
+
+    def _users_changed(self, changes: Changes) -> None:
+        """Tell of users in the database who have to log in again."""
+        passwords, revoked = self.parts.passwords, changes.revoked
+        if revoked and passwords is not None and passwords.databases and self._on_revoked is not None:
+            methods = frozenset(passwords.databases)
+            self._on_revoked(lambda principal: principal.method in methods and principal.username in revoked)
 
     def _watch(self, known: Collection[object]) -> None:
         """Listen to the password files that are not known, and look at the files of SCRAM users."""
@@ -91,10 +114,12 @@ class Authentication:
         scram: dict[str, ScramAuthenticator] = {}
         problems: list[ConfigProblem] = []
         passwords: Passwords | None = None
-        files = {name: each for name, each in sections.items() if isinstance(each, PasswordFileConfig)}
-        if files:
+        hashed = {name: each for name, each in sections.items() if isinstance(each, HashedConfig)}
+        if hashed:
+            problems += self._database_problems(config, before)
+            known = before.passwords if before else None
             try:
-                passwords = Passwords(config, files, self._reactor, before.passwords if before else None)
+                passwords = Passwords(config, hashed, self._users, self._threads, self._reactor, known)
             except ConfigError as error:
                 problems += error.problems
         if config.authentication.scram_file:
@@ -102,13 +127,20 @@ class Authentication:
         for name, section in sections.items():
             if isinstance(section, ScramConfig):
                 self._try(problems, scram, name, partial(_scram, config, name, section.path))
-            elif name not in files:
+            elif name not in hashed:
                 self._try(problems, methods, name, partial(_external, config, name, section, around))
         if problems:
             raise ConfigError(problems)
         if passwords is not None:
-            methods.update(passwords.files)
+            methods.update(passwords.methods)
         return self._chained(config, methods, scram, passwords)
+
+    def _database_problems(self, config: Config, before: AuthenticationParts | None) -> Iterator[ConfigProblem]:
+        """Yield the problem of users in the database who could not be read. A start finds it when the store opens."""
+        problem = self._users.problem
+        for name, section in config.authentication.methods.items():
+            if before is not None and problem is not None and isinstance(section, DatabaseUsersConfig):
+                yield config.method_problem(name, "type", problem)
 
     def _chained(
         self,

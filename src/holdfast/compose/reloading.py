@@ -18,8 +18,7 @@ from holdfast.admin.settings import Settings
 from holdfast.audit.audit import Audit
 from holdfast.auth.failures.bans import Bans
 from holdfast.auth.failures.exempt import Exempt
-from holdfast.authorization.loading import authorizer_of
-from holdfast.authorization.present import PresentAuthorizer
+from holdfast.compose.accounts import Accounts
 from holdfast.compose.audit import prepare_audit
 from holdfast.compose.authentication import Authentication, EndedIdentities
 from holdfast.compose.failures import compose_failures
@@ -72,8 +71,8 @@ def trusted_proxies(config: Config) -> list[TrustedProxies]:
 class Reloadable:
     """The parts of the broker that another configuration changes."""
 
+    accounts: Accounts
     authentication: Authentication
-    authorizer: PresentAuthorizer
     audit: Audit
     bans: Bans
     exempt: Exempt
@@ -146,14 +145,17 @@ class _Changes:
             rules == known
             and running.authorization == config.authorization
             and running.authentication.is_configured == config.authentication.is_configured
+            and running.authentication.gives_groups == config.authentication.gives_groups
+            and (running.authentication.database_users is None) == (config.authentication.database_users is None)
+            and running.listeners.keys() == config.listeners.keys()
         )
-        authorizer = None if stays else authorizer_of(config)
+        use = None if stays else self._parts.accounts.prepare(config)
 
         def commit() -> None:
             self._rule_files = files
             self._parts.sessions.registry.grants.on_revoke = OnRevoke(config.authorization.on_revoke)
-            if authorizer is not None:
-                self._parts.authorizer.use(authorizer)
+            if use is not None:
+                use()
 
         return Change(commit=commit)
 

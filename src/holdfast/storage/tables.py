@@ -262,6 +262,42 @@ pipeline_jobs = Table(
     sqlite_with_rowid=False,
 )
 
+#: Users who log in with a password. ``groups_json`` is a JSON array of names.
+users = Table(
+    "users",
+    metadata,
+    Column("username", TopicName, primary_key=True),
+    Column("password_hash", Text, nullable=False),
+    Column("groups_json", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("changed_at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+#: The rules of what clients may do, in the order of ``position``. A ``number`` is never used again. ``rule_json`` is a
+#: JSON object with the keys of a table [[rule]] in a rule file.
+authorization_rules = Table(
+    "authorization_rules",
+    metadata,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("position", BigInteger, nullable=False),
+    Column("rule_json", Text, nullable=False),
+    Column("changed_at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+#: One row. A transaction that changes users or rules raises the version of what it changes, and so locks it. Nodes
+#: learn of each other's changes by the versions. A ``rules_version`` of -1 says that rules were lost with a damaged
+#: file.
+access_state = Table(
+    "access_state",
+    metadata,
+    Column("id", SmallInteger, CheckConstraint("id = 1", name="one_row"), primary_key=True, autoincrement=False),
+    Column("users_version", BigInteger, nullable=False),
+    Column("rules_version", BigInteger, nullable=False),
+    Column("last_number", BigInteger, nullable=False),
+)
+
 #: The views are the stable interface for plain SQL. They are not among the tables, because the schema comparison knows
 #: tables only.
 views = MetaData()

@@ -10,7 +10,6 @@ later, and their users are not revoked.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +22,15 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from holdfast.auth.interfaces import IGNORED, Accepted, Credentials, Denied, IAuthenticationMethod, Principal, Verdict
+from holdfast.auth.interfaces import IGNORED, Credentials, IAuthenticationMethod, Principal, Verdict
 from holdfast.auth.passwords import users as user_files
-from holdfast.auth.passwords.hashes import HashParameters, is_weaker, new_hash, verify
+from holdfast.auth.passwords.hashes import HashParameters
 from holdfast.auth.passwords.hashing_threads import Busy, HashingThreads
+from holdfast.auth.passwords.logins import Logins
 from holdfast.auth.passwords.verified import VerifiedCredentials
 from holdfast.auth.user_file import file_state
 from holdfast.config.problems import ConfigError
 from holdfast.scheduling.periodic import PeriodicJob
-from holdfast.wire.reasons import ReasonCode
 
 #: seconds between two looks at the file while nobody logs in
 LOOK_INTERVAL = 2.0
@@ -49,11 +48,6 @@ class Changes:
     added: frozenset[str]
     removed: frozenset[str]
     changed: frozenset[str]
-
-
-def too_busy() -> Denied:
-    """Return the verdict on a password that cannot be verified now."""
-    return Denied(ReasonCode.SERVER_BUSY, "too many passwords wait to be verified")
 
 
 @implementer(IAuthenticationMethod)
@@ -77,9 +71,7 @@ class PasswordFile(Service):
         """Read the file. Raises ConfigError with all problems."""
         self.method_name = name
         self._path = path
-        self._threads = threads
-        self._verified = verified
-        self._parameters = parameters
+        self._logins = Logins(name, threads, verified, parameters)
         self._rehash = rehash
         self._reactor = reactor
         self._in_thread = in_thread
@@ -112,23 +104,7 @@ class PasswordFile(Service):
         stored = self._users.get(username)
         if stored is None:
             return IGNORED
-        if self._verified.knows(self.method_name, username, password, stored):
-            return Accepted(username)
-        try:
-            right = self._threads.run(partial(verify, stored, password))
-        except Busy:
-            return too_busy()
-        return right.addCallback(self._compared, username, password, stored)
-
-    def _compared(self, right: bool, username: str, password: bytes, stored: str) -> Verdict:
-        if not right:
-            return Denied(
-                ReasonCode.BAD_USER_NAME_OR_PASSWORD, f"the password is wrong (authentication.{self.method_name})"
-            )
-        self._verified.add(self.method_name, username, password, stored)
-        if self._rehash and username not in self._renewed and is_weaker(stored, self._parameters):
-            self._renew(username, password, stored)
-        return Accepted(username)
+        return self._logins.compare(username, password, stored, weaker=self._renew if self._rehash else None)
 
     def stored_like(self, number: int) -> str | None:
         """Return the hash of some user, the same for the same number and users; None if there are no users."""
@@ -241,8 +217,10 @@ class PasswordFile(Service):
 
     def _renew(self, username: str, password: bytes, stored: str) -> None:
         """Compute a hash with the configured parameters, and write it soon; if the threads are busy, do not."""
+        if username in self._renewed:
+            return
         try:
-            made = self._threads.run(partial(new_hash, password, self._parameters))
+            made = self._logins.new_hash(password)
         except Busy:
             return
         self._renewed[username] = (stored, "")  # one at a time
@@ -253,7 +231,7 @@ class PasswordFile(Service):
             self._renewed.pop(username, None)
             return
         self._renewed[username] = (stored, new)
-        self._verified.add(self.method_name, username, password, new)
+        self._logins.remember(username, password, new)
         if self._writing is None and self.running:
             self._writing = self._reactor.callLater(COLLECTING, self._write)
 

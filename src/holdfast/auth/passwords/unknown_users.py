@@ -19,7 +19,7 @@ from zope.interface import implementer
 from holdfast.auth.interfaces import IGNORED, Credentials, Denied, IAuthenticationMethod, Verdict
 from holdfast.auth.passwords.hashes import HashParameters, nobodys_hash, verify
 from holdfast.auth.passwords.hashing_threads import Busy, HashingThreads
-from holdfast.auth.passwords.method import too_busy
+from holdfast.auth.passwords.logins import too_busy
 from holdfast.wire.reasons import ReasonCode
 
 

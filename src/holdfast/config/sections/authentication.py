@@ -15,7 +15,7 @@ from holdfast.config.sections.listeners import ListenerConfig
 from holdfast.config.sections.methods.certificate import CertificateConfig
 from holdfast.config.sections.methods.cred import CredConfig
 from holdfast.config.sections.methods.jwt import JWTConfig
-from holdfast.config.sections.methods.passwords import PasswordFileConfig
+from holdfast.config.sections.methods.passwords import DatabaseUsersConfig, PasswordFileConfig
 from holdfast.config.toml.text import dotted, literal
 
 #: the name of the method that ``scram_file`` configures, on every listener
@@ -53,8 +53,8 @@ class AuthenticationConfig(Section):
 
     @property
     def gives_groups(self) -> bool:
-        """Whether a method may tell groups of users, which the files with rules do not name."""
-        none = (PasswordFileConfig, ScramConfig, CertificateConfig, CredConfig)
+        """Whether a method may tell groups of users that neither the files with rules nor the database know."""
+        none = (PasswordFileConfig, DatabaseUsersConfig, ScramConfig, CertificateConfig, CredConfig)
         return any(
             bool(method.groups_claim) if isinstance(method, JWTConfig) else not isinstance(method, none)
             for method in self.methods.values()
@@ -70,6 +70,12 @@ class AuthenticationConfig(Section):
     def password_files(self) -> tuple[str, ...]:
         """The paths of all password files."""
         return tuple(method.path for method in self.methods.values() if isinstance(method, PasswordFileConfig))
+
+    @property
+    def database_users(self) -> DatabaseUsersConfig | None:
+        """The first method that takes users from the database, None if there is none."""
+        found = (method for method in self.methods.values() if isinstance(method, DatabaseUsersConfig))
+        return next(found, None)
 
     def names_of(self, listener: ListenerConfig) -> tuple[str, ...]:
         """Return the names of a listener's methods, in the order in which it asks them."""

@@ -12,7 +12,7 @@ from holdfast.config.sections.methods.certificate import CertificateConfig
 from holdfast.config.sections.methods.cred import CredConfig
 from holdfast.config.sections.methods.http import HTTPConfig
 from holdfast.config.sections.methods.jwt import JWTConfig
-from holdfast.config.sections.methods.passwords import PasswordFileConfig
+from holdfast.config.sections.methods.passwords import DatabaseUsersConfig, PasswordFileConfig
 
 
 @frozen
@@ -37,6 +37,7 @@ class ScramConfig(Section):
 #: the values of the key ``type``, each with the section of its other keys
 METHODS: Mapping[str, type[Section]] = {
     "file": PasswordFileConfig,
+    "database": DatabaseUsersConfig,
     "scram": ScramConfig,
     "certificate": CertificateConfig,
     "jwt": JWTConfig,

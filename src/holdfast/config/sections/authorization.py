@@ -82,8 +82,17 @@ class MosquittoFileConfig(_FileSource):
     )
 
 
+@frozen
+class DatabaseRulesConfig(Section):
+    """Rules in the broker's own database, which the commands holdfast acl add and remove change. No further options."""
+
+
 #: the sections by ``type``
-SOURCES: Mapping[str, type[Section]] = {"file": RuleFileConfig, "mosquitto": MosquittoFileConfig}
+SOURCES: Mapping[str, type[Section]] = {
+    "file": RuleFileConfig,
+    "mosquitto": MosquittoFileConfig,
+    "database": DatabaseRulesConfig,
+}
 
 
 @frozen
@@ -145,6 +154,11 @@ class AuthorizationConfig(Section):
             SOURCES, "The rules: one table for each source, with a name of your choice, which sources must name."
         ),
     )
+
+    @property
+    def has_database(self) -> bool:
+        """Whether rules in the database decide what clients may do."""
+        return any(isinstance(self.tables.get(name), DatabaseRulesConfig) for name in self.sources)
 
     @property
     def is_configured(self) -> bool:

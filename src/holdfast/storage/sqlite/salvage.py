@@ -1,8 +1,9 @@
 """Salvage: copies all readable data of a damaged database into a new one.
 
 Retained messages are copied one by one, if they are sound. Session State is copied as a whole or not at all. A Session
-without some of its messages would break its promises; a Client without a Session subscribes again. The history must not
-have gaps, so it is not copied.
+without some of its messages would break its promises; a Client without a Session subscribes again. Users are copied
+as a whole or not at all, and so are rules: a broker that uses the rules of its database does not start without them.
+The history must not have gaps, so it is not copied.
 
 How it works
 ============
@@ -63,6 +64,7 @@ _SESSION_STATE = (
     layouts.sessions, layouts.session_subscriptions, layouts.session_messages, layouts.session_deliveries,
     layouts.session_received, layouts.wills,
 )  # fmt: skip
+_ACCESS = (layouts.users, layouts.authorization_rules, layouts.access_state)
 _PUBLISH_RETAINED = b"\x31"
 #: No UTF-8 text begins with this byte.
 _BEYOND = b"\xff"
@@ -137,6 +139,7 @@ def _page_size(path: Path) -> int:
 
 
 def _copy(path: Path, target: sqlite3.Connection, node: int) -> Salvaged:
+    target.execute("UPDATE access_state SET rules_version = -1")  # until they are copied
     if not path.stat().st_size:  # SQLite would delete the log beside it as a leftover
         _count(target, node, 0)
         return Salvaged(0, True, 0, None)
@@ -155,6 +158,7 @@ def _copy(path: Path, target: sqlite3.Connection, node: int) -> Salvaged:
         for row in reader.rows():
             target.execute(f"INSERT OR IGNORE INTO retained ({', '.join(_COLUMNS)}) VALUES {parameters}", row)
         sessions = _copy_sessions(source, target)
+        _copy_tables(_ACCESS, source, target)
         messages = _count(target, node, _mark(source))
     return Salvaged(messages, reader.gaps, reader.unsound, sessions)
 
@@ -298,17 +302,27 @@ def _mark(source: sqlite3.Connection) -> int:
 
 
 def _copy_sessions(source: sqlite3.Connection, target: sqlite3.Connection) -> int | None:
-    target.execute("SAVEPOINT sessions")
+    if not _copy_tables(_SESSION_STATE, source, target):
+        return None
+    (sessions,) = target.execute("SELECT count(*) FROM sessions").fetchone()
+    return int(sessions)
+
+
+def _copy_tables(tables: tuple[layouts.Layout, ...], source: sqlite3.Connection, target: sqlite3.Connection) -> bool:
+    """Copy all rows of these tables, or none of them if one cannot be read. Return whether they are copied."""
+    target.execute("SAVEPOINT tables")
     try:
-        for table in _SESSION_STATE:
+        for table in tables:
             rows = source.execute(f"SELECT {table.names} FROM {table.name}")
+            target.execute(f"DELETE FROM {table.name}")
             target.executemany(f"INSERT INTO {table.name} VALUES ({', '.join('?' * len(table.columns))})", rows)
-        (sessions,) = target.execute("SELECT count(*) FROM sessions").fetchone()
     except _UNREADABLE:
-        target.execute("ROLLBACK TO sessions")
-        sessions = None
-    target.execute("RELEASE sessions")
-    return None if sessions is None else int(sessions)
+        target.execute("ROLLBACK TO tables")
+        copied = False
+    else:
+        copied = True
+    target.execute("RELEASE tables")
+    return copied
 
 
 def _count(target: sqlite3.Connection, node: int, mark: int) -> int:

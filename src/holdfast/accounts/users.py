@@ -1,0 +1,204 @@
+"""The users in the database: kept in memory for logins, and changed through the writer.
+
+How it works. All users are read when the database opens: a login then reads nothing, and 100,000 users take 40 MB. A
+change is committed first, then it counts in memory, and whoever is affected is told: the method, which disconnects
+clients, and the authorizer, which has to ask for groups again. The mapping of users is never changed, but replaced; so
+a thread can compare a mapping with what it has read from the database.
+
+    version 7: alice, bob           bob is removed: the commit has version 8, memory too; bob's clients are disconnected
+    another node adds carol: 9      the next look sees version 9, and reads all users
+
+A change by this node that follows a change by another one, which has not been read yet, is taken at once. But memory
+keeps the older version, so the next look reads the other one's change as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from attrs import evolve, frozen
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from holdfast.accounts import user_rows
+from holdfast.accounts.store_access import read, read_now, write
+from holdfast.accounts.user_rows import AllUsers, StoredUser
+from holdfast.storage.driver import Connection
+from holdfast.storage.errors import StoreUnusable
+from holdfast.storage.store import DurableStore, OpenStore
+
+_NOBODY: frozenset[str] = frozenset()
+_NO_GROUPS: frozenset[str] = frozenset()
+
+
+@frozen
+class Changes:
+    """The names of users: those who must log in again, and those whose groups have changed."""
+
+    revoked: frozenset[str]
+    regrouped: frozenset[str]
+
+
+class Users:
+    """The users. ``kept`` tells whether they are kept in memory: in a broker, but not in a command.
+
+    ``required`` tells whether an authentication method asks for them: then the database does not open without them.
+    ``now`` returns milliseconds since the epoch.
+    """
+
+    _log = Logger()
+
+    def __init__(self, store: DurableStore, *, now: Callable[[], int], kept: bool, required: bool) -> None:
+        self._store = store
+        self._now = now
+        self.kept = kept
+        self._required = required
+        #: why they are not known; None if they are
+        self.problem: str | None = "the database is not open"
+        self.version = 0
+        self._users: Mapping[str, StoredUser] = {}
+        self._names: list[str] | None = None
+        self._listeners: list[Callable[[Changes], object]] = []
+        store.when_open(self._opened)
+
+    def on_change(self, listener: Callable[[Changes], object]) -> None:
+        """Call this after each change of users."""
+        self._listeners.append(listener)
+
+    # --- questions of the authentication method and the authorizer
+
+    def stored(self, username: str) -> StoredUser | None:
+        """Return a user, None if there is none of this name."""
+        return self._users.get(username)
+
+    def groups_of(self, username: str | None) -> frozenset[str]:
+        """Return the groups of a user; none if there is no such user."""
+        user = None if username is None else self._users.get(username)
+        return _NO_GROUPS if user is None else user.groups
+
+    def stored_like(self, number: int) -> str | None:
+        """Return the hash of some user, the same for the same number and users; None if there are no users."""
+        if self._names is None:
+            self._names = list(self._users)
+        return self._users[self._names[number % len(self._names)]].password_hash if self._names else None
+
+    # --- what operators ask and change
+
+    def one(self, username: str) -> Deferred[StoredUser]:
+        """Read a user from the database. Fails with Unknown or StorageFailure."""
+        return read(self._store, lambda connection: user_rows.read_one(connection, username))
+
+    def page(self, after: str, most: int) -> Deferred[list[tuple[str, StoredUser]]]:
+        """Read users from the database in the order of their names, after a name. Fails with StorageFailure."""
+        return read(self._store, lambda connection: user_rows.read_page(connection, after, most))
+
+    def add(self, username: str, password_hash: str, groups: frozenset[str]) -> Deferred[StoredUser]:
+        """Add a user; fires when this is durable. Fails with AlreadyThere or StorageFailure."""
+        now = self._now()
+        user = StoredUser(password_hash, groups, now, now)
+        added = write(self._store, lambda connection: user_rows.add(connection, username, user))
+        return added.addCallback(lambda version: self._changed(version, username, user))
+
+    def change(self, username: str, password_hash: str | None, groups: frozenset[str] | None) -> Deferred[StoredUser]:
+        """Change a user's password, groups or both (None: as before); fires when this is durable.
+
+        Fails with Unknown or StorageFailure.
+        """
+        now = self._now()
+
+        def change(connection: Connection) -> tuple[int, StoredUser]:
+            return user_rows.change(connection, username, password_hash, groups, now)
+
+        return write(self._store, change).addCallback(lambda done: self._changed(done[0], username, done[1]))
+
+    def remove(self, username: str) -> Deferred[None]:
+        """Remove a user; fires when this is durable. Fails with Unknown or StorageFailure."""
+        removed = write(self._store, lambda connection: user_rows.remove(connection, username))
+        return removed.addCallback(self._removed, username)
+
+    def rehash(self, username: str, was: str, new: str) -> Deferred[None]:
+        """Store a better hash of the same password, unless the password has changed. Fails with StorageFailure."""
+        done = write(self._store, lambda connection: user_rows.rehash(connection, username, was, new))
+        return done.addCallback(self._rehashed, username, was, new)
+
+    # --- other nodes
+
+    def refresh(self) -> Deferred[None]:
+        """Read all users again, and tell who is affected. Fails with StorageFailure or StoreUnusable."""
+        before = self._users
+
+        def compared(connection: Connection) -> tuple[AllUsers, Changes]:
+            found = user_rows.read_all(connection)
+            return found, _changes(before, found.users)
+
+        return read(self._store, compared).addCallback(self._refreshed, before)
+
+    def _refreshed(self, found: tuple[AllUsers, Changes], before: Mapping[str, StoredUser]) -> None:
+        users, changes = found
+        if self._users is not before or users.version <= self.version:
+            return  # this node has changed users meanwhile; if another one has, too, the next look reads again
+        self._take(users)
+        self._log.info(
+            "another node has changed users in the database: {count} users, {revoked} of them have to log in again",
+            count=len(users.users), revoked=len(changes.revoked),
+        )  # fmt: skip
+        self._tell(changes)
+
+    # --- memory
+
+    def _opened(self, parts: OpenStore) -> None:
+        """Read all users. Raises StoreUnusable: without them the broker could not tell whom to admit."""
+        if not self.kept:
+            return
+        try:
+            self._take(read_now(parts.database, user_rows.read_all))
+        except StoreUnusable as error:
+            if self._required:
+                raise
+            self.problem = str(error)
+            self._log.warn("users in the database, whom no authentication method asks for: {error}", error=error)
+
+    def _take(self, found: AllUsers) -> None:
+        self._users, self._names, self.version, self.problem = found.users, None, found.version, None
+
+    def _changed(self, version: int, username: str, user: StoredUser) -> StoredUser:
+        before = self._users.get(username)
+        regrouped = user.groups != (_NO_GROUPS if before is None else before.groups)
+        self._keep(version, {**self._users, username: user})
+        name = frozenset((username,))
+        self._tell(Changes(_NOBODY if before is None else name, name if regrouped else _NOBODY))
+        return user
+
+    def _removed(self, version: int, username: str) -> None:
+        regrouped = bool(self.groups_of(username))
+        self._keep(version, {name: user for name, user in self._users.items() if name != username})
+        name = frozenset((username,))
+        self._tell(Changes(name, name if regrouped else _NOBODY))
+
+    def _keep(self, version: int, users: Mapping[str, StoredUser]) -> None:
+        if self.kept:
+            self._users, self._names = users, None
+            if version == self.version + 1:
+                self.version = version
+
+    def _rehashed(self, done: bool, username: str, was: str, new: str) -> None:
+        user = self._users.get(username)
+        if done and user is not None and user.password_hash == was:
+            self._users = {**self._users, username: evolve(user, password_hash=new)}
+
+    def _tell(self, changes: Changes) -> None:
+        for listener in self._listeners:
+            listener(changes)
+
+
+def _changes(before: Mapping[str, StoredUser], after: Mapping[str, StoredUser]) -> Changes:
+    """Compare users; called in a thread. A better hash of the same password is no change."""
+    revoked, regrouped = set(before.keys() - after.keys()), set[str]()
+    regrouped.update(name for name in revoked if before[name].groups)
+    for name, user in after.items():
+        old = before.get(name)
+        if old is not None and old.changed_at != user.changed_at:
+            revoked.add(name)
+        if user.groups != (_NO_GROUPS if old is None else old.groups):
+            regrouped.add(name)
+    return Changes(frozenset(revoked), frozenset(regrouped))
