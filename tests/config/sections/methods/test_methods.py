@@ -6,10 +6,23 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.accounts.users import Users
+from holdfast.auth.passwords.hashing_threads import HashingThreads
 from holdfast.compose.authentication import Authentication
-from holdfast.config import ConfigError, load
+from holdfast.config import Config, ConfigError, load
+from holdfast.storage.store import DurableStore
 
 JWT = 'type = "jwt"\nissuer = "x"\n'
+
+
+def build(config: Config, environment: dict[str, str]) -> None:
+    """Build the authentication, with a store that is not open."""
+    from twisted.internet import reactor
+
+    store = DurableStore(config.storage.url, node=1, reactor=reactor, now=lambda: 0)
+    users = Users(store, now=lambda: 0, kept=True, required=False)
+    threads = HashingThreads(reactor)
+    Authentication(config, users=users, threads=threads, reactor=reactor, now=lambda: 0, environment=environment)
 
 
 def problems(tmp_path: Path, table: str, builds: bool = False) -> str:
@@ -19,9 +32,7 @@ def problems(tmp_path: Path, table: str, builds: bool = False) -> str:
     try:
         config = load(path)
         if builds:
-            from twisted.internet import reactor
-
-            Authentication(config, reactor=reactor, now=lambda: 0, environment={"SHORT": "x", "BAD": "a\nb"})
+            build(config, {"SHORT": "x", "BAD": "a\nb"})
     except ConfigError as error:
         return "\n".join(str(problem).partition("holdfast.toml:")[2] for problem in error.problems)
     return ""
@@ -113,15 +124,13 @@ def test_what_an_option_names_is_looked_at_when_the_broker_is_built(tmp_path: Pa
 
 def built(tmp_path: Path, text: str, *auth: str) -> str:
     """Build the authentication of a file and these options --auth. Return its problems."""
-    from twisted.internet import reactor
-
     path = tmp_path / "holdfast.toml"
     path.write_text(text)
     try:
         config = load(path, allow_anonymous=True).override(
             [], None, None, allow_anonymous=False, cwd=tmp_path, auth=auth
         )
-        Authentication(config, reactor=reactor, now=lambda: 0, environment={})
+        build(config, {})
     except ConfigError as error:
         return "\n".join(map(str, error.problems))
     return ""
