@@ -168,7 +168,7 @@ class Door:
 
     def __call__(self, username: str | None, password: bytes | None) -> Verdict:
         verdict = self.method.judge(Credentials("c", username, password, "test", 5))
-        return result_of(verdict) if isinstance(verdict, Deferred) else verdict  # type: ignore[no-any-return]
+        return result_of(verdict) if isinstance(verdict, Deferred) else verdict
 
 
 def test_a_login_gets_the_groups_and_costs_a_hash_once(node: Node) -> None:

@@ -24,7 +24,7 @@ from holdfast.config.sections.methods.passwords import DatabaseUsersConfig, Hash
 
 if TYPE_CHECKING:
     from holdfast.auth.scram.mechanism import ScramAuthenticator
-    from holdfast.auth.scram.revocations import Users
+    from holdfast.auth.scram.revocations import Users as ScramUsers
 
 
 @frozen(kw_only=True)
@@ -38,7 +38,7 @@ class AuthenticationParts:
     #: the users of each file of SCRAM users, by the name of its method
     scram_users: Mapping[str, Mapping[str, object]] = field(factory=dict)
     #: what returns the present ones
-    scram_files: Mapping[str, Users] = field(factory=dict)
+    scram_files: Mapping[str, ScramUsers] = field(factory=dict)
 
 
 class Authentication:
