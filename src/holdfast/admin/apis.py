@@ -61,11 +61,10 @@ class APIs:
         self._witness(call, answer)
         return answer
 
-<<<<<<< HEAD
     def _unanswered(self, failure: Failure, call: Call) -> Failure:
         self._witness(call, Answer(UNANSWERED))
         return failure
-=======
+
 
 def _uncancelled(work: Deferred[Answer]) -> Deferred[Answer]:
     """Return a Deferred with the result of the work, which goes on if this Deferred is cancelled."""
