@@ -51,7 +51,7 @@ def test_users_and_rules_count_at_once_and_after_a_restart(
     holdfast("acl", "add", "allow", "--action", "all", "--topic", "wills/%u", "--user", "bob")
     alice = Client(broker, MQTTProtocolVersion.MQTTv5, "alice", "secret")
     heard: list[bytes] = []
-    alice.client.on_message = lambda _c, _u, message: heard.append(message.payload)
+    alice.client.on_message = lambda _c, _u, message: heard.append(bytes(message.payload))
     subscribed: list[int] = []
     alice.client.on_subscribe = lambda _c, _u, _m, codes, _p: subscribed.append(codes[0].value)
     alice.client.subscribe("#", 1)
