@@ -111,7 +111,7 @@ def test_the_command_says_that_a_job_was_done_before(spark: SparkSession, filled
 
 
 def test_mosquitto_db_is_imported(spark: SparkSession, filled: Filled) -> None:
-    """The file is one that mosquitto wrote."""
+    """The file is one that mosquitto wrote; only the expiry of a message is moved to the year 2100."""
     done = import_messages(spark, str(REAL), "mosquitto", Target(filled.url, None))
     assert (done.imported, done.rejected) == (3, 0)
     assert [row[:3] for row in contents(spark, filled)] == [
