@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from attrs import evolve
 
 from holdfast.auth.interfaces import Grant, Principal
 from holdfast.authorization import authorizer as module
@@ -102,12 +101,6 @@ def test_other_rules_change_the_epoch_and_all_answers() -> None:
     authorizer.replace(ruleset(rule(True, "publish", "b")))
     assert authorizer.epoch is not epoch
     assert [authorizer.may_publish(ALICE, topic, 0, False) for topic in "ab"] == [False, True]
-
-
-def test_the_changes_between_rules_are_told() -> None:
-    one, two, three = (rule(True, "publish", topic) for topic in "abc")
-    added, removed = ruleset(three, evolve(two, origin="there:2")).changes_from(ruleset(one, two))
-    assert (added, removed) == ([three], [one])
 
 
 def test_the_source_check_asks_for_the_publisher_wherever_it_is() -> None:

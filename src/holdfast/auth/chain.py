@@ -9,7 +9,7 @@ credentials, or this user. Then the next method is asked. An example, with a pas
     carol, any password            passwords: ignored; tokens: ignored; the chain denies
     no User Name, no password      all ignore it; the chain denies, or admits a guest where the listener allows that
 
-Everything else denies too: an exception, no answer in time, a User Name that is none. The next method is not asked
+Everything else denies too: an exception, no answer in time, an invalid user name. The next method is not asked
 then, because the failed one could have denied.
 
 A stranger must not learn which users exist. So all denials of credentials have one Reason Code, and take the same time:
@@ -41,7 +41,7 @@ from holdfast.auth.interfaces import (
     Principal,
     Verdict,
 )
-from holdfast.auth.usernames import is_no_username
+from holdfast.auth.names import is_no_username
 from holdfast.log.lasting_failure import LastingFailure
 from holdfast.wire.reasons import ReasonCode
 
@@ -74,7 +74,7 @@ class Entry:
         """Return the verdict if it is one that can be used."""
         if isinstance(verdict, Accepted):
             if is_no_username(verdict.username):
-                return Denied(_WRONG, f"authentication.{self.name} found a user name that is none")
+                return Denied(_WRONG, f"authentication.{self.name} found an invalid user name")
         elif not isinstance(verdict, Denied | Ignored):
             return self._failed(Failure(TypeError(f"a verdict of the type {type(verdict).__name__}")))
         self._failures.succeeded()

@@ -7,11 +7,18 @@ import re
 from holdfast.auth.interfaces import Credentials, Denied
 from holdfast.wire.reasons import ReasonCode
 
-#: a longer user name is none
+#: the most characters of a user name
 LONGEST_NAME = 255
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+#: JSON can escape them, UTF-8 has none
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 #: separates levels, or is a wildcard
 _TOPIC = re.compile(r"[+#/]")
+
+
+def is_no_username(name: str) -> bool:
+    """Tell whether no user can have this name: it is empty, or it has control characters."""
+    return not name or _CONTROL.search(name) is not None
 
 
 def name_problem(name: str) -> str | None:
@@ -23,7 +30,7 @@ def name_problem(name: str) -> str | None:
         return "is empty"
     if len(name) > LONGEST_NAME:
         return f"has more than {LONGEST_NAME} characters"
-    if _CONTROL.search(name):
+    if is_no_username(name) or _SURROGATE.search(name):
         return "has control characters"
     if _TOPIC.search(name):
         return "has one of the characters + # /"

@@ -103,7 +103,7 @@ def _user(rest: str) -> str:
     if not name:
         raise _InvalidLine("no name follows the word user")
     if name == GUEST:
-        raise _InvalidLine(f"{GUEST} is no User Name here; the lines before the first user are for guests")
+        raise _InvalidLine(f"{GUEST} cannot be a User Name here; the lines before the first user are for guests")
     return name
 
 

@@ -8,7 +8,6 @@ whose groups are unknown, there is one more subject: what rules allow to any gro
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from attrs import evolve, field, frozen
@@ -118,11 +117,6 @@ class Ruleset:
             for level in set(identity.expansions(template)):
                 expansions.setdefault(level, []).append(number)
         return expansions
-
-    def changes_from(self, earlier: Ruleset) -> tuple[list[Rule], list[Rule]]:
-        """Return the rules that are new, and those that are gone. A rule that only moves is neither."""
-        now, before = Counter(self.rules), Counter(earlier.rules)
-        return list((now - before).elements()), list((before - now).elements())
 
     def _compile(self) -> None:
         filters = 0

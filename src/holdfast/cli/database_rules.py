@@ -12,7 +12,7 @@ import click
 
 from holdfast.cli.broker_options import broker_options, load_config
 from holdfast.cli.pages import RULES as _PATH
-from holdfast.cli.pages import pages
+from holdfast.cli.pages import show_all
 from holdfast.cli.reporting import json_lines_option, json_option, say, show, show_json
 
 if TYPE_CHECKING:
@@ -107,11 +107,7 @@ def remove(number: int, config: Path | None, data_dir: str | None, storage: str 
 def list_rules(config: Path | None, data_dir: str | None, storage: str | None, as_json: bool) -> None:
     """List the rules of the database in their order. The first rule that matches decides."""
     with _access(config, data_dir, storage) as access:
-        for one in pages(access, _PATH):
-            if as_json:
-                show_json(one)
-            else:
-                show(_text(one))
+        show_all(access, _PATH, as_json, _text)
 
 
 def _place(before: int | None) -> dict[str, str]:

@@ -31,7 +31,7 @@ def doctor(config: Path | None, data_dir: str | None, storage: str | None, as_js
         settings = load_config(config, data_dir, storage, allow_anonymous=False)
     except ConfigError as error:
         findings += [
-            problem("configuration", str(each), "mend it; holdfast check-config FILE checks it alone")
+            problem("configuration", str(each), "correct it; holdfast check-config FILE checks it alone")
             for each in error.problems
         ]
     else:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
+
+from holdfast.cli.reporting import show, show_json
 
 if TYPE_CHECKING:
     from holdfast.access.interfaces import Access
@@ -21,3 +23,12 @@ def pages(access: Access, path: str) -> Iterator[dict[str, Any]]:
         if "cursor" not in page["meta"]:
             return
         arguments = {"cursor": page["meta"]["cursor"]}
+
+
+def show_all(access: Access, path: str, as_json: bool, text: Callable[[dict[str, Any]], str]) -> None:
+    """Show all objects of a list: each as one line of JSON, or as its ``text``."""
+    for one in pages(access, path):
+        if as_json:
+            show_json(one)
+        else:
+            show(text(one))

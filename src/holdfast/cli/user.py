@@ -15,7 +15,7 @@ from holdfast.cli.broker_options import broker_options, load_config
 from holdfast.cli.failures import Failed
 from holdfast.cli.new_password import read_password
 from holdfast.cli.pages import USERS as _PATH
-from holdfast.cli.pages import pages
+from holdfast.cli.pages import show_all
 from holdfast.cli.reporting import json_lines_option, json_option, say, show, show_json
 
 if TYPE_CHECKING:
@@ -112,11 +112,7 @@ def remove(name: str, config: Path | None, data_dir: str | None, storage: str | 
 def list_users(config: Path | None, data_dir: str | None, storage: str | None, as_json: bool) -> None:
     """List the users with their groups, in the order of their names."""
     with _access(config, data_dir, storage) as access:
-        for one in pages(access, _PATH):
-            if as_json:
-                show_json(one)
-            else:
-                show(_text(one))
+        show_all(access, _PATH, as_json, _text)
 
 
 def _path(name: str) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 #: days before the end of a certificate that are too few, and those that are few
 _URGENT_DAYS, _EARLY_DAYS = 7, 21
 
+_REMEDY = "correct it, see docs/operator/tls.md"
 _RENEW = "renew it; a running broker notices the new file"
 
 
@@ -28,11 +29,11 @@ def certificates(config: Config, now: Callable[[], float] = time.time) -> Iterat
         loaded = load_all(config, now())
     except ConfigError as error:
         for unusable in error.problems:
-            yield problem(unusable.key or unusable.file, unusable.message, "the broker does not start: mend it")
+            yield problem(unusable.key or unusable.file, unusable.message, f"the broker does not start: {_REMEDY}")
         return
     for name, tls in loaded.items():
         for warning in tls.contexts.warnings:
-            yield problem(f"listeners.{name}.tls.{warning.option}", warning.message, "mend it")
+            yield problem(f"listeners.{name}.tls.{warning.option}", warning.message, _REMEDY)
         for key in tls.contexts.keys:
             yield from _end(key, now())
             yield from _names(key)

@@ -58,7 +58,7 @@ def secret_file(path: Path, content: str) -> Iterator[Finding]:
     try:
         status = path.stat()
     except OSError as error:
-        yield problem(path, f"{content}: it cannot be read: {error.strerror}", "create it, or mend its path")
+        yield problem(path, f"{content}: it cannot be read: {error.strerror}", "create it, or correct its path")
         return
     if status.st_mode & (stat.S_IRWXO | stat.S_IWGRP):
         yield problem(path, f"{content}: others can use it ({_mode(status)})", f"chmod g-w,o= {path}")

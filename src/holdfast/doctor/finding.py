@@ -35,7 +35,7 @@ Check = Callable[[Config], Iterator[Finding]]
 
 
 def problem(subject: object, message: str, remedy: str) -> Finding:
-    """Return a finding that must be mended."""
+    """Return a finding that the operator must act on."""
     return Finding(Weight.PROBLEM, str(subject), message, remedy)
 
 

@@ -111,7 +111,7 @@ class ServiceMethod:
     def _groups(self, found: dict[str, object]) -> frozenset[str]:
         groups = found.get("groups", [])
         if not isinstance(groups, list) or not all(isinstance(group, str) for group in groups):
-            raise _Unusable("groups that are no list of strings")
+            raise _Unusable("groups that are not a list of strings")
         if len(groups) > _MOST_GROUPS:
             raise _Unusable(f"more than {_MOST_GROUPS} groups")
         superuser = found.get("is_superuser", False)
@@ -161,5 +161,5 @@ def _seconds(found: dict[str, object], name: str, most: float) -> float | None:
     if value is None:
         return None
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= _LAST_TIME:
-        raise _Unusable(f"{name} that is no number of seconds")
+        raise _Unusable(f"{name} that is not a number of seconds")
     return float(min(value, most))

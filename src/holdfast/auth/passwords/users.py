@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.auth.editing import remove_line, replace_lines, set_line
+from holdfast.auth.names import is_no_username
 from holdfast.auth.passwords.hashes import checked
 from holdfast.auth.user_file import InvalidUser, UserFormat, contents, entries, problem
-from holdfast.auth.usernames import is_no_username
 from holdfast.config.toml.file import display_name
 
 #: bytes of the longest name

@@ -13,7 +13,7 @@ from holdfast.auth.names import name_problem
 #: stand for the User Name and the Client Identifier in CONNECT
 USER_NAME, CLIENT_IDENTIFIER = "%u", "%c"
 
-#: a larger number is no time in seconds
+#: a larger number is not a time in seconds
 _LAST_TIME = 2**53
 
 Claims = Mapping[str, Any]
@@ -79,7 +79,7 @@ class ClaimRules:
                 what = "User Name" if wanted == USER_NAME else "Client Identifier"
                 raise ClaimRefused(f"its claim {name} is not the {what} of the client")
         elif not (_equal(found, wanted) or (isinstance(found, list) and any(_equal(one, wanted) for one in found))):
-            raise ClaimRefused(f"its claim {name} is not as required")
+            raise ClaimRefused(f"its claim {name} has not the required value")
 
     def _username(self, claims: Claims, credentials: Credentials) -> str:
         if not self.username_claim:
@@ -101,7 +101,7 @@ class ClaimRules:
         if isinstance(found, str):  # as in the claim scope [RFC 8693, 4.2]
             return frozenset(found.split())
         if not isinstance(found, list) or not all(isinstance(group, str) for group in found):
-            raise ClaimRefused(f"the groups in its claim {self.groups_claim} are no list of strings")
+            raise ClaimRefused(f"the groups in its claim {self.groups_claim} are not a list of strings")
         return frozenset(found)
 
 
@@ -131,5 +131,5 @@ def _time(claims: Claims, name: str) -> float | None:
     if found is None:
         return None
     if not isinstance(found, int | float) or isinstance(found, bool) or not 0 <= found <= _LAST_TIME:  # nan, too
-        raise ClaimRefused(f"its claim {name} is no time in seconds")
+        raise ClaimRefused(f"its claim {name} is not a time in seconds")
     return float(found)
