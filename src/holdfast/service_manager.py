@@ -1,8 +1,9 @@
 """Tells the service manager (systemd, ``Type=notify``) that the broker is ready, reloads, stops, and is alive.
 
 systemd names a datagram socket in the environment; see sd_notify(3). Without one, as in a terminal, nothing is told.
-The *watchdog* is fed only after the writer's thread has answered too: a broker whose reactor turns while its writer
-hangs acknowledges nothing any more, and systemd starts it anew. A database that is away hangs nothing.
+The *watchdog* is fed only after the writer's thread has answered too: if the writer hangs while
+the reactor turns, the broker acknowledges nothing, and systemd restarts it. The writer answers also while a database
+is away.
 """
 
 from __future__ import annotations

@@ -17,7 +17,10 @@ _COLUMNS = layouts.users.names
 _ALL = f"SELECT {_COLUMNS} FROM users"  # noqa: S608 - constants
 _ONE = f"{_ALL} WHERE username = ?"
 _PAGE = f"{_ALL} WHERE username > ? ORDER BY username LIMIT ?"
-_ADD = f"INSERT INTO users ({_COLUMNS}) VALUES (?, ?, ?, ?, ?) ON CONFLICT (username) DO NOTHING"  # noqa: S608
+_ADD = (
+    f"INSERT INTO users ({_COLUMNS}) VALUES (?, ?, ?, ?, ?)"  # noqa: S608 - constants
+    " ON CONFLICT (username) DO NOTHING"
+)
 _CHANGE = "UPDATE users SET password_hash = ?, groups_json = ?, changed_at = ? WHERE username = ?"
 _REHASH = "UPDATE users SET password_hash = ? WHERE username = ? AND password_hash = ?"
 _REMOVE = "DELETE FROM users WHERE username = ?"

@@ -26,7 +26,7 @@ txaio.use_twisted()  # Autobahn's protocol needs it before its import; autobahn.
 
 from autobahn.websocket.protocol import TrafficStats, WebSocketServerFactory, WebSocketServerProtocol  # noqa: E402
 
-from holdfast.transports.websocket.opening import Opening, Refused  # noqa: E402
+from holdfast.transports.websocket.opening import Opening, Refused  # noqa: E402 - after use_twisted()
 
 #: bytes that Autobahn is given at once, unless they are within one frame
 SLICE = 2048
