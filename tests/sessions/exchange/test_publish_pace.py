@@ -67,8 +67,22 @@ def test_a_client_that_goes_on_sending_is_not_read() -> None:
     _, client = held()
     client.raw(encode(p.Publish("t", b"x" * 70_000), 5))
     assert client.network.paused
+    client.broker.advance(10)  # now it is acted on, and takes 70 seconds
+    assert client.network.paused
     client.broker.advance(100)
     assert not client.network.paused
+
+
+def test_a_held_client_is_not_read_so_that_its_end_comes_after_its_messages() -> None:
+    broker = MemoryBroker(limits=Limits(messages_rate=Rate(10, 1)))
+    client = broker.client("c", 5)
+    client.raw(encode(p.Publish("t", b""), 5) * 30 + encode(p.Disconnect(), 5))
+    for _ in range(100):
+        if client.network.closed:
+            break
+        assert client.network.paused
+        broker.advance(0.1)
+    assert client.network.closed
 
 
 def test_a_client_that_leaves_while_it_is_held_leaves_no_timer() -> None:

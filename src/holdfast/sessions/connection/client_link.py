@@ -167,8 +167,12 @@ class IClientLink(Protocol):
     def take_retained_runs(self, taker: IRetainedRuns) -> None:
         """Take retained runs from now on."""
 
-    def hold(self) -> None:
-        """Act on no further packet until :meth:`release` has been called as often."""
+    def hold(self, reads: bool = True) -> None:
+        """Act on no further packet until :meth:`release` has been called as often.
+
+        Without ``reads`` the transport is not read meanwhile: then the end of the connection is noticed only after all
+        packets that came before it.
+        """
 
     def release(self) -> None:
         """Act on the packets that waited, in their order."""

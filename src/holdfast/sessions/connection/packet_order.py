@@ -83,6 +83,7 @@ class PacketOrder:
         "_flushes",
         "_heard_at",
         "_holds",
+        "_is_unread",
         "_network",
         "_parser",
         "_refuse",
@@ -117,6 +118,7 @@ class PacketOrder:
         self._take_retained_run: Callable[[RetainedRun], bool] = _take_none
         self._state = _Reading.READY
         self._holds = 0
+        self._is_unread = False  # until the next packet is acted on
         self._heard_at = clock.seconds()
 
     def receive(self, data: bytes) -> None:
@@ -147,15 +149,23 @@ class PacketOrder:
             self._parser.retained_taker = taker
             self._take_retained_run = taker.take
 
-    def hold(self) -> None:
-        """Act on no further packet until :meth:`release` has been called as often."""
+    def hold(self, reads: bool = True) -> None:
+        """Act on no further packet until :meth:`release` has been called as often.
+
+        Without ``reads`` the transport is not read meanwhile: then the end of the connection is noticed only after all
+        packets that came before it.
+        """
         self._holds += 1
+        if not reads:
+            self._is_unread = True
+            self._pause_if_full(0)  # while a packet is acted on, the running loop does it
 
     def release(self) -> None:
         """Act on the packets that waited, in their order."""
         self._holds -= 1
         if self._holds:
             return
+        self._is_unread = False
         if self._state is _Reading.PAUSED:
             self._state = _Reading.READY
             self._heard_at = self._clock.seconds()
@@ -230,7 +240,7 @@ class PacketOrder:
             if self._state is _Reading.ACTING:
                 self._state = _Reading.READY
                 if self._holds:
-                    self._pause_if_full(0 if rest else READ_AHEAD)
+                    self._pause_if_full(0 if rest or self._is_unread else READ_AHEAD)
             # Counted once for each piece of bytes: counting every packet would cost more.
             counters = self._counters
             counters.packets_received += parser.packets
