@@ -1,9 +1,9 @@
 """The rates of the PUBLISH packets of one Client (``limits.messages_rate`` and ``limits.bytes_rate``).
 
 How it works. Each PUBLISH is taken whole, and takes its tokens, perhaps more than there are. Without tokens left, the
-connection is held: the broker does not read it, and acts on no later packet, until a tenth of the rate's amount has come
-together again. A Client that goes on sending fills the network's buffers, then it cannot send. One that sends DISCONNECT
-and leaves is not noticed before all that it has sent. So nothing is dropped, and nobody else waits.
+connection is held: the broker does not read it, and acts on no later packet, until a tenth of the rate's amount has
+come together again. A Client that goes on sending fills the network's buffers, then it cannot send. One that sends
+DISCONNECT and leaves is not noticed before all that it has sent. So nothing is dropped, and nobody else waits.
 """
 
 from __future__ import annotations
