@@ -214,6 +214,8 @@ class World:
             Member(username, client_id, chance.choice([4, 5]), chance.random() < 0.6) for username, client_id in NAMES
         ]
         self.retained: dict[str, tuple[bytes, tuple[str | None, str]]] = {}
+        #: the rules by which each was permitted: it is not judged again before there are others
+        self.retained_under: dict[str, Model] = {}
         #: topic and publisher of all messages that were accepted
         self.accepted: dict[bytes, str] = {}
         self.shares: dict[bytes, list[list[Member]]] = {}
@@ -339,6 +341,7 @@ class World:
             return
         if retain and payload:
             self.retained[topic] = payload, (identity.username, client_id)
+            self.retained_under[topic] = self.model
         elif retain:
             self.retained.pop(topic, None)
         if not payload:
@@ -570,7 +573,8 @@ class World:
         assert self.model.may_receive(member.identity, topic), self.story(f"{member.client_id} got {packet}: denied")
         assert any(matches(each, topic) for each in member.ever), self.story(f"{member.client_id} got {packet}")
         if replayed and topic in self.retained and self.retained[topic][0] == payload:
-            may = self.model.may_keep(self.retained[topic][1], topic, self.strict)
+            may = self.retained_under.get(topic) is self.model
+            may = may or self.model.may_keep(self.retained[topic][1], topic, self.strict)
             assert may, self.story(f"{member.client_id} got {packet}, whose publisher may not retain it")
         member.owed.pop(payload, None)
         self.shares[payload] = [group for group in self.shares.get(payload, ()) if member not in group]
