@@ -171,7 +171,7 @@ class Member:
     will: p.Will | None = None
     subscriptions: dict[str, int] = field(factory=dict)
     is_restored: bool = False  #: away since a restart: its subscriptions are asked about when it is back
-    has_lost: bool = False  #: such a subscription is not allowed any more
+    lost: set[str] = field(factory=set)  #: those of them that some rules since then do not allow
     ever: set[str] = field(factory=set)  #: all filters that it had since its Session began
     #: the payloads that it has to receive, with topic and QoS
     owed: dict[bytes, tuple[str, int]] = field(factory=dict)
@@ -264,8 +264,10 @@ class World:
         assert (connack.reason_code == 0) is allowed, self.story(f"CONNECT with {will} by {member.identity}")
         if allowed:
             member.link, member.will = link, will
-            told, member.has_lost, member.is_restored = member.has_lost, False, False
-            if told and not self.withholds:
+            lost, member.lost, member.is_restored = member.lost, set(), False
+            # Where later rules allow such a subscription again, it may have ended before, or go on.
+            is_told = any(not self.model.grants(member.identity, split_shared(each)[1]) for each in lost)
+            if lost and not self.withholds and (is_told or link.network.closed):
                 assert link.network.closed, self.story(f"{member.client_id} was not told of its lost subscription")
                 self.log.append(f"{member.client_id} was disconnected as it came back")
                 self.ended(member, will_is_new=True)
@@ -468,7 +470,7 @@ class World:
                 del each.subscriptions[wanted]
             if lost:
                 revoked.append(each)
-                each.has_lost = each.has_lost or each.is_restored
+                each.lost.update(lost if each.is_restored else ())
             self.cut(each)
         ending = [each for each in revoked if each.link is not None and not self.withholds]
         for each in ending:  # their Wills are published somewhere in between
