@@ -87,9 +87,7 @@ def test_a_refusal_has_no_session_present_and_closes(version: int) -> None:
     assert client.network.closed
 
 
-@pytest.mark.parametrize(
-    "reason", [ReasonCode.QUOTA_EXCEEDED, ReasonCode.PACKET_TOO_LARGE, ReasonCode.USE_ANOTHER_SERVER]
-)
+@pytest.mark.parametrize("reason", [ReasonCode.PACKET_TOO_LARGE, ReasonCode.USE_ANOTHER_SERVER])
 @pytest.mark.parametrize("version", [3, 4])
 def test_a_refusal_mqtt_3_has_no_code_for_is_a_close(version: int, reason: ReasonCode) -> None:
     """There is no CONNACK [MQTT311-3.2.2-6]."""

@@ -253,4 +253,5 @@ def test_encode_publish_equals_encode() -> None:
 def test_return_codes_of_mqtt_3() -> None:
     """Reasons with a code in MQTT 3 get it; for the others, the connection is closed."""
     assert connect_return_code(ReasonCode.NOT_AUTHORIZED) is ConnectReturnCode.NOT_AUTHORIZED
-    assert connect_return_code(ReasonCode.QUOTA_EXCEEDED) is None
+    assert connect_return_code(ReasonCode.QUOTA_EXCEEDED) is ConnectReturnCode.SERVER_UNAVAILABLE
+    assert connect_return_code(ReasonCode.PACKET_TOO_LARGE) is None
