@@ -103,8 +103,8 @@ def test_clients_without_a_method_are_admitted_by_some_listeners_only(closed: Br
 def test_users_change_while_the_broker_runs(closed: BrokerProcess) -> None:
     """A removed user, and one with another password, are disconnected. The new password counts at once."""
     folder = closed.directory
-    set_user(folder, "bob", "pencil")
     broker = closed.start()
+    set_user(folder, "bob", "pencil")
     alice = Login(broker.port, "alice", "p\u00e4ncilIX")
     bob = Login(broker.port, "bob", "pencil")
     set_user(folder, "carol", "pencil")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from holdfast.auth.anonymous import AnonymousAuthenticator
 from holdfast.auth.interfaces import Principal
+from holdfast.auth.scram.users_file import UsersFile, remove_user, set_user
+from holdfast.auth.scram.verifier import Verifier, new_verifier
 from holdfast.authorization.present import PresentAuthorizer
 from holdfast.compose.authentication import AuthenticationParts, EndedIdentities
 from holdfast.config import load
@@ -22,8 +26,27 @@ def parts(folder: Path, text: str, **users: str) -> AuthenticationParts:
     """The parts of a configuration, with these users of SCRAM."""
     file = folder / "holdfast.toml"
     file.write_text(text)
-    known = {"s": users} if users else {}
-    return AuthenticationParts(config=load(file), authenticator=AnonymousAuthenticator(), scram_users=known)
+    return AuthenticationParts(
+        config=load(file),
+        authenticator=AnonymousAuthenticator(),
+        scram_files={"s": users_file(folder, users)} if users else {},
+    )
+
+
+def users_file(folder: Path, passwords: Mapping[str, str]) -> UsersFile:
+    """A file of SCRAM users with these passwords."""
+    path = folder / "s"
+    for user in UsersFile(path).known if path.exists() else ():
+        remove_user(path, user)
+    for user, password in passwords.items():
+        set_user(path, user, verifier(password))
+    return UsersFile(path)
+
+
+@cache
+def verifier(password: str) -> Verifier:
+    """The same verifier whenever it is asked for."""
+    return new_verifier(password, 4096)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +75,19 @@ def test_users_who_are_gone_or_have_another_password_end(tmp_path: Path) -> None
         parts(tmp_path, CLOSED + SCRAM, alice="1", bob="2", carol="3"),
         parts(tmp_path, CLOSED + SCRAM, alice="1", bob="9"),
     )
+    users = ("alice", "bob", "carol")
+    assert [ended(Principal("c", user, listener="a", method="s")) for user in users] == [False, True, True]
+
+
+def test_users_who_came_after_the_start_and_changed_before_the_reload_end(tmp_path: Path) -> None:
+    """The look at the file did not come in between, and begins anew with the reload."""
+    before = parts(tmp_path, CLOSED + SCRAM, alice="1")
+    for password in ("2", "9"):
+        set_user(tmp_path / "s", "bob", verifier(password))
+        before.scram_files["s"].users()  # an exchange reads the file
+    set_user(tmp_path / "s", "carol", verifier("3"))
+    before.scram_files["s"].users()
+    ended = EndedIdentities(before, parts(tmp_path, CLOSED + SCRAM, alice="1", bob="9"))
     users = ("alice", "bob", "carol")
     assert [ended(Principal("c", user, listener="a", method="s")) for user in users] == [False, True, True]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -81,6 +81,11 @@ def file_state(path: Path) -> object:
     except OSError as error:
         return error.errno
     return status.st_dev, status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def gone_or_changed(before: Mapping[str, object], after: Mapping[str, object]) -> frozenset[str]:
+    """Return the users of whom there is no such secret any more."""
+    return frozenset(user for user, secret in before.items() if after.get(user) != secret)
 
 
 def problem(name: str, line: int | None, message: str) -> ConfigError:

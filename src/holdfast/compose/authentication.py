@@ -15,6 +15,7 @@ from holdfast.auth.chain import Chain, Chains, EnhancedByListener, Entry
 from holdfast.auth.external import Surroundings, UnusableOption, external_method
 from holdfast.auth.interfaces import IAuthenticationMethod, IAuthenticator, IEnhancedAuthenticator, Principal
 from holdfast.auth.passwords.hashing_threads import HashingThreads
+from holdfast.auth.user_file import gone_or_changed
 from holdfast.compose.passwords import Passwords
 from holdfast.config import Config, ConfigError, ConfigProblem
 from holdfast.config.fields import Section
@@ -24,7 +25,7 @@ from holdfast.config.sections.methods.passwords import DatabaseUsersConfig, Hash
 
 if TYPE_CHECKING:
     from holdfast.auth.scram.mechanism import ScramAuthenticator
-    from holdfast.auth.scram.revocations import Users as ScramUsers
+    from holdfast.auth.scram.users_file import UsersFile
 
 
 @frozen(kw_only=True)
@@ -35,10 +36,8 @@ class AuthenticationParts:
     authenticator: IAuthenticator
     enhanced_authenticator: IEnhancedAuthenticator | None = None
     passwords: Passwords | None = None
-    #: the users of each file of SCRAM users, by the name of its method
-    scram_users: Mapping[str, Mapping[str, object]] = field(factory=dict)
-    #: what returns the present ones
-    scram_files: Mapping[str, ScramUsers] = field(factory=dict)
+    #: the files of SCRAM users, by the names of their methods
+    scram_files: Mapping[str, UsersFile] = field(factory=dict)
 
 
 class Authentication:
@@ -111,7 +110,7 @@ class Authentication:
         around = Surroundings(reactor=self._reactor, now=self._now, folder=config.folder, environment=self._environment)
         sections = config.authentication.methods
         methods: dict[str, IAuthenticationMethod] = {}
-        scram: dict[str, ScramAuthenticator] = {}
+        scram: dict[str, _Scram] = {}
         problems: list[ConfigProblem] = []
         passwords: Passwords | None = None
         hashed = {name: each for name, each in sections.items() if isinstance(each, HashedConfig)}
@@ -146,7 +145,7 @@ class Authentication:
         self,
         config: Config,
         methods: Mapping[str, IAuthenticationMethod],
-        scram: Mapping[str, ScramAuthenticator],
+        scram: Mapping[str, _Scram],
         passwords: Passwords | None,
     ) -> AuthenticationParts:
         """Return the chain of each listener."""
@@ -160,14 +159,13 @@ class Authentication:
             chains[listener_name] = Chain(entries, guests=listener.allow_anonymous, clock=self._reactor)
             for name in names:
                 if name in scram:
-                    enhanced[listener_name] = scram[name]
+                    enhanced[listener_name] = scram[name].authenticator
         return AuthenticationParts(
             config=config,
             authenticator=Chains(chains),
             enhanced_authenticator=EnhancedByListener(enhanced) if enhanced else None,
             passwords=passwords,
-            scram_users={name: each.users for name, each in scram.items()},
-            scram_files={name: each.present for name, each in scram.items()},
+            scram_files={name: each.file for name, each in scram.items()},
         )
 
     def use(self, parts: AuthenticationParts) -> EndedIdentities:
@@ -203,16 +201,17 @@ class EndedIdentities:
         self._config = after.config
         self._types = {name: type(each) for name, each in before.config.authentication.methods.items()}
         self._changed = {
-            name: _gone_or_changed(before.scram_users[name], users)
-            for name, users in after.scram_users.items()
-            if name in before.scram_users
+            # Not only those in the file when it was composed: users have logged in and changed since.
+            name: before.scram_files[name].take_gone() | gone_or_changed(before.scram_files[name].known, file.known)
+            for name, file in after.scram_files.items()
+            if name in before.scram_files
         }
         if before.passwords is not None and after.passwords is not None:
             for name, file in after.passwords.files.items():
                 old = before.passwords.files.get(name)
                 # A file that stays tells its changes itself: it knows which hashes are only better ones.
                 if old is not None and old is not file:
-                    self._changed[name] = _gone_or_changed(old.users, file.users)
+                    self._changed[name] = gone_or_changed(old.users, file.users)
 
     def __call__(self, principal: Principal) -> bool:
         """Tell whether the identity of a Principal has ended."""
@@ -230,11 +229,6 @@ class EndedIdentities:
         return principal.username in self._changed.get(method, ())
 
 
-def _gone_or_changed(before: Mapping[str, object], after: Mapping[str, object]) -> frozenset[str]:
-    """Return the users of whom there is no such secret any more."""
-    return frozenset(user for user, secret in before.items() if after.get(user) != secret)
-
-
 def _external(config: Config, name: str, section: Section, around: Surroundings) -> IAuthenticationMethod:
     """Return a method that relies on others for the proof of identity."""
     try:
@@ -243,11 +237,19 @@ def _external(config: Config, name: str, section: Section, around: Surroundings)
         raise ConfigError([config.method_problem(name, unusable.key, str(unusable))]) from None
 
 
-def _scram(config: Config, name: str, path: str) -> ScramAuthenticator:
+@frozen
+class _Scram:
+    """An authenticator for SCRAM-SHA-256, and the file of its users."""
+
+    authenticator: ScramAuthenticator
+    file: UsersFile
+
+
+def _scram(config: Config, name: str, path: str) -> _Scram:
     """Return the authenticator for SCRAM-SHA-256."""
     from holdfast.auth.scram.mechanism import ScramAuthenticator
     from holdfast.auth.scram.secret_file import persistent_secret
     from holdfast.auth.scram.users_file import UsersFile
 
-    users = UsersFile(config.absolute(path))
-    return ScramAuthenticator(users.users, persistent_secret(config.data_dir / "holdfast.secret"), name)
+    file = UsersFile(config.absolute(path))
+    return _Scram(ScramAuthenticator(file.users, persistent_secret(config.data_dir / "holdfast.secret"), name), file)

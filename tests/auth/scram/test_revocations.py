@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from twisted.internet.task import Clock
 
 from holdfast.auth.interfaces import Principal
@@ -27,7 +28,7 @@ def test_users_who_are_gone_or_have_another_password_are_revoked_and_no_others(t
         revoked.append([str(each.username) for each in PEOPLE if matching(each)])
 
     file = UsersFile(path)
-    service = Revocations({"scram": file.users}, clock, note)
+    service = Revocations({"scram": file}, clock, note)
     service.startService()
     clock.advance(LOOK_INTERVAL)
     remove_user(path, "alice")
@@ -44,3 +45,29 @@ def test_users_who_are_gone_or_have_another_password_are_revoked_and_no_others(t
     assert len(revoked) == 1
     service.stopService()
     assert not clock.getDelayedCalls()
+
+
+@pytest.mark.parametrize("change", ["removed", "changed", "removed and added again"])
+def test_a_user_who_came_logged_in_and_changed_between_two_looks_is_revoked(tmp_path: Path, change: str) -> None:
+    """Exchanges have read the file meanwhile, so no single reading of the look shows the change."""
+    path, clock = tmp_path / "users", Clock()
+    set_user(path, "alice", new_verifier("pencil", 4096))
+    file = UsersFile(path)
+    revoked: list[bool] = []
+    service = Revocations({"scram": file}, clock, lambda matching: revoked.extend(map(matching, PEOPLE)))
+    service.startService()
+    verifier = new_verifier("pencil", 4096)
+    set_user(path, "bob", verifier)
+    assert "bob" in file.users()  # his exchange reads the file
+    if change == "changed":
+        set_user(path, "bob", new_verifier("eraser", 4096))
+    else:
+        remove_user(path, "bob")
+    file.users()  # an exchange of somebody else
+    if change == "removed and added again":
+        set_user(path, "bob", verifier)
+    clock.advance(LOOK_INTERVAL)
+    assert revoked == [False, True, False]
+    clock.advance(LOOK_INTERVAL)
+    assert len(revoked) == 3
+    service.stopService()

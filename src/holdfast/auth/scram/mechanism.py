@@ -44,24 +44,18 @@ class ScramAuthenticator:
         name: str = "",
         new_nonce: Callable[[], str] = secrets.token_hex,
     ) -> None:
-        #: returns the present users
-        self.present = users
+        self._users = users
         self._key = key
         self._name = name
         self._new_nonce = new_nonce
         self._known = users()
         self._unknown_users = UnknownUserVerifiers(self._known, key)
 
-    @property
-    def users(self) -> Mapping[str, Verifier]:
-        """The present users."""
-        return self.present()
-
     def begin(self, method: str, credentials: Credentials) -> ScramExchange | None:
         """Return a new exchange; None for any other method."""
         if method != METHOD:
             return None
-        users = self.present()
+        users = self._users()
         if users is not self._known:
             self._known, self._unknown_users = users, UnknownUserVerifiers(users, self._key)
         return ScramExchange(self.verifier, self._new_nonce(), credentials, self._name)

@@ -1,7 +1,7 @@
 """Users of SCRAM who are gone from their file, or have another password there, are revoked.
 
 An exchange reads a changed file by itself, but clients that are connected begin none. So the files are looked at every
-few seconds, too.
+few seconds, too. A look takes all changes that were read since the look before, also those that an exchange has read.
 """
 
 from __future__ import annotations
@@ -12,14 +12,11 @@ from twisted.application.service import Service
 from twisted.internet.interfaces import IReactorTime
 
 from holdfast.auth.interfaces import Principal
-from holdfast.auth.scram.verifier import Verifier
+from holdfast.auth.scram.users_file import UsersFile
 from holdfast.scheduling.periodic import PeriodicJob
 
 #: seconds between two looks at the files
 LOOK_INTERVAL = 2.0
-
-#: returns the present users of a file: another mapping after each change
-Users = Callable[[], Mapping[str, Verifier]]
 
 
 class Revocations(Service):
@@ -27,12 +24,11 @@ class Revocations(Service):
 
     def __init__(
         self,
-        files: Mapping[str, Users],
+        files: Mapping[str, UsersFile],
         clock: IReactorTime,
         revoke: Callable[[Callable[[Principal], bool]], object],
     ) -> None:
         self._files = files
-        self._known = {name: users() for name, users in files.items()}
         self._revoke = revoke
         self._job = PeriodicJob(self._look, name="the look at the users of SCRAM", interval=LOOK_INTERVAL, clock=clock)
 
@@ -47,12 +43,9 @@ class Revocations(Service):
         self._job.stop()
 
     def _look(self) -> None:
-        for name, users in self._files.items():
-            before, now = self._known[name], users()
-            if now is before:
-                continue
-            self._known[name] = now
-            gone = frozenset(user for user, verifier in before.items() if now.get(user) != verifier)
+        for name, file in self._files.items():
+            file.users()
+            gone = file.take_gone()
             if gone:
                 self._revoke(_users_of(name, gone))
 

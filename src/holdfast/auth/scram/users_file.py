@@ -9,7 +9,7 @@ from twisted.logger import Logger
 
 from holdfast.auth.editing import remove_line, set_line
 from holdfast.auth.scram.verifier import Verifier, parsed, prepared
-from holdfast.auth.user_file import UserFormat, file_state, read_users
+from holdfast.auth.user_file import UserFormat, file_state, gone_or_changed, read_users
 from holdfast.config.problems import ConfigError
 
 
@@ -30,7 +30,9 @@ class UsersFile:
         self._path = path
         # Before the reading: a change in between is seen at the next call.
         self._seen = file_state(path)
-        self._users = read_users(self._path, _FORMAT)
+        #: the users of the last reading
+        self.known: Mapping[str, Verifier] = read_users(self._path, _FORMAT)
+        self._gone: set[str] = set()
 
     def users(self) -> Mapping[str, Verifier]:
         """Return the present users of the file: another mapping after each change.
@@ -42,15 +44,25 @@ class UsersFile:
             # Noted first, so that a file with problems is read and logged once, not for each client.
             self._seen = state
             try:
-                self._users = read_users(self._path, _FORMAT)
-                self._log.info("{path}: read again, {count} users", path=self._path, count=len(self._users))
+                before, self.known = self.known, read_users(self._path, _FORMAT)
+                self._gone.update(gone_or_changed(before, self.known))
+                self._log.info("{path}: read again, {count} users", path=self._path, count=len(self.known))
             except ConfigError as error:
                 self._log.error(
                     "{problem} ({count} problems in all; until they are solved, the users before the change count)",
                     problem=error.problems[0],
                     count=len(error.problems),
                 )
-        return self._users
+        return self.known
+
+    def take_gone(self) -> frozenset[str]:
+        """Return the users of whom a reading has found another verifier or none, since the call before.
+
+        A user who was added, has logged in and was changed between two calls is among them: the login read the file.
+        """
+        gone = frozenset(self._gone)
+        self._gone.clear()
+        return gone
 
 
 def set_user(path: Path, username: str, verifier: Verifier) -> bool:
