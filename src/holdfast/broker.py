@@ -9,7 +9,7 @@ from twisted.application.service import IService, Service
 from twisted.internet.defer import Deferred, DeferredList, inlineCallbacks
 from twisted.logger import Logger
 
-from holdfast.admin.control import ControlSocket, ControlUnusable
+from holdfast.admin.http.control import ControlSocket, ControlUnusable
 from holdfast.config import ConfigError
 from holdfast.listening import CannotListen, Listening
 from holdfast.process import complain

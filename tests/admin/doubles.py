@@ -8,7 +8,10 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail, succeed
 
 from holdfast.admin.address import API_PREFIX
-from holdfast.admin.calls import Answer, Call
+from holdfast.admin.callers.operators import this_operator
+from holdfast.admin.calls.call import Answer, Call
+from holdfast.admin.calls.problems import PROBLEM
+from holdfast.admin.routing.table import RoutingTable
 from holdfast.compose import compose_api
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.retained.administration import Administration
@@ -60,6 +63,7 @@ class Desk:
             location="memory",
             merger=self._merger(),
         )
+        self.table = RoutingTable(self.api.routes)
 
     def _merger(self) -> Merger | None:
         store = self.broker.store
@@ -76,7 +80,7 @@ class Desk:
         if isinstance(body, dict):
             body = json.dumps(body)
         sent = body.encode() if isinstance(body, str) else body
-        answering = self.api.answer(Call(method, API_PREFIX + path, arguments, sent))
+        answering = self.table.answer(Call(method, API_PREFIX + path, arguments, sent, this_operator()))
         self.broker.settle()
         answer: Answer = result_of(answering)
         return answer
@@ -91,7 +95,8 @@ class Desk:
         """Make a call that is refused; return status, code and message."""
         answer = self.answer(method, path, body, **arguments)
         content = json.loads(answer.body)
-        assert set(content) == {"code", "message"}
+        assert answer.content_type == PROBLEM
+        assert content["status"] == answer.status
         return answer.status, content["code"], content["message"]
 
     def export(self, **arguments: str) -> bytes:

@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 
-from holdfast.admin.apis import UNANSWERED, APIs
-from holdfast.admin.bans import BANS_PREFIX, BanAPI
-from holdfast.admin.calls import Answer, Call
-from holdfast.admin.operators import Operator
+from holdfast.admin.accounts.bans import BANS_PREFIX, BanAPI
+from holdfast.admin.callers.caller import Caller, Scope
+from holdfast.admin.calls.call import Answer, Call
+from holdfast.admin.routing.table import RoutingTable
 from holdfast.auth.failures.ban import Ban
 from holdfast.auth.failures.bans import Bans
 from holdfast.auth.failures.exempt import Exempt
 from tests.storage.doubles import result_of
 
 NOW = 1_800_000_000
+ALICE = Caller("alice", 1000, frozenset({Scope.ADMIN}))
 
 
 class Office:
@@ -32,7 +33,7 @@ class Office:
         self.broken = False
         self.writing: Deferred[None] | None = None
         api = BanAPI(self.bans, now=lambda: NOW * 1000, store=self._store, apply=self.applied.append)
-        self.apis = APIs({BANS_PREFIX: api}, self._witness)
+        self.table = RoutingTable(api.routes, self._witness)
 
     def _store(self, kept: Iterable[Ban]) -> Deferred[None]:
         if self.broken:
@@ -41,13 +42,13 @@ class Office:
         return self.writing or succeed(None)
 
     def _witness(self, call: Call, answer: Answer) -> None:
-        self.witnessed.append((call.method, call.operator.name, answer.status))
+        self.witnessed.append((call.method, call.caller.name, answer.status))
 
     def call(self, method: str, path: str = "", body: object = None) -> tuple[int, Any]:
         """Make a call as the local user alice; return status and content."""
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        call = Call(method, BANS_PREFIX + path, {}, data, Operator("alice", 1000))
-        found: Answer = result_of(self.apis.answer(call))
+        call = Call(method, BANS_PREFIX + path, {}, data, ALICE)
+        found: Answer = result_of(self.table.answer(call))
         return found.status, json.loads(found.body) if found.body else None
 
 
@@ -73,12 +74,12 @@ def test_a_caller_that_leaves_neither_halves_a_change_nor_hides_it(office: Offic
     writing: Deferred[None] = Deferred()
     office.writing = writing
     body = json.dumps({"as": "username", "who": "bob"}).encode()
-    answering = office.apis.answer(Call("POST", BANS_PREFIX, {}, body, Operator("alice", 1000)))
+    answering = office.table.answer(Call("POST", BANS_PREFIX, {}, body, ALICE))
     answering.addErrback(lambda failure: failure.trap(CancelledError))
     answering.cancel()
-    assert office.witnessed == [("POST", "alice", UNANSWERED)]
     assert office.applied == []
     writing.callback(None)
+    assert office.witnessed == [("POST", "alice", 200)]
     assert office.applied == list(office.bans) == office.stored
     assert len(office.applied) == 1
 
@@ -137,4 +138,4 @@ def test_other_calls_are_refused(office: Office, method: str, path: str, status:
 
 
 def test_other_paths_are_not_found(office: Office) -> None:
-    assert result_of(office.apis.answer(Call("GET", f"{BANS_PREFIX}x", {}))).status == 404
+    assert result_of(office.table.answer(Call("GET", f"{BANS_PREFIX}x", {}))).status == 404

@@ -13,9 +13,9 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.task import Clock
 
 from holdfast.admin.address import SocketAddress
-from holdfast.admin.calls import answer
-from holdfast.admin.control import ControlSocket, ControlUnusable
-from holdfast.admin.site import APISite
+from holdfast.admin.calls.call import answer
+from holdfast.admin.http.control import ControlSocket, ControlUnusable
+from holdfast.admin.http.site import APISite
 from tests.storage.doubles import result_of
 
 

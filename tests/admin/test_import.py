@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.python.failure import Failure
 
-from holdfast.admin import merging
+from holdfast.admin.retained import merging
 from holdfast.messages import ChangeKind, ChangeOrigin
 from holdfast.retained.importing.chunk import MergedChunk
 from holdfast.retained.importing.jobs import read_job

@@ -12,7 +12,8 @@ from twisted.internet.defer import Deferred, fail
 from twisted.logger import LogEvent
 
 from holdfast.admin.address import API_PREFIX
-from holdfast.admin.calls import Answer, Call
+from holdfast.admin.callers.operators import this_operator
+from holdfast.admin.calls.call import Answer, Call
 from holdfast.retained.quota.limits import RetainerLimits
 from holdfast.retained.store.values import Listing
 from holdfast.tickets import FailureKind, StorageFailure
@@ -290,7 +291,7 @@ def test_a_change_that_cannot_be_stored_is_reported() -> None:
     desk = Desk(store=DelayedStore)
     answers: list[Answer] = []
     body = json.dumps({"topic": "a", "payload": "1"}).encode()
-    desk.api.answer(Call("POST", API_PREFIX + "/messages", {}, body)).addCallback(answers.append)
+    desk.table.answer(Call("POST", API_PREFIX + "/messages", {}, body, this_operator())).addCallback(answers.append)
     assert answers == []
     desk.broker.store.commit(StorageFailure(FailureKind.FULL, "no space left"))
     assert (answers[0].status, json.loads(answers[0].body)["message"]) == (503, "no space left")
@@ -316,7 +317,8 @@ def test_a_cancelled_call_stops() -> None:
 
     desk.broker.store.listing = listing
     outcome: list[object] = []
-    answering = desk.api.answer(Call("GET", API_PREFIX + "/messages", {})).addBoth(outcome.append)
+    call = Call("GET", API_PREFIX + "/messages", {}, b"", this_operator())
+    answering = desk.table.answer(call).addBoth(outcome.append)
     answering.cancel()
     assert len(outcome) == 1
     assert len(waiting) == 1

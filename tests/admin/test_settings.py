@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.admin.settings_view import shown
+from holdfast.admin.retained.settings_view import shown
 from holdfast.config.fields import Option, Section, Subsection, described
 from holdfast.config.reader import Reader
 from holdfast.config.sections.retainer import RetainerConfig, TopicQuotaConfig

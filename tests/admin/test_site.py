@@ -15,8 +15,9 @@ from twisted.logger import LogEvent
 from twisted.python.failure import Failure
 from twisted.web.server import Site
 
-from holdfast.admin.calls import NDJSON, Answer, Call, answer
-from holdfast.admin.site import APISite, longest_body
+from holdfast.admin.callers.operators import UNKNOWN
+from holdfast.admin.calls.call import NDJSON, Answer, Call, answer
+from holdfast.admin.http.site import APISite, longest_body
 from tests.admin.doubles import Desk
 
 PATH = "/api/v5/mqtt/retainer"
@@ -65,7 +66,7 @@ class HTTPClient:
 
 
 def desk_line(desk: Desk) -> HTTPClient:
-    return HTTPClient(desk.api.answer)
+    return HTTPClient(desk.table.answer)
 
 
 def test_a_call() -> None:
@@ -97,7 +98,7 @@ def test_a_call() -> None:
 def test_bad_requests_get_an_answer_in_json(target: str, status: int) -> None:
     found, _, body = desk_line(Desk()).ask(f"GET {target} HTTP/1.1")
     assert found == status
-    assert set(json.loads(body)) == {"code", "message"}
+    assert json.loads(body)["status"] == status
 
 
 @pytest.mark.parametrize("announced", [True, False])
@@ -120,7 +121,7 @@ def test_a_body_within_the_limit_arrives() -> None:
     calls: list[Call] = []
     line = HTTPClient(lambda call: succeed(calls.append(call) or answer({})))  # type: ignore[func-returns-value]
     assert line.ask("POST / HTTP/1.1", "Content-Length: 1000", body=b"x" * 1000)[0] == 200
-    assert calls == [Call("POST", "/", {}, b"x" * 1000)]
+    assert calls == [Call("POST", "/", {}, b"x" * 1000, UNKNOWN)]
     assert longest_body(1 << 20) == 18 << 20
     assert longest_body(0) > 2 << 28
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
-from holdfast.admin.calls import DONE, Call
-from holdfast.admin.operators import Operator
+from holdfast.admin.callers.caller import Caller
+from holdfast.admin.calls.call import DONE, Call
 from holdfast.audit.audit import CONNECTED, KINDS, OPERATED, REFUSED, REJECTED, Audit
 from holdfast.audit.limits import WINDOW
 from holdfast.auth.interfaces import Credentials, Denied, IAuthenticator, Principal
@@ -232,7 +232,7 @@ def test_a_denial_names_user_action_and_topic_and_is_limited_for_each_user() -> 
 
 def test_an_operators_change_names_the_operator() -> None:
     book = Book()
-    call = Call("DELETE", "/api/v5/banned/username/bob", {}, b"secret", Operator("root", 0))
+    call = Call("DELETE", "/api/v5/banned/username/bob", {}, b"secret", Caller("root", 0))
     witness_of(book.audit)(call, DONE)
     (event,) = book.written()
     assert (event["operator"], event["uid"], event["status"]) == ("root", 0, 204)

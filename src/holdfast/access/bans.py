@@ -45,7 +45,8 @@ class _StandIn:
     def __init__(self, config: Config) -> None:
         from twisted.internet.defer import Deferred, execute
 
-        from holdfast.admin.bans import BanAPI
+        from holdfast.admin.accounts.bans import BanAPI
+        from holdfast.admin.routing.table import RoutingTable
         from holdfast.auth.failures.ban_file import load_bans, store_bans
         from holdfast.auth.failures.bans import Bans
         from holdfast.auth.failures.exempt import Exempt
@@ -59,15 +60,16 @@ class _StandIn:
         def store(kept: Iterable[Ban]) -> Deferred[None]:
             return execute(store_bans, folder, kept)
 
-        self._api = BanAPI(bans, now=lambda: time.time_ns() // 1_000_000, store=store, apply=lambda _ban: None)
+        api = BanAPI(bans, now=lambda: time.time_ns() // 1_000_000, store=store, apply=lambda _ban: None)
+        self._table = RoutingTable(api.routes)
 
     def call(self, method: str, path: str, *, body: bytes = b"") -> Any:
         """Return the content of the answer."""
-        from holdfast.admin.calls import Call
-        from holdfast.admin.operators import this_operator
+        from holdfast.admin.callers.operators import this_operator
+        from holdfast.admin.calls.call import Call
 
         answers: list[Any] = []
-        self._api.answer(Call(method, path, {}, body, this_operator())).addBoth(answers.append)
+        self._table.answer(Call(method, path, {}, body, this_operator())).addBoth(answers.append)
         if not answers:
             raise Inaccessible("the bans are being changed by another call")
         return content_of(answers[0].status, answers[0].body)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
@@ -22,14 +22,15 @@ from holdfast.access.interfaces import NO_ARGUMENTS, Access, Arguments, Inaccess
 from holdfast.accounts.rules import Rules
 from holdfast.accounts.users import Users
 from holdfast.admin.address import API_PREFIX
-from holdfast.admin.apis import API, APIs
-from holdfast.admin.calls import Answer, Call
-from holdfast.admin.operators import this_operator
-from holdfast.admin.retainer import RetainerAPI
+from holdfast.admin.callers.operators import this_operator
+from holdfast.admin.calls.call import Answer, Call
+from holdfast.admin.retained.retainer import RetainerAPI
+from holdfast.admin.routing.route import Route
+from holdfast.admin.routing.table import RoutingTable
 from holdfast.auth.passwords.hashes import new_hash
 from holdfast.authorization.loading import read_sources
 from holdfast.compose import compose_api, compose_retainer
-from holdfast.compose.accounts import compose_account_apis, hash_parameters_of
+from holdfast.compose.accounts import compose_account_routes, hash_parameters_of
 from holdfast.config import Config
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.retained.administration import Administration
@@ -55,8 +56,8 @@ class StandIn:
 
     reaches_subscribers = False
 
-    def __init__(self, apis: APIs, store: str, clock: Clock) -> None:
-        self._apis = apis
+    def __init__(self, table: RoutingTable, store: str, clock: Clock) -> None:
+        self._table = table
         self._store = store
         self._clock = clock
         self._interrupted = False
@@ -84,7 +85,7 @@ class StandIn:
 
     def _answer(self, method: str, path: str, arguments: Arguments, body: bytes) -> Answer:
         whole = path if path.startswith("/api/") else API_PREFIX + path
-        answer: Answer = self._result(self._apis.answer(Call(method, whole, arguments, body, this_operator())))
+        answer: Answer = self._result(self._table.answer(Call(method, whole, arguments, body, this_operator())))
         return answer
 
     @contextmanager
@@ -133,11 +134,11 @@ def standing_in(config: Config) -> Iterator[Access]:
         now=_milliseconds, executor=SynchronousExecutor(waits_for_turn=True), reading_executor=SynchronousExecutor,
         upgrade_command=config.upgrade_command,
     )  # fmt: skip
-    accounts = _account_apis(config, durable)
+    accounts = _account_routes(config, durable)
     durable.open()
     try:
-        apis = APIs({API_PREFIX: _api_of(config, durable, clock), **accounts})
-        yield StandIn(apis, shown(config.storage.url), clock)
+        table = RoutingTable([*_api_of(config, durable, clock).routes, *accounts])
+        yield StandIn(table, shown(config.storage.url), clock)
     finally:
         failures: list[Failure] = []
         durable.close().addErrback(failures.append)
@@ -173,13 +174,13 @@ def _api_of(config: Config, durable: DurableStore, clock: Clock) -> RetainerAPI:
     )
 
 
-def _account_apis(config: Config, durable: DurableStore) -> Mapping[str, API]:
-    """Return the APIs about users and rules. The files with rules are read when a rule changes."""
+def _account_routes(config: Config, durable: DurableStore) -> tuple[Route, ...]:
+    """Return the routes of the calls about users and rules. The files with rules are read when a rule changes."""
     users = Users(durable, now=_milliseconds, kept=False, required=False)
     sources = cache(partial(read_sources, config))
     rules = Rules(durable, sources=sources, present=None, now=_milliseconds, in_thread=execute)
     parameters = hash_parameters_of(config)
-    return compose_account_apis(users, rules, lambda password: execute(new_hash, password, parameters))
+    return compose_account_routes(users, rules, lambda password: execute(new_hash, password, parameters))
 
 
 def _recorded(retainer: RetainerConfig, durable: DurableStore) -> RetainerConfig:

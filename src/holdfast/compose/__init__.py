@@ -19,14 +19,13 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from holdfast.admin.address import API_PREFIX
-from holdfast.admin.apis import API, APIs
-from holdfast.admin.bans import BANS_PREFIX
-from holdfast.admin.control import ControlSocket
-from holdfast.admin.reload import RELOAD_PATH, ReloadAPI
-from holdfast.admin.retainer import RetainerAPI
-from holdfast.admin.settings import Settings
-from holdfast.admin.site import APISite, longest_body
+from holdfast.admin.broker.reload import ReloadAPI
+from holdfast.admin.http.control import ControlSocket
+from holdfast.admin.http.site import APISite, longest_body
+from holdfast.admin.retained.retainer import RetainerAPI
+from holdfast.admin.retained.settings import Settings
+from holdfast.admin.routing.openapi import OpenAPI
+from holdfast.admin.routing.table import RoutingTable
 from holdfast.auth.failures.ban_file import load_bans
 from holdfast.auth.failures.bans import Bans
 from holdfast.auth.failures.exempt import Exempt
@@ -34,7 +33,7 @@ from holdfast.auth.interfaces import Principal
 from holdfast.auth.passwords.hashes import new_hash
 from holdfast.auth.passwords.hashing_threads import HashingThreads
 from holdfast.broker import BrokerService
-from holdfast.compose.accounts import compose_account_apis, compose_accounts, hash_parameters_of
+from holdfast.compose.accounts import compose_account_routes, compose_accounts, hash_parameters_of
 from holdfast.compose.audit import compose_audit, denials_of, open_audit, witness_of
 from holdfast.compose.authentication import Authentication
 from holdfast.compose.failures import compose_ban_api, compose_failures
@@ -272,17 +271,14 @@ def compose_broker(
         service_manager=service_manager,
     )  # fmt: skip
     ban_api = compose_ban_api(config, bans, sessions.registry, reactor, now)
-    account_apis = compose_account_apis(
+    account_routes = compose_account_routes(
         accounts.users,
         accounts.rules,
         lambda password: threads.run(partial(new_hash, password, hash_parameters_of(reloads.config))),
     )
-    others: Mapping[str, API] = {BANS_PREFIX: ban_api, RELOAD_PATH: ReloadAPI(reloads.reload)}
-    site = APISite(
-        APIs({API_PREFIX: api, **others, **account_apis}, witness_of(audit), finished=account_apis).answer,
-        longest_body(config.retainer.max_payload_size),
-        reactor,
-    )
+    routes = [*api.routes, *account_routes, *ban_api.routes, *ReloadAPI(reloads.reload).routes]
+    table = RoutingTable([*routes, OpenAPI(routes, version()).route], witness_of(audit))
+    site = APISite(table.answer, longest_body(config.retainer.max_payload_size), reactor)
     return BrokerService(
         reactor=reactor,
         lock=DirectoryLock(config.data_dir),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from attrs import frozen
@@ -14,9 +14,9 @@ from holdfast.accounts.renewal import Renewal
 from holdfast.accounts.rule_rows import rules_in
 from holdfast.accounts.rules import Rules
 from holdfast.accounts.users import Users
-from holdfast.admin.apis import API
-from holdfast.admin.rules import RULES_PREFIX, RuleAPI
-from holdfast.admin.users import USERS_PREFIX, HashPassword, UserAPI
+from holdfast.admin.accounts.rules import RuleAPI
+from holdfast.admin.accounts.users import HashPassword, UserAPI
+from holdfast.admin.routing.route import Route
 from holdfast.auth.passwords.hashes import HashParameters
 from holdfast.authorization.loading import authorizer_of, read_sources
 from holdfast.authorization.present import PresentAuthorizer
@@ -77,6 +77,6 @@ def hash_parameters_of(config: Config) -> HashParameters:
     return HashParameters() if section is None else HashParameters(section.memory // 1024, section.passes)
 
 
-def compose_account_apis(users: Users, rules: Rules, hash_password: HashPassword) -> Mapping[str, API]:
-    """Return the APIs about users and rules, by their prefixes. ``hash_password`` may raise Busy."""
-    return {USERS_PREFIX: UserAPI(users, hash_password), RULES_PREFIX: RuleAPI(rules)}
+def compose_account_routes(users: Users, rules: Rules, hash_password: HashPassword) -> tuple[Route, ...]:
+    """Return the routes of the calls about users and rules. ``hash_password`` may raise Busy."""
+    return (*UserAPI(users, hash_password).routes, *RuleAPI(rules).routes)

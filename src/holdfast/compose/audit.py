@@ -9,8 +9,8 @@ from pathlib import Path
 
 from twisted.internet.interfaces import IReactorTime
 
-from holdfast.admin.apis import Witness
-from holdfast.admin.calls import Answer, Call
+from holdfast.admin.calls.call import Answer, Call
+from holdfast.admin.routing.table import Witness
 from holdfast.audit.audit import CONNECTED, DENIED, DISCONNECTED, KINDS, OPERATED, Audit, IAudit
 from holdfast.audit.sinks import FileSink, JournalSink, Sink
 from holdfast.auth.denials import Denied
@@ -90,8 +90,8 @@ def witness_of(audit: IAudit) -> Witness:
     """Return the function that tells the audit log of operators' changes."""
 
     def witness(call: Call, answer: Answer) -> None:
-        fields = {"operator": call.operator.name, "uid": call.operator.uid, "method": call.method, "path": call.path,
+        fields = {"operator": call.caller.name, "uid": call.caller.uid, "method": call.method, "path": call.path,
                   "status": answer.status, "arguments": dict(call.arguments) or None, **answer.note}  # fmt: skip
-        audit.tell(OPERATED, call.operator.name, fields)
+        audit.tell(OPERATED, call.caller.name, fields)
 
     return witness

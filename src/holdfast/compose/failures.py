@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.threads import deferToThreadPool
 
-from holdfast.admin.bans import BanAPI
+from holdfast.admin.accounts.bans import BanAPI
 from holdfast.auth.failures.ban import Ban
 from holdfast.auth.failures.ban_file import store_bans
 from holdfast.auth.failures.bans import Bans

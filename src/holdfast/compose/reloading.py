@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, inlineCallbacks, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.threads import deferToThreadPool
 
-from holdfast.admin.settings import Settings
+from holdfast.admin.retained.settings import Settings
 from holdfast.audit.audit import Audit
 from holdfast.auth.failures.bans import Bans
 from holdfast.auth.failures.exempt import Exempt

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast.admin import history as parts
+from holdfast.admin.retained import history as parts
 from holdfast.cli import main
 from holdfast.cli.retainer import history as commands
 from holdfast.messages import ApplicationMessage, ChangeOrigin

@@ -74,7 +74,7 @@ def settings(access: Access, changes: tuple[str, ...], as_json: bool) -> None:
             if not isinstance(table, dict):
                 raise click.UsageError(f"{key}: another change gives {one} a value.")
         table[name] = _value(text)
-    from holdfast.admin.settings_view import CHANGEABLE, UNTIL_RESTART, options_of
+    from holdfast.admin.retained.settings_view import CHANGEABLE, UNTIL_RESTART, options_of
 
     answer = access.call("PUT", "", body=json.dumps(body).encode()) if changes else access.call("GET", "")
     lasting_until_restart = set(answer.pop(UNTIL_RESTART))

@@ -5,25 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred, maybeDeferred, succeed
-from twisted.logger import Logger
+from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
-from twisted.web import http
 
 from holdfast.accounts.refusals import AlreadyThere, Unknown
 from holdfast.accounts.user_rows import StoredUser
 from holdfast.accounts.users import Users
-from holdfast.admin.arguments import number_of
-from holdfast.admin.bodies import (
-    check_arguments,
-    check_fields,
-    not_allowed,
-    object_of,
-    refusal_of,
-    rest_of,
-    unavailable,
-)
-from holdfast.admin.calls import DONE, Answer, Call, RefusedCall, answer, bad_request, not_found
+from holdfast.admin.callers.caller import Scope
+from holdfast.admin.calls.arguments import cursor_of, number_of
+from holdfast.admin.calls.bodies import check_fields, object_of
+from holdfast.admin.calls.call import DONE, Answer, Call, answer
+from holdfast.admin.calls.problems import Refusals, bad_request, conflict, not_found, unavailable
+from holdfast.admin.routing.route import NOTHING, Content, Route, in_path, query
+from holdfast.admin.routing.schemas import CURSOR, STRING, TIME, array, page, record, request, whole
 from holdfast.auth.names import name_problem
 from holdfast.auth.passwords.hashing_threads import Busy
 from holdfast.times import text_of
@@ -38,49 +32,89 @@ _EXAMPLE = '{"user_id": "alice", "password": "...", "groups": ["operators"]}'
 _MOST_GROUPS = 100
 _LONGEST_PASSWORD = 65535
 _PAGE, _MOST = 200, 1000
+_USER = record({"user_id": STRING, "groups": array(STRING), "created_at": TIME, "changed_at": TIME})
+_CHANGES = {"password": {"type": "string", "minLength": 1}, "groups": array(STRING)}
+_REFUSALS: Refusals = {
+    Unknown: lambda error: not_found(str(error)),
+    AlreadyThere: lambda error: conflict(str(error)),
+}
 
 
 class UserAPI:
     """Lists, adds, changes and removes users."""
 
-    _log = Logger()
-
     def __init__(self, users: Users, hash_password: HashPassword) -> None:
         self._users = users
         self._hash_password = hash_password
+        named = in_path("user_id", STRING, "the user's name")
+        self.routes = (
+            Route(
+                method="GET",
+                path=USERS_PREFIX,
+                handler=self.list_users,
+                scope=Scope.READ,
+                summary="A page of the users in the database by name, or the one that is asked for",
+                parameters=(
+                    query("limit", whole(1, _MOST, _PAGE), "the most users of a page"),
+                    query("cursor", CURSOR, "where to go on: meta.cursor of the answer before"),
+                    query("user_id", STRING, "the name of the one user that is asked for"),
+                ),
+                answers={200: Content(page(_USER), "the page")},
+                refusals=_REFUSALS,
+            ),
+            Route(
+                method="POST",
+                path=USERS_PREFIX,
+                handler=self.add,
+                scope=Scope.ADMIN,
+                summary="Add a user",
+                body=Content(request({"user_id": STRING, **_CHANGES}, ("user_id", "password")), "the user"),
+                answers={200: Content(_USER, "the user")},
+                refusals=_REFUSALS,
+                finishes=True,
+            ),
+            Route(
+                method="GET",
+                path=f"{USERS_PREFIX}/{{user_id}}",
+                handler=self.one,
+                scope=Scope.READ,
+                summary="A user",
+                parameters=(named,),
+                answers={200: Content(_USER, "the user")},
+                refusals=_REFUSALS,
+            ),
+            Route(
+                method="PUT",
+                path=f"{USERS_PREFIX}/{{user_id}}",
+                handler=self.change,
+                scope=Scope.ADMIN,
+                summary="Change a user's password, groups or both",
+                parameters=(named,),
+                body=Content(request(_CHANGES), "what changes"),
+                answers={200: Content(_USER, "the user")},
+                refusals=_REFUSALS,
+                finishes=True,
+            ),
+            Route(
+                method="DELETE",
+                path=f"{USERS_PREFIX}/{{user_id}}",
+                handler=self.remove,
+                scope=Scope.ADMIN,
+                summary="Remove a user, and disconnect this user's clients",
+                parameters=(named,),
+                answers={204: NOTHING},
+                refusals=_REFUSALS,
+                finishes=True,
+            ),
+        )
 
-    def answer(self, call: Call) -> Deferred[Answer]:
-        """Answer a call. The Deferred fails only with CancelledError, if the caller cancels it."""
-        return maybeDeferred(self._answer, call).addErrback(self._failed)
-
-    def _answer(self, call: Call) -> Deferred[Answer]:
-        names = rest_of(call, USERS_PREFIX)
-        check_arguments(call, ("limit", "cursor", "user_id") if (call.method, names) == ("GET", []) else ())
-        match call.method, names:
-            case "GET", []:
-                return self._list(call)
-            case "POST", []:
-                return self._add(object_of(call, _EXAMPLE))
-            case "GET", [username]:
-                return self._users.one(username).addCallback(lambda user: answer(_shown(username, user)))
-            case "PUT", [username]:
-                return self._change(username, object_of(call, '{"password": "...", "groups": []}'))
-            case "DELETE", [username]:
-                return self._users.remove(username).addCallback(lambda _: _noted(username))
-            case _, []:
-                raise not_allowed("GET", "POST")
-            case _, [_]:
-                raise not_allowed("GET", "PUT", "DELETE")
-        raise not_found("there is no such path")
-
-    def _list(self, call: Call) -> Deferred[Answer]:
+    def list_users(self, call: Call) -> Deferred[Answer]:
+        """List a page of users by name, or the one that is asked for."""
         named = call.arguments.get("user_id")
         if named is not None:
             return self._named(named)
         most = number_of(call.arguments, "limit", _PAGE, _MOST)
-        after = call.arguments.get("cursor", "")
-        if "\0" in after:
-            raise bad_request("cursor: copy it unchanged from meta.cursor")
+        after = cursor_of(call.arguments)
 
         def shown(found: list[tuple[str, StoredUser]]) -> Answer:
             more = {"cursor": found[-1][0]} if len(found) == most else {}
@@ -99,7 +133,14 @@ class UserAPI:
         found = self._users.one(username).addCallback(lambda user: [_shown(username, user)]).addErrback(none)
         return found.addCallback(lambda data: answer({"data": data, "meta": {}}))
 
-    def _add(self, fields: dict[str, Any]) -> Deferred[Answer]:
+    def one(self, call: Call) -> Deferred[Answer]:
+        """Show a user."""
+        username = call.arguments["user_id"]
+        return self._users.one(username).addCallback(lambda user: answer(_shown(username, user)))
+
+    def add(self, call: Call) -> Deferred[Answer]:
+        """Add a user."""
+        fields = object_of(call, _EXAMPLE)
         check_fields(fields, _FIELDS)
         username = _name(fields.get("user_id"), "user_id")
         groups = _groups(fields.get("groups", []))
@@ -110,7 +151,9 @@ class UserAPI:
 
         return hashed.addCallback(add).addCallback(lambda user: _answered(username, user))
 
-    def _change(self, username: str, fields: dict[str, Any]) -> Deferred[Answer]:
+    def change(self, call: Call) -> Deferred[Answer]:
+        """Change a user's password, groups or both."""
+        username, fields = call.arguments["user_id"], object_of(call, '{"password": "...", "groups": []}')
         check_fields(fields, _FIELDS[1:])
         if not fields:
             raise bad_request("name what changes: password, groups or both")
@@ -127,18 +170,16 @@ class UserAPI:
 
         return hashed.addCallback(change).addCallback(lambda user: _answered(username, user))
 
+    def remove(self, call: Call) -> Deferred[Answer]:
+        """Remove a user."""
+        username = call.arguments["user_id"]
+        return self._users.remove(username).addCallback(lambda _: _noted(username))
+
     def _hashed(self, password: bytes) -> Deferred[str]:
         try:
             return self._hash_password(password)
         except Busy as busy:
             raise unavailable(f"{busy}; try it again later") from None
-
-    def _failed(self, failure: Failure) -> Answer:
-        if isinstance(failure.value, Unknown):
-            return not_found(str(failure.value)).answer()
-        if isinstance(failure.value, AlreadyThere):
-            return RefusedCall(http.CONFLICT, "ALREADY_EXISTS", str(failure.value)).answer()
-        return refusal_of(failure, self._log)
 
 
 def _name(name: object, what: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from enum import Enum
 from typing import Any
@@ -17,8 +16,10 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 from zope.interface import implementer
 
-from holdfast.admin.calls import JSON, Answer, Call, RefusedCall, bad_request
-from holdfast.admin.operators import UNKNOWN, Operator, operator_at
+from holdfast.admin.callers.caller import Caller
+from holdfast.admin.callers.operators import UNKNOWN, operator_at
+from holdfast.admin.calls.call import Answer, Call
+from holdfast.admin.calls.problems import PROBLEM, RefusedCall, bad_request
 
 #: seconds a connection may be idle, or take to send a request
 _TIMEOUT = 60
@@ -67,8 +68,8 @@ class SizeLimitedRequest(Request):
             return
         self._refused = True
         message = f"a body has at most {self.most_bytes} bytes; send it in parts"
-        body = json.dumps({"code": "BAD_REQUEST", "message": message}).encode()
-        head = f"Connection: close\r\nContent-Type: {JSON}\r\nContent-Length: {len(body)}\r\n\r\n"
+        body = RefusedCall(http.REQUEST_ENTITY_TOO_LARGE, "BAD_REQUEST", message).answer().body
+        head = f"Connection: close\r\nContent-Type: {PROBLEM}\r\nContent-Length: {len(body)}\r\n\r\n"
         transport: Any = self.channel.transport
         transport.write(b"HTTP/1.1 413 Request Entity Too Large\r\n" + head.encode() + body)
         transport.loseConnection()
@@ -179,12 +180,12 @@ class CountedChannel(http.HTTPChannel):
 
     site: APISite
     transport: Any
-    operator: Operator = UNKNOWN
+    caller: Caller = UNKNOWN
 
     def connectionMade(self) -> None:
         """Accept the connection, unless there are too many already."""
         http.HTTPChannel.connectionMade(self)
-        self.operator = operator_at(self.transport)
+        self.caller = operator_at(self.transport)
         connections = self.site.connections
         if len(connections) >= _MOST_CONNECTIONS:
             self.transport.abortConnection()
@@ -234,7 +235,7 @@ def call_of(request: Any) -> Call:
     if len(arguments) < len(pairs):
         raise bad_request("an argument occurs twice in the query string")
     method = request.method.decode("ascii", "replace")
-    return Call(method, path, arguments, request.content.read(), request.channel.operator)
+    return Call(method, path, arguments, request.content.read(), request.channel.caller)
 
 
 def _cancelled(failure: Failure) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import unquote
 
-from holdfast.admin.calls import bad_request
+from holdfast.admin.calls.problems import bad_request
 from holdfast.times import BadTime, moment_of
 from holdfast.topics import InvalidTopicFilter, check_topic_filter
 
@@ -19,7 +19,7 @@ def decoded(text: str) -> str:
     try:
         return unquote(text, errors="strict")
     except UnicodeDecodeError:
-        raise bad_request("the topic in the path is not UTF-8") from None
+        raise bad_request("the path is not percent-encoded UTF-8") from None
 
 
 def filter_of(arguments: Mapping[str, str], default: str | None = None) -> str:
@@ -27,12 +27,12 @@ def filter_of(arguments: Mapping[str, str], default: str | None = None) -> str:
     topic_filter = arguments.get("topic")
     if topic_filter is None:
         if default is None:
-            raise bad_request("name a topic or a filter: ?topic=...")
+            raise bad_request("name a topic or a filter: ?topic=...", "topic", "a Topic Filter")
         return default
     try:
         check_topic_filter(topic_filter, _MOST_LEVELS)
     except InvalidTopicFilter as error:
-        raise bad_request(f"topic: {error}") from None
+        raise bad_request(f"topic: {error}", "topic", "a Topic Filter") from None
     return topic_filter
 
 
@@ -40,7 +40,7 @@ def cursor_of(arguments: Mapping[str, str]) -> str:
     """Return the topic after which the page begins."""
     cursor = arguments.get("cursor", "")
     if "\0" in cursor:
-        raise bad_request("cursor: copy it unchanged from meta.cursor")
+        raise bad_request("cursor: copy it unchanged from meta.cursor", "cursor", "a cursor of this list")
     return cursor
 
 
@@ -51,7 +51,8 @@ def number_of(arguments: Mapping[str, str], name: str, default: int, most: int) 
         return default
     number = digits_of(text)
     if number is None or not 1 <= number <= most:
-        raise bad_request(f"{name} is a whole number from 1 to {most}")
+        allowed = f"a whole number from 1 to {most}"
+        raise bad_request(f"{name} is {allowed}", name, allowed)
     return number
 
 
@@ -67,7 +68,7 @@ def flag_of(arguments: Mapping[str, str], name: str) -> bool:
     """Return a flag, false by default."""
     text = arguments.get(name, "false")
     if text not in ("true", "false"):
-        raise bad_request(f"{name} is true or false")
+        raise bad_request(f"{name} is true or false", name, "true or false")
     return text == "true"
 
 
@@ -75,7 +76,7 @@ def position_of(arguments: Mapping[str, str]) -> int:
     """Return the position in the history at which the page begins, 0 for its beginning."""
     position = digits_of(arguments.get("cursor", "0"))
     if position is None:
-        raise bad_request("cursor: copy it unchanged from meta.cursor")
+        raise bad_request("cursor: copy it unchanged from meta.cursor", "cursor", "a cursor of this list")
     return position
 
 
@@ -85,4 +86,4 @@ def time_of(arguments: Mapping[str, str], name: str, now: int) -> int | None:
     try:
         return None if text is None else moment_of(text, now)
     except BadTime as error:
-        raise bad_request(f"{name}: {error}") from None
+        raise bad_request(f"{name}: {error}", name) from None

@@ -12,7 +12,7 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
 
 from holdfast.admin.address import SOCKET_NAME, SocketAddress
-from holdfast.admin.site import APISite
+from holdfast.admin.http.site import APISite
 
 
 class ControlUnusable(Exception):

@@ -10,48 +10,24 @@ from attrs import field, frozen
 from twisted.internet.defer import Deferred
 from twisted.web import http
 
-from holdfast.admin.operators import UNKNOWN, Operator
+from holdfast.admin.callers.caller import ANYONE, Caller
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 
 
-class RefusedCall(Exception):
-    """A call is refused; the answer is ``{"code": ..., "message": ...}``."""
-
-    def __init__(self, status: int, code: str, message: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.headers = headers
-
-    def answer(self) -> Answer:
-        """Return the refusal as an answer."""
-        return answer({"code": self.code, "message": str(self)}, self.status, self.headers)
-
-
-def bad_request(message: str) -> RefusedCall:
-    """Return the refusal of an invalid call."""
-    return RefusedCall(http.BAD_REQUEST, "BAD_REQUEST", message)
-
-
-def not_found(message: str) -> RefusedCall:
-    """Return the refusal of a call for something that does not exist."""
-    return RefusedCall(http.NOT_FOUND, "NOT_FOUND", message)
-
-
 @frozen
 class Call:
-    """A call: its method, its path (still percent-encoded), the arguments of its query string, and its body.
+    """A call: its method, its path (still percent-encoded), its arguments, and its body.
 
-    ``operator`` is the local user who makes it.
+    The arguments are those of the query string; for a handler, also the values in the path.
     """
 
     method: str
     path: str
     arguments: Mapping[str, str]
     body: bytes = b""
-    operator: Operator = UNKNOWN
+    caller: Caller = ANYONE
 
 
 @frozen
@@ -69,9 +45,8 @@ class Answer:
     note: Mapping[str, object] = field(factory=dict)
 
 
+#: Answers a call. It may raise RefusedCall or another exception, or its Deferred may fail with one.
 Handler = Callable[[Call], Deferred[Answer]]
-#: by path and method: the handler, and the names of the arguments that it accepts
-Routes = Mapping[str, Mapping[str, tuple[Handler, tuple[str, ...]]]]
 
 
 def answer(
@@ -79,10 +54,11 @@ def answer(
     status: int = http.OK,
     headers: tuple[tuple[str, str], ...] = (),
     note: Mapping[str, object] | None = None,
+    content_type: str = JSON,
 ) -> Answer:
     """Return an answer with JSON content."""
     body = json.dumps(content, ensure_ascii=False).encode() + b"\n"
-    return Answer(status, body, JSON, headers, note=note or {})
+    return Answer(status, body, content_type, headers, note=note or {})
 
 
 #: the answer to a call that succeeded and has no content

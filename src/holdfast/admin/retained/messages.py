@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any
 
 from twisted.internet.defer import Deferred, inlineCallbacks
 
-from holdfast.admin.arguments import cursor_of, filter_of, flag_of, number_of, time_of
-from holdfast.admin.calls import DONE, NDJSON, Answer, Call, Routes, answer, not_found
+from holdfast.admin.address import API_PREFIX
+from holdfast.admin.callers.caller import Scope
+from holdfast.admin.calls.arguments import cursor_of, filter_of, flag_of, number_of, time_of
+from holdfast.admin.calls.call import DONE, NDJSON, Answer, Call, answer
+from holdfast.admin.calls.problems import not_found
+from holdfast.admin.retained.parameters import AT, CURSOR, FILTER, QUIET, SUMMARY
+from holdfast.admin.retained.refusals import REFUSALS
+from holdfast.admin.routing.route import NOTHING, Content, Parameter, Route, in_path, query
+from holdfast.admin.routing.schemas import (
+    BOOLEAN,
+    FLAG,
+    INTEGER,
+    STRING,
+    TOPIC_FILTER,
+    one_of,
+    page,
+    record,
+    request,
+    whole,
+)
 from holdfast.retained.administration import BYTES, ROWS, Administration
 from holdfast.retained.history.entries import retained_by
 from holdfast.retained.history.history import IRetainedHistory
@@ -23,6 +41,19 @@ MOST_LISTED = 10_000
 _PAGE_BYTES = 8 << 20
 _MOST = 2**53
 
+_REQUEST = request(
+    {
+        "topic": {"type": "string", "minLength": 1},
+        "payload": {"type": "string", "minLength": 1},
+        "payload_encoding": one_of("plain", "base64"),
+        "qos": whole(0, 2, 0),
+        "properties": {"type": "object"},
+        "quiet": FLAG,
+    },
+    required=("topic", "payload"),
+)
+_CLEARED = record({"count": INTEGER, "dry_run": BOOLEAN, "meta": {"type": "object"}})
+
 #: Lists messages: takes a Topic Filter, the topic before, the most messages, their most bytes, and whether to read
 #: payloads.
 Lister = Callable[[str, str, int, int, bool], Deferred[Listing]]
@@ -34,15 +65,91 @@ class MessageCalls:
     def __init__(self, administration: Administration, history: IRetainedHistory) -> None:
         self._administration = administration
         self._history = history
-        self.routes: Routes = {
-            "/messages": {
-                "GET": (self.messages, ("topic", "page", "limit", "cursor", "at")),
-                "POST": (self.retain, ("quiet",)),
-                "DELETE": (self.clear, ("topic", "dry_run", "limit", "cursor", "quiet")),
-            },
-            "/message": {"GET": (self.message, ("topic", "at")), "DELETE": (self.clear_message, ("topic", "quiet"))},
-            "/export": {"GET": (self.export, ("topic", "cursor", "at"))},
-        }
+        self.routes: tuple[Route, ...] = (
+            Route(
+                method="GET",
+                path=f"{API_PREFIX}/messages",
+                handler=self.messages,
+                scope=Scope.READ,
+                summary="A page of retained messages in the order of their topics, without payloads",
+                parameters=(
+                    FILTER,
+                    query("page", whole(1, _MOST, 1), "the number of the page"),
+                    query("limit", whole(1, MOST_LISTED, 100), "the most messages of a page"),
+                    CURSOR,
+                    AT,
+                ),
+                answers={200: Content(page(SUMMARY), "the page")},
+                refusals=REFUSALS,
+            ),
+            Route(
+                method="POST",
+                path=f"{API_PREFIX}/messages",
+                handler=self.retain,
+                scope=Scope.RETAINED_WRITE,
+                summary="Retain a message. Present subscribers get it, unless it is quiet",
+                parameters=(QUIET,),
+                body=Content(_REQUEST, "the message"),
+                answers={204: NOTHING},
+                refusals=REFUSALS,
+            ),
+            Route(
+                method="DELETE",
+                path=f"{API_PREFIX}/messages",
+                handler=self.clear,
+                scope=Scope.RETAINED_WRITE,
+                summary="Clear the matching messages, or all without a filter; with dry_run, only count them",
+                parameters=(
+                    FILTER,
+                    query("dry_run", FLAG, "whether nothing is changed"),
+                    query("limit", whole(1, _MOST), "the most messages of this call"),
+                    CURSOR,
+                    QUIET,
+                ),
+                answers={200: Content(_CLEARED, "the number of messages"), 204: NOTHING},
+                refusals=REFUSALS,
+            ),
+            *self._message_routes(
+                f"{API_PREFIX}/message", query("topic", TOPIC_FILTER, "a topic or a filter", required=True)
+            ),
+            *self._message_routes(
+                f"{API_PREFIX}/message/{{topic}}",
+                in_path("topic", TOPIC_FILTER, "a topic or a filter, percent-encoded", rest=True),
+            ),
+            Route(
+                method="GET",
+                path=f"{API_PREFIX}/export",
+                handler=self.export,
+                scope=Scope.READ,
+                summary="The matching messages with their payloads, one JSON object a line",
+                parameters=(FILTER, CURSOR, AT),
+                answers={200: Content(STRING, "the messages", NDJSON)},
+                refusals=REFUSALS,
+            ),
+        )
+
+    def _message_routes(self, path: str, topic: Parameter) -> Iterable[Route]:
+        """Return the routes of one message. EMQX has its topic in the path; not every proxy leaves that as it is."""
+        yield Route(
+            method="GET",
+            path=path,
+            handler=self.message,
+            scope=Scope.READ,
+            summary="The message of a topic, or the first that matches a filter, with its payload",
+            parameters=(topic, AT),
+            answers={200: Content(SUMMARY, "the message")},
+            refusals=REFUSALS,
+        )
+        yield Route(
+            method="DELETE",
+            path=path,
+            handler=self.clear_message,
+            scope=Scope.RETAINED_WRITE,
+            summary="Clear a topic, or all topics that match a filter",
+            parameters=(topic, QUIET),
+            answers={204: NOTHING},
+            refusals=REFUSALS,
+        )
 
     @inlineCallbacks
     def messages(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
@@ -50,9 +157,9 @@ class MessageCalls:
         arguments = call.arguments
         topic_filter = filter_of(arguments, EVERY_TOPIC)
         limit = number_of(arguments, "limit", 100, MOST_LISTED)
-        page = number_of(arguments, "page", 1, _MOST)
+        number = number_of(arguments, "page", 1, _MOST)
         after = cursor_of(arguments)
-        skipped = (page - 1) * limit
+        skipped = (number - 1) * limit
         rows: list[dict[str, Any]] = []
         weight, done, full = 0, False, False
         cursor = after
@@ -73,7 +180,7 @@ class MessageCalls:
                 cursor = entry.message.topic
             if not done:
                 yield self._administration.pause()
-        meta: dict[str, Any] = {"page": page, "limit": limit, "hasnext": full, "cursor": cursor if full else None}
+        meta: dict[str, Any] = {"page": number, "limit": limit, "hasnext": full, "cursor": cursor if full else None}
         if "topic" not in arguments and "at" not in arguments:
             statistics = yield self._administration.statistics()
             meta["count"] = statistics.count

@@ -11,8 +11,28 @@ from attrs import asdict
 from twisted.internet.defer import Deferred, inlineCallbacks
 from twisted.logger import Logger
 
-from holdfast.admin.arguments import cursor_of, digits_of, filter_of, flag_of, number_of, position_of, time_of
-from holdfast.admin.calls import Answer, Call, Routes, answer, bad_request
+from holdfast.admin.address import API_PREFIX
+from holdfast.admin.callers.caller import Scope
+from holdfast.admin.calls.arguments import cursor_of, digits_of, filter_of, flag_of, number_of, position_of, time_of
+from holdfast.admin.calls.call import Answer, Call, answer
+from holdfast.admin.calls.problems import bad_request
+from holdfast.admin.retained.parameters import CURSOR, FILTER
+from holdfast.admin.retained.refusals import REFUSALS
+from holdfast.admin.routing.route import Content, Route, query
+from holdfast.admin.routing.schemas import (
+    FLAG,
+    INTEGER,
+    MOMENT,
+    STRING,
+    TIME,
+    TOPIC_FILTER,
+    nullable,
+    one_of,
+    page,
+    record,
+    request,
+    whole,
+)
 from holdfast.retained.history.entries import HistoryEvent
 from holdfast.retained.history.history import IRetainedHistory
 from holdfast.retained.history.restoring import Restorer
@@ -25,6 +45,22 @@ MOST_EVENTS = 1000
 _TOPICS = 1000
 _MOST = 2**53
 _ORDERS = ("oldest", "newest")
+_EVENT = record(
+    {
+        "seq": STRING,
+        "changed_at": TIME,
+        "op": STRING,
+        "origin": STRING,
+        "topic": STRING,
+        "qos": INTEGER,
+        "size": INTEGER,
+        "from_clientid": nullable(STRING),
+        "from_username": nullable(STRING),
+        "expiry_at": nullable(TIME),
+        "properties": {"type": "object"},
+        "revision": STRING,
+    }
+)
 
 
 class HistoryCalls:
@@ -46,11 +82,52 @@ class HistoryCalls:
         self._restorer = restorer
         self._now = now
         self._pause = pause
-        self.routes: Routes = {
-            "/history": {"GET": (self.events, ("topic", "since", "until", "limit", "cursor", "first"))},
-            "/history/archived": {"POST": (self.archived, ())},
-            "/restore": {"POST": (self.restore, ("topic", "at", "dry_run", "clear", "limit", "cursor"))},
-        }
+        self.routes: tuple[Route, ...] = (
+            Route(
+                method="GET",
+                path=f"{API_PREFIX}/history",
+                handler=self.events,
+                scope=Scope.READ,
+                summary="A page of changes of retained messages. An empty page is the last one",
+                parameters=(
+                    FILTER,
+                    query("since", MOMENT, "the time of the oldest change"),
+                    query("until", MOMENT, "the time of the newest change"),
+                    query("limit", whole(1, MOST_EVENTS, 100), "the most changes of a page"),
+                    CURSOR,
+                    query("first", one_of(*_ORDERS), "which changes come first"),
+                ),
+                answers={200: Content(page(_EVENT), "the page")},
+                refusals=REFUSALS,
+            ),
+            Route(
+                method="POST",
+                path=f"{API_PREFIX}/history/archived",
+                handler=self.archived,
+                scope=Scope.ADMIN,
+                summary="Record the last change that an archive has: later changes are not pruned",
+                body=Content(request({"seq": STRING}, required=("seq",)), "the number of the change"),
+                answers={200: Content(record({"seq": STRING}), "the number that is recorded")},
+                refusals=REFUSALS,
+            ),
+            Route(
+                method="POST",
+                path=f"{API_PREFIX}/restore",
+                handler=self.restore,
+                scope=Scope.RETAINED_WRITE,
+                summary="Restore the retained messages of a time, for the next topics after a cursor",
+                parameters=(
+                    query("topic", TOPIC_FILTER, "the Topic Filter", required=True),
+                    query("at", MOMENT, "the time as of which", required=True),
+                    query("dry_run", FLAG, "whether nothing is changed"),
+                    query("clear", FLAG, "whether topics that had no message then are cleared"),
+                    query("limit", whole(1, _MOST, _TOPICS), "the most topics of this call"),
+                    CURSOR,
+                ),
+                answers={200: Content({"type": "object"}, "the numbers of topics")},
+                refusals=REFUSALS,
+            ),
+        )
 
     @inlineCallbacks
     def events(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
@@ -62,13 +139,14 @@ class HistoryCalls:
         until = time_of(arguments, "until", self._now())
         first = arguments.get("first", _ORDERS[0])
         if first not in _ORDERS:
-            raise bad_request(f"first is {' or '.join(_ORDERS)}")
+            allowed = " or ".join(_ORDERS)
+            raise bad_request(f"first is {allowed}", "first", allowed)
         cursor, done = position_of(arguments), False
         data: list[dict[str, Any]] = []
         while not (data or done):
-            page = yield self._history.events(topic_filter, since, limit, cursor, until, first == "newest")
-            data = [record_of(event) for event in page.events]
-            cursor, done = page.cursor, page.done
+            found = yield self._history.events(topic_filter, since, limit, cursor, until, first == "newest")
+            data = [record_of(event) for event in found.events]
+            cursor, done = found.cursor, found.done
             if not done:
                 yield self._pause()
         return answer({"data": data, "meta": {"limit": limit, "hasnext": not done, "cursor": str(cursor)}})
@@ -86,7 +164,7 @@ class HistoryCalls:
         topic_filter = filter_of(arguments)
         at = time_of(arguments, "at", self._now())
         if at is None:
-            raise bad_request("say which time: ?at=...")
+            raise bad_request("say which time: ?at=...", "at")
         dry_run, clear = flag_of(arguments, "dry_run"), flag_of(arguments, "clear")
         most = number_of(arguments, "limit", _TOPICS, _MOST)
         counts = yield self._restorer.restore(topic_filter, at, dry_run, clear, cursor_of(arguments), most)
@@ -114,7 +192,7 @@ def _seq_in(body: bytes) -> int:
 
 def record_of(event: HistoryEvent) -> dict[str, Any]:
     """Return a change as JSON, without its payload if that is too large."""
-    record = {
+    shown = {
         "seq": str(event.seq),
         "changed_at": date_of(event.changed_at),
         "op": event.kind.value,
@@ -129,5 +207,5 @@ def record_of(event: HistoryEvent) -> dict[str, Any]:
         "revision": str(event.revision),
     }
     if len(event.payload) <= LARGEST_SHOWN:
-        record["payload"] = b64encode(event.payload).decode()
-    return record
+        shown["payload"] = b64encode(event.payload).decode()
+    return shown

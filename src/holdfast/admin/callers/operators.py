@@ -1,4 +1,4 @@
-"""The operators behind the control socket: local users, whom the kernel names."""
+"""The operators behind the control socket: local users, whom the kernel names. They may do everything."""
 
 from __future__ import annotations
 
@@ -9,28 +9,18 @@ import struct
 from functools import lru_cache
 from typing import Any
 
-from attrs import frozen
+from holdfast.admin.callers.caller import Caller, Scope
 
 #: pid, uid and gid of the process at the other end of a UNIX domain socket (Linux)
 _CREDENTIALS = struct.Struct("3i")
 _PEER_CREDENTIALS: int | None = getattr(socket, "SO_PEERCRED", None)
+_EVERYTHING = frozenset({Scope.ADMIN})
+
+#: the user of a control socket whom the system cannot name: the mode of the socket has let this user in
+UNKNOWN = Caller(scopes=_EVERYTHING)
 
 
-@frozen
-class Operator:
-    """A local user. The name is "" if the system cannot tell it; ``uid`` is None then."""
-
-    name: str = ""
-    uid: int | None = None
-
-    def __str__(self) -> str:
-        return self.name or "an unknown operator"
-
-
-UNKNOWN = Operator()
-
-
-def operator_at(transport: Any) -> Operator:
+def operator_at(transport: Any) -> Caller:
     """Return the user whose process is at the other end of this transport, as it was when it connected."""
     connection = getattr(transport, "socket", None)
     if connection is None or connection.family != socket.AF_UNIX or _PEER_CREDENTIALS is None:
@@ -42,15 +32,15 @@ def operator_at(transport: Any) -> Operator:
     return operator_with(_CREDENTIALS.unpack(found)[1])
 
 
-def this_operator() -> Operator:
+def this_operator() -> Caller:
     """Return the user of this process."""
     return operator_with(os.getuid())
 
 
 @lru_cache(maxsize=64)  # a directory service may take its time
-def operator_with(uid: int) -> Operator:
+def operator_with(uid: int) -> Caller:
     """Return the user with this number."""
     try:
-        return Operator(pwd.getpwuid(uid).pw_name, uid)
+        return Caller(pwd.getpwuid(uid).pw_name, uid, _EVERYTHING)
     except KeyError:
-        return Operator(f"uid {uid}", uid)
+        return Caller(f"uid {uid}", uid, _EVERYTHING)

@@ -10,8 +10,14 @@ from uuid import uuid4
 from attrs import asdict
 from twisted.internet.defer import Deferred, inlineCallbacks
 
-from holdfast.admin.arguments import number_of
-from holdfast.admin.calls import NDJSON, Answer, Call, Routes, answer, bad_request
+from holdfast.admin.address import API_PREFIX
+from holdfast.admin.callers.caller import Scope
+from holdfast.admin.calls.arguments import number_of
+from holdfast.admin.calls.call import NDJSON, Answer, Call, answer
+from holdfast.admin.calls.problems import bad_request
+from holdfast.admin.retained.refusals import REFUSALS
+from holdfast.admin.routing.route import Content, Route, query
+from holdfast.admin.routing.schemas import INTEGER, STRING, Schema, array, one_of, record, request, whole
 from holdfast.retained.fields import BadRecord
 from holdfast.retained.importing.chunk import ImportJob
 from holdfast.retained.importing.jobs import LONGEST_NAME, REJECTED, OtherJob
@@ -33,6 +39,14 @@ MOST_LINES = 10_000
 ROWS = 500
 BYTES = 1 << 20
 _MOST = 2**53
+_JOB: Schema = {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME}
+_RULE = query("merge", one_of(*(one.value for one in Merge)), "what happens to a topic that the database knows")
+_STAGING: Schema = {
+    "oneOf": [
+        request({"files": array(STRING)}, required=("files",)),
+        request({"table": STRING, "attempts": array(INTEGER)}, required=("table", "attempts")),
+    ]
+}
 
 
 class MergeCalls:
@@ -40,10 +54,34 @@ class MergeCalls:
 
     def __init__(self, merger: Merger) -> None:
         self._merger = merger
-        self.routes: Routes = {
-            "/merge": {"POST": (self.merge, ("job", "merge", "rejected"))},
-            "/import": {"POST": (self.import_lines, ("merge",))},
-        }
+        self.routes: tuple[Route, ...] = (
+            Route(
+                method="POST",
+                path=f"{API_PREFIX}/merge",
+                handler=self.merge,
+                scope=Scope.ADMIN,
+                summary="Merge a staging area into the retained messages, and answer with a line for each chunk",
+                parameters=(
+                    query("job", _JOB, "the name of the job", required=True),
+                    _RULE,
+                    query("rejected", whole(1, _MOST), "the rows that were rejected before"),
+                ),
+                body=Content(_STAGING, "the staging area"),
+                answers={200: Content(STRING, "the progress", NDJSON)},
+                refusals=REFUSALS,
+            ),
+            Route(
+                method="POST",
+                path=f"{API_PREFIX}/import",
+                handler=self.import_lines,
+                scope=Scope.RETAINED_WRITE,
+                summary="Import the lines of an export",
+                parameters=(_RULE,),
+                body=Content(STRING, "the lines", NDJSON),
+                answers={200: Content(record({"rejects": array({"type": "object"})}), "the numbers of messages")},
+                refusals=REFUSALS,
+            ),
+        )
 
     @inlineCallbacks
     def merge(self, call: Call) -> Generator[Deferred[Any], Any, Answer]:
@@ -53,7 +91,7 @@ class MergeCalls:
         """
         name = call.arguments.get("job", "")
         if not 0 < len(name) <= LONGEST_NAME or "\0" in name:
-            raise bad_request(f"job is the name of the job, of at most {LONGEST_NAME} characters")
+            raise bad_request(f"job is the name of the job, of at most {LONGEST_NAME} characters", "job")
         merge = _merge_of(call.arguments)
         rejected = number_of(call.arguments, "rejected", 0, _MOST)
         staging: Staging | None = None
@@ -129,7 +167,8 @@ def _merge_of(arguments: Mapping[str, str]) -> Merge:
     try:
         return Merge(arguments.get("merge", Merge.NEWER.value))
     except ValueError:
-        raise bad_request(f"merge is one of {', '.join(one.value for one in Merge)}") from None
+        allowed = ", ".join(one.value for one in Merge)
+        raise bad_request(f"merge is one of {allowed}", "merge", allowed) from None
 
 
 def _line(content: dict[str, Any]) -> bytes:

@@ -10,8 +10,8 @@ from attrs import evolve
 from twisted.logger import Logger
 from twisted.web import http
 
-from holdfast.admin.calls import RefusedCall
-from holdfast.admin.settings_view import CHANGEABLE, UNTIL_RESTART, options_of, shown
+from holdfast.admin.calls.problems import RefusedCall
+from holdfast.admin.retained.settings_view import CHANGEABLE, UNTIL_RESTART, options_of, shown
 from holdfast.config.reader import Reader
 from holdfast.config.sections.retainer import RetainerConfig
 from holdfast.retained.fields import ascii_only

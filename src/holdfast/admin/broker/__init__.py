@@ -1,0 +1,1 @@
+"""Calls about the broker as a whole."""

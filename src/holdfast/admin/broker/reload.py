@@ -1,0 +1,72 @@
+"""The call that reloads the configuration: ``POST /api/v5/reload``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from attrs import evolve
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+from twisted.web import http
+
+from holdfast.admin.callers.caller import Scope
+from holdfast.admin.calls.call import Answer, Call, answer
+from holdfast.admin.calls.problems import RefusedCall
+from holdfast.admin.routing.route import Content, Route
+from holdfast.admin.routing.schemas import ANYTHING, array, record
+
+RELOAD_PATH = "/api/v5/reload"
+_OUTCOME = record({"changed": array({"type": "object"}), "files": ANYTHING, "problems": array(ANYTHING)})
+
+
+class Outcome(Protocol):
+    """What a reload has done."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it for the answer."""
+
+
+class ReloadAPI:
+    """Reloads the configuration. ``reload`` takes who wants it."""
+
+    def __init__(self, reload: Callable[[str], Deferred[Any]]) -> None:
+        self._reload = reload
+        self.routes = (
+            Route(
+                method="POST",
+                path=RELOAD_PATH,
+                handler=self.reload,
+                scope=Scope.ADMIN,
+                summary="Reload the configuration: all of it, or nothing if there are problems",
+                answers={200: Content(_OUTCOME, "what was changed")},
+                finishes=True,
+            ),
+        )
+
+    def reload(self, call: Call) -> Deferred[Answer]:
+        """Answer with what was done, or refuse with the problems if nothing was changed."""
+        return self._reload(str(call.caller)).addCallbacks(_done, _failed)
+
+
+def _done(outcome: Outcome) -> Answer:
+    content = outcome.as_json()
+    problems = len(content["problems"])
+    note: Mapping[str, object] = {
+        "changed": [each["key"] for each in content["changed"]],
+        "files": content["files"],
+        "problems": problems,
+    }
+    if not problems:
+        return answer(content, note=note)
+    refused = RefusedCall(
+        http.BAD_REQUEST, "UPDATE_FAILED", f"nothing was changed: {problems} problems", more=content
+    ).answer()
+    return evolve(refused, note=note)
+
+
+def _failed(failure: Failure) -> Answer:
+    failure.trap(Exception)
+    return RefusedCall(
+        http.INTERNAL_SERVER_ERROR, "INTERNAL_ERROR", "the reload has failed or the broker stops; see its log"
+    ).answer()

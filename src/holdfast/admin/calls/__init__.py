@@ -1,0 +1,1 @@
+"""Calls, their arguments and bodies, and their answers, independent of a transport."""

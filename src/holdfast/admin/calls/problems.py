@@ -1,0 +1,118 @@
+"""Refusals of calls: each is an answer of the type ``application/problem+json`` (RFC 9457).
+
+Beside the fields of the RFC it has ``code`` and ``message``, as EMQX's refusals have. If one argument or field of the
+body is at fault, ``field`` names it and ``allowed`` says what it may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from twisted.internet.defer import CancelledError
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web import http
+
+from holdfast.admin.calls.call import Answer, answer
+from holdfast.config.problems import ConfigError
+from holdfast.storage.errors import StoreUnusable
+from holdfast.tickets import FailureKind, StorageFailure
+
+PROBLEM = "application/problem+json"
+
+
+class RefusedCall(Exception):
+    """A call is refused with this status and code. ``more`` has further fields of the answer."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        headers: tuple[tuple[str, str], ...] = (),
+        *,
+        field: str | None = None,
+        allowed: str | None = None,
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.headers = headers
+        self.field = field
+        self.allowed = allowed
+        self.more = more or {}
+
+    def answer(self) -> Answer:
+        """Return the refusal as an answer."""
+        return answer(self.content(), self.status, self.headers, content_type=PROBLEM)
+
+    def content(self) -> dict[str, Any]:
+        """Return the content of the answer."""
+        message = str(self)
+        content = {
+            "type": "about:blank",
+            "title": http.RESPONSES.get(self.status, b"Refused").decode(),
+            "status": self.status,
+            "detail": message,
+            "code": self.code,
+            "message": message,
+        }
+        if self.field is not None:
+            content["field"] = self.field
+        if self.allowed is not None:
+            content["allowed"] = self.allowed
+        return {**content, **self.more}
+
+
+def bad_request(message: str, field: str | None = None, allowed: str | None = None) -> RefusedCall:
+    """Return the refusal of an invalid call."""
+    return RefusedCall(http.BAD_REQUEST, "BAD_REQUEST", message, field=field, allowed=allowed)
+
+
+def not_found(message: str) -> RefusedCall:
+    """Return the refusal of a call for something that does not exist."""
+    return RefusedCall(http.NOT_FOUND, "NOT_FOUND", message)
+
+
+def conflict(message: str) -> RefusedCall:
+    """Return the refusal to make something that exists already."""
+    return RefusedCall(http.CONFLICT, "ALREADY_EXISTS", message)
+
+
+def unavailable(message: str) -> RefusedCall:
+    """Return the refusal of a call that may succeed later."""
+    return RefusedCall(http.SERVICE_UNAVAILABLE, "SERVICE_UNAVAILABLE", message)
+
+
+def not_allowed(methods: Collection[str]) -> RefusedCall:
+    """Return the refusal of another method than these."""
+    allowed = ", ".join(methods)
+    message = f"allowed here: {allowed}"
+    return RefusedCall(http.NOT_ALLOWED, "METHOD_NOT_ALLOWED", message, (("Allow", allowed),), allowed=allowed)
+
+
+#: by the type of an exception: what makes the refusal of it
+Refusals = Mapping[type[Exception], Callable[[Any], RefusedCall]]
+
+
+def refusal_of(failure: Failure, refusals: Refusals, log: Logger) -> Answer:
+    """Return the answer to a call that failed. Raises CancelledError if the caller has cancelled the call."""
+    error = failure.value
+    if isinstance(error, RefusedCall):
+        return error.answer()
+    for kind, refused in refusals.items():
+        if isinstance(error, kind):
+            return refused(error).answer()
+    if isinstance(error, StorageFailure) and error.kind is FailureKind.REFUSED:
+        return bad_request(str(error)).answer()
+    if isinstance(error, StorageFailure | StoreUnusable | ConfigError):
+        return unavailable(str(error)).answer()
+    failure.trap(Exception)  # let SystemExit and KeyboardInterrupt pass
+    if failure.check(CancelledError):
+        failure.raiseException()
+    log.failure("a call failed", failure)
+    return RefusedCall(
+        http.INTERNAL_SERVER_ERROR, "INTERNAL_ERROR", "this is a fault of the broker; see its log"
+    ).answer()

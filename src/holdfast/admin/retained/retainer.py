@@ -1,0 +1,95 @@
+"""The calls about retained messages. Paths and shapes are those of EMQX, with more fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from typing import Any
+
+from twisted.internet.defer import Deferred, inlineCallbacks
+
+from holdfast.admin.address import API_PREFIX
+from holdfast.admin.callers.caller import Scope
+from holdfast.admin.calls.call import Answer, Call, answer
+from holdfast.admin.retained.history import HistoryCalls
+from holdfast.admin.retained.merging import MergeCalls
+from holdfast.admin.retained.messages import MessageCalls
+from holdfast.admin.retained.refusals import REFUSALS
+from holdfast.admin.retained.replays import ReplayCalls
+from holdfast.admin.retained.settings import Settings
+from holdfast.admin.routing.route import Content, Route
+from holdfast.admin.routing.schemas import BOOLEAN, INTEGER, STRING, record
+from holdfast.retained.administration import Administration
+from holdfast.retained.history.history import IRetainedHistory
+from holdfast.retained.history.restoring import Restorer
+from holdfast.retained.importing.merging import Merger
+from holdfast.retained.service import RetainedMessages
+
+_INFO = record(
+    {
+        "count": INTEGER,
+        "bytes": INTEGER,
+        "replays": INTEGER,
+        "node": INTEGER,
+        "store": STRING,
+        "available": BOOLEAN,
+        "api": record({"set": INTEGER, "cleared": INTEGER, "imported": INTEGER}),
+    }
+)
+
+
+class RetainerAPI:
+    """The routes of all calls about retained messages.
+
+    ``store`` names the database. ``health`` returns its ``damage`` (None if there is none) and its ``quarantined``
+    files. Without a ``merger``, there is no call to merge staged messages.
+    """
+
+    def __init__(
+        self,
+        *,
+        administration: Administration,
+        retained: RetainedMessages,
+        history: IRetainedHistory,
+        restorer: Restorer,
+        settings: Settings,
+        store: str,
+        health: Callable[[], Mapping[str, object]] = dict,
+        merger: Merger | None = None,
+    ) -> None:
+        self.settings = settings
+        self._administration = administration
+        self._merger = merger
+        self._store = store
+        self._health = health
+        self.routes: tuple[Route, ...] = (
+            *ReplayCalls(retained, settings).routes,
+            Route(
+                method="GET",
+                path=f"{API_PREFIX}/info",
+                handler=self.info,
+                scope=Scope.READ,
+                summary="Number and size of retained messages, the database, and changes made through the API",
+                answers={200: Content(_INFO, "the numbers")},
+                refusals=REFUSALS,
+            ),
+            *MessageCalls(administration, history).routes,
+            *HistoryCalls(history, restorer, administration.now, administration.pause).routes,
+            *(MergeCalls(merger).routes if merger is not None else ()),
+        )
+
+    @inlineCallbacks
+    def info(self, _call: Call) -> Generator[Deferred[Any], Any, Answer]:
+        """Answer with the number and size of retained messages, and the changes made through the API."""
+        administration = self._administration
+        statistics = yield administration.statistics()
+        content: dict[str, Any] = {
+            "count": statistics.count,
+            "bytes": statistics.bytes,
+            "replays": administration.replay_count,
+            "node": administration.node,
+            "store": self._store,
+            "available": administration.available,
+            **self._health(),
+            "api": {**administration.counts, "imported": 0 if self._merger is None else self._merger.imported},
+        }
+        return answer(content)

@@ -1,0 +1,124 @@
+"""The table of routes as an OpenAPI 3.1 document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.web import http
+
+from holdfast.admin.callers.caller import Scope
+from holdfast.admin.calls.call import Answer, Call
+from holdfast.admin.calls.problems import PROBLEM
+from holdfast.admin.routing.route import Content, Parameter, Route
+from holdfast.admin.routing.schemas import PROBLEM_SCHEMA, STRING, record
+
+OPENAPI_PATH = "/openapi.json"
+
+_REFUSED: Mapping[str, Any] = {"$ref": "#/components/responses/Refused"}
+
+
+class OpenAPI:
+    """Answers with the document about these routes, and about its own."""
+
+    def __init__(self, routes: Iterable[Route], version: str) -> None:
+        self.route = Route(
+            method="GET",
+            path=OPENAPI_PATH,
+            handler=self.document,
+            scope=Scope.READ,
+            summary="This description of the API, as OpenAPI 3.1",
+            answers={200: Content(record({"openapi": STRING}), "the document")},
+        )
+        self._routes = (*routes, self.route)
+        self._version = version
+        self._body = b""
+
+    def document(self, _call: Call) -> Deferred[Answer]:
+        """Answer with the document."""
+        if not self._body:
+            self._body = json.dumps(document_of(self._routes, self._version), ensure_ascii=False).encode() + b"\n"
+        return succeed(Answer(body=self._body))
+
+
+def document_of(routes: Iterable[Route], version: str) -> dict[str, Any]:
+    """Return the document."""
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Holdfast",
+            "version": version,
+            "description": "The API for operators. Each call needs a scope; `admin` includes all others.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": {"Problem": PROBLEM_SCHEMA},
+            "responses": {
+                "Refused": {
+                    "description": "the call is refused, or has failed; the content says why",
+                    "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+                }
+            },
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer", "description": "KEY:SECRET or KEY.SECRET"},
+                "basic": {"type": "http", "scheme": "basic", "description": "an API key: its key and its secret"},
+                "session": {"type": "apiKey", "in": "cookie", "name": "holdfast", "description": "of the dashboard"},
+            },
+        },
+    }
+
+
+def _operation(route: Route) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": _name_of(route),
+        "tags": [_tag_of(route)],
+        "summary": route.summary,
+        "description": f"Scope: `{route.scope.value}`.",
+        "responses": {
+            **{str(status): _response(content) for status, content in route.answers.items()},
+            "4XX": _REFUSED,
+            "5XX": _REFUSED,
+        },
+        "security": [] if route.scope is Scope.OPEN else [{"bearer": []}, {"basic": []}, {"session": []}],
+    }
+    if route.parameters:
+        operation["parameters"] = [_parameter(each) for each in route.parameters]
+    if route.body is not None:
+        content = {route.body.content_type: {"schema": dict(route.body.schema)}}
+        operation["requestBody"] = {"required": route.body.required, "content": content}
+    return operation
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    return {
+        "name": parameter.name,
+        "in": parameter.where.value,
+        "required": parameter.required,
+        "description": parameter.description,
+        "schema": dict(parameter.schema),
+    }
+
+
+def _response(content: Content | None) -> dict[str, Any]:
+    if content is None:
+        return {"description": http.RESPONSES[http.NO_CONTENT].decode()}
+    return {
+        "description": content.description,
+        "content": {content.content_type: {"schema": dict(content.schema)}},
+    }
+
+
+def _name_of(route: Route) -> str:
+    """Return a unique name for the operation, such as ``get_clients_clientid``."""
+    words = [word.strip("{}").replace(".", "_") for word in route.path.removeprefix("/api/v5").split("/") if word]
+    return "_".join([route.method.lower(), *words])
+
+
+def _tag_of(route: Route) -> str:
+    segments = [word for word in route.path.removeprefix("/api/v5").split("/") if word]
+    return "retainer" if segments[:2] == ["mqtt", "retainer"] else segments[0].removesuffix(".json")

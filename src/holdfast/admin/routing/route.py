@@ -1,0 +1,89 @@
+"""One call of the API: where it is, what it takes, who may make it, and what answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from attrs import field, frozen
+
+from holdfast.admin.callers.caller import Scope
+from holdfast.admin.calls.call import JSON, Handler
+from holdfast.admin.calls.problems import Refusals
+from holdfast.admin.routing.schemas import ANYTHING, Schema
+
+
+class Where(Enum):
+    """The place of an argument."""
+
+    PATH = "path"
+    QUERY = "query"
+
+
+@frozen(kw_only=True)
+class Parameter:
+    """An argument. A ``rest`` is the whole end of the path, with the slashes in it."""
+
+    name: str
+    where: Where
+    schema: Schema
+    description: str
+    required: bool = False
+    rest: bool = False
+
+
+def query(name: str, schema: Schema, description: str, *, required: bool = False) -> Parameter:
+    """Return an argument of the query string."""
+    return Parameter(name=name, where=Where.QUERY, schema=schema, description=description, required=required)
+
+
+def in_path(name: str, schema: Schema, description: str, *, rest: bool = False) -> Parameter:
+    """Return a value in the path."""
+    return Parameter(
+        name=name, where=Where.PATH, schema=schema, description=description, required=True, rest=rest
+    )  # fmt: skip
+
+
+@frozen
+class Content:
+    """What a body or an answer contains."""
+
+    schema: Schema = ANYTHING
+    description: str = "done"
+    content_type: str = JSON
+    required: bool = True
+
+
+#: an answer of status 204
+NOTHING: Content | None = None
+
+
+@frozen(kw_only=True)
+class Route:
+    """A call.
+
+    The ``path`` has names of values in braces: ``/api/v5/clients/{clientid}``. The handler finds these values among
+    the arguments. ``refusals`` says how to refuse when the handler fails with one of these exceptions. A call that
+    ``finishes`` goes on if its caller leaves: a change that has begun is not left half done.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    scope: Scope
+    summary: str
+    parameters: tuple[Parameter, ...] = ()
+    body: Content | None = None
+    answers: Mapping[int, Content | None] = field(factory=lambda: {200: Content()})
+    refusals: Refusals = field(factory=dict)
+    finishes: bool = False
+
+    @property
+    def in_query(self) -> tuple[Parameter, ...]:
+        """The arguments of the query string."""
+        return tuple(each for each in self.parameters if each.where is Where.QUERY)
+
+    @property
+    def in_path(self) -> tuple[Parameter, ...]:
+        """The values in the path."""
+        return tuple(each for each in self.parameters if each.where is Where.PATH)

@@ -1,0 +1,112 @@
+"""The one table of routes: each call goes to its handler, and whatever is no call of the API is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from attrs import evolve
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web import http
+
+from holdfast.admin.callers.caller import ANYONE, Scope
+from holdfast.admin.calls.call import Answer, Call
+from holdfast.admin.calls.problems import RefusedCall, bad_request, not_allowed, not_found, refusal_of
+from holdfast.admin.routing.paths import Paths
+from holdfast.admin.routing.route import Route
+
+#: is told of each answered call that may change something
+Witness = Callable[[Call, Answer], None]
+
+#: The status that is told of a call whose caller left before its answer. What it had begun may be done.
+UNANSWERED = 499
+
+_READS = ("GET", "HEAD")
+
+
+def _tell_nobody(_call: Call, _answer: Answer) -> None:
+    """Tell nobody."""
+
+
+class RoutingTable:
+    """Answers calls by their routes.
+
+    The ``witness`` is told of every call that has a route, except reads, with its answer. A caller that leaves is told
+    of, too: else whoever hangs up could hide a change.
+    """
+
+    _log = Logger()
+
+    def __init__(self, routes: Iterable[Route], witness: Witness = _tell_nobody) -> None:
+        self.routes = tuple(routes)
+        self._paths = Paths(self.routes)
+        self._witness = witness
+
+    def answer(self, call: Call) -> Deferred[Answer]:
+        """Answer any call. The Deferred fails only with CancelledError, if the caller cancels it."""
+        try:
+            found = self._paths.find(call.path)
+            if found is None:
+                raise not_found("there is no such path")
+            routes, values = found
+            route = routes.get(call.method) or (routes.get("GET") if call.method == "HEAD" else None)
+            if route is None:
+                raise not_allowed(tuple(routes))
+        except RefusedCall as refused:
+            return succeed(refused.answer())
+        filled = evolve(call, arguments={**call.arguments, **values})
+        answering = maybeDeferred(_run, route, call, filled)
+        answering.addErrback(refusal_of, route.refusals, self._log)
+        if call.method not in _READS:
+            answering.addCallbacks(self._told, self._unanswered, callbackArgs=(call,), errbackArgs=(call,))
+        return _uncancelled(answering) if route.finishes else answering
+
+    def _told(self, answer: Answer, call: Call) -> Answer:
+        self._witness(call, answer)
+        return answer
+
+    def _unanswered(self, failure: Failure, call: Call) -> Failure:
+        self._witness(call, Answer(UNANSWERED))
+        return failure
+
+
+def _run(route: Route, call: Call, filled: Call) -> Deferred[Answer]:
+    """Run the handler of a route. Raises RefusedCall if this call may not be made, or not with these arguments."""
+    _check_scope(route.scope, call)
+    names = [each.name for each in route.in_query]
+    for name in call.arguments:
+        if name not in names:
+            there = ", ".join(names) or "none"
+            raise bad_request(f"there is no argument {name[:40]!a} here; there are: {there}", name[:40], there)
+    for each in route.in_query:
+        if each.required and each.name not in call.arguments:
+            raise bad_request(f"the argument {each.name} is missing: {each.description}", each.name, each.description)
+    return route.handler(filled)
+
+
+def _check_scope(scope: Scope, call: Call) -> None:
+    if call.caller.may(scope):
+        return
+    if call.caller == ANYONE:
+        challenge = (("WWW-Authenticate", 'Basic realm="Holdfast", charset="UTF-8"'),)
+        message = f"this call needs an API key or a login with the scope {scope.value}"
+        raise RefusedCall(http.UNAUTHORIZED, "UNAUTHORIZED", message, challenge)
+    has = ", ".join(sorted(each.value for each in call.caller.scopes)) or "none"
+    raise RefusedCall(
+        http.FORBIDDEN, "FORBIDDEN", f"this call needs the scope {scope.value}; {call.caller} has: {has}",
+        more={"scope": scope.value},
+    )  # fmt: skip
+
+
+def _uncancelled(work: Deferred[Answer]) -> Deferred[Answer]:
+    """Return a Deferred with the result of the work, which goes on if this Deferred is cancelled."""
+    answer: Deferred[Answer] = Deferred()
+
+    def done(result: Any) -> None:
+        if not answer.called:  # else it has been cancelled
+            answer.callback(result)
+
+    work.addBoth(done)
+    return answer
