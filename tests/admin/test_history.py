@@ -136,7 +136,7 @@ def test_a_restore_that_cannot_be_done_is_refused(desk: Desk) -> None:
     """The refusal names the earliest possible time."""
     at = change(desk, "t", b"x")
     assert desk.refused("POST", "/restore", at=str(at))[2] == "the argument topic is missing: the Topic Filter"
-    assert desk.refused("POST", "/restore", topic="t")[2] == "say which time: ?at=..."
+    assert desk.refused("POST", "/restore", topic="t")[2] == "the argument at is missing: the time as of which"
     status, code, message = desk.refused("POST", "/restore", topic="t", at="1d")
     assert (status, code) == (400, "HISTORY_UNAVAILABLE")
     assert "the earliest possible time is 2027-01-15T08:00:00.000Z" in message

@@ -89,7 +89,7 @@ def test_another_method_is_refused_with_those_allowed() -> None:
 def test_arguments_are_refused_with_the_field_and_what_is_allowed() -> None:
     """A value of the path cannot be given as an argument, too."""
     for arguments in ({"fild": "x"}, {"clientid": "other"}):
-        status, problem = ask("GET", "/clients/a", **arguments)
+        status, problem = ask("GET", "/clients/a", CHIEF, **arguments)
         assert (status, problem["field"], problem["allowed"]) == (400, *arguments, "fields")
     status, problem = ask("GET", "/find")
     assert (status, problem["field"], problem["allowed"]) == (400, "what", "what to find")
